@@ -1,0 +1,91 @@
+"""The kinds of action and their text grammar, the same as PyTorch's pipeline CSV."""
+
+import re
+from enum import IntEnum
+from typing import NamedTuple
+
+from ppsim.errors import ScheduleError
+
+
+class Kind(IntEnum):
+    """What a device does; the integer is the code held in the `kind` column of a schedule."""
+
+    F = 0
+    B = 1
+    I = 2  # noqa: E741 - the field's letter for the input gradient
+    W = 3
+    SEND_F = 4
+    RECV_F = 5
+    SEND_B = 6
+    RECV_B = 7
+    UNSHARD = 8
+    RESHARD = 9
+    REDUCE_GRAD = 10
+    OVERLAP_F_B = 11
+
+
+KIND_NAMES = tuple(kind.name for kind in Kind)
+FIRST_TRANSFER = Kind.SEND_F
+FIRST_SHARDING = Kind.UNSHARD
+NO_MICROBATCH = -1
+_SHARDING = (Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD)
+
+
+class Action(NamedTuple):
+    """One thing that a device does.
+
+    `microbatch` is -1 for the sharding actions, which concern a stage's weights. An OVERLAP_F_B carries its two actions
+    in `parts`, in the order written, and has no stage and microbatch of its own (-1).
+    """
+
+    kind: Kind
+    stage: int
+    microbatch: int = NO_MICROBATCH
+    parts: "tuple[Action, ...]" = ()
+
+    def __str__(self) -> str:
+        if self.parts:
+            return f"({';'.join(map(str, self.parts))}){self.kind.name}"
+        return f"{self.stage}{self.kind.name}{'' if self.microbatch < 0 else self.microbatch}"
+
+
+_PLAIN = re.compile(r"([0-9]+)(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD|F|B|I|W)([0-9]*)")
+_FUSED = re.compile(r"\(([^;()]*);([^;()]*)\)OVERLAP_F_B")
+_LARGEST = 2**31 - 2
+_EXAMPLES = "2F0, 3I1, 1SEND_F4, 0UNSHARD or (3F1;2B0)OVERLAP_F_B"
+
+
+def parse_action(text: str) -> Action:
+    """Read one action such as `2F0`, `1SEND_F4`, `0UNSHARD` or `(3F1;2B0)OVERLAP_F_B`.
+
+    Spaces around the action are allowed, anything else beside it is not. Raises ScheduleError with the text in it.
+    """
+    text = text.strip()
+    fused = _FUSED.fullmatch(text)
+    if not fused:
+        return _parse_plain(text)
+    first, second = (_parse_plain(part.strip()) for part in fused.groups())
+    if {first.kind, second.kind} != {Kind.F, Kind.B}:
+        raise ScheduleError(f"{text!r}: an OVERLAP_F_B joins one F and one B, such as (3F1;2B0)OVERLAP_F_B")
+    return Action(Kind.OVERLAP_F_B, -1, NO_MICROBATCH, (first, second))
+
+
+def _parse_plain(text: str) -> Action:
+    match = _PLAIN.fullmatch(text)
+    if not match:
+        raise ScheduleError(f"{text[:60]!r} is not an action; write one such as {_EXAMPLES}")
+    stage, name, microbatch = match.groups()
+    kind = Kind[name]
+    if kind in _SHARDING:
+        if microbatch:
+            raise ScheduleError(f"{text!r}: {name} concerns a whole stage and takes no microbatch; write {stage}{name}")
+        return Action(kind, _number(stage, text))
+    if not microbatch:
+        raise ScheduleError(f"{text!r}: the microbatch is missing; write one after the kind, such as {stage}{name}0")
+    return Action(kind, _number(stage, text), _number(microbatch, text))
+
+
+def _number(digits: str, text: str) -> int:
+    if len(digits) > 10 or int(digits) > _LARGEST:
+        raise ScheduleError(f"{text[:60]!r}: the number {digits[:20]} is above the largest allowed, {_LARGEST}")
+    return int(digits)

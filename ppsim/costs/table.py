@@ -1,0 +1,57 @@
+"""CostTable: what an engine and the measures need to know of a schedule's costs, as plain columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ppsim.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class CostTable:
+    """Costs of one schedule, resolved per stage and per pair of devices.
+
+    Attributes
+    ----------
+    seconds : float64 (4, stages)
+        Seconds of F, B, I and W of one whole microbatch on each stage; row = code of the kind.
+    overlap : float64 (stages, stages) or None
+        Seconds of an OVERLAP_F_B slot by [stage of F, stage of B]; None where there is no fused kernel.
+    latency, seconds_per_byte : float64 (devices, devices)
+        By [sender, receiver].
+    transfer_bytes : float64 (2, stages)
+        Bytes that F (row 0) and B or I (row 1) of a stage send for one whole microbatch.
+    stage_share : float64 (stages,)
+        Activations of one microbatch on each stage, in units of one device share (1/devices of the model).
+    weight_grad_fraction : float64 (stages,)
+        Part of those activations that lives until W; the rest ends with I.
+    slice_fraction : float64 (slices,)
+        Part of a microbatch's time in each of its slices; sums to 1.
+    activation_bytes : float64 (stages,) or None
+        Bytes of one whole microbatch's live activations on each stage; None where no model was given.
+    state_bytes : float64 (3, stages) or None
+        Bytes of weights, gradients and optimizer state of each stage; None where no model was given.
+    """
+
+    seconds: np.ndarray
+    overlap: np.ndarray | None
+    latency: np.ndarray
+    seconds_per_byte: np.ndarray
+    transfer_bytes: np.ndarray
+    stage_share: np.ndarray
+    weight_grad_fraction: np.ndarray
+    slice_fraction: np.ndarray = field(default_factory=lambda: np.ones(1))
+    activation_bytes: np.ndarray | None = None
+    state_bytes: np.ndarray | None = None
+
+
+class CostModel(Protocol):
+    """Anything that prices a schedule: given numbers, a model on a device sheet, a measured profile."""
+
+    def table(self, schedule: Schedule) -> CostTable:
+        """The costs of this schedule; CostError where they do not fit it."""
+        ...

@@ -1,0 +1,164 @@
+"""The SimPy event model, the reference: one process a device, one event an action and a message."""
+
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+import simpy
+
+from ppsim.engines.deadlock import deadlock_error
+from ppsim.engines.plan import Plan
+
+
+class Arrival(simpy.Event):
+    """The end of a transfer. Made by whoever comes first, set off by the link, waited for by the receiver."""
+
+    def after(self, seconds: float) -> None:
+        """Let the event happen `seconds` from now."""
+        self._ok = True
+        self._value = None
+        self.env.schedule(self, delay=seconds)
+
+
+class EventModel:
+    """Devices that walk their lists, and links between them.
+
+    A device process takes its rows in order: it makes the posts that stand before the row, waits for the row's transfer,
+    lets the row's seconds pass and hands the result to the link. Under `async` the link starts a transfer when its
+    producer ends; otherwise a transfer starts when it heads a queue at both of its ends.
+    """
+
+    def __init__(self, plan: Plan):
+        rows = len(plan.seconds)
+        self.plan = plan
+        self.env = simpy.Environment()
+        self.seconds = plan.seconds.tolist()
+        self.fused = [*plan.fused.tolist(), False]
+        self.needs_transfer = plan.remote.tolist()
+        self.transfer_seconds = plan.transfer_seconds.tolist()
+        self.consumer = _consumers(plan).tolist()
+        self.arrivals: list[Arrival | None] = [None] * rows
+        self.start, self.end = [0.0] * rows, [0.0] * rows
+        self.transfer_start, self.transfer_end = [np.nan] * rows, [np.nan] * rows
+        self.position = plan.schedule.offsets[:-1].tolist()
+        self.posted = [0] * plan.schedule.devices
+        self.queues: dict[int, deque[int]] = {}
+        self.ends_headed = [0] * rows
+        self.queue_of: dict[tuple[bool, int], deque[int]] = {}
+
+    def run(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Start and end of each row, start and end of each row's transfer (nan where none); DeadlockError."""
+        walk = self.walk if self.plan.posts is None else self.walk_and_post
+        for device in range(self.plan.schedule.devices):
+            self.env.process(walk(device))
+        self.env.run()
+        if self.position != self.plan.schedule.offsets[1:].tolist() or self._unfinished_posts():
+            raise deadlock_error(self.plan, np.array(self.position), np.array(self.posted), self._arrived())
+        columns = (self.start, self.end, self.transfer_start, self.transfer_end)
+        return tuple(np.array(column, np.float64) for column in columns)
+
+    def walk(self, device: int) -> Iterator[simpy.Event]:
+        """The life of a device under `async`."""
+        row, last = self.position[device], int(self.plan.schedule.offsets[device + 1])
+        while row < last:
+            end = row + 2 if self.fused[row + 1] else row + 1
+            for part in range(row, end):
+                if self.needs_transfer[part]:
+                    arrival = self.arrival(part)
+                    if arrival.callbacks is not None:
+                        yield arrival
+            yield from self.compute(row, end)
+            for part in range(row, end):
+                consumer = self.consumer[part]
+                if consumer >= 0:
+                    self.start_transfer(consumer)
+            row = end
+            self.position[device] = row
+
+    def walk_and_post(self, device: int) -> Iterator[simpy.Event]:
+        """The life of a device whose SENDs and RECVs queue."""
+        posts, offsets = self.plan.posts, self.plan.schedule.offsets
+        before, transfer, is_send = posts.before, posts.transfer, posts.is_send
+        post, last_post = int(posts.offsets[device]), int(posts.offsets[device + 1])
+        row, last = self.position[device], int(offsets[device + 1])
+        sending: list[int] = []
+        while True:
+            while post < last_post and before[post] <= row:
+                number = int(transfer[post])
+                self.join_queue(number, bool(is_send[post]), int(posts.queue[post]))
+                self.posted[device] += 1
+                if self.plan.blocking and is_send[post]:
+                    sending.append(number)
+                post += 1
+            if row == last:
+                return
+            end = row + 2 if self.fused[row + 1] else row + 1
+            for number in [*sending, *(part for part in range(row, end) if self.needs_transfer[part])]:
+                arrival = self.arrival(number)
+                if arrival.callbacks is not None:
+                    yield arrival
+            sending.clear()
+            yield from self.compute(row, end)
+            row = end
+            self.position[device] = row
+
+    def compute(self, row: int, end: int) -> Iterator[simpy.Event]:
+        """Let the slot of rows `row` to `end` pass."""
+        env = self.env
+        now = env.now
+        yield env.timeout(self.seconds[row])
+        for part in range(row, end):
+            self.start[part] = now
+            self.end[part] = env.now
+
+    def arrival(self, transfer: int) -> Arrival:
+        """The event that ends a transfer."""
+        arrival = self.arrivals[transfer]
+        if arrival is None:
+            arrival = self.arrivals[transfer] = Arrival(self.env)
+        return arrival
+
+    def start_transfer(self, transfer: int) -> Arrival:
+        """Put a transfer on its link now."""
+        seconds = self.transfer_seconds[transfer]
+        self.transfer_start[transfer] = self.env.now
+        self.transfer_end[transfer] = self.env.now + seconds
+        arrival = self.arrival(transfer)
+        arrival.after(seconds)
+        return arrival
+
+    def join_queue(self, transfer: int, is_send: bool, name: int) -> None:
+        """Post one end of a transfer: it stands in a queue until all before it have ended."""
+        queue = self.queues.setdefault(name, deque())
+        self.queue_of[is_send, transfer] = queue
+        queue.append(transfer)
+        if len(queue) == 1:
+            self.head_queue(transfer)
+
+    def head_queue(self, transfer: int) -> None:
+        """One end of a transfer has come to the head of its queue; it starts when both have."""
+        self.ends_headed[transfer] += 1
+        if self.ends_headed[transfer] == 2:
+            self.start_transfer(transfer).callbacks.append(lambda _: self.leave_queues(transfer))
+
+    def leave_queues(self, transfer: int) -> None:
+        """A transfer has ended: the next in each of its queues comes to the head."""
+        for is_send in (True, False):
+            queue = self.queue_of.pop((is_send, transfer))
+            queue.popleft()
+            if queue:
+                self.head_queue(queue[0])
+
+    def _unfinished_posts(self) -> bool:
+        return any(self.queues.values())
+
+    def _arrived(self) -> np.ndarray:
+        return np.array([arrival is not None and arrival.callbacks is None for arrival in self.arrivals])
+
+
+def _consumers(plan: Plan) -> np.ndarray:
+    """For each row the row on another device that needs it, or -1."""
+    consumer = np.full(len(plan.source), -1, np.int32)
+    remote = np.flatnonzero(plan.remote)
+    consumer[plan.source[remote]] = remote
+    return consumer

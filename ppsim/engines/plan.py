@@ -1,0 +1,195 @@
+"""Plan: schedule, costs and transport resolved into the columns that both engines walk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.costs.table import CostTable
+from ppsim.errors import DeadlockError
+from ppsim.lowering import has_transfers, lower
+from ppsim.schedule import Program, Schedule
+from ppsim.waiting import waiting_message
+
+TRANSPORTS = ("async", "directed", "pair", "rank", "blocking")
+
+
+@dataclass(frozen=True)
+class Posts:
+    """SENDs and RECVs in program order; device d owns posts `offsets[d]:offsets[d + 1]`.
+
+    Attributes
+    ----------
+    offsets : int64 (devices + 1,)
+    transfer : int32 (posts,)
+        The transfer posted, named by the row that consumes it.
+    is_send : bool (posts,)
+    before : int32 (posts,)
+        The post waits for all rows of its device below this one.
+    queue : int64 (posts,)
+        The FIFO that the post joins on its own device; the numbers tell queues apart and mean nothing else.
+    """
+
+    offsets: np.ndarray
+    transfer: np.ndarray
+    is_send: np.ndarray
+    before: np.ndarray
+    queue: np.ndarray
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an engine needs, one entry a row of the compute schedule.
+
+    Attributes
+    ----------
+    seconds : float64
+        Length of the row; of a timed fused slot the first row holds the slot's length and the second 0.
+    fused : bool
+        True where the row starts and ends together with the row before it (a timed OVERLAP_F_B slot).
+    source : int32
+        Row that the row needs, or -1.
+    remote : bool
+        True where that row sits on another device: a transfer, named by the row that consumes it.
+    transfer_seconds : float64
+        Latency + bytes / bandwidth of the row's transfer, 0 where it has none.
+    posts : Posts or None
+        None under `async`, where nothing queues.
+    blocking : bool
+        Whether a device's next compute action waits for the SENDs posted before it.
+    """
+
+    schedule: Schedule
+    transport: str
+    seconds: np.ndarray
+    fused: np.ndarray
+    source: np.ndarray
+    remote: np.ndarray
+    transfer_seconds: np.ndarray
+    posts: Posts | None = None
+    blocking: bool = False
+
+
+def make_plan(schedule: Schedule, table: CostTable, transport: str) -> Plan:
+    """Resolve a valid schedule or program; under a queued transport a schedule is lowered first."""
+    compute = schedule.schedule if isinstance(schedule, Program) else schedule
+    source = compute.source
+    remote = np.zeros(len(source), bool)
+    needing = np.flatnonzero(source >= 0)
+    remote[needing] = compute.device[source[needing]] != compute.device[needing]
+    fused = compute.joined if table.overlap is not None else np.zeros(len(source), bool)
+    _refuse_slots_that_need_themselves(compute, fused)
+    posts = None
+    if transport != "async":
+        program = schedule if isinstance(schedule, Program) and (has_transfers(schedule) or not remote.any()) else lower(compute)
+        posts = _posts(program, compute, transport)
+    return Plan(
+        compute,
+        transport,
+        row_seconds(compute, table),
+        fused,
+        source,
+        remote,
+        _transfer_seconds(compute, table, source, remote),
+        posts,
+        transport == "blocking",
+    )
+
+
+def row_seconds(schedule: Schedule, table: CostTable) -> np.ndarray:
+    """Seconds of each row; of a timed fused slot the first row holds the slot's length and the second 0."""
+    seconds = table.seconds[schedule.kind, schedule.stage] * slice_fraction(schedule, table)
+    if table.overlap is not None:
+        second = np.flatnonzero(schedule.joined)
+        first = second - 1
+        forward = np.where(schedule.kind[first] == Kind.F, first, second)
+        backward = first + second - forward
+        seconds[first] = table.overlap[schedule.stage[forward], schedule.stage[backward]]
+        if schedule.slices > 1:
+            seconds[first] *= slice_fraction(schedule, table)[forward]
+        seconds[second] = 0.0
+    return seconds
+
+
+def slice_fraction(schedule: Schedule, table: CostTable) -> np.ndarray | float:
+    """Part of a microbatch's time in each row's slice; 1 where sequences are not cut."""
+    if schedule.slices == 1:
+        return 1.0
+    return table.slice_fraction[schedule.microbatch % schedule.slices]
+
+
+def transfer_bytes(schedule: Schedule, table: CostTable, producer: np.ndarray) -> np.ndarray:
+    """Bytes that each of the rows `producer` sends to another device."""
+    backward = (schedule.kind[producer] != Kind.F).astype(np.int8)
+    return table.transfer_bytes[backward, schedule.stage[producer]] / schedule.slices
+
+
+def _transfer_seconds(schedule: Schedule, table: CostTable, source: np.ndarray, remote: np.ndarray) -> np.ndarray:
+    seconds = np.zeros(len(source))
+    consumer = np.flatnonzero(remote)
+    producer = source[consumer]
+    sender, receiver = schedule.device[producer], schedule.device[consumer]
+    seconds[consumer] = (
+        table.latency[sender, receiver]
+        + transfer_bytes(schedule, table, producer) * table.seconds_per_byte[sender, receiver]
+    )
+    return seconds
+
+
+def _refuse_slots_that_need_themselves(schedule: Schedule, fused: np.ndarray) -> None:
+    second = np.flatnonzero(fused)
+    for late, early in ((second, second - 1), (second - 1, second)):
+        same_pair = (
+            (schedule.stage[late] == schedule.stage[early])
+            & (schedule.microbatch[late] == schedule.microbatch[early])
+            & (schedule.kind[late] == Kind.B)
+        )
+        stuck = np.flatnonzero((schedule.source[late] == early) | same_pair)
+        if len(stuck):
+            backward, forward = int(late[stuck[0]]), int(early[stuck[0]])
+            line = (
+                f"device {schedule.device[backward]}: {schedule.label(backward)} and {schedule.label(forward)} share one "
+                f"fused slot, so they start together, but {schedule.label(backward)} needs the end of {schedule.label(forward)}"
+            )
+            raise DeadlockError(waiting_message(f"schedule {schedule.name!r} deadlocks", [line]), [line])
+
+
+def _posts(program: Program, compute: Schedule, transport: str) -> Posts:
+    rows = np.flatnonzero((program.kind >= Kind.SEND_F) & (program.kind <= Kind.RECV_B))
+    kind, stage, microbatch = program.kind[rows], program.stage[rows], program.microbatch[rows]
+    is_send = (kind == Kind.SEND_F) | (kind == Kind.SEND_B)
+    forward = (kind == Kind.SEND_F) | (kind == Kind.RECV_F)
+    step = np.where(is_send, np.where(forward, 1, -1), 0)
+    forward_row, backward_row = _row_tables(compute)
+    consumer = np.where(
+        forward, forward_row[stage + step, microbatch], backward_row[stage + step, microbatch]
+    ).astype(np.int32)
+    owner = program.device[rows]
+    peer = np.where(is_send, compute.device[consumer], compute.device[compute.source[consumer]])
+    devices = compute.devices
+    queue = {
+        "directed": (owner.astype(np.int64) * devices + peer) * 2 + is_send,
+        "pair": owner.astype(np.int64) * devices + peer,
+        "rank": owner.astype(np.int64),
+    }["directed" if transport == "blocking" else transport]
+    compute_before = np.concatenate([[0], np.cumsum(program.kind < Kind.SEND_F)])
+    return Posts(
+        np.searchsorted(rows, program.offsets),
+        consumer,
+        is_send,
+        compute_before[rows].astype(np.int32),
+        queue,
+    )
+
+
+def _row_tables(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
+    """Row of F, and of B or I, by [stage, microbatch]."""
+    tables = []
+    for kinds in ((Kind.F,), (Kind.B, Kind.I)):
+        table = np.full((schedule.num_stages, schedule.microbatches), -1, np.int32)
+        chosen = np.flatnonzero(np.isin(schedule.kind, kinds))
+        table[schedule.stage[chosen], schedule.microbatch[chosen]] = chosen
+        tables.append(table)
+    return tables[0], tables[1]

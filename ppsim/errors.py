@@ -1,0 +1,33 @@
+"""The errors that a user's input can cause; nothing else leaves the library because of it."""
+
+
+class PpsimError(Exception):
+    """Base of every error that ppsim raises because of what it was given."""
+
+
+class ScheduleError(PpsimError):
+    """A schedule or program breaks a rule; `faults` holds one sentence for each place where it does."""
+
+    def __init__(self, message: str, faults: list[str] | None = None):
+        super().__init__(message)
+        self.faults = faults if faults is not None else [message]
+
+
+class DeadlockError(ScheduleError):
+    """Devices or transfers wait for each other; `cycle` holds one line for each wait, in order round the cycle."""
+
+    def __init__(self, message: str, cycle: list[str]):
+        super().__init__(message)
+        self.cycle = cycle
+
+
+class ConfigError(PpsimError):
+    """The call itself was wrong: a name, size, option or configuration file that ppsim cannot act on."""
+
+
+class BuildError(ScheduleError, ConfigError):
+    """A schedule family does not allow the sizes or options that it was asked to build."""
+
+
+class CostError(PpsimError):
+    """A cost is not a legal number, or does not fit the schedule it is meant for."""

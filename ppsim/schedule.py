@@ -1,0 +1,319 @@
+"""Schedule: for each device the ordered list of its actions, held as columns. It knows no time."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppsim.actions import FIRST_TRANSFER, KIND_NAMES, NO_MICROBATCH, Action, Kind, parse_action
+from ppsim.errors import ScheduleError
+from ppsim.files import read_text, write_atomically
+
+if TYPE_CHECKING:
+    from ppsim.schedules.columns import Block
+
+MOST_FAULTS_SHOWN = 20
+
+
+class Schedule:
+    """Ordered actions per device, as flat columns; device d owns rows `offsets[d]:offsets[d + 1]`.
+
+    Attributes
+    ----------
+    kind, stage, microbatch : int8, int32, int32 arrays, one entry a row
+        `kind` holds codes of `ppsim.actions.Kind`. An OVERLAP_F_B slot is two rows, an F and a B.
+    joined : bool array, one entry a row
+        True where a row is the second part of the OVERLAP_F_B slot that the row before it begins.
+    offsets : int64 array, devices + 1
+    idle : int32 array, (idle slots, 2)
+        Device and column of each empty cell of the table; kept for drawing and CSV, skipped in time.
+    slices : int
+        Pieces that each microbatch is cut into along the sequence; slice numbering is microbatch * slices + piece.
+    name : str
+        Family name, or the file that the schedule was read from.
+    """
+
+    def __init__(
+        self,
+        kind: np.ndarray,
+        stage: np.ndarray,
+        microbatch: np.ndarray,
+        offsets: np.ndarray,
+        *,
+        joined: np.ndarray | None = None,
+        idle: np.ndarray | None = None,
+        name: str = "custom",
+        slices: int = 1,
+    ):
+        self.kind = kind
+        self.stage = stage
+        self.microbatch = microbatch
+        self.offsets = offsets
+        self.joined = np.zeros(len(kind), bool) if joined is None else joined
+        self.idle = np.empty((0, 2), np.int32) if idle is None else idle
+        self.name = name
+        self.slices = slices
+        self._valid = False
+
+    # -- construction ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_blocks(cls, blocks: Iterable[Block], *, name: str = "custom", slices: int = 1) -> Schedule:
+        """A schedule from one Block of rows a device."""
+        from ppsim.schedules.columns import concatenate
+
+        rows = list(blocks)
+        offsets = np.concatenate([[0], np.cumsum([len(block) for block in rows])]).astype(np.int64)
+        all_rows = concatenate(*rows)
+        return cls(
+            all_rows.kind,
+            all_rows.stage,
+            all_rows.microbatch,
+            offsets,
+            joined=all_rows.joined,
+            name=name,
+            slices=slices,
+        )
+
+    @classmethod
+    def from_orders(cls, orders: Sequence[Sequence[Any]], *, name: str = "custom", slices: int = 1) -> Schedule:
+        """Read one list of action strings a device; `None` or an empty string is an idle slot.
+
+        Anything whose `str()` is an action is taken too, so PyTorch's own actions pass. Lists with transfers give a
+        Program. Raises ScheduleError naming device, position and text of every cell that is not an action.
+        """
+        if isinstance(orders, str | bytes) or not isinstance(orders, Iterable):
+            raise ScheduleError(f"orders must be one list of actions per device, such as [['0F0', '0B0']]; got {orders!r:.80}")
+        return _from_cells(cls, list(orders), lambda device, column: f"device {device}, position {column}", name, slices)
+
+    @classmethod
+    def from_csv(cls, path: str | PathLike[str], *, name: str | None = None, slices: int = 1) -> Schedule:
+        """Read a CSV file with one row a device, no header; an empty cell is an idle slot, rows may be ragged.
+
+        Lists with transfers give a Program. Raises ScheduleError naming row, column and cell (all 1-based) of every
+        fault, ConfigError when the file cannot be read.
+        """
+        text = read_text(path)
+        try:
+            table = list(csv.reader(io.StringIO(text), strict=True))
+        except csv.Error as error:
+            raise ScheduleError(f"{path}: not a CSV file: {error}") from None
+        if not table:
+            raise ScheduleError(f"{path}: the file is empty; a schedule has one row of actions per device")
+        return _from_cells(
+            cls, table, lambda row, column: f"{path}: row {row + 1}, column {column + 1}", name or str(path), slices
+        )
+
+    # -- sizes -------------------------------------------------------------------------------------------------------
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return len(self.offsets) - 1
+
+    @cached_property
+    def num_stages(self) -> int:
+        """Number of stages: the largest stage number plus one."""
+        return int(self.stage.max()) + 1 if len(self.stage) else 0
+
+    @cached_property
+    def microbatches(self) -> int:
+        """Number of microbatches (with `slices` > 1: of slices), over both directions."""
+        return int(self.microbatch.max()) + 1 if len(self.microbatch) else 0
+
+    @property
+    def is_program(self) -> bool:
+        """Whether the lists hold transfers or sharding actions beside compute actions."""
+        return bool((self.kind >= FIRST_TRANSFER).any())
+
+    def __len__(self) -> int:
+        """Number of actions; an OVERLAP_F_B slot counts once."""
+        return len(self.kind) - int(np.count_nonzero(self.joined))
+
+    @cached_property
+    def device(self) -> np.ndarray:
+        """Device of each row, int32."""
+        return np.repeat(np.arange(self.devices, dtype=np.int32), np.diff(self.offsets))
+
+    @cached_property
+    def holdings(self) -> np.ndarray:
+        """(device, stage) pairs of every stage that a device holds, sorted, int32 (pairs, 2).
+
+        A stage run by two devices (bidirectional schedules) appears once for each: its weights are held twice.
+        """
+        keys = np.unique(self.device.astype(np.int64) * max(self.num_stages, 1) + self.stage)
+        return np.stack(np.divmod(keys, max(self.num_stages, 1)), axis=1).astype(np.int32)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def actions(self, device: int) -> Iterator[Action]:
+        """The actions of one device, in list order, made as they are looked at."""
+        row, last = int(self.offsets[device]), int(self.offsets[device + 1])
+        while row < last:
+            parts = [self._plain(row)]
+            while row + len(parts) < last and self.joined[row + len(parts)]:
+                parts.append(self._plain(row + len(parts)))
+            yield parts[0] if len(parts) == 1 else Action(Kind.OVERLAP_F_B, -1, NO_MICROBATCH, tuple(parts))
+            row += len(parts)
+
+    def _plain(self, row: int) -> Action:
+        return Action(Kind(int(self.kind[row])), int(self.stage[row]), int(self.microbatch[row]))
+
+    def label(self, row: int) -> str:
+        """The text of one row, such as `2F0`; a part of a fused slot gives the part."""
+        return str(self._plain(row))
+
+    def orders(self) -> list[list[str]]:
+        """For each device the list of its action strings; idle slots are left out."""
+        return [[cell for cell in row if cell] for row in self._cells(with_idle=False)]
+
+    def _cells(self, with_idle: bool) -> list[list[str]]:
+        names = np.array(KIND_NAMES, object)[self.kind]
+        texts = [
+            f"{stage}{name}{microbatch}" if microbatch >= 0 else f"{stage}{name}"
+            for stage, name, microbatch in zip(self.stage.tolist(), names, self.microbatch.tolist(), strict=True)
+        ]
+        for row in np.flatnonzero(self.joined).tolist():
+            texts[row] = f"({texts[row - 1]};{texts[row]})OVERLAP_F_B"
+            texts[row - 1] = ""
+        table = []
+        for first, last in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True):
+            table.append([text for text in texts[first:last] if text])
+        if with_idle:
+            for device, column in sorted(self.idle.tolist()):
+                table[device].insert(column, "")
+        return table
+
+    def to_csv(self, path: str | PathLike[str]) -> None:
+        """Write one row a device, no header, idle slots as empty cells. The file appears whole or not at all."""
+        write_atomically(path, "".join(",".join(row) + "\n" for row in self._cells(with_idle=True)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Schedule):
+            return NotImplemented
+        return all(
+            np.array_equal(getattr(self, column), getattr(other, column))
+            for column in ("kind", "stage", "microbatch", "offsets", "joined")
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} {self.name}: {self.devices} devices, {self.num_stages} stages, "
+            f"{self.microbatches} microbatches, {len(self)} actions>"
+        )
+
+    def _repr_html_(self) -> str:
+        from ppsim.plots.text import schedule_html
+
+        return schedule_html(self)
+
+    # -- checking ----------------------------------------------------------------------------------------------------
+
+    def validate(self) -> None:
+        """Raise ScheduleError with every fault found; return None where there is none.
+
+        `error.faults` holds one sentence for each fault. An order in which devices wait for each other is shown as
+        the waiting cycle (a DeadlockError where it is the only fault).
+        """
+        if self._valid:
+            return
+        from ppsim.faults import find_faults
+
+        find_faults(self)
+        self._valid = True
+
+    @cached_property
+    def source(self) -> np.ndarray:
+        """For each row the row whose result it needs from the neighbouring stage, or -1; int32.
+
+        F(s, k) needs F(s-1, k); B or I(s, k) needs B or I(s+1, k). What a row needs of its own stage stands earlier
+        in the same list, so it is no entry here.
+        """
+        rows = np.arange(len(self.kind), dtype=np.int32)
+        stages, microbatches = self.num_stages, self.microbatches
+        forward = self.kind == Kind.F
+        backward = (self.kind == Kind.B) | (self.kind == Kind.I)
+        source = np.full(len(rows), -1, np.int32)
+        for chosen, step in ((forward, -1), (backward, 1)):
+            row_of = np.full((stages + 2, microbatches), -1, np.int32)
+            row_of[self.stage[chosen] + 1, self.microbatch[chosen]] = rows[chosen]
+            source[chosen] = row_of[self.stage[chosen] + 1 + step, self.microbatch[chosen]]
+        return source
+
+
+class Program(Schedule):
+    """A schedule lowered: transfers and sharding actions stand in the lists too."""
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The compute actions alone."""
+        compute = self.kind < FIRST_TRANSFER
+        counts = np.concatenate([[0], np.cumsum(compute)])
+        schedule = Schedule(
+            self.kind[compute],
+            self.stage[compute],
+            self.microbatch[compute],
+            counts[self.offsets],
+            joined=self.joined[compute],
+            name=self.name,
+            slices=self.slices,
+        )
+        schedule._valid = self._valid
+        return schedule
+
+
+def _from_cells(cls: type[Schedule], table: list, place: Any, name: str, slices: int) -> Schedule:
+    rows: list[Action] = []
+    joined: list[bool] = []
+    idle: list[tuple[int, int]] = []
+    offsets = [0]
+    faults: list[str] = []
+    known: dict[str, Action] = {}
+    for device, cells in enumerate(table):
+        if isinstance(cells, str | bytes) or not isinstance(cells, Iterable):
+            raise ScheduleError(f"device {device}: expected a list of actions, got {cells!r:.80}")
+        for column, cell in enumerate(cells):
+            text = "" if cell is None else str(cell).strip()
+            if not text:
+                idle.append((device, column))
+                continue
+            try:
+                action = known.get(text) or known.setdefault(text, parse_action(text))
+            except ScheduleError as error:
+                faults.append(f"{place(device, column)}: {error}")
+                continue
+            rows.extend(action.parts or (action,))
+            joined.extend((False, True) if action.parts else (False,))
+        offsets.append(len(rows))
+    if faults:
+        raise ScheduleError(listing(f"{len(faults)} cell(s) are not actions", faults), faults)
+    kind = np.array([action.kind for action in rows], np.int8)
+    made = Program if cls is Schedule and (kind >= FIRST_TRANSFER).any() else cls
+    return made(
+        kind,
+        np.array([action.stage for action in rows], np.int32),
+        np.array([action.microbatch for action in rows], np.int32),
+        np.array(offsets, np.int64),
+        joined=np.array(joined, bool),
+        idle=np.array(idle, np.int32).reshape(-1, 2),
+        name=name,
+        slices=slices,
+    )
+
+
+def listing(heading: str, faults: Sequence[str]) -> str:
+    """One message out of many faults: the sentence alone if there is one, else a heading and a line each."""
+    if len(faults) == 1:
+        return faults[0]
+    shown = [f"  - {fault}" for fault in faults[:MOST_FAULTS_SHOWN]]
+    if len(faults) > MOST_FAULTS_SHOWN:
+        shown.append(f"  - and {len(faults) - MOST_FAULTS_SHOWN} more")
+    return f"{heading}:\n" + "\n".join(shown)

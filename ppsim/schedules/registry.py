@@ -1,0 +1,177 @@
+"""The registry: every schedule family by name, with its idea, constraints, closed forms and source."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ppsim.errors import BuildError
+from ppsim.schedule import Schedule
+from ppsim.schedules.columns import Block
+
+MOST_ACTIONS = 2**31 - 2
+
+
+class Generator(Protocol):
+    """Returns one Block a device, or a whole Schedule; takes devices, microbatches, stages_per_device and options."""
+
+    def __call__(self, p: int, m: int, v: int, /, **options: Any) -> Iterable[Block] | Schedule: ...
+
+
+@dataclass(frozen=True)
+class Family:
+    """One schedule family: how to build it and what is known about it.
+
+    `makespan` and `peak_activations` are closed forms as text in the notation of docs/schedules.md; `exact` tells
+    whether the tests assert them as equalities.
+    """
+
+    name: str
+    title: str
+    idea: str
+    constraints: str
+    makespan: str
+    peak_activations: str
+    source: str
+    generate: Generator
+    check: Callable[..., None] | None
+    stages_per_device: int
+    fixed_stages: bool
+    options: Mapping[str, inspect.Parameter]
+
+    def build(self, devices: int, microbatches: int, stages_per_device: int | None = None, **options: Any) -> Schedule:
+        """Check the sizes and options, then generate; BuildError says which rule a refused size breaks."""
+        p = require_count("devices", devices)
+        m = require_count("microbatches", microbatches)
+        v = require_count("stages_per_device", self.stages_per_device if stages_per_device is None else stages_per_device)
+        if self.fixed_stages and v != self.stages_per_device:
+            raise BuildError(
+                f"{self.name}: stages_per_device={v} is not allowed; each device runs {self.stages_per_device} "
+                f"stage(s) of this schedule: use stages_per_device={self.stages_per_device}"
+            )
+        unknown = [name for name in options if name not in self.options]
+        if unknown:
+            known = ", ".join(self.options) or "none"
+            raise BuildError(f"{self.name}: unknown option {unknown[0]!r}; the options of this schedule are: {known}")
+        if 2 * p * m * v > MOST_ACTIONS:
+            raise BuildError(
+                f"{self.name}: devices={p} x microbatches={m} x stages_per_device={v} makes more than {MOST_ACTIONS} "
+                f"actions; use fewer microbatches"
+            )
+        if self.check:
+            self.check(p, m, v, **options)
+        made = self.generate(p, m, v, **options)
+        schedule = made if isinstance(made, Schedule) else Schedule.from_blocks(made)
+        schedule.name = self.name
+        schedule._valid = True
+        return schedule
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{word}</th><td style='text-align:left'>{text}</td></tr>"
+            for word, text in self.describe().items()
+        )
+        return f"<table>{rows}</table>"
+
+    def describe(self) -> dict[str, str]:
+        """What a reader wants to know, as label -> text."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "idea": self.idea,
+            "constraints": self.constraints,
+            "makespan": self.makespan,
+            "peak_activations": self.peak_activations,
+            "source": self.source,
+        }
+
+
+_FAMILIES: dict[str, Family] = {}
+
+
+def family(
+    name: str,
+    *,
+    title: str,
+    idea: str,
+    makespan: str,
+    peak_activations: str,
+    source: str,
+    constraints: str = "devices >= 1, microbatches >= 1",
+    check: Callable[..., None] | None = None,
+    stages_per_device: int = 1,
+    fixed_stages: bool = True,
+) -> Callable[[Generator], Generator]:
+    """Register a generator under `name`; its keyword-only parameters become the family's options."""
+
+    def register(generate: Generator) -> Generator:
+        parameters = inspect.signature(generate).parameters
+        options = {key: value for key, value in parameters.items() if value.kind is inspect.Parameter.KEYWORD_ONLY}
+        _FAMILIES[name] = Family(
+            name, title, idea, constraints, makespan, peak_activations, source, generate, check, stages_per_device,
+            fixed_stages, options,
+        )  # fmt: skip
+        return generate
+
+    return register
+
+
+def schedules() -> dict[str, Family]:
+    """Every family by name, in the order of docs/schedules.md."""
+    return dict(_FAMILIES)
+
+
+def build(
+    name: str, *, devices: int, microbatches: int, stages_per_device: int | None = None, **options: Any
+) -> Schedule:
+    """Build a schedule of a family by name.
+
+    Parameters
+    ----------
+    name : str
+        A key of `ppsim.schedules()`.
+    devices, microbatches : int
+        Pipeline devices, and microbatches of one step (both directions counted).
+    stages_per_device : int, optional
+        Default: the family's own.
+    **options
+        The family's options, such as `group_size=` of `interleaved-1f1b`.
+
+    Raises
+    ------
+    BuildError
+        For an unknown name or option, or a size that the family does not allow; the message names the rule and the
+        nearest legal values.
+    """
+    return find_family(name).build(devices, microbatches, stages_per_device, **options)
+
+
+def find_family(name: str) -> Family:
+    """The family called `name`; BuildError with the nearest names otherwise."""
+    if isinstance(name, str) and name in _FAMILIES:
+        return _FAMILIES[name]
+    near = difflib.get_close_matches(str(name), _FAMILIES, n=3, cutoff=0.4) or list(_FAMILIES)
+    raise BuildError(f"unknown schedule {name!r}; did you mean {' or '.join(near)}? `ppsim list` shows all of them")
+
+
+def require_count(word: str, value: Any, least: int = 1) -> int:
+    """`value` as an int of at least `least`; BuildError otherwise."""
+    try:
+        count = value.__index__()
+    except AttributeError:
+        count = None
+    if count is None or isinstance(value, bool):
+        raise BuildError(f"{word}={value!r} is not a whole number; use a whole number of at least {least}")
+    if count < least:
+        raise BuildError(f"{word}={count} is too small; use at least {least}")
+    return count
+
+
+def require_choice(word: str, value: Any, choices: Iterable[str]) -> None:
+    """BuildError unless `value` is one of `choices`."""
+    choices = tuple(choices)
+    if value not in choices:
+        raise BuildError(f"{word}={value!r} is not known; use one of: {', '.join(choices)}")

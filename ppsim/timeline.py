@@ -1,0 +1,274 @@
+"""Timeline: what a simulation returns, as columns, with the measures of docs/glossary.md."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.costs import CostModel, CostTable
+from ppsim.engines.plan import Plan, transfer_bytes
+from ppsim.schedule import Schedule
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class Timeline:
+    """Start and end of every action and transfer, and what follows from them.
+
+    Attributes
+    ----------
+    schedule : Schedule
+        The compute schedule that ran.
+    row_start, row_end : float64 arrays, seconds, one entry a row of the schedule
+        An OVERLAP_F_B slot is two rows; `start` and `end` have one entry an action.
+    transfer_start, transfer_end : float64 arrays, seconds, one entry a row
+        Of the transfer that the row consumes; nan where it consumes none.
+    engine, transport : str
+        What ran.
+    costs : CostModel
+        What priced it; `table` holds its columns.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        table: CostTable,
+        costs: CostModel,
+        row_start: np.ndarray,
+        row_end: np.ndarray,
+        transfer_start: np.ndarray,
+        transfer_end: np.ndarray,
+        *,
+        engine: str,
+    ):
+        self.plan = plan
+        self.table = table
+        self.costs = costs
+        self.row_start = row_start
+        self.row_end = row_end
+        self.transfer_start = transfer_start
+        self.transfer_end = transfer_end
+        self.engine = engine
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.plan.schedule
+
+    @property
+    def transport(self) -> str:
+        return self.plan.transport
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def start(self) -> np.ndarray:
+        """Start of each compute action in seconds, device by device in list order; a fused slot is one entry."""
+        return self.row_start[~self.schedule.joined]
+
+    @cached_property
+    def end(self) -> np.ndarray:
+        """End of each compute action in seconds, like `start`; of a fused slot the end of its later part."""
+        return self.row_end[np.append(~self.schedule.joined[1:], True)]
+
+    @cached_property
+    def device_start(self) -> np.ndarray:
+        """First start on each device, seconds."""
+        return self.row_start[self.schedule.offsets[:-1]]
+
+    @cached_property
+    def device_end(self) -> np.ndarray:
+        """Last end on each device, seconds."""
+        return self.row_end[self.schedule.offsets[1:] - 1]
+
+    @cached_property
+    def device_busy(self) -> np.ndarray:
+        """Seconds in compute actions on each device; a timed OVERLAP_F_B slot counts its own length once."""
+        return np.add.reduceat(self.plan.seconds, self.schedule.offsets[:-1])
+
+    @property
+    def device_idle(self) -> np.ndarray:
+        """makespan - busy of each device, seconds."""
+        return np.maximum(self.makespan - self.device_busy, 0.0)
+
+    @cached_property
+    def makespan(self) -> float:
+        """Last end - first start over all devices, seconds."""
+        return float(self.device_end.max() - self.device_start.min())
+
+    @cached_property
+    def span(self) -> float:
+        """Largest (last end - first start) of one device, seconds."""
+        return float((self.device_end - self.device_start).max())
+
+    @property
+    def bubble_fraction(self) -> float:
+        """1 - sum(busy) / (devices x makespan): idle / total."""
+        return _rest(float(self.device_busy.sum()), self.schedule.devices * self.makespan)
+
+    @property
+    def bubble_ratio(self) -> float:
+        """sum(idle) / sum(busy): idle / ideal, the measure of Megatron-LM and Llama 3."""
+        busy = float(self.device_busy.sum())
+        return max(self.schedule.devices * self.makespan - busy, 0.0) / busy if busy > 0 else 0.0
+
+    @property
+    def span_bubble_fraction(self) -> float:
+        """1 - largest busy / span; for equal devices the rate of the zero-bubble papers."""
+        return _rest(float(self.device_busy.max()), self.span)
+
+    # -- activations and memory --------------------------------------------------------------------------------------
+
+    @cached_property
+    def _activation_changes(self) -> tuple[np.ndarray, np.ndarray]:
+        """What each row adds at its start and frees at its end, in parts of its stage's activations of a microbatch."""
+        schedule, kind = self.schedule, self.schedule.kind
+        kept = self.table.weight_grad_fraction[schedule.stage]
+        adds = (kind == Kind.F) / schedule.slices
+        frees = np.select([kind == Kind.B, kind == Kind.I, kind == Kind.W], [1.0, 1.0 - kept, kept]) / schedule.slices
+        return adds, frees
+
+    def _live(self, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Live amount on the row's device just after each row's start and just after its end; `weight` is per stage.
+
+        Actions of a device run one at a time, so list order is time order; a timed fused slot takes before it frees.
+        """
+        adds, frees = self._activation_changes
+        row_weight = weight[self.schedule.stage]
+        adds, frees = adds * row_weight, frees * row_weight
+        second = np.flatnonzero(self.plan.fused)
+        if len(second):
+            adds, frees = adds.copy(), frees.copy()
+            adds[second - 1] += adds[second]
+            frees[second] += frees[second - 1]
+            adds[second] = frees[second - 1] = 0.0
+        after_end = np.cumsum(adds - frees)
+        first = self.schedule.offsets[:-1]
+        before_device = np.concatenate([[0.0], after_end])[first]
+        after_end -= np.repeat(before_device, np.diff(self.schedule.offsets))
+        return after_end + frees, after_end
+
+    @cached_property
+    def peak_activations(self) -> np.ndarray:
+        """Largest number of live activations of each device, in microbatches through one device share of the model."""
+        share = self.table.stage_share
+        if np.all(share == share[0]):  # counting first keeps whole numbers exact
+            after_start, _ = self._live(np.ones_like(share))
+            return np.maximum.reduceat(after_start, self.schedule.offsets[:-1]) * share[0]
+        return np.maximum.reduceat(self._live(share)[0], self.schedule.offsets[:-1])
+
+    def activations_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
+        """Step curve of a device's live activations: times in seconds and the level from each time on.
+
+        Same unit as `peak_activations`. Both arrays have one entry a change, in time order.
+        """
+        rows = slice(int(self.schedule.offsets[device]), int(self.schedule.offsets[device + 1]))
+        after_start, after_end = (level[rows] for level in self._live(self.table.stage_share))
+        times = np.stack([self.row_start[rows], self.row_end[rows]], axis=1).ravel()
+        levels = np.stack([after_start, after_end], axis=1).ravel()
+        last_at_time = np.append(np.diff(times) > 0, True) if len(times) else np.empty(0, bool)
+        return times[last_at_time], levels[last_at_time]
+
+    @cached_property
+    def peak_memory(self) -> np.ndarray | None:
+        """Largest memory of each device in bytes: weights + gradients + optimizer state + live activations + transfer
+        buffers; None where the costs do not say what is held."""
+        if self.table.activation_bytes is None or self.table.state_bytes is None:
+            return None
+        return np.array([self.memory_over_time(device)[1].max() for device in range(self.schedule.devices)])
+
+    @cached_property
+    def static_memory(self) -> np.ndarray | None:
+        """Bytes of weights, gradients and optimizer state on each device, (3, devices); a stage held twice counts twice."""
+        if self.table.state_bytes is None:
+            return None
+        device, stage = self.schedule.holdings.T
+        return np.stack(
+            [np.bincount(device, part[stage], minlength=self.schedule.devices) for part in self.table.state_bytes]
+        )
+
+    def memory_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
+        """Step curve of a device's memory: times in seconds and bytes from each time on.
+
+        A transfer holds its buffer at the receiver from its start to the end of the action that consumes it, and at the
+        sender while it lasts. At equal times memory is freed before it is taken.
+        """
+        schedule = self.schedule
+        rows = np.arange(int(schedule.offsets[device]), int(schedule.offsets[device + 1]))
+        adds, frees = self._activation_changes
+        bytes_held = self.table.activation_bytes[schedule.stage[rows]]
+        received = rows[self.plan.remote[rows]]
+        remote = np.flatnonzero(self.plan.remote)
+        sent = remote[schedule.device[self.plan.source[remote]] == device]
+        in_bytes = transfer_bytes(schedule, self.table, self.plan.source[received])
+        out_bytes = transfer_bytes(schedule, self.table, self.plan.source[sent])
+        times = [
+            self.row_end[rows], self.row_end[received], self.transfer_end[sent],
+            self.row_start[rows], self.transfer_start[received], self.transfer_start[sent],
+        ]  # fmt: skip
+        changes = [-frees[rows] * bytes_held, -in_bytes, -out_bytes, adds[rows] * bytes_held, in_bytes, out_bytes]
+        time, change = np.concatenate(times), np.concatenate(changes)
+        is_take = np.repeat([0, 0, 0, 1, 1, 1], [len(part) for part in times])
+        order = np.lexsort((is_take, time))
+        static = float(self.static_memory[:, device].sum())
+        level = static + np.cumsum(change[order])
+        changes_here = np.append(np.diff(time[order]) > 0, True)
+        return time[order][changes_here], level[changes_here]
+
+    # -- looking at it -----------------------------------------------------------------------------------------------
+
+    def summary(self) -> str:
+        """The measures as readable text, with units."""
+        from ppsim.plots.summary import summary_text
+
+        return summary_text(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The measures under the names of docs/glossary.md, as plain Python values (schema ppsim.result/1)."""
+        from ppsim.interop.result import result_document
+
+        return result_document(self)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row an action: device, action, kind, stage, microbatch, start, end in seconds (needs pandas)."""
+        from ppsim.interop.frame import timeline_frame
+
+        return timeline_frame(self)
+
+    def plot(self, **options: Any):
+        """A matplotlib Gantt chart; options as in `ppsim.plots.gantt.draw`. Returns the figure."""
+        from ppsim.plots.gantt import draw
+
+        return draw(self, **options)
+
+    def to_plotly(self, **options: Any):
+        """An interactive Gantt chart as a plotly figure."""
+        from ppsim.plots.interactive import interactive_figure
+
+        return interactive_figure(self, **options)
+
+    def to_text(self, **options: Any) -> str:
+        """A Gantt chart in Unicode boxes, one row a device."""
+        from ppsim.plots.text import gantt_text
+
+        return gantt_text(self, **options)
+
+    def _repr_html_(self) -> str:
+        from ppsim.plots.notebook import timeline_html
+
+        return timeline_html(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Timeline {self.schedule.name}: {self.schedule.devices} devices, makespan {self.makespan:.6g} s, "
+            f"bubble fraction {self.bubble_fraction:.4f}, engine {self.engine}>"
+        )
+
+
+def _rest(part: float, whole: float) -> float:
+    """1 - part / whole, never below 0 by rounding; 0 of an empty whole."""
+    return max(1.0 - part / whole, 0.0) if whole > 0 else 0.0
