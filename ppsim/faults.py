@@ -35,7 +35,9 @@ def find_faults(schedule: Schedule) -> None:
 def _size_faults(schedule: Schedule) -> list[str]:
     """Numbers so large that no list could hold every action they ask for."""
     if schedule.devices == 0 or len(schedule.kind) == 0:
-        return ["the schedule is empty: it needs at least one device with at least one action, such as [['0F0', '0B0']]"]
+        return [
+            "the schedule is empty: it needs at least one device with at least one action, such as [['0F0', '0B0']]"
+        ]
     faults = []
     for word, column, size in (
         ("stage", schedule.stage, schedule.num_stages),

@@ -89,8 +89,12 @@ class Schedule:
         Program. Raises ScheduleError naming device, position and text of every cell that is not an action.
         """
         if isinstance(orders, str | bytes) or not isinstance(orders, Iterable):
-            raise ScheduleError(f"orders must be one list of actions per device, such as [['0F0', '0B0']]; got {orders!r:.80}")
-        return _from_cells(cls, list(orders), lambda device, column: f"device {device}, position {column}", name, slices)
+            raise ScheduleError(
+                f"orders must be one list of actions per device, such as [['0F0', '0B0']]; got {orders!r:.80}"
+            )
+        return _from_cells(
+            cls, list(orders), lambda device, column: f"device {device}, position {column}", name, slices
+        )
 
     @classmethod
     def from_csv(cls, path: str | PathLike[str], *, name: str | None = None, slices: int = 1) -> Schedule:

@@ -109,7 +109,9 @@ class Costs:
         if self.slice_costs is not None:
             weights = _column("slice_costs", self.slice_costs, "")
             if weights.ndim != 1 or not weights.sum() > 0:
-                raise CostError(f"slice_costs={self.slice_costs!r} must be a list with a positive sum, one value a slice")
+                raise CostError(
+                    f"slice_costs={self.slice_costs!r} must be a list with a positive sum, one value a slice"
+                )
         for name, origin in self.provenance.items():
             if name not in provenance and not hasattr(self, name):
                 raise CostError(f"provenance names {name!r}, which is no cost; use one of: {', '.join(provenance)}")
@@ -159,7 +161,9 @@ def _column(name: str, value: Any, unit: str, dimensions: int = 1) -> np.ndarray
     """`value` as a float array of finite numbers >= 0, or None; CostError otherwise."""
     if value is None:
         return None
-    legal = f"must be a finite number{f' of {unit}' if unit else ''} of at least 0, or a list of such numbers, one a stage"
+    legal = (
+        f"must be a finite number{f' of {unit}' if unit else ''} of at least 0, or a list of such numbers, one a stage"
+    )
     try:
         column = np.array(value)
         if column.dtype.kind not in "iuf":
@@ -190,7 +194,9 @@ def _complete(times: dict[str, np.ndarray | None]) -> dict[str, np.ndarray]:
         name = "input_grad" if weight_grad is None else "weight_grad"
         rest = _add(f"backward, {name}", backward, -given)
         if np.any(rest < 0):
-            raise CostError(f"{name} is longer than backward ({_plain(given)} > {_plain(backward)}); it is a part of it")
+            raise CostError(
+                f"{name} is longer than backward ({_plain(given)} > {_plain(backward)}); it is a part of it"
+            )
         input_grad, weight_grad = (given, rest) if weight_grad is None else (rest, given)
     return {
         "forward": np.array(1.0) if forward is None else forward,
@@ -204,7 +210,9 @@ def _add(names: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     try:
         return first + second
     except ValueError:
-        raise CostError(f"{names} are lists of {len(first)} and {len(second)} values; both need one value a stage") from None
+        raise CostError(
+            f"{names} are lists of {len(first)} and {len(second)} values; both need one value a stage"
+        ) from None
 
 
 def _plain(value: np.ndarray) -> Any:
@@ -214,7 +222,9 @@ def _plain(value: np.ndarray) -> Any:
 def _spread(name: str, value: Any, count: int, of: str = "stages") -> np.ndarray:
     column = np.asarray(value, np.float64)
     if column.ndim and len(column) != count:
-        raise CostError(f"{name} lists {len(column)} values, but the schedule has {count} {of}; list {count}, or give one number")
+        raise CostError(
+            f"{name} lists {len(column)} values, but the schedule has {count} {of}; list {count}, or give one number"
+        )
     return np.broadcast_to(column, (count,)).astype(np.float64)
 
 

@@ -83,7 +83,11 @@ def make_plan(schedule: Schedule, table: CostTable, transport: str) -> Plan:
     _refuse_slots_that_need_themselves(compute, fused)
     posts = None
     if transport != "async":
-        program = schedule if isinstance(schedule, Program) and (has_transfers(schedule) or not remote.any()) else lower(compute)
+        program = (
+            schedule
+            if isinstance(schedule, Program) and (has_transfers(schedule) or not remote.any())
+            else lower(compute)
+        )
         posts = _posts(program, compute, transport)
     return Plan(
         compute,
@@ -163,9 +167,9 @@ def _posts(program: Program, compute: Schedule, transport: str) -> Posts:
     forward = (kind == Kind.SEND_F) | (kind == Kind.RECV_F)
     step = np.where(is_send, np.where(forward, 1, -1), 0)
     forward_row, backward_row = _row_tables(compute)
-    consumer = np.where(
-        forward, forward_row[stage + step, microbatch], backward_row[stage + step, microbatch]
-    ).astype(np.int32)
+    consumer = np.where(forward, forward_row[stage + step, microbatch], backward_row[stage + step, microbatch]).astype(
+        np.int32
+    )
     owner = program.device[rows]
     peer = np.where(is_send, compute.device[consumer], compute.device[compute.source[consumer]])
     devices = compute.devices

@@ -6,7 +6,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ppsim.errors import BuildError
 from ppsim.schedule import Schedule
@@ -15,10 +15,8 @@ from ppsim.schedules.columns import Block
 MOST_ACTIONS = 2**31 - 2
 
 
-class Generator(Protocol):
-    """Returns one Block a device, or a whole Schedule; takes devices, microbatches, stages_per_device and options."""
-
-    def __call__(self, p: int, m: int, v: int, /, **options: Any) -> Iterable[Block] | Schedule: ...
+# Takes devices, microbatches, stages per device and the family's options; returns one Block a device or a Schedule.
+Generator = Callable[..., Iterable[Block] | Schedule]
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,9 @@ class Family:
         """Check the sizes and options, then generate; BuildError says which rule a refused size breaks."""
         p = require_count("devices", devices)
         m = require_count("microbatches", microbatches)
-        v = require_count("stages_per_device", self.stages_per_device if stages_per_device is None else stages_per_device)
+        v = require_count(
+            "stages_per_device", self.stages_per_device if stages_per_device is None else stages_per_device
+        )
         if self.fixed_stages and v != self.stages_per_device:
             raise BuildError(
                 f"{self.name}: stages_per_device={v} is not allowed; each device runs {self.stages_per_device} "
