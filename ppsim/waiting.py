@@ -1,5 +1,7 @@
 """Who waits for what: runs a schedule without time and turns a standstill into the cycle that explains it."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from ppsim.actions import Kind
@@ -12,9 +14,8 @@ def find_waiting_cycle(schedule: Schedule) -> list[str]:
     Actions that are missing are taken as done and of doubled ones the last counts, so that the cycle can be told beside
     other faults. Linear in the number of actions.
     """
-    source = _lenient_source(schedule)
+    source = lenient_source(schedule)
     offsets = schedule.offsets.tolist()
-    device_of = schedule.device
     position = offsets[:-1]
     waiters: dict[int, list[int]] = {}
     ready = list(range(schedule.devices))
@@ -33,25 +34,39 @@ def find_waiting_cycle(schedule: Schedule) -> list[str]:
                 ready.extend(waiters.pop(row))
             row += 1
         position[device] = row
-    stuck = [device for device in range(schedule.devices) if position[device] < offsets[device + 1]]
-    if not stuck:
-        return []
-    return _cycle(schedule, position, needs, device_of, stuck[0])
+    blocked = {device: row for device, row in enumerate(position) if row < offsets[device + 1]}
+    return waiting_cycle(schedule, blocked, needs) if blocked else []
 
 
-def _cycle(schedule: Schedule, position: list[int], needs: list[int], device_of: np.ndarray, device: int) -> list[str]:
-    path: list[int] = []
+def waiting_cycle(schedule: Schedule, blocked: Mapping[int, int], needs: Sequence[int] | None = None) -> list[str]:
+    """One line for each wait of a cycle among devices that stand still.
+
+    Parameters
+    ----------
+    blocked : device -> row
+        The row at which each device waits for the row that it needs.
+    needs : sequence, one entry a row
+        That row, by row; default `schedule.source`.
+    """
+    needs = schedule.source if needs is None else needs
+    device_of = schedule.device
+    path: dict[int, None] = {}
+    device = min(blocked)
     while device not in path:
-        path.append(device)
-        device = int(device_of[needs[position[device]]])
+        path[device] = None
+        device = int(device_of[needs[blocked[device]]])
+    devices = list(path)
     lines = []
-    for waiting in path[path.index(device) :]:
-        head = position[waiting]
-        need = needs[head]
+    for waiting in devices[devices.index(device) :]:
+        need = int(needs[blocked[waiting]])
         holder = int(device_of[need])
-        behind = "" if need == position[holder] else f", which stands behind {schedule.label(position[holder])}"
+        head = blocked[holder]
+        where = "" if need == head else f", which stands behind {schedule.label(head)}"
+        if need == head - 1 and schedule.joined[head]:
+            where = f", which shares a fused slot with {schedule.label(head)}"
         lines.append(
-            f"device {waiting} waits at {schedule.label(head)} for {schedule.label(need)} of device {holder}{behind}"
+            f"device {waiting} waits at {schedule.label(blocked[waiting])} for {schedule.label(need)} of device "
+            f"{holder}{where}"
         )
     return lines
 
@@ -61,7 +76,7 @@ def waiting_message(subject: str, cycle: list[str]) -> str:
     return f"{subject}, each waits for the next in a cycle:\n" + "\n".join(f"    {line}" for line in cycle)
 
 
-def _lenient_source(schedule: Schedule) -> np.ndarray:
+def lenient_source(schedule: Schedule) -> np.ndarray:
     """`schedule.source` for lists that may miss or double actions: found by sorting, not in a dense table."""
     microbatches = schedule.microbatches
     pairs = schedule.stage.astype(np.int64) * microbatches + schedule.microbatch

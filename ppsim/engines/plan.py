@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsim.actions import Kind
+from ppsim.actions import FIRST_TRANSFER, Kind
 from ppsim.costs.table import CostTable
 from ppsim.errors import DeadlockError
-from ppsim.lowering import has_transfers, lower
+from ppsim.lowering import has_transfers, lower, transfer_ends
 from ppsim.schedule import Program, Schedule
 from ppsim.waiting import waiting_message
 
@@ -161,39 +161,18 @@ def _refuse_slots_that_need_themselves(schedule: Schedule, fused: np.ndarray) ->
 
 
 def _posts(program: Program, compute: Schedule, transport: str) -> Posts:
-    rows = np.flatnonzero((program.kind >= Kind.SEND_F) & (program.kind <= Kind.RECV_B))
-    kind, stage, microbatch = program.kind[rows], program.stage[rows], program.microbatch[rows]
-    is_send = (kind == Kind.SEND_F) | (kind == Kind.SEND_B)
-    forward = (kind == Kind.SEND_F) | (kind == Kind.RECV_F)
-    step = np.where(is_send, np.where(forward, 1, -1), 0)
-    forward_row, backward_row = _row_tables(compute)
-    consumer = np.where(forward, forward_row[stage + step, microbatch], backward_row[stage + step, microbatch]).astype(
-        np.int32
-    )
-    owner = program.device[rows]
-    peer = np.where(is_send, compute.device[consumer], compute.device[compute.source[consumer]])
-    devices = compute.devices
+    ends = transfer_ends(program)
+    owner = program.device[ends.row].astype(np.int64)
     queue = {
-        "directed": (owner.astype(np.int64) * devices + peer) * 2 + is_send,
-        "pair": owner.astype(np.int64) * devices + peer,
-        "rank": owner.astype(np.int64),
+        "directed": (owner * compute.devices + ends.peer) * 2 + ends.is_send,
+        "pair": owner * compute.devices + ends.peer,
+        "rank": owner,
     }["directed" if transport == "blocking" else transport]
-    compute_before = np.concatenate([[0], np.cumsum(program.kind < Kind.SEND_F)])
+    compute_before = np.concatenate([[0], np.cumsum(program.kind < FIRST_TRANSFER)]).astype(np.int32)
     return Posts(
-        np.searchsorted(rows, program.offsets),
-        consumer,
-        is_send,
-        compute_before[rows].astype(np.int32),
+        np.searchsorted(ends.row, program.offsets),
+        compute_before[ends.consumer],
+        ends.is_send,
+        compute_before[ends.row],
         queue,
     )
-
-
-def _row_tables(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
-    """Row of F, and of B or I, by [stage, microbatch]."""
-    tables = []
-    for kinds in ((Kind.F,), (Kind.B, Kind.I)):
-        table = np.full((schedule.num_stages, schedule.microbatches), -1, np.int32)
-        chosen = np.flatnonzero(np.isin(schedule.kind, kinds))
-        table[schedule.stage[chosen], schedule.microbatch[chosen]] = chosen
-        tables.append(table)
-    return tables[0], tables[1]

@@ -1,0 +1,93 @@
+"""The two things that every lowering step does: put new rows into the lists, and find both ends of each transfer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ppsim.actions import FIRST_TRANSFER, Kind
+from ppsim.schedule import Program, Schedule
+
+
+def insert_rows(
+    schedule: Schedule,
+    device: np.ndarray,
+    kind: np.ndarray,
+    stage: np.ndarray,
+    microbatch: np.ndarray | int,
+    keys: Sequence[np.ndarray],
+) -> Program:
+    """A program of the schedule's rows and the given ones.
+
+    Parameters
+    ----------
+    device, kind, stage, microbatch : arrays, one entry a new row
+    keys : arrays, one entry a row of the schedule and then one a new row
+        Order within a device, the most important last (as for np.lexsort); equal keys keep the order given.
+    """
+    added = len(device)
+    list_of = np.concatenate([schedule.device, device])
+    order = np.lexsort((*keys, list_of))
+    counts = np.bincount(list_of, minlength=schedule.devices)
+    program = Program(
+        np.concatenate([schedule.kind, kind]).astype(np.int8)[order],
+        np.concatenate([schedule.stage, stage]).astype(np.int32)[order],
+        np.concatenate([schedule.microbatch, np.broadcast_to(microbatch, added)]).astype(np.int32)[order],
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        joined=np.concatenate([schedule.joined, np.zeros(added, bool)])[order],
+        name=schedule.name,
+        slices=schedule.slices,
+    )
+    program._valid = True
+    return program
+
+
+@dataclass(frozen=True)
+class TransferEnds:
+    """The SEND and RECV rows of a valid program, in list order.
+
+    Attributes
+    ----------
+    row : int64 (ends,)
+        Row of the program.
+    is_send : bool (ends,)
+    consumer : int64 (ends,)
+        Row of the program that needs what is transferred; it names the transfer.
+    peer : int32 (ends,)
+        Device of the other end.
+    """
+
+    row: np.ndarray
+    is_send: np.ndarray
+    consumer: np.ndarray
+    peer: np.ndarray
+
+
+def transfer_ends(program: Schedule) -> TransferEnds:
+    """Which transfer each SEND and RECV belongs to, and with which device."""
+    row = np.flatnonzero((program.kind >= FIRST_TRANSFER) & (program.kind <= Kind.RECV_B))
+    kind, stage, microbatch = program.kind[row], program.stage[row], program.microbatch[row]
+    is_send = (kind == Kind.SEND_F) | (kind == Kind.SEND_B)
+    is_forward = (kind == Kind.SEND_F) | (kind == Kind.RECV_F)
+    consuming_stage = stage + np.where(is_send, np.where(is_forward, 1, -1), 0)
+    forward_row, backward_row = _row_tables(program)
+    at = consuming_stage, microbatch
+    consumer = np.where(is_forward, forward_row[at], backward_row[at])
+    peer = program.device[np.where(is_send, consumer, program.source[consumer])]
+    return TransferEnds(row, is_send, consumer, peer)
+
+
+def _row_tables(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
+    """Row of F, and of B or I, by [stage, microbatch]."""
+    tables = []
+    for kinds in ((Kind.F,), (Kind.B, Kind.I)):
+        table = np.full((schedule.num_stages, schedule.microbatches), -1, np.int64)
+        chosen = np.flatnonzero(np.isin(schedule.kind, kinds))
+        table[schedule.stage[chosen], schedule.microbatch[chosen]] = chosen
+        tables.append(table)
+    return tables[0], tables[1]
+
+
+def has_transfers(schedule: Schedule) -> bool:
+    """Whether any SEND or RECV stands in the lists."""
+    return bool(((schedule.kind >= FIRST_TRANSFER) & (schedule.kind <= Kind.RECV_B)).any())

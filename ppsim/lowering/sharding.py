@@ -1,0 +1,92 @@
+"""Insert the actions of sharded data parallelism: UNSHARD, RESHARD and REDUCE_GRAD."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ppsim.actions import NO_MICROBATCH, Kind
+from ppsim.lowering.rows import insert_rows
+from ppsim.schedule import Program, Schedule
+
+LOOK_AHEAD = 3
+
+
+def insert_sharding(schedule: Schedule) -> Program:
+    """The schedule with the weights of each device's next three stages gathered ahead of use.
+
+    Before each slot the stages that are not among the next three to compute are resharded and those that newly are
+    among them are unsharded; REDUCE_GRAD follows the last B or W of each stage on its device.
+    Source of the order: PyTorch, torch/distributed/pipelining/schedules.py, `_add_unshard_reshard`, `_add_reduce_grad`.
+    """
+    reduced_stage, after_slot = _last_backwards(schedule)
+    device = schedule.device[after_slot - 1].tolist()
+    kind = [Kind.REDUCE_GRAD] * len(device)
+    stage, before = reduced_stage.tolist(), after_slot.tolist()
+    for one in range(schedule.devices):
+        for row, action, of_stage in _gathers(schedule, one):
+            device.append(one)
+            kind.append(action)
+            stage.append(of_stage)
+            before.append(row)
+    rows = len(schedule.kind)
+    is_compute = np.arange(rows + len(device)) < rows
+    return insert_rows(
+        schedule,
+        np.array(device, np.int32),
+        np.array(kind, np.int8),
+        np.array(stage, np.int32),
+        NO_MICROBATCH,
+        (is_compute, np.concatenate([np.arange(rows), np.array(before, np.int64)])),
+    )
+
+
+def _last_backwards(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
+    """For each device and stage: the stage, and the row after the slot of its last B or W there."""
+    rows = np.flatnonzero((schedule.kind == Kind.B) | (schedule.kind == Kind.W))[::-1]
+    _, last = np.unique(
+        schedule.device[rows].astype(np.int64) * schedule.num_stages + schedule.stage[rows], return_index=True
+    )
+    row = rows[last]
+    continued = np.append(schedule.joined[1:], False)
+    return schedule.stage[row], row + 1 + continued[row]
+
+
+def _gathers(schedule: Schedule, device: int) -> Iterator[tuple[int, Kind, int]]:
+    """The UNSHARD and RESHARD of one device in order: the row that each stands before, its kind and its stage."""
+    # PyTorch evicts in the iteration order of a set of stage numbers; the same set here gives the same order.
+    gathered: set[int] = set()
+    for row, upcoming in _upcoming_stages(schedule, device):
+        fetched = [stage for stage in upcoming if stage not in gathered]
+        for stage in [stage for stage in gathered if stage not in upcoming]:
+            gathered.remove(stage)
+            yield row, Kind.RESHARD, stage
+        for stage in fetched:
+            gathered.add(stage)
+            yield row, Kind.UNSHARD, stage
+    for stage in list(gathered):
+        yield int(schedule.offsets[device + 1]), Kind.RESHARD, stage
+
+
+def _upcoming_stages(schedule: Schedule, device: int) -> list[tuple[int, tuple[int, ...]]]:
+    """The next stages to compute, nearest first, at each row where they change.
+
+    A fused slot is looked at whole, so that it can bring in a fourth stage.
+    """
+    first, last = int(schedule.offsets[device]), int(schedule.offsets[device + 1])
+    stages, joined = schedule.stage[first:last].tolist(), schedule.joined[first:last].tolist()
+    changes: list[tuple[int, tuple[int, ...]]] = []
+    nearest: list[tuple[int, int]] = []  # stage and the slot in which it comes next
+    for row in range(len(stages) - 1, -1, -1):
+        stage, slot = stages[row], row - joined[row]
+        nearest = [(stage, slot), *(entry for entry in nearest if entry[0] != stage)][: LOOK_AHEAD + 1]
+        if slot != row:
+            continue
+        if len(nearest) > LOOK_AHEAD and nearest[LOOK_AHEAD][1] == nearest[LOOK_AHEAD - 1][1]:
+            upcoming = tuple(entry[0] for entry in nearest)
+        else:
+            upcoming = tuple(entry[0] for entry in nearest[:LOOK_AHEAD])
+        if changes and changes[-1][1] == upcoming:
+            changes[-1] = (first + row, upcoming)
+        else:
+            changes.append((first + row, upcoming))
+    return changes[::-1]
