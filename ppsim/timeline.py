@@ -16,6 +16,10 @@ from ppsim.schedule import Schedule
 if TYPE_CHECKING:
     import pandas
 
+    from ppsim.analysis.bounds import LowerBound
+    from ppsim.analysis.critical_path import Sensitivities
+    from ppsim.analysis.ledger import Ledger
+
 
 class Timeline:
     """Start and end of every action and transfer, and what follows from them.
@@ -218,6 +222,38 @@ class Timeline:
         level = static + np.cumsum(change[order])
         changes_here = np.append(np.diff(time[order]) > 0, True)
         return time[order][changes_here], level[changes_here]
+
+    # -- why it is as long as it is ------------------------------------------------------------------------------------
+
+    def ledger(self) -> Ledger:
+        """Idle seconds by cause: a mapping cause -> array, one entry a device; they sum to `device_idle`."""
+        from ppsim.analysis.ledger import ledger
+
+        return ledger(self)
+
+    def critical_path(self) -> np.ndarray:
+        """Actions of the chain that sets the makespan, in time order, as indices into `start` and `end`."""
+        from ppsim.analysis.critical_path import critical_path
+
+        return critical_path(self)
+
+    def slack(self) -> np.ndarray:
+        """Seconds by which each action can grow without a longer makespan, one entry an action."""
+        from ppsim.analysis.critical_path import slack
+
+        return slack(self)
+
+    def sensitivities(self) -> Sensitivities:
+        """Seconds of step per second of each kind, stage, device and link."""
+        from ppsim.analysis.critical_path import sensitivities
+
+        return sensitivities(self)
+
+    def lower_bound(self) -> LowerBound:
+        """What no order of the same actions on the same devices can beat, and which bound says so."""
+        from ppsim.analysis.bounds import lower_bound
+
+        return lower_bound(self)
 
     # -- looking at it -----------------------------------------------------------------------------------------------
 

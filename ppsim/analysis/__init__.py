@@ -1,0 +1,1 @@
+"""Analyses: pure views of a timeline, columns in and columns out."""

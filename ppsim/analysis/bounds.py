@@ -1,0 +1,120 @@
+"""Lower bounds: what no order of the same actions on the same devices can beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.lowering.rows import row_tables
+from ppsim.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class LowerBound:
+    """The strongest lower bound on a run's makespan, and all of them.
+
+    Attributes
+    ----------
+    seconds : float
+        The largest of `bounds`.
+    which : str
+        Its name.
+    device : int or None
+        The device it speaks of; None for the dataflow of one microbatch.
+    gap : float
+        makespan / seconds - 1: how far above the bound the run is.
+    bounds : mapping name -> seconds
+        busiest device: its compute seconds. fill + work + drain: the least time before a device's first action, its
+        compute seconds and the least time after its last. dataflow: the longest way of one microbatch. memory: each
+        activation is held for at least its way to the last stage and back, so that a device which may hold
+        `peak_activations` at once needs (sum of holding times) / peak seconds between its fill and its drain.
+    """
+
+    seconds: float
+    which: str
+    device: int | None
+    gap: float
+    bounds: dict[str, float]
+
+
+def lower_bound(run: Timeline) -> LowerBound:
+    """The lower bounds of a run; placement, costs and (for the memory bound) each device's peak are taken as given."""
+    offsets = run.schedule.offsets[:-1]
+    before, after = _ways(run)
+    head = np.minimum.reduceat(before, offsets)
+    tail = np.minimum.reduceat(after, offsets)
+    per_device = {
+        "busiest device": run.device_busy,
+        "fill + work + drain": head + run.device_busy + tail,
+        "memory": head + _holding(run, before) / np.maximum(run.peak_activations, 1e-300) + tail,
+    }
+    bounds = {name: float(seconds.max()) for name, seconds in per_device.items()}
+    bounds["dataflow"] = float((before + _lengths(run) + after).max())
+    which = max(bounds, key=lambda name: bounds[name])
+    device = int(per_device[which].argmax()) if which in per_device else None
+    seconds = bounds[which]
+    gap = run.makespan / seconds - 1.0 if seconds > 0 else 0.0
+    return LowerBound(seconds, which, device, gap, bounds)
+
+
+def _lengths(run: Timeline) -> np.ndarray:
+    """Seconds of each row; both rows of a timed fused slot last the slot."""
+    lengths = run.plan.seconds.copy()
+    second = np.flatnonzero(run.plan.fused)
+    lengths[second] = lengths[second - 1]
+    return lengths
+
+
+def _ways(run: Timeline) -> tuple[np.ndarray, np.ndarray]:
+    """Least seconds before each row's start, and after its end, by the dataflow of its microbatch alone."""
+    plan, schedule, lengths = run.plan, run.schedule, _lengths(run)
+    transfer = plan.transfer_seconds
+    forward, backward = row_tables(schedule)
+    weight = _weight_rows(run)
+    stages = schedule.num_stages
+    before, after = np.zeros(len(lengths)), np.zeros(len(lengths))
+    for stage in range(1, stages):
+        row, source = forward[stage], forward[stage - 1]
+        before[row] = before[source] + lengths[source] + transfer[row]
+    for stage in range(stages - 1, -1, -1):
+        row, own = backward[stage], forward[stage]
+        before[row] = before[own] + lengths[own]
+        if stage < stages - 1:
+            source = backward[stage + 1]
+            before[row] = np.maximum(before[row], before[source] + lengths[source] + transfer[row])
+    for stage in range(stages):
+        row, own_weight = backward[stage], weight[backward[stage]]
+        after[row] = np.where(own_weight >= 0, lengths[own_weight], 0.0)
+        before[own_weight[own_weight >= 0]] = (before[row] + lengths[row])[own_weight >= 0]
+        if stage:
+            target = backward[stage - 1]
+            after[row] = np.maximum(after[row], transfer[target] + lengths[target] + after[target])
+    for stage in range(stages - 1, -1, -1):
+        row, own = forward[stage], backward[stage]
+        after[row] = lengths[own] + after[own]
+        if stage < stages - 1:
+            target = forward[stage + 1]
+            after[row] = np.maximum(after[row], transfer[target] + lengths[target] + after[target])
+    return before, after
+
+
+def _weight_rows(run: Timeline) -> np.ndarray:
+    """For each row the W of the same stage and microbatch where the row is its I, else -1."""
+    schedule = run.schedule
+    table = np.full((schedule.num_stages, schedule.microbatches), -1, np.int64)
+    rows = np.flatnonzero(schedule.kind == Kind.W)
+    table[schedule.stage[rows], schedule.microbatch[rows]] = rows
+    return np.where(schedule.kind == Kind.I, table[schedule.stage, schedule.microbatch], -1)
+
+
+def _holding(run: Timeline, before: np.ndarray) -> np.ndarray:
+    """Least sum over a device's activations of (amount x seconds held), one entry a device."""
+    schedule, table, lengths = run.schedule, run.table, _lengths(run)
+    forward, backward = row_tables(schedule)
+    weight = _weight_rows(run)[backward]
+    held = before[backward] + lengths[backward] - before[forward]
+    kept = np.where(weight >= 0, lengths[weight] * table.weight_grad_fraction[:, None], 0.0)
+    amount = (held + kept) * table.stage_share[:, None] / schedule.slices
+    return np.bincount(schedule.device[forward].ravel(), amount.ravel(), minlength=schedule.devices)

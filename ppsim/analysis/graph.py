@@ -1,0 +1,115 @@
+"""The graph behind a timeline: what had to end before what could start, as plain edge columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ppsim.engines.plan import Plan, Posts
+from ppsim.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class StepGraph:
+    """Nodes are the rows of the schedule (0..n-1) and the transfers (n + consuming row); an edge says "ends before".
+
+    Attributes
+    ----------
+    before, after : int64 arrays, one entry an edge
+        Node `after` starts no earlier than node `before` ends. The second row of a timed fused slot is no node: its
+        edges belong to the first.
+    seconds, start, end : float64 arrays, one entry a node
+        nan where the node does not exist.
+    """
+
+    before: np.ndarray
+    after: np.ndarray
+    seconds: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+
+    @cached_property
+    def order(self) -> list[int]:
+        """The existing nodes, each after all that end before it (Kahn's algorithm)."""
+        nodes = len(self.seconds)
+        waits = np.bincount(self.after, minlength=nodes)
+        by_before = np.argsort(self.before, kind="stable")
+        targets = self.after[by_before].tolist()
+        first = np.concatenate([[0], np.cumsum(np.bincount(self.before, minlength=nodes))]).tolist()
+        ready = np.flatnonzero((waits == 0) & ~np.isnan(self.seconds)).tolist()
+        waits = waits.tolist()
+        order = []
+        while ready:
+            node = ready.pop()
+            order.append(node)
+            for edge in range(first[node], first[node + 1]):
+                target = targets[edge]
+                waits[target] -= 1
+                if not waits[target]:
+                    ready.append(target)
+        return order
+
+    def edges_into(self) -> tuple[list[int], list[int]]:
+        """Predecessors of node i: `sources[first[i]:first[i + 1]]`, as (first, sources)."""
+        by_after = np.argsort(self.after, kind="stable")
+        first = np.concatenate([[0], np.cumsum(np.bincount(self.after, minlength=len(self.seconds)))])
+        return first.tolist(), self.before[by_after].tolist()
+
+
+def step_graph(run: Timeline) -> StepGraph:
+    """The graph of a run; under a queued transport with each queue's order as edges."""
+    plan = run.plan
+    rows = len(plan.seconds)
+    node = np.arange(rows) - plan.fused
+    edges = [_list_edges(plan, node), _transfer_edges(plan, node, rows)]
+    if plan.posts is not None:
+        edges.append(_queue_edges(plan, plan.posts, node, rows))
+    before = np.concatenate([pair[0] for pair in edges])
+    after = np.concatenate([pair[1] for pair in edges])
+    gone, none = plan.fused, ~plan.remote
+    columns = [
+        (plan.seconds, plan.transfer_seconds),
+        (run.row_start, run.transfer_start),
+        (run.row_end, run.transfer_end),
+    ]
+    seconds, start, end = (
+        np.concatenate([np.where(gone, np.nan, of_row), np.where(none, np.nan, of_transfer)])
+        for of_row, of_transfer in columns
+    )
+    return StepGraph(before, after, seconds, start, end)
+
+
+def _list_edges(plan: Plan, node: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each row after the row before it on its device."""
+    first_of_device = np.zeros(len(node), bool)
+    first_of_device[plan.schedule.offsets[:-1]] = True
+    later = np.flatnonzero(~first_of_device & ~plan.fused)
+    return node[later - 1], later
+
+
+def _transfer_edges(plan: Plan, node: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Producer before transfer before consumer."""
+    consumer = np.flatnonzero(plan.remote)
+    transfer = rows + consumer
+    return (
+        np.concatenate([node[plan.source[consumer]], transfer]),
+        np.concatenate([transfer, node[consumer]]),
+    )
+
+
+def _queue_edges(plan: Plan, posts: Posts, node: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Compute before a post, the transfer before it in its queue, and what a blocking SEND holds up."""
+    offsets = plan.schedule.offsets
+    owner = np.repeat(np.arange(len(offsets) - 1), np.diff(posts.offsets))
+    after_compute = np.flatnonzero(posts.before > offsets[owner])
+    by_queue = np.argsort(posts.queue, kind="stable")
+    follows = np.flatnonzero(posts.queue[by_queue][1:] == posts.queue[by_queue][:-1])
+    before = [node[posts.before[after_compute] - 1], rows + posts.transfer[by_queue[follows]]]
+    after = [rows + posts.transfer[after_compute], rows + posts.transfer[by_queue[follows + 1]]]
+    if plan.blocking:
+        holding = np.flatnonzero(posts.is_send & (posts.before < offsets[owner + 1]))
+        before.append(rows + posts.transfer[holding])
+        after.append(node[posts.before[holding]])
+    return np.concatenate(before), np.concatenate(after)
