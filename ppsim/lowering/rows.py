@@ -70,14 +70,14 @@ def transfer_ends(program: Schedule) -> TransferEnds:
     is_send = (kind == Kind.SEND_F) | (kind == Kind.SEND_B)
     is_forward = (kind == Kind.SEND_F) | (kind == Kind.RECV_F)
     consuming_stage = stage + np.where(is_send, np.where(is_forward, 1, -1), 0)
-    forward_row, backward_row = _row_tables(program)
+    forward_row, backward_row = row_tables(program)
     at = consuming_stage, microbatch
     consumer = np.where(is_forward, forward_row[at], backward_row[at])
     peer = program.device[np.where(is_send, consumer, program.source[consumer])]
     return TransferEnds(row, is_send, consumer, peer)
 
 
-def _row_tables(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
+def row_tables(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
     """Row of F, and of B or I, by [stage, microbatch]."""
     tables = []
     for kinds in ((Kind.F,), (Kind.B, Kind.I)):
