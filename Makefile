@@ -1,0 +1,51 @@
+# The project's chores. Each target makes its own virtual environment in .venv; nothing else on the machine is changed.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+CONFIG := configs/llama-3-8b-8xh100.yaml
+
+.PHONY: help demo test lint unit-test bench docs clean
+
+help:
+	@echo "make demo   simulate a real model under two schedules; charts in demo/"
+	@echo "make test   lint, type check and all tests"
+	@echo "make lint   ruff and pyright"
+	@echo "make bench  the benchmarks"
+	@echo "make docs   pages and pictures that are made by scripts"
+	@echo "make clean  remove .venv, demo/ and caches"
+
+# The stamps are files, so that an environment is made again when pyproject.toml changes.
+$(VENV)/installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("ppsim needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; say make PYTHON=python3.11")'
+	$(PYTHON) -m venv --clear $(VENV)
+	$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/installed-for-tests: $(VENV)/installed
+	$(INSTALL) --editable '.[test]'
+	@touch $@
+
+demo: $(VENV)/installed
+	@$(BIN)/python scripts/demo.py $(CONFIG) demo
+
+test: lint unit-test
+
+unit-test: $(VENV)/installed-for-tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile --benchmark-disable
+
+lint: $(VENV)/installed-for-tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+bench: $(VENV)/installed-for-tests
+	$(BIN)/python -m pytest benchmarks --benchmark-only
+
+docs: $(VENV)/installed-for-tests
+	$(BIN)/python scripts/make_schedule_docs.py
+	$(BIN)/python scripts/make_readme_picture.py
+
+clean:
+	rm -rf $(VENV) demo build dist .pytest_cache .ruff_cache .hypothesis .benchmarks
