@@ -4,7 +4,7 @@ import re
 from enum import IntEnum
 from typing import NamedTuple
 
-from ppsim.errors import ScheduleError
+from ppsim.errors import ScheduleError, shown
 
 
 class Kind(IntEnum):
@@ -60,32 +60,37 @@ def parse_action(text: str) -> Action:
 
     Spaces around the action are allowed, anything else beside it is not. Raises ScheduleError with the text in it.
     """
+    if not isinstance(text, str):
+        raise ScheduleError(f"{shown(text)} is not the text of an action; write one such as {_EXAMPLES}")
     text = text.strip()
     fused = _FUSED.fullmatch(text)
     if not fused:
         return _parse_plain(text)
     first, second = (_parse_plain(part.strip()) for part in fused.groups())
     if {first.kind, second.kind} != {Kind.F, Kind.B}:
-        raise ScheduleError(f"{text!r}: an OVERLAP_F_B joins one F and one B, such as (3F1;2B0)OVERLAP_F_B")
+        raise ScheduleError(f"{shown(text)}: an OVERLAP_F_B joins one F and one B, such as (3F1;2B0)OVERLAP_F_B")
     return Action(Kind.OVERLAP_F_B, -1, NO_MICROBATCH, (first, second))
 
 
 def _parse_plain(text: str) -> Action:
     match = _PLAIN.fullmatch(text)
     if not match:
-        raise ScheduleError(f"{text[:60]!r} is not an action; write one such as {_EXAMPLES}")
+        raise ScheduleError(f"{shown(text)} is not an action; write one such as {_EXAMPLES}")
     stage, name, microbatch = match.groups()
     kind = Kind[name]
     if kind in _SHARDING:
         if microbatch:
-            raise ScheduleError(f"{text!r}: {name} concerns a whole stage and takes no microbatch; write {stage}{name}")
+            legal = shown(f"{stage}{name}")
+            raise ScheduleError(f"{shown(text)}: {name} concerns a whole stage and takes no microbatch; write {legal}")
         return Action(kind, _number(stage, text))
     if not microbatch:
-        raise ScheduleError(f"{text!r}: the microbatch is missing; write one after the kind, such as {stage}{name}0")
+        legal = shown(f"{stage}{name}0")
+        raise ScheduleError(f"{shown(text)}: the microbatch is missing; write one after the kind, such as {legal}")
     return Action(kind, _number(stage, text), _number(microbatch, text))
 
 
 def _number(digits: str, text: str) -> int:
+    digits = digits.lstrip("0") or "0"
     if len(digits) > 10 or int(digits) > _LARGEST:
-        raise ScheduleError(f"{text[:60]!r}: the number {digits[:20]} is above the largest allowed, {_LARGEST}")
+        raise ScheduleError(f"{shown(text)}: the number {digits[:20]} is above the largest allowed, {_LARGEST}")
     return int(digits)

@@ -1,5 +1,7 @@
 """The errors that a user's input can cause; nothing else leaves the library because of it."""
 
+from typing import Any
+
 
 class PpsimError(Exception):
     """Base of every error that ppsim raises because of what it was given."""
@@ -31,3 +33,12 @@ class BuildError(ScheduleError, ConfigError):
 
 class CostError(PpsimError):
     """A cost is not a legal number, or does not fit the schedule it is meant for."""
+
+
+def shown(value: Any, longest: int = 60) -> str:
+    """What a caller gave, as one short piece of text for a message; never fails itself."""
+    try:
+        text = repr(value)
+    except Exception:  # a foreign object's repr may raise anything, and so does that of an int of 5,000 digits
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."

@@ -4,37 +4,64 @@ import os
 import tempfile
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
-from ppsim.errors import ConfigError
+from ppsim.errors import ConfigError, shown
 
 
 def read_text(path: str | PathLike[str]) -> str:
     """The text of a UTF-8 file; ConfigError when it is missing, a folder, unreadable or not text."""
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        return _as_path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not a UTF-8 text file (byte {error.start})") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise ConfigError(f"{path!r}: not a file name: {error}") from None
+        raise ConfigError(f"{_name(path)}: not a UTF-8 text file (byte {error.start})") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{_name(path)}: cannot be read: {_reason(error)}") from None
 
 
 def write_atomically(path: str | PathLike[str], content: str | bytes) -> None:
-    """Write to a temporary name beside `path`, then move it into place; ConfigError when that cannot be done."""
-    target = Path(path)
-    data = content.encode() if isinstance(content, str) else content
-    temporary = None
+    """Write to a temporary name beside `path`, then move it into place; ConfigError when that cannot be done.
+
+    A link keeps pointing at the file that is written; a device or a pipe such as /dev/stdout is written to directly.
+    """
+    target = _as_path(path)
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
+        data = content.encode() if isinstance(content, str) else content
+        if target.exists() and not target.is_file() and not target.is_dir():
+            target.write_bytes(data)
+        else:
+            _replace(Path(os.path.realpath(target)), data)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{_name(path)}: cannot be written: {_reason(error)}") from None
+
+
+def _replace(target: Path, data: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:20]}.", dir=target.parent)
+    try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
-    except (OSError, ValueError) as error:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
-        raise ConfigError(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _as_path(path: Any) -> Path:
+    try:
+        return Path(path)
+    except TypeError:
+        raise ConfigError(f"{shown(path)} is not a file name; give a text such as 'schedule.csv' or a Path") from None
+
+
+def _name(path: str | PathLike[str]) -> str:
+    """The path as it is, or quoted where it would not be seen or not be printed."""
+    text = str(path)
+    return text if text.strip() and text.isprintable() else shown(text)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _umask() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from os import PathLike
@@ -12,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, KIND_NAMES, NO_MICROBATCH, Action, Kind, parse_action
-from ppsim.errors import ScheduleError
+from ppsim.errors import ScheduleError, shown
 from ppsim.files import read_text, write_atomically
 
 if TYPE_CHECKING:
     from ppsim.schedules.columns import Block
 
 MOST_FAULTS_SHOWN = 20
+MOST_SLICES = 2**31 - 1
 
 
 class Schedule:
@@ -58,7 +60,7 @@ class Schedule:
         self.joined = np.zeros(len(kind), bool) if joined is None else joined
         self.idle = np.empty((0, 2), np.int32) if idle is None else idle
         self.name = name
-        self.slices = slices
+        self.slices = _whole_slices(slices)
         self._valid = False
 
     # -- construction ------------------------------------------------------------------------------------------------
@@ -90,7 +92,7 @@ class Schedule:
         """
         if isinstance(orders, str | bytes) or not isinstance(orders, Iterable):
             raise ScheduleError(
-                f"orders must be one list of actions per device, such as [['0F0', '0B0']]; got {orders!r:.80}"
+                f"orders must be one list of actions per device, such as [['0F0', '0B0']]; got {shown(orders)}"
             )
         return _from_cells(
             cls, list(orders), lambda device, column: f"device {device}, position {column}", name, slices
@@ -100,14 +102,17 @@ class Schedule:
     def from_csv(cls, path: str | PathLike[str], *, name: str | None = None, slices: int = 1) -> Schedule:
         """Read a CSV file with one row a device, no header; an empty cell is an idle slot, rows may be ragged.
 
-        Lists with transfers give a Program. Raises ScheduleError naming row, column and cell (all 1-based) of every
-        fault, ConfigError when the file cannot be read.
+        Blank lines at the end, which editors leave there, are no devices; a blank line between rows is a device
+        without actions, which `validate` names. Lists with transfers give a Program. Raises ScheduleError naming row,
+        column and cell (all 1-based) of every fault, ConfigError when the file cannot be read.
         """
         text = read_text(path)
         try:
             table = list(csv.reader(io.StringIO(text), strict=True))
         except csv.Error as error:
             raise ScheduleError(f"{path}: not a CSV file: {error}") from None
+        while table and len(table[-1]) <= 1 and not "".join(table[-1]).strip():
+            table.pop()
         if not table:
             raise ScheduleError(f"{path}: the file is empty; a schedule has one row of actions per device")
         return _from_cells(
@@ -158,6 +163,8 @@ class Schedule:
 
     def actions(self, device: int) -> Iterator[Action]:
         """The actions of one device, in list order, made as they are looked at."""
+        if not 0 <= device < self.devices:
+            raise ScheduleError(f"device {shown(device)} does not exist; the devices are 0 to {self.devices - 1}")
         row, last = int(self.offsets[device]), int(self.offsets[device + 1])
         while row < last:
             parts = [self._plain(row)]
@@ -190,9 +197,18 @@ class Schedule:
         for first, last in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True):
             table.append([text for text in texts[first:last] if text])
         if with_idle:
-            for device, column in sorted(self.idle.tolist()):
-                table[device].insert(column, "")
+            self._insert_idle(table)
         return table
+
+    def _insert_idle(self, table: list[list[str]]) -> None:
+        idle_of: dict[int, set[int]] = {}
+        for device, column in self.idle.tolist():
+            idle_of.setdefault(device, set()).add(column)
+        for device, idle in idle_of.items():
+            texts = iter(table[device])
+            table[device] = [
+                "" if column in idle else next(texts, "") for column in range(len(table[device]) + len(idle))
+            ]
 
     def to_csv(self, path: str | PathLike[str]) -> None:
         """Write one row a device, no header, idle slots as empty cells. The file appears whole or not at all."""
@@ -201,7 +217,7 @@ class Schedule:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Schedule):
             return NotImplemented
-        return all(
+        return self.slices == other.slices and all(
             np.array_equal(getattr(self, column), getattr(other, column))
             for column in ("kind", "stage", "microbatch", "offsets", "joined")
         )
@@ -283,9 +299,9 @@ def _from_cells(cls: type[Schedule], table: list, place: Any, name: str, slices:
     known: dict[str, Action] = {}
     for device, cells in enumerate(table):
         if isinstance(cells, str | bytes) or not isinstance(cells, Iterable):
-            raise ScheduleError(f"device {device}: expected a list of actions, got {cells!r:.80}")
+            raise ScheduleError(f"device {device}: expected a list of actions, got {shown(cells)}")
         for column, cell in enumerate(cells):
-            text = "" if cell is None else str(cell).strip()
+            text = "" if cell is None else _text(cell)
             if not text:
                 idle.append((device, column))
                 continue
@@ -311,6 +327,23 @@ def _from_cells(cls: type[Schedule], table: list, place: Any, name: str, slices:
         name=name,
         slices=slices,
     )
+
+
+def _text(cell: Any) -> str:
+    try:
+        return str(cell).strip()
+    except Exception:  # str() of a foreign object may raise anything; its name is then no action
+        return shown(cell)
+
+
+def _whole_slices(slices: Any) -> int:
+    try:
+        count = operator.index(slices)
+    except TypeError:
+        count = 0
+    if isinstance(slices, bool) or not 1 <= count <= MOST_SLICES:
+        raise ScheduleError(f"slices={shown(slices)} must be a whole number of at least 1 (and below 2**31)")
+    return count
 
 
 def listing(heading: str, faults: Sequence[str]) -> str:
