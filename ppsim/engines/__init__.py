@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ppsim.costs import CostModel, Costs
-from ppsim.engines.plan import TRANSPORTS, make_plan
+from ppsim.engines.plan import TRANSPORTS, Plan, make_plan
 from ppsim.errors import ConfigError
 from ppsim.schedule import Schedule
 
 if TYPE_CHECKING:
     from ppsim.timeline import Timeline
 
-ENGINES = ("auto", "event")
+ENGINES = ("auto", "event", "compiled")
+Columns = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+# Below this many rows the event model is done before Numba has loaded (docs/performance.md has the measurement).
+ROWS_WORTH_COMPILING = 20_000
 
 
 def simulate(
@@ -26,9 +33,12 @@ def simulate(
         Validated first. Under a queued transport a schedule is lowered.
     costs : Costs or any CostModel, optional
         Default `Costs()`: forward 1 s, backward 2 s, free transfers.
-    transport : {"async", "directed"}
+    transport : {"async", "directed", "pair", "rank", "blocking"}
         How transfers queue; docs/glossary.md has the rules.
-    engine : {"auto", "event"}
+    engine : {"auto", "event", "compiled"}
+        "event" is the SimPy model, "compiled" gives the same timeline bit for bit, faster. "auto" takes the compiled
+        one for schedules of at least 20,000 rows, where the time that Numba needs to load is won back, and the event
+        model where Numba cannot be imported. `Timeline.engine` tells which ran.
 
     Raises
     ------
@@ -37,22 +47,49 @@ def simulate(
     CostError
         The costs do not fit the schedule.
     ConfigError
-        Unknown transport or engine.
+        Unknown transport or engine; `engine="compiled"` where Numba cannot be imported.
     """
+    check_call(schedule, transport, engine)
+    costs = Costs() if costs is None else costs
+    compute = getattr(schedule, "schedule", schedule)
+    table = costs.table(compute)
+    plan = make_plan(schedule, table, transport)
+    engine, columns = run_plan(plan, engine)
+
+    from ppsim.timeline import Timeline
+
+    return Timeline(plan, table, costs, *columns, engine=engine)
+
+
+def check_call(schedule: Schedule, transport: str, engine: str) -> None:
+    """Refuse unknown names and what is no valid schedule."""
     for word, value, legal in (("transport", transport, TRANSPORTS), ("engine", engine, ENGINES)):
         if value not in legal:
             raise ConfigError(f"{word}={value!r} is not known; use one of: {', '.join(legal)}")
     if not isinstance(schedule, Schedule):
         raise ConfigError(f"simulate takes a Schedule or a Program, not {type(schedule).__name__}; see ppsim.build")
     schedule.validate()
-    costs = Costs() if costs is None else costs
-    compute = getattr(schedule, "schedule", schedule)
-    table = costs.table(compute)
-    plan = make_plan(schedule, table, transport)
 
-    # Imported here: SimPy and the timeline's floor load only when something runs.
-    from ppsim.engines.event import EventModel
-    from ppsim.timeline import Timeline
 
-    columns = EventModel(plan).run()
-    return Timeline(plan, table, costs, *columns, engine="event")
+def run_plan(plan: Plan, engine: str) -> tuple[str, Columns]:
+    """Run a plan on the engine asked for: the name of the one that ran, and its four columns of times."""
+    if engine == "auto":
+        worth_it = len(plan.seconds) >= ROWS_WORTH_COMPILING
+        engine = "compiled" if worth_it and can_compile() else "event"
+    if engine == "compiled":
+        if not can_compile():
+            raise ConfigError(f"engine='compiled' needs Numba, which cannot be imported; use 'event' or 'auto'")
+        from ppsim.engines.compiled import CompiledModel as Model
+    else:
+        from ppsim.engines.event import EventModel as Model
+    return engine, Model(plan).run()
+
+
+@cache
+def can_compile() -> bool:
+    """Whether Numba is there and works with the NumPy that is installed."""
+    try:
+        import numba  # noqa: F401 - loaded here to learn whether it loads
+    except Exception:  # Numba refuses a NumPy that is too new with ImportError or SystemError, depending on its version
+        return False
+    return True

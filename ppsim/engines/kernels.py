@@ -1,0 +1,199 @@
+"""The loops of the compiled engine, in the subset of Python that Numba compiles; they run uncompiled as well.
+
+Times follow from each other by max and +, in the same operations as in the event model, so both give equal bits. A device
+walks its rows until it needs a result that does not exist yet; whoever makes that result puts the device back on the stack.
+"""
+
+import numpy as np
+
+from ppsim.engines.jit import compiled
+
+
+@compiled
+def walk(offsets, seconds, fused, any_fused, source, remote, transfer_seconds, position, row_end):
+    """Work out the end of each row where nothing queues; `position` ends at the row where each device stands.
+
+    Only the ends are kept here: the fewer columns a device touches between two waits, the fewer caches it misses. A row that
+    has not run has -1 as its end, or -2 - d where device d waits for it.
+    """
+    devices = len(offsets) - 1
+    free_at = np.zeros(devices, np.float64)
+    stack = np.arange(devices - 1, -1, -1)
+    height = devices
+    while height > 0:
+        height -= 1
+        device = stack[height]
+        row, last, free = position[device], offsets[device + 1], free_at[device]
+        while row < last:
+            stop = row + 2 if any_fused and row + 1 < last and fused[row + 1] else row + 1
+            start = free
+            missing = -1
+            for part in range(row, stop):
+                if remote[part]:
+                    sent = row_end[source[part]]
+                    if sent < 0:
+                        missing = source[part]
+                        break
+                    start = max(start, sent + transfer_seconds[part])
+            if missing >= 0:
+                row_end[missing] = -2.0 - device
+                break
+            free = start + seconds[row]
+            for part in range(row, stop):
+                waiting = row_end[part]
+                row_end[part] = free
+                if waiting < -1.0:
+                    stack[height] = int(-2.0 - waiting)
+                    height += 1
+            row = stop
+        position[device] = row
+        free_at[device] = free
+
+
+@compiled
+def complete(offsets, fused, source, remote, transfer_seconds, row_end, row_start, transfer_start, transfer_end):
+    """The other three columns, from the ends of all rows: what `walk` worked out once more, in the same operations."""
+    for device in range(len(offsets) - 1):
+        free = 0.0
+        for row in range(offsets[device], offsets[device + 1]):
+            start = row_start[row - 1] if fused[row] else free
+            if remote[row]:
+                sent = row_end[source[row]]
+                transfer_start[row] = sent
+                transfer_end[row] = sent + transfer_seconds[row]
+                start = max(start, transfer_end[row])
+            else:
+                transfer_start[row] = transfer_end[row] = np.nan
+            row_start[row] = start
+            if fused[row]:
+                row_start[row - 1] = start
+            free = row_end[row]
+
+
+@compiled
+def link_queues(post_offsets, transfer, is_send, queue, waits, next_of_send, next_of_recv):
+    """Who follows whom in the queues: they are first in first out, so each transfer's followers are known before any time.
+
+    `waits[t]` becomes what transfer t waits for: its two posts, and in each queue the transfer before it.
+    """
+    for device in range(len(post_offsets) - 1):
+        first, last = post_offsets[device], post_offsets[device + 1]
+        if first == last:
+            continue
+        lowest = queue[first:last].min()
+        tail = np.full(queue[first:last].max() - lowest + 1, -1, np.int64)
+        for post in range(first, last):
+            number = transfer[post]
+            waits[number] += 1
+            before = tail[queue[post] - lowest]
+            if before >= 0:
+                waits[number] += 1
+                if is_send[before]:
+                    next_of_send[transfer[before]] = number
+                else:
+                    next_of_recv[transfer[before]] = number
+            tail[queue[post] - lowest] = post
+
+
+@compiled
+def run_transfers(
+    first, at, device, source, transfer_seconds, waits, next_of_send, next_of_recv,
+    transfer_start, transfer_end, waiting_for, moving, stack, height,
+):  # fmt: skip
+    """One more of what transfer `first` waits for has come, at time `at`: run it, and what it lets run, if it was the last.
+
+    `transfer_start` holds the latest of what has come until the transfer starts. Devices that wait for a transfer that ends go
+    on the stack; returns the height of the stack.
+    """
+    transfer_start[first] = max(transfer_start[first], at)
+    waits[first] -= 1
+    if waits[first] > 0:
+        return height
+    moving[0] = first
+    count = 1
+    while count > 0:
+        count -= 1
+        number = moving[count]
+        end = transfer_start[number] + transfer_seconds[number]
+        transfer_end[number] = end
+        for holder in (device[source[number]], device[number]):
+            if waiting_for[holder] == number:
+                waiting_for[holder] = -1
+                stack[height] = holder
+                height += 1
+        for follower in (next_of_send[number], next_of_recv[number]):
+            if follower >= 0:
+                transfer_start[follower] = max(transfer_start[follower], end)
+                waits[follower] -= 1
+                if waits[follower] == 0:
+                    moving[count] = follower
+                    count += 1
+    return height
+
+
+@compiled
+def walk_and_post(
+    offsets, device_of, seconds, fused, source, remote, transfer_seconds, blocking,
+    post_offsets, transfer, is_send, before, waits, next_of_send, next_of_recv,
+    position, posted, row_start, row_end, transfer_start, transfer_end,
+):  # fmt: skip
+    """Fill the four columns of times where SENDs and RECVs queue; `position` and `posted` tell where each device stands.
+
+    A transfer that has not ended has nan as its end.
+    """
+    devices = len(offsets) - 1
+    for row in range(len(seconds)):
+        transfer_start[row] = 0.0 if remote[row] else np.nan
+        transfer_end[row] = np.nan
+    waiting_for = np.full(devices, -1, np.int64)
+    free_at, sent_at = np.zeros(devices, np.float64), np.zeros(devices, np.float64)
+    sends_done = post_offsets[:-1].copy()
+    moving = np.empty(len(seconds), np.int64)
+    stack = np.arange(devices - 1, -1, -1)
+    height = devices
+    while height > 0:
+        height -= 1
+        device = stack[height]
+        row, last, free = position[device], offsets[device + 1], free_at[device]
+        post, last_post = post_offsets[device] + posted[device], post_offsets[device + 1]
+        while True:
+            while post < last_post and before[post] <= row:
+                height = run_transfers(
+                    transfer[post], free, device_of, source, transfer_seconds, waits, next_of_send, next_of_recv,
+                    transfer_start, transfer_end, waiting_for, moving, stack, height,
+                )  # fmt: skip
+                post += 1
+            if row == last:
+                break
+            stop = row + 2 if row + 1 < last and fused[row + 1] else row + 1
+            missing = -1
+            if blocking:
+                missing = wait_for_sends(device, post, transfer, is_send, transfer_end, sends_done, sent_at)
+            start = max(free, sent_at[device])
+            for part in range(row, stop):
+                if remote[part]:
+                    if np.isnan(transfer_end[part]):
+                        missing = part if missing < 0 else missing
+                    else:
+                        start = max(start, transfer_end[part])
+            if missing >= 0:
+                waiting_for[device] = missing
+                break
+            free = start + seconds[row]
+            row_start[row:stop] = start
+            row_end[row:stop] = free
+            row = stop
+        position[device], free_at[device], posted[device] = row, free, post - post_offsets[device]
+
+
+@compiled
+def wait_for_sends(device, post, transfer, is_send, transfer_end, sends_done, sent_at):
+    """The first SEND of a device, before `post`, that has not ended, or -1; `sent_at` becomes the end of those that have."""
+    while sends_done[device] < post:
+        number = transfer[sends_done[device]]
+        if is_send[sends_done[device]]:
+            if np.isnan(transfer_end[number]):
+                return number
+            sent_at[device] = max(sent_at[device], transfer_end[number])
+        sends_done[device] += 1
+    return -1
