@@ -211,8 +211,11 @@ class Schedule:
             ]
 
     def to_csv(self, path: str | PathLike[str]) -> None:
-        """Write one row a device, no header, idle slots as empty cells. The file appears whole or not at all."""
-        write_atomically(path, "".join(",".join(row) + "\n" for row in self._cells(with_idle=True)))
+        """Write one row a device, no header. The file appears whole or not at all.
+
+        Idle slots are empty cells, except in a program: PyTorch reads none there.
+        """
+        write_atomically(path, "".join(",".join(row) + "\n" for row in self._cells(with_idle=not self.is_program)))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Schedule):
@@ -250,6 +253,23 @@ class Schedule:
         find_faults(self)
         self._valid = True
 
+    def check(self, transport: str | None = None, *, pytorch: bool = False) -> None:
+        """Raise ScheduleError where the lists are valid but could not run; a schedule is lowered first.
+
+        Always: the transfers of each pair of devices are received in the order in which they are sent.
+
+        Parameters
+        ----------
+        transport : {"async", "directed", "pair", "rank", "blocking"}, optional
+            Also: nothing deadlocks under it. Where that is the only fault, a DeadlockError with the waiting cycle.
+        pytorch : bool
+            Also what PyTorch's runtime needs and does not check: each stage on one device, the last stage's forwards in
+            microbatch order, a REDUCE_GRAD for each stage.
+        """
+        from ppsim.engines.check import check_program
+
+        check_program(self, transport, pytorch)
+
     @cached_property
     def source(self) -> np.ndarray:
         """For each row the row whose result it needs from the neighbouring stage, or -1; int32.
@@ -257,15 +277,22 @@ class Schedule:
         F(s, k) needs F(s-1, k); B or I(s, k) needs B or I(s+1, k). What a row needs of its own stage stands earlier
         in the same list, so it is no entry here.
         """
-        rows = np.arange(len(self.kind), dtype=np.int32)
-        stages, microbatches = self.num_stages, self.microbatches
-        forward = self.kind == Kind.F
-        backward = (self.kind == Kind.B) | (self.kind == Kind.I)
-        source = np.full(len(rows), -1, np.int32)
-        for chosen, step in ((forward, -1), (backward, 1)):
-            row_of = np.full((stages + 2, microbatches), -1, np.int32)
-            row_of[self.stage[chosen] + 1, self.microbatch[chosen]] = rows[chosen]
-            source[chosen] = row_of[self.stage[chosen] + 1 + step, self.microbatch[chosen]]
+        # One flat table of rows: the forwards and the backwards by (stage, microbatch), each with an empty stage before and
+        # behind, and a part for all other kinds that nobody asks for.
+        microbatches = self.microbatches
+        size = (self.num_stages + 2) * microbatches
+        first = np.full(len(Kind), 2 * size + 1, np.int64)
+        first[[Kind.F, Kind.B, Kind.I]] = microbatches, size + microbatches, size + microbatches
+        step = np.zeros(len(Kind), np.int64)
+        step[[Kind.F, Kind.B, Kind.I]] = -microbatches, microbatches, microbatches
+        cell = self.stage.astype(np.int64) * microbatches
+        cell += self.microbatch
+        cell += first.take(self.kind)
+        row_of = np.full(3 * size + 1, -1, np.int32)
+        row_of[cell] = np.arange(len(cell), dtype=np.int32)
+        cell += step.take(self.kind)
+        source = row_of.take(cell)
+        source[step.take(self.kind) == 0] = -1
         return source
 
 

@@ -76,9 +76,7 @@ def make_plan(schedule: Schedule, table: CostTable, transport: str) -> Plan:
     """Resolve a valid schedule or program; under a queued transport a schedule is lowered first."""
     compute = schedule.schedule if isinstance(schedule, Program) else schedule
     source = compute.source
-    remote = np.zeros(len(source), bool)
-    needing = np.flatnonzero(source >= 0)
-    remote[needing] = compute.device[source[needing]] != compute.device[needing]
+    remote = (compute.device.take(source) != compute.device) & (source >= 0)
     fused = compute.joined if table.overlap is not None else np.zeros(len(source), bool)
     _refuse_slots_that_need_themselves(compute, fused)
     posts = None
@@ -104,7 +102,9 @@ def make_plan(schedule: Schedule, table: CostTable, transport: str) -> Plan:
 
 def row_seconds(schedule: Schedule, table: CostTable) -> np.ndarray:
     """Seconds of each row; of a timed fused slot the first row holds the slot's length and the second 0."""
-    seconds = table.seconds[schedule.kind, schedule.stage] * slice_fraction(schedule, table)
+    seconds = table.seconds.ravel().take(schedule.kind.astype(np.int64) * schedule.num_stages + schedule.stage)
+    if schedule.slices > 1:
+        seconds *= slice_fraction(schedule, table)
     if table.overlap is not None:
         second = np.flatnonzero(schedule.joined)
         first = second - 1
@@ -126,20 +126,22 @@ def slice_fraction(schedule: Schedule, table: CostTable) -> np.ndarray | float:
 
 def transfer_bytes(schedule: Schedule, table: CostTable, producer: np.ndarray) -> np.ndarray:
     """Bytes that each of the rows `producer` sends to another device."""
-    backward = (schedule.kind[producer] != Kind.F).astype(np.int8)
-    return table.transfer_bytes[backward, schedule.stage[producer]] / schedule.slices
+    backward = schedule.kind.take(producer) != Kind.F
+    cell = backward.astype(np.int64) * schedule.num_stages + schedule.stage.take(producer)
+    return table.transfer_bytes.ravel().take(cell) / schedule.slices
 
 
 def _transfer_seconds(schedule: Schedule, table: CostTable, source: np.ndarray, remote: np.ndarray) -> np.ndarray:
-    seconds = np.zeros(len(source))
-    consumer = np.flatnonzero(remote)
-    producer = source[consumer]
-    sender, receiver = schedule.device[producer], schedule.device[consumer]
-    seconds[consumer] = (
-        table.latency[sender, receiver]
-        + transfer_bytes(schedule, table, producer) * table.seconds_per_byte[sender, receiver]
-    )
-    return seconds
+    latency, per_byte = table.latency.ravel(), table.seconds_per_byte.ravel()
+    sent = table.transfer_bytes / schedule.slices
+    if all(np.all(column == column.flat[0]) for column in (latency, per_byte, sent)):
+        return np.where(remote, latency[0] + sent.flat[0] * per_byte[0], 0.0)
+    device = schedule.device
+    link = device.take(source).astype(np.int64) * schedule.devices + device
+    seconds = transfer_bytes(schedule, table, source)
+    seconds *= per_byte.take(link)
+    seconds += latency.take(link)
+    return np.where(remote, seconds, 0.0)
 
 
 def _refuse_slots_that_need_themselves(schedule: Schedule, fused: np.ndarray) -> None:
@@ -154,8 +156,9 @@ def _refuse_slots_that_need_themselves(schedule: Schedule, fused: np.ndarray) ->
         if len(stuck):
             backward, forward = int(late[stuck[0]]), int(early[stuck[0]])
             line = (
-                f"device {schedule.device[backward]}: {schedule.label(backward)} and {schedule.label(forward)} share one "
-                f"fused slot, so they start together, but {schedule.label(backward)} needs the end of {schedule.label(forward)}"
+                f"device {schedule.device[backward]}: {schedule.label(backward)} and {schedule.label(forward)} share "
+                f"one fused slot, so they start together, but {schedule.label(backward)} needs the end of "
+                f"{schedule.label(forward)}"
             )
             raise DeadlockError(waiting_message(f"schedule {schedule.name!r} deadlocks", [line]), [line])
 
