@@ -3,7 +3,6 @@ its origin."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +12,8 @@ if TYPE_CHECKING:
     from ppsim.timeline import Timeline
 
 SCHEMA = "ppsim.result/1"
+_TIMES = ("forward", "backward", "input_grad", "weight_grad")
+_STATES = ("weight_bytes", "gradient_bytes", "optimizer_bytes")
 
 
 class Measure(NamedTuple):
@@ -45,24 +46,6 @@ MEASURES = (
     ),
 )
 
-_COST_UNITS = {
-    "forward": "seconds",
-    "backward": "seconds",
-    "input_grad": "seconds",
-    "weight_grad": "seconds",
-    "overlap": "seconds",
-    "latency": "seconds",
-    "transfer_bytes": "bytes",
-    "bandwidth": "bytes per second",
-    "weight_grad_fraction_of_activation": "fraction",
-    "slice_costs": "relative",
-    "activation_bytes": "bytes per microbatch and stage",
-    "weight_bytes": "bytes per stage",
-    "gradient_bytes": "bytes per stage",
-    "optimizer_bytes": "bytes per stage",
-}
-
-
 def result_document(timeline: Timeline) -> dict[str, Any]:
     """The measures of a timeline under the names of docs/glossary.md, as plain Python values that JSON can hold.
 
@@ -84,7 +67,8 @@ def result_document(timeline: Timeline) -> dict[str, Any]:
         **{measure.name: plain(getattr(timeline, measure.name)) for measure in MEASURES},
         "units": {measure.name: measure.unit for measure in MEASURES},
         "definitions": {measure.name: measure.definition for measure in MEASURES},
-        "costs": _cost_document(timeline.costs),
+        "costs": _cost_document(timeline),
+        "assumptions": list(getattr(timeline.costs, "assumptions", [])),
     }
 
 
@@ -101,20 +85,40 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def _cost_document(costs: Any) -> dict[str, Any]:
-    """Each cost with value, unit and provenance."""
-    provenance = getattr(costs, "provenance", {})
-    names = [field.name for field in dataclasses.fields(costs)] if dataclasses.is_dataclass(costs) else []
-    entries: dict[str, Any] = {
-        name: {
-            "value": plain(getattr(costs, name)),
-            "unit": _COST_UNITS[name],
-            "provenance": provenance.get(name, "default"),
-        }
-        for name in names
-        if name in _COST_UNITS and getattr(costs, name) is not None
+def _cost_document(timeline: Timeline) -> dict[str, Any]:
+    """Each cost as the engine used it, with its unit and provenance: times and bytes with one value a stage.
+
+    Latency and bandwidth are one number, or the list of different values where pairs of devices differ.
+    """
+    table, provenance = timeline.table, getattr(timeline.costs, "provenance", {})
+    seconds, held = "seconds per microbatch and stage", "bytes per stage"
+    columns = {
+        **{name: (table.seconds[row], seconds) for row, name in enumerate(_TIMES)},
+        "overlap": (table.overlap, f"{seconds}, by [stage of F, stage of B]"),
+        "latency": (_different(table.latency), "seconds per transfer"),
+        "bandwidth": (_bandwidth(table.seconds_per_byte), "bytes per second"),
+        "transfer_bytes": (table.transfer_bytes, "bytes per transfer, by [F or B, stage]"),
+        "weight_grad_fraction_of_activation": (table.weight_grad_fraction, "fraction"),
+        "activation_bytes": (table.activation_bytes, "bytes per microbatch and stage"),
+        **{
+            name: (None if table.state_bytes is None else table.state_bytes[row], held)
+            for row, name in enumerate(_STATES)
+        },
     }
-    per = getattr(costs, "per", None)
-    if per is not None:
-        entries["per"] = per
-    return entries
+    return {
+        name: {"value": plain(value), "unit": unit, "provenance": provenance.get(name, "default")}
+        for name, (value, unit) in columns.items()
+        if value is not None
+    }
+
+
+def _different(matrix: np.ndarray) -> Any:
+    """The different values between two devices: one number, or a sorted list of them."""
+    between = matrix[~np.eye(len(matrix), dtype=bool)] if len(matrix) > 1 else matrix
+    values = np.unique(between).tolist()
+    return values[0] if len(values) == 1 else values
+
+
+def _bandwidth(seconds_per_byte: np.ndarray) -> Any:
+    with np.errstate(divide="ignore"):
+        return _different(1.0 / seconds_per_byte)

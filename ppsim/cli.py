@@ -1,0 +1,45 @@
+"""The command line: one Typer application over the modules of ppsim/commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ppsim import __version__
+from ppsim.commands.families import list_families
+from ppsim.commands.validate import validate
+
+app = typer.Typer(
+    name="ppsim",
+    help="Simulate pipeline-parallel training schedules: step time, bubbles, memory, Gantt charts.",
+    epilog="Exit status: 0 done, 1 the answer is no (invalid schedule, deadlock), 2 the call was wrong.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help and errors: rich costs a third of the start-up time and wraps messages in boxes
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.command("list")(list_families)
+app.command("validate")(validate)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ppsim {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Simulate pipeline-parallel training schedules: step time, bubbles, memory, Gantt charts."""
+
+
+def main() -> None:
+    """Run the command line; the process ends with its exit status."""
+    app(prog_name="ppsim")

@@ -1,0 +1,61 @@
+"""`ppsim list`: every schedule family with its idea, or one family in full."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ppsim.commands.options import JsonTarget
+from ppsim.commands.reporting import command, print_data, write_json
+from ppsim.schedules import Family, schedules
+from ppsim.schedules.registry import find_family
+
+SCHEMA = "ppsim.schedules/1"
+LABEL_WIDTH = 16
+TEXT_WIDTH = 100
+
+
+@command
+def list_families(
+    name: Annotated[str | None, typer.Argument(help="One family, shown in full.", show_default=False)] = None,
+    json: JsonTarget = None,
+) -> None:
+    """List the schedule families, or show one in full."""
+    chosen = [find_family(name)] if name else list(schedules().values())
+    if json:
+        write_json({"schema": SCHEMA, "schedules": [_document(family) for family in chosen]}, json)
+    if json == "-":
+        return
+    print_data(_described(chosen[0]) if name else _overview(chosen))
+
+
+def _document(family: Family) -> dict[str, object]:
+    return {**family.describe(), "stages_per_device": family.stages_per_device, "options": _option_texts(family)}
+
+
+def _option_texts(family: Family) -> dict[str, str]:
+    return {
+        key: "required" if parameter.default is parameter.empty else f"default {parameter.default}"
+        for key, parameter in family.options.items()
+    }
+
+
+def _overview(families: list[Family]) -> str:
+    width = max(len(family.name) for family in families)
+    lines = [f"{family.name:{width}}  {family.title}" for family in families]
+    return "\n".join([*lines, "", "`ppsim list NAME` shows one in full."])
+
+
+def _described(family: Family) -> str:
+    """Every fact of a family, as labelled paragraphs."""
+    facts = {**family.describe(), "options": "; ".join(f"{k} ({t})" for k, t in _option_texts(family).items()) or "none"}
+    return "\n".join(_paragraph(label.replace("_", " "), text) for label, text in facts.items())
+
+
+def _paragraph(label: str, text: str) -> str:
+    import textwrap
+
+    indent = " " * (LABEL_WIDTH + 2)
+    wrapped = textwrap.fill(text, TEXT_WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False)
+    return f"{label:<{LABEL_WIDTH}}  {wrapped.lstrip()}"
