@@ -1,10 +1,10 @@
 """The one validator: every fault of a schedule's compute actions, as sentences that name the place and the rule."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ppsim.actions import FIRST_TRANSFER, Kind
+from ppsim.actions import Kind
 from ppsim.errors import DeadlockError, ScheduleError
 from ppsim.schedule import Program, Schedule, listing
 from ppsim.waiting import find_waiting_cycle, waiting_message
@@ -15,108 +15,148 @@ MOST_OF_ONE_RULE = 50
 def find_faults(schedule: Schedule) -> None:
     """Raise ScheduleError with every fault of `schedule`; DeadlockError when a waiting cycle is the only one."""
     compute = schedule.schedule if isinstance(schedule, Program) else schedule
-    faults = _size_faults(compute)
-    if not faults:
-        faults = [*_device_faults(compute), *_set_faults(compute), *_order_faults(compute), *_slice_faults(compute)]
-        if isinstance(schedule, Program):
-            from ppsim.lowering.check import transfer_faults
+    if len(compute.kind) == 0:
+        raise ScheduleError(
+            f"schedule {schedule.name!r} is empty: it needs at least one device with at least one compute action, "
+            f"such as [['0F0', '0B0']]"
+        )
+    gaps = [*_number_faults(compute)]
+    faults = [*gaps, *_device_faults(compute), *_set_faults(compute, dense=not gaps)]
+    faults += [*_split_faults(compute), *_order_faults(compute), *_slice_faults(compute)]
+    if isinstance(schedule, Program) and not gaps:
+        from ppsim.lowering.check import program_faults
 
-            faults += transfer_faults(schedule)
-        cycle = find_waiting_cycle(compute)
-        if cycle:
-            message = waiting_message(f"schedule {schedule.name!r} deadlocks", cycle)
-            if not faults:
-                raise DeadlockError(message, cycle)
-            faults.append(message)
+        faults += program_faults(schedule)
+    cycle = find_waiting_cycle(compute)
+    if cycle:
+        message = waiting_message(f"schedule {schedule.name!r} deadlocks", cycle)
+        if not faults:
+            raise DeadlockError(message, cycle)
+        faults.append(message)
     if faults:
         raise ScheduleError(listing(f"schedule {schedule.name!r} has {len(faults)} faults", faults), faults)
 
 
-def _size_faults(schedule: Schedule) -> list[str]:
+def told(sentence: Callable[..., str], *columns: np.ndarray) -> Iterator[str]:
+    """A sentence for each of the first entries of equally long columns, and how many more there are."""
+    for entries in zip(*(column[:MOST_OF_ONE_RULE].tolist() for column in columns), strict=True):
+        yield sentence(*entries)
+    more = len(columns[0]) - MOST_OF_ONE_RULE
+    if more > 0:
+        yield f"{more} more faults like: {sentence(*(column[-1].item() for column in columns))}"
+
+
+def _number_faults(schedule: Schedule) -> Iterator[str]:
     """Numbers so large that no list could hold every action they ask for."""
-    if schedule.devices == 0 or len(schedule.kind) == 0:
-        return [
-            "the schedule is empty: it needs at least one device with at least one action, such as [['0F0', '0B0']]"
-        ]
-    faults = []
     for word, column, size in (
         ("stage", schedule.stage, schedule.num_stages),
         ("microbatch", schedule.microbatch, schedule.microbatches),
     ):
         if size > len(schedule.kind):
-            row = int(np.argmax(column))
             present = np.unique(column)
-            absent = int(np.argmax(present != np.arange(len(present)))) if present[-1] >= len(present) else size
-            faults.append(
-                f"{_place(schedule, row)} names {word} {size - 1}, but no action names {word} {absent}; "
-                f"{word}s are numbered 0, 1, 2 ... without gaps"
+            absent = int(np.argmax(present != np.arange(len(present))))
+            yield (
+                f"{place(schedule, int(np.argmax(column)))} names {word} {size - 1}, but no action names "
+                f"{word} {absent}; {word} numbers run 0, 1, 2 ... without gaps"
             )
-    return faults
 
 
 def _device_faults(schedule: Schedule) -> Iterator[str]:
-    for device in np.flatnonzero(np.diff(schedule.offsets) == 0).tolist():
-        yield f"device {device} has no actions; every device of a pipeline runs at least one stage"
-
-
-def _set_faults(schedule: Schedule) -> Iterator[str]:
-    """Doubled and missing actions, a full backward beside its parts, a pair on two devices."""
-    stages, microbatches = schedule.num_stages, schedule.microbatches
-    pairs = schedule.stage.astype(np.int64) * microbatches + schedule.microbatch
-    present: dict[Kind, np.ndarray] = {}
-    for kind in (Kind.F, Kind.B, Kind.I, Kind.W):
-        rows = np.flatnonzero(schedule.kind == kind)
-        present[kind], first, counts = np.unique(pairs[rows], return_index=True, return_counts=True)
-        for index in np.flatnonzero(counts > 1)[:MOST_OF_ONE_RULE].tolist():
-            places = rows[pairs[rows] == present[kind][index]]
-            where = " and ".join(_position(schedule, row) for row in places[:4].tolist())
-            yield f"{schedule.label(int(rows[first[index]]))} stands {counts[index]} times: {where}; each action stands once"
-
-    def name(pair: int, kind: Kind) -> str:
-        return f"{pair // microbatches}{kind.name}{pair % microbatches}"
-
-    gaps = stages * microbatches - len(present[Kind.F])
-    if gaps:
-        shown = _first_absent(present[Kind.F], min(gaps, MOST_OF_ONE_RULE))
-        for pair in shown:
-            yield f"{name(pair, Kind.F)} is missing: {stages} stages x {microbatches} microbatches each need one F"
-        if gaps > len(shown):
-            yield f"{gaps - len(shown)} more F are missing"
-
-    full, inputs, weights = present[Kind.B], present[Kind.I], present[Kind.W]
-    for pair in np.intersect1d(full, np.union1d(inputs, weights))[:MOST_OF_ONE_RULE].tolist():
-        part = Kind.I if pair in inputs else Kind.W
-        yield (
-            f"{name(pair, Kind.B)} stands beside {name(pair, part)}: a microbatch's backward is either one B "
-            f"or one I and one W"
-        )
-    for pair in np.setdiff1d(weights, np.union1d(inputs, full))[:MOST_OF_ONE_RULE].tolist():
-        yield f"{name(pair, Kind.I)} is missing: {name(pair, Kind.W)} needs it"
-    for pair in np.setdiff1d(inputs, np.union1d(weights, full))[:MOST_OF_ONE_RULE].tolist():
-        yield f"{name(pair, Kind.W)} is missing: {name(pair, Kind.I)} stands without it"
-
-    backward = np.union1d(np.union1d(full, inputs), weights)
-    without = np.setdiff1d(present[Kind.F], backward)
-    for pair in without[:MOST_OF_ONE_RULE].tolist():
-        yield f"the backward of {name(pair, Kind.F)} is missing: add {name(pair, Kind.B)}, or {name(pair, Kind.I)} and {name(pair, Kind.W)}"
-    if len(without) > MOST_OF_ONE_RULE:
-        yield f"{len(without) - MOST_OF_ONE_RULE} more backwards are missing"
-
-    order = np.argsort(pairs, kind="stable")
-    split = np.flatnonzero(
-        (pairs[order][1:] == pairs[order][:-1]) & (schedule.device[order][1:] != schedule.device[order][:-1])
+    return told(
+        lambda device: f"device {device} has no actions; every device of a pipeline runs at least one stage",
+        np.flatnonzero(np.diff(schedule.offsets) == 0),
     )
-    for index in split[:MOST_OF_ONE_RULE].tolist():
-        first, second = int(order[index]), int(order[index + 1])
-        yield (
-            f"{schedule.label(first)} stands on device {schedule.device[first]} and {schedule.label(second)} on device "
-            f"{schedule.device[second]}: all actions of one stage and microbatch run on one device"
+
+
+def _pairs(schedule: Schedule) -> np.ndarray:
+    """One number for stage and microbatch of each row."""
+    return schedule.stage.astype(np.int64) * schedule.microbatches + schedule.microbatch
+
+
+def _set_faults(schedule: Schedule, *, dense: bool) -> Iterator[str]:
+    """Doubled and missing actions, a full backward beside its parts; without `dense` no F is called missing."""
+    pairs = _pairs(schedule)
+    rows_of = {kind: np.flatnonzero(schedule.kind == kind) for kind in (Kind.F, Kind.B, Kind.I, Kind.W)}
+    for rows in rows_of.values():
+        yield from _doubled(schedule, rows, pairs[rows])
+    present = {kind: np.unique(pairs[rows]) for kind, rows in rows_of.items()}
+    if dense:
+        yield from _missing_forwards(schedule, present[Kind.F])
+    yield from _backward_faults(schedule, present)
+
+
+def _doubled(schedule: Schedule, rows: np.ndarray, pairs: np.ndarray) -> Iterator[str]:
+    doubled, counts = np.unique(pairs, return_counts=True)
+
+    def sentence(pair: int, count: int) -> str:
+        places = rows[pairs == pair].tolist()
+        where = " and ".join(position(schedule, row) for row in places[:4])
+        return f"{schedule.label(places[0])} stands {count} times: {where}; each action stands once"
+
+    return told(sentence, doubled[counts > 1], counts[counts > 1])
+
+
+def _missing_forwards(schedule: Schedule, present: np.ndarray) -> Iterator[str]:
+    stages, microbatches = schedule.num_stages, schedule.microbatches
+    gaps = stages * microbatches - len(present)
+    shown = _first_absent(present, min(gaps, MOST_OF_ONE_RULE))
+    for pair in shown:
+        name = _name(schedule, Kind.F, pair)
+        yield f"{name} is missing: {stages} stages x {microbatches} microbatches each need one F"
+    if gaps > len(shown):
+        yield f"{gaps - len(shown)} more F are missing"
+
+
+def _backward_faults(schedule: Schedule, present: dict[Kind, np.ndarray]) -> Iterator[str]:
+    full, inputs, weights = present[Kind.B], present[Kind.I], present[Kind.W]
+
+    def name(kind: Kind, pair: int) -> str:
+        return _name(schedule, kind, pair)
+
+    for kind, parts in ((Kind.I, inputs), (Kind.W, np.setdiff1d(weights, inputs))):
+        yield from told(
+            lambda pair, kind=kind: (
+                f"{name(Kind.B, pair)} stands beside {name(kind, pair)}: a microbatch's backward is either one B or "
+                f"one I and one W"
+            ),
+            np.intersect1d(full, parts),
         )
+    yield from told(
+        lambda pair: f"{name(Kind.I, pair)} is missing: {name(Kind.W, pair)} needs it",
+        np.setdiff1d(weights, np.union1d(inputs, full)),
+    )
+    yield from told(
+        lambda pair: f"{name(Kind.W, pair)} is missing: {name(Kind.I, pair)} stands without it",
+        np.setdiff1d(inputs, np.union1d(weights, full)),
+    )
+    yield from told(
+        lambda pair: (
+            f"the backward of {name(Kind.F, pair)} is missing: add {name(Kind.B, pair)}, or {name(Kind.I, pair)} and "
+            f"{name(Kind.W, pair)}"
+        ),
+        np.setdiff1d(present[Kind.F], np.concatenate([full, inputs, weights])),
+    )
+
+
+def _split_faults(schedule: Schedule) -> Iterator[str]:
+    """Actions of one stage and microbatch on two devices."""
+    pairs, device = _pairs(schedule), schedule.device
+    order = np.argsort(pairs, kind="stable")
+    first, second = order[:-1], order[1:]
+    split = (pairs[first] == pairs[second]) & (device[first] != device[second])
+    return told(
+        lambda first, second: (
+            f"{schedule.label(first)} stands on device {device[first]} and {schedule.label(second)} on device "
+            f"{device[second]}: all actions of one stage and microbatch run on one device"
+        ),
+        first[split],
+        second[split],
+    )
 
 
 def _order_faults(schedule: Schedule) -> Iterator[str]:
     """On one device: backward before forward, W before I."""
-    pairs = schedule.stage.astype(np.int64) * schedule.microbatches + schedule.microbatch
+    pairs = _pairs(schedule)
     for early, late, rule in (
         (Kind.F, Kind.B, "a backward follows its forward"),
         (Kind.F, Kind.I, "a backward follows its forward"),
@@ -125,13 +165,13 @@ def _order_faults(schedule: Schedule) -> Iterator[str]:
     ):
         early_rows, late_rows = np.flatnonzero(schedule.kind == early), np.flatnonzero(schedule.kind == late)
         _, at_early, at_late = np.intersect1d(pairs[early_rows], pairs[late_rows], return_indices=True)
-        before, after = early_rows[at_early], late_rows[at_late]
-        wrong = np.flatnonzero((schedule.device[before] == schedule.device[after]) & (before > after))
-        for index in wrong[:MOST_OF_ONE_RULE].tolist():
-            yield (
-                f"{schedule.label(int(after[index]))} ({_position(schedule, int(after[index]))}) stands before "
-                f"{schedule.label(int(before[index]))} ({_position(schedule, int(before[index]))}): {rule}"
-            )
+        earlier, later = early_rows[at_early], late_rows[at_late]
+        wrong = (schedule.device[earlier] == schedule.device[later]) & (earlier > later)
+        yield from told(
+            lambda late, early, rule=rule: f"{place(schedule, late)} stands before {place(schedule, early)}: {rule}",
+            later[wrong],
+            earlier[wrong],
+        )
 
 
 def _slice_faults(schedule: Schedule) -> Iterator[str]:
@@ -140,19 +180,17 @@ def _slice_faults(schedule: Schedule) -> Iterator[str]:
         return
     if schedule.microbatches % schedule.slices:
         yield f"{schedule.microbatches} slices do not make whole microbatches of {schedule.slices} slices each"
+    whole = schedule.microbatch // schedule.slices
     for kinds, step, rule in (
         ((Kind.F,), 1, "a slice's F follows the F of the slice before it"),
         ((Kind.B, Kind.I), -1, "a slice's backward follows the backward of the slice after it"),
     ):
         rows = np.flatnonzero(np.isin(schedule.kind, kinds))
-        order = np.lexsort((rows, schedule.microbatch[rows] // schedule.slices, schedule.stage[rows]))
-        rows = rows[order]
-        same = (schedule.stage[rows][1:] == schedule.stage[rows][:-1]) & (
-            schedule.microbatch[rows][1:] // schedule.slices == schedule.microbatch[rows][:-1] // schedule.slices
-        )
-        wrong = same & (np.diff(schedule.microbatch[rows]) * step < 0)
-        for index in np.flatnonzero(wrong)[:MOST_OF_ONE_RULE].tolist():
-            yield f"{_place(schedule, int(rows[index + 1]))} comes too late: {rule}"
+        rows = rows[np.lexsort((rows, whole[rows], schedule.stage[rows]))]
+        before, after = rows[:-1], rows[1:]
+        same = (schedule.stage[before] == schedule.stage[after]) & (whole[before] == whole[after])
+        late = same & ((schedule.microbatch[after] - schedule.microbatch[before]) * step < 0)
+        yield from told(lambda row, rule=rule: f"{place(schedule, row)} comes too late: {rule}", after[late])
 
 
 def _first_absent(present: np.ndarray, count: int) -> list[int]:
@@ -169,12 +207,19 @@ def _first_absent(present: np.ndarray, count: int) -> list[int]:
     return absent + list(range(expected, expected + count - len(absent)))
 
 
-def _position(schedule: Schedule, row: int) -> str:
+def _name(schedule: Schedule, kind: Kind, pair: int) -> str:
+    stage, microbatch = divmod(pair, schedule.microbatches)
+    return f"{stage}{kind.name}{microbatch}"
+
+
+def position(schedule: Schedule, row: int) -> str:
+    """Where a row stands, as in `schedule.orders()`: both parts of a fused slot share one position."""
     device = int(schedule.device[row])
     first = int(schedule.offsets[device])
-    position = row - first - int(np.count_nonzero(schedule.joined[first : row + 1]))
-    return f"device {device}, position {position}"
+    index = row - first - int(np.count_nonzero(schedule.joined[first : row + 1]))
+    return f"device {device}, position {index}"
 
 
-def _place(schedule: Schedule, row: int) -> str:
-    return f"{schedule.label(row)} ({_position(schedule, row)})"
+def place(schedule: Schedule, row: int) -> str:
+    """A row's text and where it stands."""
+    return f"{schedule.label(row)} ({position(schedule, row)})"

@@ -205,10 +205,8 @@ class Schedule:
         for device, column in self.idle.tolist():
             idle_of.setdefault(device, set()).add(column)
         for device, idle in idle_of.items():
-            texts = iter(table[device])
-            table[device] = [
-                "" if column in idle else next(texts, "") for column in range(len(table[device]) + len(idle))
-            ]
+            texts, columns = iter(table[device]), len(table[device]) + len(idle)
+            table[device] = ["" if column in idle else next(texts, "") for column in range(columns)]
 
     def to_csv(self, path: str | PathLike[str]) -> None:
         """Write one row a device, no header. The file appears whole or not at all.

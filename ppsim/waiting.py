@@ -43,22 +43,24 @@ def waiting_cycle(schedule: Schedule, blocked: Mapping[int, int], needs: Sequenc
 
     Parameters
     ----------
+    schedule : Schedule
+        Whose devices wait.
     blocked : device -> row
         The row at which each device waits for the row that it needs.
     needs : sequence, one entry a row
         That row, by row; default `schedule.source`.
     """
-    needs = schedule.source if needs is None else needs
+    need_of = schedule.source.tolist() if needs is None else needs
     device_of = schedule.device
     path: dict[int, None] = {}
     device = min(blocked)
     while device not in path:
         path[device] = None
-        device = int(device_of[needs[blocked[device]]])
+        device = int(device_of[need_of[blocked[device]]])
     devices = list(path)
     lines = []
     for waiting in devices[devices.index(device) :]:
-        need = int(needs[blocked[waiting]])
+        need = need_of[blocked[waiting]]
         holder = int(device_of[need])
         head = blocked[holder]
         where = "" if need == head else f", which stands behind {schedule.label(head)}"

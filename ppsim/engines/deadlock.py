@@ -1,12 +1,11 @@
 """Turns the state in which an engine stopped into the waiting cycle that explains it."""
 
-from collections.abc import Callable
-
 import numpy as np
 
-from ppsim.engines.plan import Plan
+from ppsim.actions import Kind
+from ppsim.engines.plan import Plan, Posts
 from ppsim.errors import DeadlockError
-from ppsim.waiting import waiting_message
+from ppsim.waiting import waiting_cycle, waiting_message
 
 Node = tuple[str, int]
 
@@ -16,106 +15,111 @@ def deadlock_error(plan: Plan, position: np.ndarray, posted: np.ndarray, arrived
 
     Parameters
     ----------
+    plan : Plan
+        What ran.
     position : int array, one per device
         The row at which each device stands; `offsets[d + 1]` where it has finished.
     posted : int array, one per device
         Number of posts that each device has made (all zero under `async`).
     arrived : bool array, one per row
         Transfers that have ended, by consuming row.
+
+    Every transfer is consumed by an action, so wherever a transfer is stuck some device is stuck too.
     """
-    offsets = plan.schedule.offsets
-    stuck = np.flatnonzero(np.asarray(position) < offsets[1:])
-    explain = _queued(plan, position, posted, arrived) if plan.posts else _unqueued(plan, position, arrived)
-    node: Node = ("device", int(stuck[0])) if len(stuck) else ("transfer", int(plan.posts.transfer[0]))
-    path: list[Node] = []
-    lines: list[str] = []
-    while node not in path:
-        path.append(node)
-        line, node = explain(node)
-        lines.append(line)
-    cycle = lines[path.index(node) :]
+    standstill = _Standstill(plan, position, posted, arrived)
+    cycle = standstill.device_cycle() if plan.posts is None else standstill.post_cycle(plan.posts)
     subject = f"schedule {plan.schedule.name!r} deadlocks under transport {plan.transport!r}"
     return DeadlockError(waiting_message(subject, cycle), cycle)
 
 
-def _needed(plan: Plan, row: int, arrived: np.ndarray) -> int:
-    """The row of the slot at `row` whose transfer has not arrived, or -1."""
-    rows = [row]
-    if row + 1 < len(plan.fused) and plan.fused[row + 1]:
-        rows.append(row + 1)
-    return next((part for part in rows if plan.remote[part] and not arrived[part]), -1)
+class _Standstill:
+    """The state in which an engine stopped, and what each device and transfer in it waits for."""
 
+    def __init__(self, plan: Plan, position: np.ndarray, posted: np.ndarray, arrived: np.ndarray):
+        self.plan = plan
+        self.position = np.asarray(position).tolist()
+        self.posted = np.asarray(posted).tolist()
+        self.arrived = arrived
+        last = plan.schedule.offsets[1:].tolist()
+        self.stuck = [device for device, row in enumerate(self.position) if row < last[device]]
 
-def _unqueued(plan: Plan, position: np.ndarray, arrived: np.ndarray) -> Callable[[Node], tuple[str, Node]]:
-    schedule = plan.schedule
+    def missing_input(self, device: int) -> int:
+        """The row of the slot at which a stuck device stands whose transfer has not arrived, or -1."""
+        row = self.position[device]
+        end = row + 2 if row + 1 < len(self.plan.fused) and self.plan.fused[row + 1] else row + 1
+        return next((part for part in range(row, end) if self.plan.remote[part] and not self.arrived[part]), -1)
 
-    def explain(node: Node) -> tuple[str, Node]:
-        device = node[1]
-        row = int(position[device])
-        part = _needed(plan, row, arrived)
-        producer = int(plan.source[part])
-        holder = int(schedule.device[producer])
-        line = (
-            f"device {device} waits at {schedule.label(part)} for {schedule.label(producer)} of device {holder}, "
-            f"which stands at {schedule.label(int(position[holder]))}"
+    # -- without queues: devices wait for devices ----------------------------------------------------------------------
+
+    def device_cycle(self) -> list[str]:
+        """The cycle among devices."""
+        return waiting_cycle(self.plan.schedule, {device: self.missing_input(device) for device in self.stuck})
+
+    # -- with queues: devices wait for transfers, transfers for posts and for the heads of their queues ----------------
+
+    def post_cycle(self, posts: Posts) -> list[str]:
+        """The cycle among devices and transfers."""
+        self._look_at_queues(posts)
+        node: Node = ("device", self.stuck[0])
+        lines: dict[Node, str] = {}
+        while node not in lines:
+            explain = self._explain_device if node[0] == "device" else self._explain_transfer
+            lines[node], following = explain(node[1])
+            node = following
+        path = list(lines)
+        return [lines[waiting] for waiting in path[path.index(node) :]]
+
+    def _look_at_queues(self, posts: Posts) -> None:
+        """Which ends are posted in which queue, and the transfer at the head of each."""
+        self.queue_of: dict[tuple[bool, int], int] = {}
+        self.heads: dict[int, int] = {}
+        self.unsent: dict[int, int] = {}
+        for device, posted in enumerate(self.posted):
+            first = int(posts.offsets[device])
+            for index in range(first, first + posted):
+                transfer, is_send, queue = (
+                    int(posts.transfer[index]),
+                    bool(posts.is_send[index]),
+                    int(posts.queue[index]),
+                )
+                self.queue_of[is_send, transfer] = queue
+                if not self.arrived[transfer]:
+                    self.heads.setdefault(queue, transfer)
+                    if is_send:
+                        self.unsent.setdefault(device, transfer)
+
+    def _explain_device(self, device: int) -> tuple[str, Node]:
+        part = self.missing_input(device)
+        if part >= 0:
+            label = self.plan.schedule.label(part)
+            return f"device {device} waits at {label} for {self._name(part)}", ("transfer", part)
+        label, transfer = self.plan.schedule.label(self.position[device]), self.unsent[device]
+        return f"device {device} waits before {label} for its blocking {self._name(transfer)}", ("transfer", transfer)
+
+    def _explain_transfer(self, transfer: int) -> tuple[str, Node]:
+        schedule, name = self.plan.schedule, self._name(transfer)
+        sender, receiver = int(schedule.device[self.plan.source[transfer]]), int(schedule.device[transfer])
+        for is_send, holder in ((True, sender), (False, receiver)):
+            if (is_send, transfer) not in self.queue_of:
+                label = schedule.label(self.position[holder])
+                verb = "SEND" if is_send else "RECV"
+                return f"{name} waits for its {verb}, which device {holder} posts only after {label}", (
+                    "device",
+                    holder,
+                )
+        # A transfer at the head of both queues would have started, so at one end another stands before it.
+        holder, head = next(
+            (holder, head)
+            for is_send, holder in ((True, sender), (False, receiver))
+            if (head := self.heads[self.queue_of[is_send, transfer]]) != transfer
         )
-        return line, ("device", holder)
+        return f"{name} waits in a queue of device {holder} behind {self._name(head)}", ("transfer", head)
 
-    return explain
-
-
-def _queued(
-    plan: Plan, position: np.ndarray, posted: np.ndarray, arrived: np.ndarray
-) -> Callable[[Node], tuple[str, Node]]:
-    schedule, posts = plan.schedule, plan.posts
-    is_posted = np.zeros((2, len(plan.source)), bool)
-    heads: dict[int, int] = {}
-    queue_of: dict[tuple[bool, int], int] = {}
-    for device in range(schedule.devices):
-        first = int(posts.offsets[device])
-        for index in range(first, first + int(posted[device])):
-            transfer, is_send = int(posts.transfer[index]), bool(posts.is_send[index])
-            is_posted[int(is_send), transfer] = True
-            queue_of[is_send, transfer] = int(posts.queue[index])
-            if not arrived[transfer]:
-                heads.setdefault(int(posts.queue[index]), transfer)
-
-    def text(transfer: int) -> str:
-        producer = int(plan.source[transfer])
-        name = "F" if schedule.kind[producer] == 0 else "B"
+    def _name(self, transfer: int) -> str:
+        schedule = self.plan.schedule
+        producer = int(self.plan.source[transfer])
+        kind = Kind.SEND_F if schedule.kind[producer] == Kind.F else Kind.SEND_B
         return (
-            f"{schedule.stage[producer]}SEND_{name}{schedule.microbatch[producer]} "
+            f"{schedule.stage[producer]}{kind.name}{schedule.microbatch[producer]} "
             f"(device {schedule.device[producer]} to {schedule.device[transfer]})"
         )
-
-    def explain(node: Node) -> tuple[str, Node]:
-        where, number = node
-        if where == "device":
-            return _explain_device(number)
-        producer = int(plan.source[number])
-        for is_send, holder in ((True, int(schedule.device[producer])), (False, int(schedule.device[number]))):
-            if not is_posted[int(is_send), number]:
-                verb = "SEND" if is_send else "RECV"
-                last = int(schedule.offsets[holder + 1])
-                at = schedule.label(int(position[holder])) if position[holder] < last else "the end of its list"
-                line = f"{text(number)} waits for its {verb}, which device {holder} posts only after {at}"
-                return line, ("device", holder)
-            head = heads[queue_of[is_send, number]]
-            if head != number:
-                return f"{text(number)} waits in a queue of device {holder} behind {text(head)}", ("transfer", head)
-        raise AssertionError("a transfer at the head of both queues would have started")
-
-    def _explain_device(device: int) -> tuple[str, Node]:
-        row = int(position[device])
-        part = _needed(plan, row, arrived)
-        if part >= 0:
-            return f"device {device} waits at {schedule.label(part)} for {text(part)}", ("transfer", part)
-        first = int(posts.offsets[device])
-        for index in range(first, first + int(posted[device])):
-            transfer = int(posts.transfer[index])
-            if posts.is_send[index] and not arrived[transfer]:
-                line = f"device {device} waits before {schedule.label(row)} for its blocking {text(transfer)}"
-                return line, ("transfer", transfer)
-        raise AssertionError("a device with all its inputs would have run")
-
-    return explain

@@ -1,13 +1,13 @@
 """The SimPy event model, the reference: one process a device, one event an action and a message."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import numpy as np
 import simpy
 
 from ppsim.engines.deadlock import deadlock_error
-from ppsim.engines.plan import Plan
+from ppsim.engines.plan import Plan, Posts
 
 
 class Arrival(simpy.Event):
@@ -23,9 +23,9 @@ class Arrival(simpy.Event):
 class EventModel:
     """Devices that walk their lists, and links between them.
 
-    A device process takes its rows in order: it makes the posts that stand before the row, waits for the row's transfer,
-    lets the row's seconds pass and hands the result to the link. Under `async` the link starts a transfer when its
-    producer ends; otherwise a transfer starts when it heads a queue at both of its ends.
+    A device process takes its rows in order: it makes the posts that stand before the row, waits for the row's
+    transfer, lets the row's seconds pass and hands the result to the link. Under `async` the link starts a transfer when
+    its producer ends; otherwise a transfer starts when it heads a queue at both of its ends.
     """
 
     def __init__(self, plan: Plan):
@@ -48,16 +48,20 @@ class EventModel:
 
     def run(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Start and end of each row, start and end of each row's transfer (nan where none); DeadlockError."""
-        walk = self.walk if self.plan.posts is None else self.walk_and_post
+        posts = self.plan.posts
         for device in range(self.plan.schedule.devices):
-            self.env.process(walk(device))
+            self.env.process(self.walk(device) if posts is None else self.walk_and_post(device, posts))
         self.env.run()
-        if self.position != self.plan.schedule.offsets[1:].tolist() or self._unfinished_posts():
+        if self.position != self.plan.schedule.offsets[1:].tolist():
             raise deadlock_error(self.plan, np.array(self.position), np.array(self.posted), self._arrived())
-        columns = (self.start, self.end, self.transfer_start, self.transfer_end)
-        return tuple(np.array(column, np.float64) for column in columns)
+        return (
+            np.array(self.start),
+            np.array(self.end),
+            np.array(self.transfer_start),
+            np.array(self.transfer_end),
+        )
 
-    def walk(self, device: int) -> Iterator[simpy.Event]:
+    def walk(self, device: int) -> Generator[simpy.Event]:
         """The life of a device under `async`."""
         row, last = self.position[device], int(self.plan.schedule.offsets[device + 1])
         while row < last:
@@ -75,9 +79,9 @@ class EventModel:
             row = end
             self.position[device] = row
 
-    def walk_and_post(self, device: int) -> Iterator[simpy.Event]:
+    def walk_and_post(self, device: int, posts: Posts) -> Generator[simpy.Event]:
         """The life of a device whose SENDs and RECVs queue."""
-        posts, offsets = self.plan.posts, self.plan.schedule.offsets
+        offsets = self.plan.schedule.offsets
         before, transfer, is_send = posts.before, posts.transfer, posts.is_send
         post, last_post = int(posts.offsets[device]), int(posts.offsets[device + 1])
         row, last = self.position[device], int(offsets[device + 1])
@@ -102,7 +106,7 @@ class EventModel:
             row = end
             self.position[device] = row
 
-    def compute(self, row: int, end: int) -> Iterator[simpy.Event]:
+    def compute(self, row: int, end: int) -> Generator[simpy.Event]:
         """Let the slot of rows `row` to `end` pass."""
         env = self.env
         now = env.now
@@ -148,9 +152,6 @@ class EventModel:
             queue.popleft()
             if queue:
                 self.head_queue(queue[0])
-
-    def _unfinished_posts(self) -> bool:
-        return any(self.queues.values())
 
     def _arrived(self) -> np.ndarray:
         return np.array([arrival is not None and arrival.callbacks is None for arrival in self.arrivals])

@@ -14,12 +14,12 @@ __all__ = ["RECEIVES", "TransferEnds", "has_transfers", "lower", "transfer_ends"
 def lower(schedule: Schedule, sharded: bool = False, receive: str = "early") -> Program:
     """The program of a schedule, in the order in which PyTorch's pipeline runtime lowers it.
 
-    SEND and RECV stand wherever producer and consumer sit on different devices. A program is lowered from its compute
-    actions again.
+    SEND and RECV stand wherever producer and consumer sit on different devices.
 
     Parameters
     ----------
     schedule : Schedule or Program
+        Of a program the compute actions alone are taken.
     sharded : bool
         Also insert UNSHARD before first use, with a look-ahead of three stages, RESHARD where a stage leaves it, and
         REDUCE_GRAD after a stage's last backward, as sharded data parallelism needs.

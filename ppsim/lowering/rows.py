@@ -21,7 +21,10 @@ def insert_rows(
 
     Parameters
     ----------
+    schedule : Schedule or Program
+        Whose rows are kept.
     device, kind, stage, microbatch : arrays, one entry a new row
+        What is inserted; `microbatch` may be one number.
     keys : arrays, one entry a row of the schedule and then one a new row
         Order within a device, the most important last (as for np.lexsort); equal keys keep the order given.
     """

@@ -18,10 +18,10 @@ def insert_sharding(schedule: Schedule) -> Program:
     among them are unsharded; REDUCE_GRAD follows the last B or W of each stage on its device.
     Source of the order: PyTorch, torch/distributed/pipelining/schedules.py, `_add_unshard_reshard`, `_add_reduce_grad`.
     """
-    reduced_stage, after_slot = _last_backwards(schedule)
-    device = schedule.device[after_slot - 1].tolist()
-    kind = [Kind.REDUCE_GRAD] * len(device)
-    stage, before = reduced_stage.tolist(), after_slot.tolist()
+    last = last_backwards(schedule)
+    device, stage = schedule.device[last].tolist(), schedule.stage[last].tolist()
+    kind = [Kind.REDUCE_GRAD] * len(last)
+    before = (last + 1 + np.append(schedule.joined, False)[last + 1]).tolist()  # a fused slot is not torn apart
     for one in range(schedule.devices):
         for row, action, of_stage in _gathers(schedule, one):
             device.append(one)
@@ -40,15 +40,12 @@ def insert_sharding(schedule: Schedule) -> Program:
     )
 
 
-def _last_backwards(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
-    """For each device and stage: the stage, and the row after the slot of its last B or W there."""
+def last_backwards(schedule: Schedule) -> np.ndarray:
+    """Row of the last B or W of each stage on each device, by device and stage."""
     rows = np.flatnonzero((schedule.kind == Kind.B) | (schedule.kind == Kind.W))[::-1]
-    _, last = np.unique(
-        schedule.device[rows].astype(np.int64) * schedule.num_stages + schedule.stage[rows], return_index=True
-    )
-    row = rows[last]
-    continued = np.append(schedule.joined[1:], False)
-    return schedule.stage[row], row + 1 + continued[row]
+    stage_of = schedule.device[rows].astype(np.int64) * schedule.num_stages + schedule.stage[rows]
+    _, last = np.unique(stage_of, return_index=True)
+    return rows[last]
 
 
 def _gathers(schedule: Schedule, device: int) -> Iterator[tuple[int, Kind, int]]:

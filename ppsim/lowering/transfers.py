@@ -13,7 +13,7 @@ def insert_transfers(schedule: Schedule) -> Program:
     """The schedule with a SEND behind each producer whose consumer sits on another device, and the matching RECV.
 
     The walk goes over the devices in order, one slot (or sharding action) a turn: a slot whose inputs have arrived is
-    appended with its SENDs, and at the same moment the RECVs to the lists of their receivers. An action takes its turn at
+    appended with its SENDs, and at the same moment the RECVs to the lists of their receivers. A slot takes its turn at
 
         turn(slot) = max(turn(slot before) + 1, turn(producer) + [producer's device is not a lower one])
 

@@ -1,0 +1,73 @@
+"""Can this program run? What a transport and PyTorch's runtime need of it beyond being valid."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.engines import simulate
+from ppsim.errors import DeadlockError, ScheduleError
+from ppsim.lowering import has_transfers, lower
+from ppsim.lowering.check import crossed_transfers
+from ppsim.lowering.sharding import last_backwards
+from ppsim.schedule import Program, Schedule, listing
+from ppsim.waiting import waiting_message
+
+
+def check_program(schedule: Schedule, transport: str | None = None, pytorch: bool = False) -> None:
+    """Raise ScheduleError with every fault; see `Schedule.check`."""
+    schedule.validate()
+    if isinstance(schedule, Program) and has_transfers(schedule):
+        program = schedule
+    else:
+        program = lower(schedule, sharded=pytorch)
+    faults = list(crossed_transfers(program))
+    if pytorch:
+        faults += pytorch_faults(program)
+    if transport is not None:
+        try:
+            # Who waits for whom does not depend on how long anything takes.
+            simulate(program, transport=transport)
+        except DeadlockError as deadlock:
+            if not faults:
+                raise
+            faults.append(waiting_message(f"it deadlocks under transport {transport!r}", deadlock.cycle))
+    if faults:
+        raise ScheduleError(listing(f"program {schedule.name!r} has {len(faults)} faults", faults), faults)
+
+
+def pytorch_faults(program: Program) -> Iterator[str]:
+    """What PyTorch's runtime takes for granted (read in torch 2.13.0, torch/distributed/pipelining/schedules.py)."""
+    stage, copies = np.unique(program.schedule.holdings[:, 1], return_counts=True)
+    for held in stage[copies > 1].tolist():
+        devices = program.schedule.holdings[program.schedule.holdings[:, 1] == held, 0].tolist()
+        yield f"stage {held} runs on devices {', '.join(map(str, devices))}: PyTorch runs each stage on one device"
+    if program.slices > 1:
+        yield f"microbatches are cut into {program.slices} slices: PyTorch knows whole microbatches only"
+    yield from _last_stage_faults(program)
+    backwards = last_backwards(program)
+    reduced = set(zip(*_device_and_stage(program, program.kind == Kind.REDUCE_GRAD), strict=True))
+    for device, held in zip(*_device_and_stage(program, backwards), strict=True):
+        if (device, held) not in reduced:
+            yield (
+                f"{held}REDUCE_GRAD is missing on device {device}: there PyTorch reduces the stage's gradients and "
+                f"divides them by the number of microbatches; lower with sharded=True"
+            )
+
+
+def _last_stage_faults(program: Program) -> Iterator[str]:
+    """PyTorch appends a loss at each forward of the last stage and looks it up by microbatch (`_maybe_get_loss`)."""
+    last_stage = program.num_stages - 1
+    forwards = program.microbatch[(program.kind == Kind.F) & (program.stage == last_stage)]
+    wrong = np.flatnonzero(forwards != np.arange(len(forwards)))
+    if len(wrong):
+        at = int(wrong[0])
+        yield (
+            f"{last_stage}F{forwards[at]} is forward number {at} of the last stage: it must run its microbatches in "
+            f"the order 0, 1, 2 ..., because PyTorch keeps the losses in the order of these forwards and takes number k "
+            f"as the loss of microbatch k, so the backwards would start from the wrong losses"
+        )
+
+
+def _device_and_stage(program: Program, rows: np.ndarray) -> tuple[list[int], list[int]]:
+    return program.device[rows].tolist(), program.stage[rows].tolist()
