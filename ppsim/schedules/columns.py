@@ -63,6 +63,11 @@ def alternate(*blocks: Block) -> Block:
     return concatenate(*blocks)[np.arange(count * length).reshape(count, length).T.ravel()]
 
 
+def repeat(block: Block, times: int) -> Block:
+    """The block `times` times, one after the other."""
+    return block[np.tile(np.arange(len(block)), times)]
+
+
 def fuse(first: Block, second: Block) -> Block:
     """OVERLAP_F_B slots: row i of `first` and row i of `second` in one slot, in that order."""
     slots = alternate(first, second)

@@ -1,0 +1,147 @@
+"""DualPipe and DualPipe-V against the eight steps, PyTorch's own order and the closed forms on their domain."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ppsim
+
+# Seconds on the domain of the published bubble: F = I, W <= F, a fused slot of at least B.
+seconds = st.floats(0.1, 10)
+on_domain = st.tuples(seconds, st.floats(0, 1), st.floats(0, 2))
+
+
+def domain_costs(parts):
+    forward, weight_part, slot_part = parts
+    weight = forward * weight_part
+    backward = forward + weight
+    overlap = backward + slot_part * forward
+    costs = ppsim.Costs(forward=forward, input_grad=forward, weight_grad=weight, overlap=overlap, per="stage")
+    return costs, forward, backward, weight, overlap
+
+
+def dualpipe(p, m):
+    return ppsim.build("dualpipe", devices=p, microbatches=m)
+
+
+def dualpipe_v(p, m):
+    return ppsim.build("dualpipe-v", devices=p, microbatches=m)
+
+
+def test_dualpipe_on_four_devices():
+    lists = [" ".join(order).replace(")OVERLAP_F_B", ")") for order in dualpipe(4, 8).orders()]
+    assert lists == [
+        "0F0 0F1 0F2 3F4 3I4 3W4 3F5 (0F3;3B5) (3F6;0B0) 3B6 (3F7;0B1) 3B7 0I2 0W2 0I3 0W3",
+        "1F0 2F4 1F1 2F5 1F2 2B4 (2F6;1B0) (1F3;2B5) (2F7;1B1) 2B6 1B2 2I7 1I3 2W7 1W3",
+        "1F4 2F0 1F5 2F1 1F6 2B0 (2F2;1B4) (1F7;2B1) (2F3;1B5) 2B2 1B6 2I3 1I7 2W3 1W7",
+        "0F4 0F5 0F6 3F0 3I0 3W0 3F1 (0F7;3B1) (3F2;0B4) 3B2 (3F3;0B5) 3B3 0I6 0W6 0I7 0W7",
+    ]
+
+
+def test_dualpipe_is_the_same_from_both_ends():
+    for p, m in ((4, 8), (6, 14), (8, 20)):
+        schedule = dualpipe(p, m)
+        orders = schedule.orders()
+        half = m // 2
+        mirrored = ppsim.Schedule(
+            schedule.kind, schedule.stage, (schedule.microbatch + half) % m, schedule.offsets, joined=schedule.joined
+        ).orders()
+        assert orders == mirrored[::-1]
+
+
+def test_dualpipe_v_orders_equal_pytorchs_for_every_size():
+    pipelining = pytest.importorskip("torch.distributed.pipelining.schedules")
+    for p in range(1, 8):
+        for m in range(2 * p, 5 * p + 2):
+            stage = SimpleNamespace(num_stages=2 * p, group_size=p, group_rank=0, is_last=False, submod=None)
+            theirs = pipelining.ScheduleDualPipeV([stage, stage], m).pipeline_order
+            assert dualpipe_v(p, m).orders() == [[str(action) for action in theirs[r] if action] for r in range(p)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 6), st.integers(0, 10), on_domain)
+def test_dualpipe_bubble_is_half_p_minus_1_times_fused_slot_plus_b_minus_3w(half, more, parts):
+    p, m = 2 * half, 4 * half + 2 * more
+    costs, F, B, W, overlap = domain_costs(parts)
+    run = ppsim.simulate(dualpipe(p, m), costs)
+    bubble = (half - 1) * (overlap + B - 3 * W)
+    assert run.device_idle[half] == pytest.approx(bubble, rel=1e-9, abs=1e-9 * run.makespan)
+    assert run.makespan == pytest.approx((m - p - 1) * overlap + (p + 1) * (F + B) + bubble, rel=1e-9)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 8), st.integers(0, 12), on_domain)
+def test_dualpipe_v_bubble_is_p_minus_1_times_fused_slot_plus_b_minus_3w(p, more, parts):
+    m = 2 * p + more
+    costs, F, B, W, overlap = domain_costs(parts)
+    run = ppsim.simulate(dualpipe_v(p, m), costs)
+    bubble = (p - 1) * (overlap + B - 3 * W)
+    assert run.device_idle[p - 1] == pytest.approx(bubble, rel=1e-9, abs=1e-9 * run.makespan)
+    assert run.makespan == pytest.approx((2 * m - 2 * p - 1) * overlap + (2 * p + 1) * (F + B) + bubble, rel=1e-9)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 6), st.integers(0, 8), seconds, st.floats(0, 1))
+def test_without_a_fused_kernel_the_bubble_is_f_plus_i_minus_w_a_device(half, more, F, weight_part):
+    W = F * weight_part
+    costs = ppsim.Costs(forward=F, input_grad=F, weight_grad=W, per="stage")
+    for schedule, h in ((dualpipe(2 * half, 4 * half + 2 * more), half), (dualpipe_v(half, 2 * half + more), half)):
+        run = ppsim.simulate(schedule, costs)
+        np.testing.assert_allclose(run.device_idle, (h - 1) * (2 * F - W), rtol=1e-9, atol=1e-9 * run.makespan)
+
+
+def test_the_published_bubble_does_not_hold_off_its_domain():
+    def bubble(F, input_grad, W, overlap):
+        costs = ppsim.Costs(forward=F, input_grad=input_grad, weight_grad=W, overlap=overlap)
+        return ppsim.simulate(dualpipe(4, 8), costs).device_idle[1], overlap + (input_grad + W) - 3 * W
+
+    assert bubble(1, 1, 1, 3) == (2, 2)
+    assert bubble(2, 1, 1, 3) == (3, 2)  # F > I: more
+    assert bubble(1, 2, 1, 3) == (2, 3)  # F < I: less
+    assert bubble(1, 1, 1.5, 3) == (1.5, 1)  # W > F: more
+    assert bubble(1, 1, 1, 1.5) == (1.5, 0.5)  # a slot shorter than B: more
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 6), st.integers(0, 10), st.tuples(seconds, seconds, seconds), st.none() | seconds)
+def test_activations_are_p_plus_1_and_p_plus_a_half_on_every_device_at_any_costs(half, more, times, overlap):
+    costs = ppsim.Costs(forward=times[0], input_grad=times[1], weight_grad=times[2], overlap=overlap)
+    p = 2 * half
+    assert ppsim.simulate(dualpipe(p, 2 * p + 2 * more), costs).peak_activations.tolist() == [p + 1] * p
+    assert ppsim.simulate(dualpipe_v(p, 2 * p + more), costs).peak_activations.tolist() == [p + 0.5] * p
+
+
+def test_dualpipe_holds_its_weights_twice_and_dualpipe_v_once():
+    assert dualpipe(4, 8).holdings.tolist() == [[0, 0], [0, 3], [1, 1], [1, 2], [2, 1], [2, 2], [3, 0], [3, 3]]
+    assert dualpipe_v(2, 4).holdings.tolist() == [[0, 0], [0, 3], [1, 1], [1, 2]]
+    costs = ppsim.Costs(weight_bytes=10.0)
+    assert ppsim.simulate(dualpipe(4, 8), costs).static_memory.tolist() == [[20.0] * 4, [0.0] * 4, [0.0] * 4]
+
+
+def test_every_size_is_valid_and_runs_under_queued_transfers():
+    costs = ppsim.Costs(forward=1, backward=2, overlap=2.5, latency=0.1)
+    for p in range(1, 7):
+        for m in range(2 * p, 4 * p + 2):
+            for schedule in [dualpipe_v(p, m)] + ([dualpipe(p, m)] if p % 2 == m % 2 == 0 else []):
+                schedule._valid = False
+                schedule.validate()
+                if m < 2 * p + 3:
+                    ppsim.simulate(schedule, costs, transport="directed")
+
+
+@pytest.mark.parametrize(
+    ("name", "p", "m", "sentence"),
+    [
+        ("dualpipe", 3, 8, "devices=3 is odd.*use 2 or 4 devices, or dualpipe-v"),
+        ("dualpipe", 1, 8, "devices=1 is odd.*use 2 devices, or dualpipe-v"),
+        ("dualpipe", 4, 6, "microbatches=6 with devices=4.*use at least 8"),
+        ("dualpipe", 4, 9, "microbatches=9 is odd.*use 8 or 10 microbatches"),
+        ("dualpipe-v", 3, 5, "microbatches=5 with devices=3.*use at least 6"),
+    ],
+)
+def test_refused_sizes_name_the_rule_and_the_nearest_legal_values(name, p, m, sentence):
+    with pytest.raises(ppsim.BuildError, match=sentence):
+        ppsim.build(name, devices=p, microbatches=m)
