@@ -78,7 +78,7 @@ def run_plan(plan: Plan, engine: str) -> tuple[str, Columns]:
         engine = "compiled" if worth_it and can_compile() else "event"
     if engine == "compiled":
         if not can_compile():
-            raise ConfigError(f"engine='compiled' needs Numba, which cannot be imported; use 'event' or 'auto'")
+            raise ConfigError("engine='compiled' needs Numba, which cannot be imported; use 'event' or 'auto'")
         from ppsim.engines.compiled import CompiledModel as Model
     else:
         from ppsim.engines.event import EventModel as Model

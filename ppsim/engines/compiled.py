@@ -5,12 +5,14 @@ import numpy as np
 from ppsim.engines import kernels
 from ppsim.engines.deadlock import deadlock_error
 from ppsim.engines.jit import prepare
-from ppsim.engines.plan import Plan
+from ppsim.engines.plan import Plan, Posts
 
 
 class CompiledModel:
-    """Runs a plan by following who waits for whom, without a clock: without contention for links a time is the largest
-    of a few earlier times plus a length, whatever the order in which they are worked out."""
+    """Runs a plan by following who waits for whom, without a clock.
+
+    A time is the largest of a few earlier times plus a length, in whatever order the times are worked out.
+    """
 
     def __init__(self, plan: Plan):
         self.plan = plan
@@ -25,7 +27,7 @@ class CompiledModel:
         if self.plan.posts is None:
             self._run_unqueued()
         else:
-            self._run_queued()
+            self._run_queued(self.plan.posts)
         if not np.array_equal(self.position, self.plan.schedule.offsets[1:]):
             raise deadlock_error(self.plan, self.position, self.posted, self._arrived())
         return self.row_start, self.row_end, self.transfer_start, self.transfer_end
@@ -39,8 +41,8 @@ class CompiledModel:
             rest = (offsets, plan.fused, *links, self.row_end, self.row_start, self.transfer_start, self.transfer_end)
             prepare(kernels.complete, *rest)(*rest)
 
-    def _run_queued(self) -> None:
-        plan, posts = self.plan, self.plan.posts
+    def _run_queued(self, posts: Posts) -> None:
+        plan = self.plan
         rows = len(plan.seconds)
         waits = np.zeros(rows, np.int8)
         next_of_send, next_of_recv = np.full(rows, -1, np.int32), np.full(rows, -1, np.int32)

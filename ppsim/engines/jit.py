@@ -21,7 +21,7 @@ def compiled(function: Callable) -> Callable:
         return numba.njit(nogil=True)(function)
 
 
-def prepare(kernel: Callable, *arguments: Any) -> Callable:
+def prepare(kernel: Any, *arguments: Any) -> Callable:
     """The kernel, compiled for these arguments or loaded from the cache, without running it."""
     if not hasattr(kernel, "compile"):  # NUMBA_DISABLE_JIT leaves plain functions
         return kernel
@@ -29,7 +29,9 @@ def prepare(kernel: Callable, *arguments: Any) -> Callable:
     with event.install_listener("numba:compile", _announcement):
         try:
             kernel.compile(signature)
-        except (OSError, EOFError, ValueError):  # the cache is full, damaged or was taken away since
+        except (
+            Exception
+        ):  # the cache is full, damaged or was taken away since; a fault of the code comes up again below
             kernel = numba.njit(nogil=True)(kernel.py_func)
             kernel.compile(signature)
     return kernel

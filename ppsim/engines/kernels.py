@@ -1,7 +1,8 @@
 """The loops of the compiled engine, in the subset of Python that Numba compiles; they run uncompiled as well.
 
-Times follow from each other by max and +, in the same operations as in the event model, so both give equal bits. A device
-walks its rows until it needs a result that does not exist yet; whoever makes that result puts the device back on the stack.
+Times follow from each other by max and +, in the same operations as in the event model, so both give equal bits. A
+device walks its rows until it needs a result that does not exist yet; whoever makes that result puts the device back on
+the stack.
 """
 
 import numpy as np
@@ -13,8 +14,8 @@ from ppsim.engines.jit import compiled
 def walk(offsets, seconds, fused, any_fused, source, remote, transfer_seconds, position, row_end):
     """Work out the end of each row where nothing queues; `position` ends at the row where each device stands.
 
-    Only the ends are kept here: the fewer columns a device touches between two waits, the fewer caches it misses. A row that
-    has not run has -1 as its end, or -2 - d where device d waits for it.
+    Only the ends are kept here: the fewer columns a device touches between two waits, the fewer caches it misses. A row
+    that has not run has -1 as its end, or -2 - d where device d waits for it.
     """
     devices = len(offsets) - 1
     free_at = np.zeros(devices, np.float64)
@@ -72,7 +73,7 @@ def complete(offsets, fused, source, remote, transfer_seconds, row_end, row_star
 
 @compiled
 def link_queues(post_offsets, transfer, is_send, queue, waits, next_of_send, next_of_recv):
-    """Who follows whom in the queues: they are first in first out, so each transfer's followers are known before any time.
+    """Who follows whom in the queues: first in first out, so each transfer's followers are known before any time.
 
     `waits[t]` becomes what transfer t waits for: its two posts, and in each queue the transfer before it.
     """
@@ -100,10 +101,10 @@ def run_transfers(
     first, at, device, source, transfer_seconds, waits, next_of_send, next_of_recv,
     transfer_start, transfer_end, waiting_for, moving, stack, height,
 ):  # fmt: skip
-    """One more of what transfer `first` waits for has come, at time `at`: run it, and what it lets run, if it was the last.
+    """One more of what transfer `first` waits for has come, at time `at`: if it was the last, run what can run.
 
-    `transfer_start` holds the latest of what has come until the transfer starts. Devices that wait for a transfer that ends go
-    on the stack; returns the height of the stack.
+    `transfer_start` holds the latest of what has come until the transfer starts. Devices that wait for a transfer that
+    ends go on the stack; returns the height of the stack.
     """
     transfer_start[first] = max(transfer_start[first], at)
     waits[first] -= 1
@@ -137,7 +138,7 @@ def walk_and_post(
     post_offsets, transfer, is_send, before, waits, next_of_send, next_of_recv,
     position, posted, row_start, row_end, transfer_start, transfer_end,
 ):  # fmt: skip
-    """Fill the four columns of times where SENDs and RECVs queue; `position` and `posted` tell where each device stands.
+    """Fill the four columns of times where SENDs and RECVs queue; `position` and `posted` tell where devices stand.
 
     A transfer that has not ended has nan as its end.
     """
@@ -188,7 +189,7 @@ def walk_and_post(
 
 @compiled
 def wait_for_sends(device, post, transfer, is_send, transfer_end, sends_done, sent_at):
-    """The first SEND of a device, before `post`, that has not ended, or -1; `sent_at` becomes the end of those that have."""
+    """The first SEND of a device, before `post`, that has not ended, or -1; `sent_at` is the end of those before."""
     while sends_done[device] < post:
         number = transfer[sends_done[device]]
         if is_send[sends_done[device]]:
