@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ppsim.costs.table import CostTable
-from ppsim.errors import CostError
+from ppsim.errors import CostError, shown
 
 if TYPE_CHECKING:
     from ppsim.schedule import Schedule
 
 PerStage = float | Sequence[float] | np.ndarray
+TIMES = ("forward", "backward", "input_grad", "weight_grad")
+HELD = ("activation_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes")
 PROVENANCES = ("given", "derived", "measured")
+
+# Far beyond any machine, and so far within float64 that sums and products of costs cannot overflow.
+LARGEST = 1e100
+SMALLEST_BANDWIDTH = 1e-100
 
 
 @dataclass(frozen=True)
@@ -73,54 +79,77 @@ class Costs:
     provenance: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.per not in ("device", "stage"):
-            raise CostError(f"per={self.per!r} is not known; use 'device' (equal work) or 'stage'")
-        times = {
-            name: _column(name, getattr(self, name), "seconds")
-            for name in ("forward", "backward", "input_grad", "weight_grad")
-        }
-        times = _complete(times)
-        provenance = {
-            name: "given" if getattr(self, name) is not None else "default" if self._none_given() else "derived"
-            for name in ("backward", "input_grad", "weight_grad")
-        }
-        provenance["forward"] = "given" if self.forward is not None else "default"
-        for name, value in times.items():
-            object.__setattr__(self, name, _plain(value))
+        if not isinstance(self.per, str) or self.per not in ("device", "stage"):
+            raise CostError(f"per={shown(self.per)} is not known; use 'device' (equal work) or 'stage'")
+        origins = self._check_times() | self._check_slots() | self._check_transfers() | self._check_memory()
+        object.__setattr__(self, "provenance", origins | self._stated_origins())
+
+    def _keep(self, name: str, column: np.ndarray) -> None:
+        """Store the checked value as plain numbers, so that later changes to the caller's list do not matter."""
+        object.__setattr__(self, name, column.tolist())
+
+    def _check_times(self) -> dict[str, str]:
+        given = {name: getattr(self, name) for name in TIMES}
+        columns = {name: None if value is None else _column(name, value, "seconds") for name, value in given.items()}
+        for name, column in _complete(**columns).items():
+            self._keep(name, column)
+        backward_known = any(given[name] is not None for name in TIMES[1:])
+        follows = {name: "derived" if backward_known and name != "forward" else "default" for name in TIMES}
+        return {name: follows[name] if given[name] is None else "given" for name in TIMES}
+
+    def _check_slots(self) -> dict[str, str]:
+        origins = {}
         if self.overlap is not None:
-            _column("overlap", self.overlap, "seconds", dimensions=2)
-            provenance["overlap"] = "given"
-        for name, unit in (("latency", "seconds"), ("transfer_bytes", "bytes")):
-            provenance[name] = "given" if np.any(_column(name, getattr(self, name), unit)) else "default"
-        if np.ndim(self.latency):
-            raise CostError(f"latency={self.latency!r} must be one number of seconds")
-        if not (_is_number(self.bandwidth) and self.bandwidth > 0):
-            raise CostError(f"bandwidth={self.bandwidth!r} must be a number of bytes per second above 0")
-        provenance["bandwidth"] = "given" if math.isfinite(self.bandwidth) else "default"
-        fraction = _column("weight_grad_fraction_of_activation", self.weight_grad_fraction_of_activation, "")
-        if np.any(fraction > 1):
-            raise CostError(
-                f"weight_grad_fraction_of_activation={self.weight_grad_fraction_of_activation!r} must lie from 0 to 1"
-            )
-        for name in ("activation_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes"):
-            if getattr(self, name) is not None:
-                _column(name, getattr(self, name), "bytes")
-                provenance[name] = "given"
+            self._keep("overlap", _column("overlap", self.overlap, "seconds", dimensions=2))
+            origins["overlap"] = "given"
         if self.slice_costs is not None:
             weights = _column("slice_costs", self.slice_costs, "")
             if weights.ndim != 1 or not weights.sum() > 0:
                 raise CostError(
-                    f"slice_costs={self.slice_costs!r} must be a list with a positive sum, one value a slice"
+                    f"slice_costs={shown(self.slice_costs)} must be a list with a positive sum, one value a slice"
                 )
-        for name, origin in self.provenance.items():
-            if name not in provenance and not hasattr(self, name):
-                raise CostError(f"provenance names {name!r}, which is no cost; use one of: {', '.join(provenance)}")
-            if origin not in (*PROVENANCES, "default"):
-                raise CostError(f"provenance of {name} is {origin!r}; use one of: {', '.join(PROVENANCES)}")
-        object.__setattr__(self, "provenance", {**provenance, **self.provenance})
+            self._keep("slice_costs", weights)
+            origins["slice_costs"] = "given"
+        return origins
 
-    def _none_given(self) -> bool:
-        return self.backward is None and self.input_grad is None and self.weight_grad is None
+    def _check_transfers(self) -> dict[str, str]:
+        latency = _column("latency", self.latency, "seconds", dimensions=0)
+        sent = _column("transfer_bytes", self.transfer_bytes, "bytes")
+        self._keep("latency", latency)
+        self._keep("transfer_bytes", sent)
+        object.__setattr__(self, "bandwidth", _checked_bandwidth(self.bandwidth))
+        return {
+            "latency": "given" if latency > 0 else "default",
+            "transfer_bytes": "given" if np.any(sent) else "default",
+            "bandwidth": "given" if math.isfinite(self.bandwidth) else "default",
+        }
+
+    def _check_memory(self) -> dict[str, str]:
+        name = "weight_grad_fraction_of_activation"
+        fraction = _column(name, self.weight_grad_fraction_of_activation, "")
+        if np.any(fraction > 1):
+            raise CostError(f"{name}={shown(self.weight_grad_fraction_of_activation)} must lie from 0 to 1")
+        self._keep(name, fraction)
+        origins = {name: "given" if np.any(fraction != 1) else "default"}
+        for name in HELD:
+            if getattr(self, name) is not None:
+                self._keep(name, _column(name, getattr(self, name), "bytes"))
+                origins[name] = "given"
+        return origins
+
+    def _stated_origins(self) -> dict[str, str]:
+        if not isinstance(self.provenance, Mapping):
+            raise CostError(
+                f"provenance={shown(self.provenance)} must map names of costs to where they come from, such as "
+                f"{{'forward': 'measured'}}"
+            )
+        costs = [cost.name for cost in fields(self) if cost.name not in ("per", "provenance")]
+        for name, origin in self.provenance.items():
+            if name not in costs:
+                raise CostError(f"provenance names {shown(name)}, which is no cost; use one of: {', '.join(costs)}")
+            if origin not in (*PROVENANCES, "default"):
+                raise CostError(f"provenance of {name} is {shown(origin)}; use one of: {', '.join(PROVENANCES)}")
+        return dict(self.provenance)
 
     def table(self, schedule: Schedule) -> CostTable:
         """The costs of `schedule`; CostError where a list does not have one value a stage (or slice)."""
@@ -132,7 +161,7 @@ class Costs:
 
         held = (self.weight_bytes, self.gradient_bytes, self.optimizer_bytes)
         return CostTable(
-            seconds=np.stack([per_stage(n) for n in ("forward", "backward", "input_grad", "weight_grad")]) * scale,
+            seconds=np.stack([per_stage(name) for name in TIMES]) * scale,
             overlap=None if self.overlap is None else _overlap_matrix(self.overlap, stages) * scale,
             latency=np.full((devices, devices), float(self.latency)),
             seconds_per_byte=np.full((devices, devices), 1.0 / self.bandwidth),
@@ -153,70 +182,83 @@ class Costs:
         return weights / weights.sum()
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+def _checked_bandwidth(value: Any) -> float:
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    try:
+        bandwidth = float(value) if number else 0.0
+    except OverflowError:
+        bandwidth = math.inf
+    if not bandwidth >= SMALLEST_BANDWIDTH:
+        raise CostError(f"bandwidth={shown(value)} must be a number of bytes per second above 0")
+    return bandwidth
 
 
-def _column(name: str, value: Any, unit: str, dimensions: int = 1) -> np.ndarray | None:
-    """`value` as a float array of finite numbers >= 0, or None; CostError otherwise."""
-    if value is None:
-        return None
-    legal = (
-        f"must be a finite number{f' of {unit}' if unit else ''} of at least 0, or a list of such numbers, one a stage"
-    )
+def _column(name: str, value: Any, unit: str, dimensions: int = 1) -> np.ndarray:
+    """`value` as a new float array of finite numbers >= 0; CostError otherwise."""
+    legal = f"must be a finite number{f' of {unit}' if unit else ''} of at least 0"
+    legal += ", or a list of such numbers, one a stage" if dimensions else ", one for all transfers"
     try:
         column = np.array(value)
-        if column.dtype.kind not in "iuf":
-            raise ValueError
-        column = column.astype(np.float64)
-    except (ValueError, TypeError, OverflowError):
-        raise CostError(f"{name}={value!r:.80} {legal}") from None
-    if column.ndim > dimensions or column.size == 0:
-        raise CostError(f"{name}={value!r:.80} {legal}")
-    wrong = column[~(np.isfinite(column) & (column >= 0))]
+    except Exception:  # a ragged list, or a foreign object whose conversion may raise anything
+        column = np.array(None)
+    if column.dtype == object and all(type(number) is int for number in column.flat):
+        column = np.array([min(number, 10**300) for number in column.flat], np.float64).reshape(column.shape)
+    if column.dtype.kind not in "iuf" or column.ndim > dimensions or column.size == 0:
+        raise CostError(f"{name}={shown(value)} {legal}")
+    column = column.astype(np.float64)
+    wrong = column[~((column >= 0) & (column <= LARGEST))]
     if wrong.size:
-        raise CostError(f"{name}={value!r:.80} holds {wrong.flat[0]:g}; it {legal}")
+        bound = f" and at most {LARGEST:g}" if wrong.flat[0] > LARGEST and math.isfinite(wrong.flat[0]) else ""
+        raise CostError(f"{name}={shown(value)} holds {wrong.flat[0]:g}; it {legal}{bound}")
     return column
 
 
-def _complete(times: dict[str, np.ndarray | None]) -> dict[str, np.ndarray]:
+def _complete(
+    forward: np.ndarray | None,
+    backward: np.ndarray | None,
+    input_grad: np.ndarray | None,
+    weight_grad: np.ndarray | None,
+) -> dict[str, np.ndarray]:
     """Fill in the times that were not given."""
-    forward, backward, input_grad, weight_grad = times.values()
     if backward is None:
-        if (input_grad is None) != (weight_grad is None):
+        if input_grad is not None and weight_grad is not None:
+            backward = _add("input_grad, weight_grad", input_grad, weight_grad)
+        elif input_grad is None and weight_grad is None:
+            backward = np.array(2.0)
+        else:
             given, missing = ("input_grad", "weight_grad") if weight_grad is None else ("weight_grad", "input_grad")
             raise CostError(f"{given} is given without {missing}; give {missing} or backward too")
-        backward = np.array(2.0) if input_grad is None else _add("input_grad, weight_grad", input_grad, weight_grad)
-    if input_grad is None and weight_grad is None:
-        input_grad = weight_grad = backward / 2
-    elif weight_grad is None or input_grad is None:
-        given = input_grad if weight_grad is None else weight_grad
-        name = "input_grad" if weight_grad is None else "weight_grad"
-        rest = _add(f"backward, {name}", backward, -given)
-        if np.any(rest < 0):
-            raise CostError(
-                f"{name} is longer than backward ({_plain(given)} > {_plain(backward)}); it is a part of it"
-            )
-        input_grad, weight_grad = (given, rest) if weight_grad is None else (rest, given)
-    return {
-        "forward": np.array(1.0) if forward is None else forward,
-        "backward": backward,
-        "input_grad": input_grad,
-        "weight_grad": weight_grad,
-    }
+    forward = np.array(1.0) if forward is None else forward
+    input_grad, weight_grad = _parts(backward, input_grad, weight_grad)
+    return {"forward": forward, "backward": backward, "input_grad": input_grad, "weight_grad": weight_grad}
+
+
+def _parts(
+    backward: np.ndarray, input_grad: np.ndarray | None, weight_grad: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    if input_grad is not None:
+        rest = _rest_of(backward, "input_grad", input_grad) if weight_grad is None else weight_grad
+        return input_grad, rest
+    if weight_grad is not None:
+        return _rest_of(backward, "weight_grad", weight_grad), weight_grad
+    return backward / 2, backward / 2
+
+
+def _rest_of(backward: np.ndarray, name: str, part: np.ndarray) -> np.ndarray:
+    """The other part of a backward; 0 where the two are equal up to rounding."""
+    rest = _add(f"backward, {name}", backward, -part)
+    rest = np.where(np.abs(rest) <= 1e-12 * backward, 0.0, rest)
+    if np.any(rest < 0):
+        raise CostError(
+            f"{name} is longer than backward ({shown(part.tolist())} > {shown(backward.tolist())}); it is a part of it"
+        )
+    return rest
 
 
 def _add(names: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    try:
-        return first + second
-    except ValueError:
-        raise CostError(
-            f"{names} are lists of {len(first)} and {len(second)} values; both need one value a stage"
-        ) from None
-
-
-def _plain(value: np.ndarray) -> Any:
-    return value.tolist()
+    if first.ndim and second.ndim and len(first) != len(second):
+        raise CostError(f"{names} are lists of {len(first)} and {len(second)} values; both need one value a stage")
+    return first + second
 
 
 def _spread(name: str, value: Any, count: int, of: str = "stages") -> np.ndarray:
