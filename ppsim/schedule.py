@@ -232,7 +232,7 @@ class Schedule:
         )
 
     def _repr_html_(self) -> str:
-        from ppsim.plots.text import schedule_html
+        from ppsim.plots.table import schedule_html
 
         return schedule_html(self)
 

@@ -1,0 +1,225 @@
+"""A timeline as columns of boxes, the one source of what text, matplotlib, plotly and the viewer draw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppsim.actions import KIND_NAMES, Kind
+from ppsim.plots.scale import percent_text, seconds_text
+
+if TYPE_CHECKING:
+    from ppsim.schedule import Schedule
+    from ppsim.timeline import Timeline
+
+NOTHING, DEVICE, TRANSFER, SENDING = range(4)
+DRAWN_KINDS = (Kind.F, Kind.B, Kind.I, Kind.W, Kind.OVERLAP_F_B)
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """What is drawn: a box an action. A timed OVERLAP_F_B slot is one box, without a time of its own it is two.
+
+    Attributes
+    ----------
+    timeline : Timeline
+    row : int64
+        Schedule row of the box; of a timed slot the first of its two.
+    slot : bool
+        Whether the box is a timed OVERLAP_F_B slot.
+    device, stage, microbatch, kind : int32, int32, int32, int8
+        Of a slot the stage and microbatch of its first part.
+    start, length : float64, seconds
+        `start` counts from the first start of the timeline.
+    shade : int32
+        0 for the first local stage of the device, 1 for the next ...; of bidirectional schedules, the direction first.
+    """
+
+    timeline: Timeline
+    row: np.ndarray
+    slot: np.ndarray
+    device: np.ndarray
+    stage: np.ndarray
+    microbatch: np.ndarray
+    kind: np.ndarray
+    start: np.ndarray
+    length: np.ndarray
+    shade: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @property
+    def end(self) -> np.ndarray:
+        """End of each box in seconds from the first start."""
+        return self.start + self.length
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        """Device d owns boxes `offsets[d]:offsets[d + 1]`, in time order."""
+        return np.searchsorted(self.device, np.arange(self.timeline.schedule.devices + 1))
+
+    @cached_property
+    def shades(self) -> int:
+        """Number of shades in use."""
+        return int(self.shade.max(initial=0)) + 1
+
+    @cached_property
+    def kinds(self) -> list[Kind]:
+        """Kinds that occur, in the order of the legend."""
+        present = set(np.unique(self.kind).tolist())
+        return [kind for kind in DRAWN_KINDS if kind in present]
+
+    @cached_property
+    def action(self) -> np.ndarray:
+        """Index of each box in `timeline.start`."""
+        return (np.cumsum(~self.timeline.schedule.joined) - 1)[self.row]
+
+    def name(self, box: int) -> str:
+        """The action as text, such as `2F0`; a slot as `(3F1;2B0)OVERLAP_F_B`."""
+        schedule, row = self.timeline.schedule, int(self.row[box])
+        if self.slot[box]:
+            return f"({schedule.label(row)};{schedule.label(row + 1)}){Kind.OVERLAP_F_B.name}"
+        return schedule.label(row)
+
+    def short_label(self, box: int) -> str:
+        """The microbatch; of a slot both, first part first, such as 5/2."""
+        if self.slot[box]:
+            return f"{self.microbatch[box]}/{self.timeline.schedule.microbatch[self.row[box] + 1]}"
+        return str(self.microbatch[box])
+
+    @cached_property
+    def waited(self) -> tuple[np.ndarray, np.ndarray]:
+        """What each box started after: a cause and a row of the schedule (-1 where there is none).
+
+        NOTHING: the box is its device's first and needs no input. DEVICE: the row before it on its device.
+        TRANSFER: its input, sent by the row given. SENDING: its device's own SENDs (`blocking`), or posts before it.
+        Where the device and the input came free at the same moment the device is named.
+        """
+        run, schedule = self.timeline, self.timeline.schedule
+        previous = self.row - 1
+        first = self.row == schedule.offsets[self.device]
+        free = np.where(first, -np.inf, run.row_end[previous])
+        arrival, carrier = self._last_arrival()
+        by_transfer = (arrival > free) & (carrier >= 0)
+        at_once = run.row_start[self.row] > np.maximum(free, arrival)
+        by_sending = at_once & (run.transport != "async") & ~first
+        cause = np.select([by_sending, by_transfer, ~first], [SENDING, TRANSFER, DEVICE], NOTHING).astype(np.int8)
+        needed = np.select([cause == TRANSFER, cause == DEVICE], [run.plan.source[carrier], previous], -1)
+        return cause, needed
+
+    def _last_arrival(self) -> tuple[np.ndarray, np.ndarray]:
+        """End of the last transfer that the box needs (-inf where none) and the row that consumes it (-1)."""
+        ends = np.where(self.timeline.plan.remote, self.timeline.transfer_end, -np.inf)
+        second = np.minimum(self.row + 1, len(ends) - 1)
+        of_second = np.where(self.slot, ends[second], -np.inf)
+        arrival = np.maximum(ends[self.row], of_second)
+        carrier = np.where(of_second > ends[self.row], second, self.row)
+        return arrival, np.where(np.isneginf(arrival), -1, carrier)
+
+    def waited_text(self, box: int) -> str:
+        """What the box started after, in words."""
+        cause, needed = (int(column[box]) for column in self.waited)
+        schedule = self.timeline.schedule
+        if cause == TRANSFER:
+            return f"its input from {schedule.label(needed)} on device {schedule.device[needed]}"
+        if cause == DEVICE:
+            return f"the device, busy with {schedule.label(needed)}"
+        return "transfers posted before it" if cause == SENDING else "nothing, the first of its device"
+
+
+def make_boxes(timeline: Timeline) -> Boxes:
+    """The boxes of a timeline, device by device in time order."""
+    schedule, fused = timeline.schedule, timeline.plan.fused
+    row = np.flatnonzero(~fused)
+    slot = np.append(fused[1:], False)[row]
+    start = timeline.row_start[row]
+    return Boxes(
+        timeline,
+        row,
+        slot,
+        schedule.device[row],
+        schedule.stage[row],
+        schedule.microbatch[row],
+        np.where(slot, np.int8(Kind.OVERLAP_F_B), schedule.kind[row]).astype(np.int8),
+        start - float(timeline.device_start.min()),
+        timeline.row_end[row] - start,
+        local_stage(schedule)[row],
+    )
+
+
+def local_stage(schedule: Schedule) -> np.ndarray:
+    """Number of each row's stage among the stages of its device (int32): first by direction, then by stage.
+
+    The direction of a microbatch is told by the device that runs its first forward.
+    """
+    direction = np.zeros(max(schedule.microbatches, 1), np.int64)
+    enters = (schedule.stage == 0) & (schedule.kind == Kind.F)
+    entry_devices = np.unique(schedule.device[enters])
+    direction[schedule.microbatch[enters]] = np.searchsorted(entry_devices, schedule.device[enters])
+    span = max(len(entry_devices), 1) * max(schedule.num_stages, 1)
+    place = direction[schedule.microbatch] * max(schedule.num_stages, 1) + schedule.stage
+    held, number = np.unique(schedule.device.astype(np.int64) * span + place, return_inverse=True)
+    first_of_device = np.searchsorted(held // span, np.arange(schedule.devices))
+    return (number - first_of_device[schedule.device]).astype(np.int32)
+
+
+def second_cue(schedule: Schedule) -> str:
+    """What a paler colour means, for the legend; empty where one shade is in use."""
+    enters = (schedule.stage == 0) & (schedule.kind == Kind.F)
+    if len(np.unique(schedule.device[enters])) > 1:
+        return "paler: microbatches that enter at the other end"
+    return "paler: later stage of the same device" if schedule.num_stages > schedule.devices else ""
+
+
+def kind_shares(boxes: Boxes, edges: np.ndarray, devices: slice | None = None) -> np.ndarray:
+    """Part of each time bin that each device spends in each kind, float64 (devices, bins, len(boxes.kinds)).
+
+    `edges` are the borders of the bins in seconds from the first start. What is left of 1 is idle time.
+    """
+    chosen = range(boxes.timeline.schedule.devices)[devices or slice(None)]
+    shares = np.zeros((len(chosen), len(edges) - 1, len(boxes.kinds)))
+    widths = np.diff(edges)
+    for place, device in enumerate(chosen):
+        rows = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
+        start, end, kind = boxes.start[rows], boxes.end[rows], boxes.kind[rows]
+        for column, wanted in enumerate(boxes.kinds):
+            mine = kind == wanted
+            times = np.stack([start[mine], end[mine]], axis=1).ravel()
+            lengths = np.stack([np.zeros(mine.sum()), end[mine] - start[mine]], axis=1).ravel()
+            if len(times):
+                shares[place, :, column] = np.diff(np.interp(edges, times, np.cumsum(lengths))) / widths
+    return shares
+
+
+def headline(timeline: Timeline) -> str:
+    """One line that names a timeline: schedule, sizes, step time and bubble."""
+    return (
+        f"{sizes_text(timeline.schedule)}: makespan {seconds_text(timeline.makespan)}, "
+        f"bubble fraction {percent_text(timeline.bubble_fraction)}"
+    )
+
+
+def sizes_text(schedule: Schedule) -> str:
+    """Name and sizes of a schedule, such as `1f1b, 4 devices, 8 microbatches`."""
+    microbatches = schedule.microbatches // schedule.slices
+    parts = [schedule.name, counted(schedule.devices, "device")]
+    if schedule.num_stages != schedule.devices:
+        parts.append(counted(schedule.num_stages, "stage"))
+    parts.append(counted(microbatches, "microbatch"))
+    if schedule.slices > 1:
+        parts.append(f"{schedule.slices} slices each")
+    return ", ".join(parts)
+
+
+def counted(count: int, word: str) -> str:
+    """`1 device`, `2 devices`, `3 microbatches`."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}{'es' if word.endswith('ch') else 's'}"
+
+
+def kind_letter(kind: int) -> str:
+    """The letter of a kind in text; an OVERLAP_F_B slot is X."""
+    return "X" if kind == Kind.OVERLAP_F_B else KIND_NAMES[kind]

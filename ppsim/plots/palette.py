@@ -1,0 +1,66 @@
+"""One colour a kind for every chart, apart from each other also for colour-blind readers and on white paper."""
+
+from __future__ import annotations
+
+from ppsim.actions import Kind
+
+# The five kinds differ by at least 20 (CIELAB) from each other and from idle for normal sight and for protanopia,
+# deuteranopia and tritanopia; tests/test_plots_palette.py holds them to it.
+COLOURS = {
+    Kind.F: "#3d7cc9",
+    Kind.B: "#f2b134",
+    Kind.I: "#b8432b",
+    Kind.W: "#4ab597",
+    Kind.OVERLAP_F_B: "#5e3370",
+}
+IDLE = "#f6f6f6"
+TRANSFER_FORWARD = "#1f4e86"
+TRANSFER_BACKWARD = "#8a5a00"
+CRITICAL = "#000000"
+INK = "#222222"
+TITLES = {
+    Kind.F: "F forward",
+    Kind.B: "B full backward",
+    Kind.I: "I input-gradient backward",
+    Kind.W: "W weight-gradient backward",
+    Kind.OVERLAP_F_B: "OVERLAP_F_B forward and backward in one slot",
+}
+_PALEST = 0.55  # part of white in the last shade
+
+
+def shade_colour(kind: int, shade: int, shades: int) -> str:
+    """Colour of a kind's local stage number `shade` of `shades`: the first is full, later ones are paler."""
+    colour = COLOURS[Kind(kind)]
+    if shades <= 1:
+        return colour
+    step = 0.38 if shades == 2 else _PALEST
+    return mix_with_white(colour, step * shade / (shades - 1))
+
+
+def mix_with_white(colour: str, part: float) -> str:
+    """`colour` with `part` (0..1) of white in it, as #rrggbb."""
+    return "#" + "".join(f"{round(channel + (255 - channel) * part):02x}" for channel in channels(colour))
+
+
+def channels(colour: str) -> tuple[int, int, int]:
+    """Red, green and blue (0..255) of #rrggbb."""
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def label_colour(colour: str) -> str:
+    """Black or white, whichever stands out more on `colour` (WCAG 2 contrast ratio)."""
+    return "#ffffff" if contrast("#ffffff", colour) >= contrast("#000000", colour) else "#000000"
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast ratio of two colours, 1..21 (WCAG 2)."""
+    bright, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in (channel / 255 for channel in channels(colour))
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

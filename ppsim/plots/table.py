@@ -1,0 +1,138 @@
+"""A schedule as a table of time slots and devices, in text and for notebooks; each action stands in it exactly once."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.errors import PpsimError
+from ppsim.plots.boxes import counted, local_stage, sizes_text
+from ppsim.plots.palette import COLOURS, IDLE, label_colour, shade_colour
+
+if TYPE_CHECKING:
+    from ppsim.schedule import Schedule
+
+MOST_TIMED = 20_000  # actions; placing more in time would take noticeable time
+MOST_DEVICES, MOST_SLOTS = 32, 100  # of a table in a notebook
+_OTHER = "#dddddd"  # transfers and sharding actions
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """First row and slot of each action (int64), and how the slots came about."""
+
+    row: np.ndarray
+    slot: np.ndarray
+    rule: str
+
+    @property
+    def slots(self) -> int:
+        return int(self.slot.max(initial=-1)) + 1
+
+
+def schedule_table(schedule: Schedule) -> str:
+    """Time slots down, devices across, as text.
+
+    A schedule knows no time, so each action takes one slot and stands in the first that its device and its input allow;
+    a schedule with idle slots of its own keeps its own places, and so does one that cannot run (or a very large one).
+    A dot is an idle slot; an OVERLAP_F_B is `(F;B)` in one cell.
+    """
+    layout = _lay_out(schedule)
+    cells = np.full((layout.slots, schedule.devices), ".", object)
+    cells[layout.slot, schedule.device[layout.row]] = [_text(schedule, row) for row in layout.row.tolist()]
+    columns = [["slot", *map(str, range(layout.slots))]]
+    columns += [[f"device {device}", *cells[:, device]] for device in range(schedule.devices)]
+    widths = [max(map(len, column)) for column in columns]
+    lines = [sizes_text(schedule), layout.rule]
+    for number in range(layout.slots + 1):
+        row = [columns[0][number].rjust(widths[0])]
+        row += [column[number].ljust(width) for column, width in zip(columns[1:], widths[1:], strict=True)]
+        lines.append("  ".join(row).rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def schedule_html(schedule: Schedule) -> str:
+    """The table for a notebook: devices down, slots across, coloured by kind; large ones are cut and say so."""
+    layout = _lay_out(schedule)
+    devices, slots = min(schedule.devices, MOST_DEVICES), min(layout.slots, MOST_SLOTS)
+    shade = local_stage(schedule)
+    shades = int(shade.max(initial=0)) + 1
+    cells = [[f'<td bgcolor="{IDLE}"></td>'] * slots for _ in range(devices)]
+    device = schedule.device[layout.row]
+    for number in np.flatnonzero((device < devices) & (layout.slot < slots)).tolist():
+        row = int(layout.row[number])
+        cells[device[number]][layout.slot[number]] = _cell(schedule, row, int(shade[row]), shades)
+    head = "".join(f"<th>{slot}</th>" for slot in range(slots))
+    body = "".join(
+        f'<tr><th style="white-space:nowrap">device {number}</th>{"".join(row)}</tr>'
+        for number, row in enumerate(cells)
+    )
+    note = layout.rule + _left_out(schedule, devices, slots, layout.slots)
+    return (
+        f'<div style="overflow-x:auto;font:12px sans-serif"><div>{html.escape(sizes_text(schedule))}</div>'
+        f'<table cellspacing="1" cellpadding="3" style="border-collapse:separate;font-size:11px;text-align:center">'
+        f'<tr><th>slot</th>{head}</tr>{body}</table><div style="color:#666">{html.escape(note)}</div></div>'
+    )
+
+
+def _cell(schedule: Schedule, row: int, shade: int, shades: int) -> str:
+    text = _text(schedule, row)
+    kind = Kind.OVERLAP_F_B if text.startswith("(") else Kind(int(schedule.kind[row]))
+    ground = shade_colour(kind, shade, shades) if kind in COLOURS else _OTHER
+    return f'<td bgcolor="{ground}" style="color:{label_colour(ground)}">{text}</td>'
+
+
+def _text(schedule: Schedule, row: int) -> str:
+    if row + 1 < len(schedule.joined) and schedule.joined[row + 1]:
+        return f"({schedule.label(row)};{schedule.label(row + 1)})"
+    return schedule.label(row)
+
+
+def _left_out(schedule: Schedule, devices: int, slots: int, all_slots: int) -> str:
+    cut = []
+    if schedule.devices > devices:
+        cut.append(f"devices {devices} to {schedule.devices - 1}")
+    if all_slots > slots:
+        cut.append(f"slots {slots:,} to {all_slots - 1:,}")
+    if not cut:
+        return ""
+    return f"; not shown: {' and '.join(cut)} of {counted(len(schedule), 'action')} (to_csv writes all)"
+
+
+def _lay_out(schedule: Schedule) -> _Layout:
+    row = np.flatnonzero(~schedule.joined)
+    if len(schedule.idle):
+        return _Layout(row, _own_places(schedule, row), "one slot a cell, idle slots as given")
+    slot = _earliest_slots(schedule, row)
+    if slot is None:
+        return _Layout(row, _own_places(schedule, row), "one slot a list position")
+    return _Layout(row, slot, "each action takes one slot and stands in the first that its input allows")
+
+
+def _own_places(schedule: Schedule, row: np.ndarray) -> np.ndarray:
+    """Column of each action in the schedule's own table, idle slots counted."""
+    device = schedule.device[row]
+    first = np.searchsorted(device, np.arange(schedule.devices))
+    place = np.arange(len(row)) - first[device]
+    for owner, column in sorted(schedule.idle.tolist()):
+        place[(device == owner) & (place >= column)] += 1
+    return place
+
+
+def _earliest_slots(schedule: Schedule, row: np.ndarray) -> np.ndarray | None:
+    """Slot of each action when all last one slot; None for programs, schedules that cannot run, and very large ones."""
+    from ppsim.costs import Costs
+    from ppsim.engines import simulate
+
+    if schedule.is_program or len(row) > MOST_TIMED:
+        return None
+    one = Costs(forward=1.0, backward=1.0, input_grad=1.0, weight_grad=1.0, overlap=1.0, per="stage")
+    try:
+        start = simulate(schedule, one).row_start[row]
+    except PpsimError:
+        return None
+    return np.rint(start * schedule.slices).astype(np.int64)

@@ -1,0 +1,193 @@
+"""Gantt charts in text: one row a device, a box an action, for terminals, logs and documents."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.errors import ConfigError
+from ppsim.plots.boxes import Boxes, headline, kind_letter, kind_shares, make_boxes
+from ppsim.plots.palette import TITLES, channels, label_colour, shade_colour
+from ppsim.plots.scale import round_ticks, seconds_text, time_unit
+
+if TYPE_CHECKING:
+    from ppsim.timeline import Timeline
+
+LEAST_WIDTH = 40
+_WIDEST_SLOT = 6  # columns of the shortest action in a chart with room to spare
+_RESET = "\x1b[0m"
+
+
+@dataclass(frozen=True)
+class _Style:
+    """Characters of a chart."""
+
+    edge: str
+    idle: str
+    rule: str
+    tick: str
+    corner: str
+
+
+_UNICODE = _Style("│", "·", "─", "┬", "└")
+_ASCII = _Style("|", ".", "-", "+", "+")
+
+
+def gantt_text(timeline: Timeline, width: int | None = None, unicode: bool = True, color: bool = False) -> str:
+    """A Gantt chart in text.
+
+    Each action is a box that begins with an edge (with its letter where boxes are one column wide), labelled with kind
+    and microbatch where that fits, with the kind alone otherwise; idle time is dotted. Where actions are narrower than
+    a column, letters stand in proportion to the time in each kind and the chart says so.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    width : int, optional
+        Columns of the whole chart, at least 40. Default: the terminal's, 100 where there is none.
+    unicode : bool
+        False draws in ASCII.
+    color : bool
+        Colour the boxes with ANSI escapes (24 bit).
+
+    Raises
+    ------
+    ConfigError
+        For a width below 40.
+    """
+    columns = shutil.get_terminal_size((100, 24)).columns if width is None else width
+    if isinstance(columns, bool) or not isinstance(columns, int | np.integer):
+        raise ConfigError(f"width={width!r} is not a number of columns; use a whole number of at least {LEAST_WIDTH}")
+    if width is not None and columns < LEAST_WIDTH:
+        raise ConfigError(f"width={width} is too narrow for a chart; use at least {LEAST_WIDTH} columns")
+    boxes = make_boxes(timeline)
+    style = _UNICODE if unicode else _ASCII
+    names = [f"device {device}" for device in range(timeline.schedule.devices)]
+    margin = len(names[-1]) + 1
+    room = max(columns, LEAST_WIDTH) - margin
+    per_second = _columns_per_second(boxes, room)
+    drawn = max(round(timeline.makespan * per_second), 1)
+    fits = _every_action_has_a_column(boxes, per_second)
+    rows = _box_rows(boxes, per_second, drawn, style, color) if fits else _share_rows(boxes, drawn, style, color)
+    lines = [headline(timeline)]
+    lines += [name.ljust(margin) + row for name, row in zip(names, rows, strict=True)]
+    lines += [(" " * margin + line).rstrip() for line in _axis(timeline.makespan, per_second, drawn, style)]
+    lines += _legend(boxes, fits, timeline.makespan / drawn, style, color)
+    text = "\n".join(lines) + "\n"
+    return text if unicode else text.replace("µ", "u")
+
+
+def _columns_per_second(boxes: Boxes, room: int) -> float:
+    """Columns a second: a whole number of columns for the shortest action where the chart has room for that."""
+    makespan = boxes.timeline.makespan
+    lengths = boxes.length[boxes.length > 0]
+    if not makespan > 0 or not len(lengths):
+        return 0.0
+    shortest = float(lengths.min())
+    whole = int(room * shortest / makespan * (1 + 1e-12))
+    return min(whole, _WIDEST_SLOT) / shortest if whole else room / makespan
+
+
+def _every_action_has_a_column(boxes: Boxes, per_second: float) -> bool:
+    first, last = _columns_of(boxes, per_second)
+    return bool(np.all((last > first) | (boxes.length == 0)))
+
+
+def _columns_of(boxes: Boxes, per_second: float) -> tuple[np.ndarray, np.ndarray]:
+    """First column of each box and the column after its last; neighbours never share one, for rounding is monotone."""
+    first = np.floor(boxes.start * per_second + 0.5).astype(np.int64)
+    last = np.floor((boxes.start + boxes.length) * per_second + 0.5).astype(np.int64)
+    return first, last
+
+
+def _box_rows(boxes: Boxes, per_second: float, drawn: int, style: _Style, color: bool) -> list[str]:
+    first, last = _columns_of(boxes, per_second)
+    widths = last - first
+    edged = bool(np.all(widths[widths > 0] > 1))
+    rows = []
+    for device in range(boxes.timeline.schedule.devices):
+        parts, reached = [], 0
+        for box in range(int(boxes.offsets[device]), int(boxes.offsets[device + 1])):
+            begin, width = int(first[box]), int(widths[box])
+            if width > 0:
+                parts.append(style.idle * (begin - reached))
+                text = _box_text(boxes, box, width, style, edged)
+                parts.append(_painted(text, boxes.kind[box], boxes, int(boxes.shade[box]), color))
+                reached = begin + width
+        parts.append(style.idle * (drawn - reached))
+        rows.append("".join(parts))
+    return rows
+
+
+def _box_text(boxes: Boxes, box: int, width: int, style: _Style, edged: bool) -> str:
+    letter = kind_letter(int(boxes.kind[box]))
+    labels = [f"{letter}{boxes.short_label(box)}", letter]
+    if boxes.shades > 1 and not boxes.slot[box]:
+        labels.insert(0, boxes.name(box))
+    room = width - edged
+    label = next(label for label in labels if len(label) <= room)
+    return style.edge + label.ljust(room) if edged else label.ljust(room, style.rule)
+
+
+def _share_rows(boxes: Boxes, drawn: int, style: _Style, color: bool) -> list[str]:
+    """One letter a column, in proportion to the time in each kind: what is owed most so far comes next."""
+    shares = kind_shares(boxes, np.linspace(0.0, boxes.timeline.makespan, drawn + 1))
+    shares = np.concatenate([shares, np.maximum(1.0 - shares.sum(axis=2, keepdims=True), 0.0)], axis=2)
+    devices = np.arange(shares.shape[0])
+    owed = np.zeros((shares.shape[0], shares.shape[2]))
+    chosen = np.empty(shares.shape[:2], np.int64)
+    for column in range(drawn):
+        owed += shares[:, column]
+        chosen[:, column] = np.where(shares[:, column] > 1e-9, owed, -np.inf).argmax(axis=1)
+        owed[devices, chosen[:, column]] -= 1.0
+    cells = [_painted(kind_letter(kind), kind, boxes, 0, color) for kind in boxes.kinds] + [style.idle]
+    return ["".join(cells[number] for number in row) for row in chosen.tolist()]
+
+
+def _painted(text: str, kind: int, boxes: Boxes, shade: int, color: bool) -> str:
+    if not color:
+        return text
+    ground = shade_colour(int(kind), shade, boxes.shades)
+    on, ink = (";".join(map(str, channels(name))) for name in (ground, label_colour(ground)))
+    return f"\x1b[48;2;{on}m\x1b[38;2;{ink}m{text}{_RESET}"
+
+
+def _axis(makespan: float, per_second: float, drawn: int, style: _Style) -> list[str]:
+    """A rule with ticks and, below it, their times; labels never touch each other."""
+    unit = time_unit(makespan)
+    ticks = round_ticks(makespan * unit.factor, max(min(drawn // 9, 12), 2))
+    places = np.minimum(np.floor(ticks / unit.factor * per_second + 0.5).astype(int), drawn)
+    rule, numbers = [style.rule] * (drawn + 1), ""
+    for place, tick in zip(places.tolist(), ticks.tolist(), strict=True):
+        if numbers and place <= len(numbers):
+            continue
+        rule[place] = style.tick
+        numbers = numbers.ljust(place) + f"{tick:.10g}"
+    rule[0] = style.corner
+    return ["".join(rule), f"{numbers}  time ({unit.symbol})"]
+
+
+def _legend(boxes: Boxes, fits: bool, column_seconds: float, style: _Style, color: bool) -> list[str]:
+    entries = []
+    for kind in boxes.kinds:
+        title = TITLES[kind]
+        if kind == Kind.OVERLAP_F_B:
+            title = f"X {title}"
+        entries.append(_painted(title, kind, boxes, 0, color))
+    lines = ["; ".join([*entries, f"{style.idle} idle"])]
+    numbering = "slice (microbatch x slices + piece)" if boxes.timeline.schedule.slices > 1 else "microbatch"
+    if fits:
+        stages = ", stage before the kind" if boxes.shades > 1 else ""
+        lines.append(f"numbers: {numbering} after the kind{stages}, where they fit")
+        hidden = int(np.count_nonzero(boxes.length == 0))
+        if hidden:
+            lines.append(f"not shown: {hidden} action(s) of zero length")
+    else:
+        lines.append(
+            f"a column is {seconds_text(column_seconds)}; letters stand in proportion to the time in each kind"
+        )
+    return lines
