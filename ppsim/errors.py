@@ -24,7 +24,14 @@ class DeadlockError(ScheduleError):
 
 
 class ConfigError(PpsimError):
-    """The call itself was wrong: a name, size, option or configuration file that ppsim cannot act on."""
+    """The call itself was wrong: a name, size, option or configuration file that ppsim cannot act on.
+
+    `faults` holds one sentence for each fault.
+    """
+
+    def __init__(self, message: str, faults: list[str] | None = None):
+        super().__init__(message)
+        self.faults = faults if faults is not None else [message]
 
 
 class BuildError(ScheduleError, ConfigError):

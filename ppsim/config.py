@@ -1,0 +1,264 @@
+"""The YAML config: a schedule with what prices it, read, checked and ready to simulate. Keys: docs/config.md."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from ppsim.config_schema import Fault, check
+from ppsim.costs import CostModel, Costs
+from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.hardware import Cluster, DeviceSheet, LinkSheet, find_device, find_link
+from ppsim.costs.layout import Layout
+from ppsim.costs.model import Model
+from ppsim.errors import ConfigError, CostError, PpsimError, shown
+from ppsim.files import read_text
+from ppsim.schedule import Schedule
+from ppsim.schedules.registry import find_family
+from ppsim.yaml_text import Path, read_yaml
+
+if TYPE_CHECKING:
+    from ppsim.timeline import Timeline
+
+SHAPE = [item.name for item in fields(Model)]
+REQUIRED_SHAPE = ("num_layers", "hidden", "heads", "vocabulary", "sequence")
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run: what to build, what it costs, how to simulate it.
+
+    Attributes
+    ----------
+    name : str
+        From the file, or the file's own name.
+    path : str
+        The file.
+    schedule : mapping
+        The checked section `schedule`.
+    costs : CostModel
+        `Costs` of given numbers, or `DerivedCosts` of a model, a cluster and a layout.
+    transport, engine : str
+    model : Model or None
+        None where all costs are given.
+    """
+
+    name: str
+    path: str
+    schedule: Mapping[str, Any]
+    costs: CostModel = field(default_factory=Costs)
+    transport: str = "async"
+    engine: str = "auto"
+    model: Model | None = None
+
+    def build(self) -> Schedule:
+        """The schedule; BuildError where the family does not allow its sizes, ScheduleError for a faulty CSV file."""
+        section = dict(self.schedule)
+        if "csv" in section:
+            file = os.path.join(os.path.dirname(self.path), section["csv"])
+            return Schedule.from_csv(file, name=self.name, slices=section.get("slices", 1))
+        family = find_family(section["name"])
+        options = dict(section.get("options", {}))
+        if "costs" in family.options:
+            options.setdefault("costs", self.costs)
+        return family.build(section["devices"], section["microbatches"], section.get("stages_per_device"), **options)
+
+    def simulate(self) -> Timeline:
+        """Build and simulate; the errors of `build` and of `ppsim.simulate`."""
+        from ppsim.engines import simulate
+
+        schedule = self.build()
+        gpus = self.schedule.get("gpus")
+        if gpus and isinstance(self.costs, DerivedCosts) and self.costs.gpus(schedule.devices) != gpus:
+            raise ConfigError(
+                f"{self.path}: hardware.gpus is {gpus}, but {schedule.devices} pipeline devices of "
+                f"{self.costs.layout.gpus_per_device} GPUs make {self.costs.gpus(schedule.devices)}"
+            )
+        return simulate(schedule, self.costs, transport=self.transport, engine=self.engine)
+
+
+def load_config(path: str | PathLike[str], *, overrides: Mapping[str, Any] | None = None) -> Config:
+    """Read and check a YAML config.
+
+    Parameters
+    ----------
+    path : path of a YAML 1.2 file
+    overrides : mapping of dotted key to value, optional
+        Replaces keys of the file, such as `{"schedule.name": "gpipe"}`; text is read as YAML, so "64" is a number.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read, is not YAML, or breaks rules: one line for each fault with its path in the file, its
+        line, the value and what is legal. `error.faults` lists them.
+    """
+    place = os.fspath(path)
+    document = read_yaml(read_text(path), str(place))
+    data = document.value
+    if not isinstance(data, dict):
+        raise ConfigError(f"{place}: {shown(data)} is no config; write sections such as `schedule:` and `costs:`")
+    for key, value in (overrides or {}).items():
+        data = _overridden(data, key, value)
+    checked, faults = check(data)
+    config = None
+    if not faults:
+        config, faults = _assembled(checked, str(place))
+    if config is None or faults:
+        raise _fault_error(str(place), faults, document.lines)
+    return config
+
+
+def _overridden(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """`data` with the value at a dotted key replaced; sections on the way are made."""
+    first, _, rest = key.partition(".")
+    if not first or (not rest and key.endswith(".")):
+        raise ConfigError(f"override {shown(key)}: write keys with dots between them, such as schedule.name")
+    if not rest:
+        read = read_yaml(value, f"override {key}").value if isinstance(value, str) else value
+        return {**data, first: read}
+    below = data.get(first)
+    if below is None or (isinstance(below, str) and first in ("device", "link", "network")):
+        below = {} if below is None else {"like": below}
+    if not isinstance(below, dict):
+        raise ConfigError(f"override {shown(key)}: {first} is {shown(below)}, not a section with keys")
+    return {**data, first: _overridden(below, rest, value)}
+
+
+def _fault_error(place: str, faults: list[Fault], lines: Mapping[Path, int]) -> ConfigError:
+    def sentence(fault: Fault) -> str:
+        path, message = fault
+        name = ".".join(map(str, path))
+        line = f" (line {lines[path]})" if path in lines else ""
+        return f"{name}{line}: {message}" if name else message
+
+    sentences = [sentence(fault) for fault in faults]
+    if len(sentences) == 1:
+        return ConfigError(f"{place}: {sentences[0]}", sentences)
+    listed = "\n".join(f"  {line}" for line in sentences)
+    return ConfigError(f"{place}: {len(sentences)} faults\n{listed}", sentences)
+
+
+class _Faults(list[Fault]):
+    """Faults so far; `attempt` adds what goes wrong."""
+
+    def attempt(self, path: Path, make: Callable[[], Any]) -> Any:
+        try:
+            return make()
+        except (ConfigError, CostError) as error:
+            self.append((path, str(error)))
+            return None
+
+
+def _assembled(checked: dict[str, Any], place: str) -> tuple[Config | None, list[Fault]]:
+    """The config from checked sections, or the faults between keys."""
+    faults = _Faults()
+    schedule = checked["schedule"]
+    faults += _schedule_faults(schedule)
+    model = _model(checked.get("model"), place, faults)
+    cluster = _cluster(checked.get("hardware"), faults)
+    layout = faults.attempt(("layout",), lambda: Layout(**checked.get("layout", {})))
+    given = checked.get("costs", {})
+    faults += _missing_partners(checked)
+    costs: Any = None
+    if not faults and model and cluster and layout:
+        costs = faults.attempt(("layout",), lambda: DerivedCosts(model, cluster, layout, given))
+        faults.attempt(("costs",), lambda: Costs(**given))
+    elif not faults:
+        costs = faults.attempt(("costs",), lambda: Costs(**given))
+    if faults:
+        return None, faults
+    name = checked.get("name", os.path.splitext(os.path.basename(place))[0])
+    gpus = checked.get("hardware", {}).get("gpus")
+    return (
+        Config(
+            name,
+            place,
+            schedule | ({"gpus": gpus} if gpus else {}),
+            costs,
+            checked.get("transport", "async"),
+            checked.get("engine", "auto"),
+            model,
+        ),
+        [],
+    )
+
+
+def _schedule_faults(section: dict[str, Any]) -> list[Fault]:
+    if "csv" in section:
+        spare = [key for key in ("name", "devices", "microbatches", "stages_per_device", "options") if key in section]
+        return [(("schedule", key), "does not go with csv: the file says it; leave it out") for key in spare]
+    missing = [key for key in ("name", "devices", "microbatches") if key not in section]
+    faults: list[Fault] = [(("schedule", key), "is missing; a schedule has name, devices and microbatches, or csv") for key in missing]
+    if "slices" in section:
+        faults.append((("schedule", "slices"), "goes with csv; a family takes it as an option"))
+    if "name" in section:
+        try:
+            family = find_family(section["name"])
+        except PpsimError as error:
+            return [*faults, (("schedule", "name"), str(error))]
+        known = ", ".join(name for name in family.options if name != "costs") or "none"
+        faults += [
+            (("schedule", "options", key), f"unknown option of {family.name}; its options are: {known}")
+            for key in section.get("options", {})
+            if key not in family.options
+        ]
+    return faults
+
+
+def _missing_partners(checked: dict[str, Any]) -> list[Fault]:
+    if "model" in checked and "hardware" not in checked:
+        return [(("hardware",), "is missing; a model is priced on a device and a link")]
+    return [
+        ((section,), "needs a section `model`; without one all costs are given in `costs`")
+        for section in ("hardware", "layout")
+        if section in checked and "model" not in checked
+    ]
+
+
+def _model(section: dict[str, Any] | None, place: str, faults: _Faults) -> Model | None:
+    if section is None:
+        return None
+    shape = dict(section)
+    file = shape.pop("huggingface", None)
+    if file is not None:
+        return faults.attempt(
+            ("model",), lambda: Model.from_huggingface(os.path.join(os.path.dirname(place), file), **shape)
+        )
+    missing = [name for name in REQUIRED_SHAPE if name not in shape]
+    faults += [(("model", name), "is missing; give it, or huggingface: the path of a config.json") for name in missing]
+    return None if missing else faults.attempt(("model",), lambda: Model(**shape))
+
+
+def _cluster(section: dict[str, Any] | None, faults: _Faults) -> Cluster | None:
+    if section is None:
+        return None
+    device = faults.attempt(("hardware", "device"), lambda: _sheet(DeviceSheet, find_device, section["device"]))
+    links = [
+        faults.attempt(("hardware", key), lambda key=key: _sheet(LinkSheet, find_link, section[key]))
+        for key in ("link", "network")
+        if key in section
+    ]
+    if device is None or None in links:
+        return None
+    others = {key: section[key] for key in ("gpus_per_node", "node_of_device") if key in section}
+    return Cluster(device, links[0], links[-1], **others)
+
+
+def _sheet(kind: Any, find: Callable[[str], Any], section: dict[str, Any]) -> Any:
+    """A known sheet, changed or not, or a whole one of the user's own."""
+    changes = {key: value for key, value in section.items() if key != "like"}
+    if "like" in section:
+        sheet = find(section["like"])
+        if "achieved" in changes:
+            changes["achieved_source"] = "given"
+        if "latency" in changes:
+            changes["latency_source"] = "given"
+        return replace(sheet, **changes)
+    needed = [item.name for item in fields(kind) if "source" not in item.name and item.name != "name"]
+    missing = [name for name in needed if name not in changes]
+    if missing:
+        raise ConfigError(f"gives no {', '.join(missing)}; give {', '.join(needed)}, or like: a known one")
+    return kind(**{"name": "the user's own", **changes})

@@ -1,0 +1,271 @@
+"""DerivedCosts: seconds and bytes of every action from a model, a cluster and a layout, each assumption readable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppsim.costs.collectives import all_gather, all_reduce, all_to_all
+from ppsim.costs.given import Costs
+from ppsim.costs.hardware import Cluster
+from ppsim.costs.layers import VALUE_BYTES, Layer
+from ppsim.costs.layout import Layout
+from ppsim.costs.model import Model
+from ppsim.costs.table import CostTable
+from ppsim.errors import ConfigError
+from ppsim.units import format_quantity
+
+if TYPE_CHECKING:
+    from ppsim.schedule import Schedule
+
+TIMES = ("forward", "backward", "input_grad", "weight_grad", "overlap")
+BYTES = ("activation_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes")
+OTHERS = ("weight_grad_fraction_of_activation", "transfer_bytes", "latency", "bandwidth")
+
+
+@dataclass(frozen=True)
+class DerivedCosts:
+    """A cost model that prices a schedule from shapes and data sheets.
+
+    Parameters
+    ----------
+    model : Model
+    cluster : Cluster
+    layout : Layout
+    given : mapping
+        Parameters of `Costs` that replace what would be derived, times as `per` in it says.
+
+    Raises
+    ------
+    ConfigError
+        The layout does not fit the model; names every size that does not.
+    """
+
+    model: Model
+    cluster: Cluster
+    layout: Layout = field(default_factory=Layout)
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        faults = self.layout.faults(self.model)
+        if faults:
+            raise ConfigError("; ".join(faults))
+
+    # -- seconds -----------------------------------------------------------------------------------------------------
+
+    @property
+    def rate(self) -> float:
+        """FLOP/s that one GPU reaches."""
+        return self.cluster.device.peak * self.cluster.device.achieved
+
+    def compute_seconds(self, flops: float) -> float:
+        """Seconds of one microbatch's share of `flops`, which are of one whole sequence."""
+        return flops * self.layout.microbatch_size / (self.layout.tensor * self.layout.context) / self.rate
+
+    def collective_seconds(self, layer: Layer) -> tuple[float, float]:
+        """Seconds of the tensor-, context- and expert-parallel collectives in a layer's F and in its B (or I).
+
+        Tensor parallel: two all-reduces a block each way, as many bytes with sequence parallelism (Korthikanti et al.
+        2022, arXiv 2205.05198, section 4.2); one for the embedding's F and one for the head's B. Context parallel: keys
+        and values are gathered in both ways and their gradients scattered (Llama 3, arXiv 2407.21783, section 3.3.2).
+        Expert parallel: dispatch and combine each way (Lepikhin et al. 2020, GShard, arXiv 2006.16668).
+        """
+        if layer.name == "embedding":
+            return self._tensor_parallel(), 0.0
+        if layer.name == "head":
+            return 0.0, self._tensor_parallel()
+        tensor = 2 * self._tensor_parallel()
+        context = self._context_parallel()
+        exchange = 2 * self._expert_parallel() if layer.expert_parameters else 0.0
+        after = self._tensor_parallel() if layer.name == "prediction" else 0.0
+        return tensor + context + exchange, tensor + 2 * context + exchange + after
+
+    def _tensor_parallel(self) -> float:
+        size = self.layout.tensor
+        return all_reduce(size, self.border_bytes, self.cluster.link_of_group(size))
+
+    def _context_parallel(self) -> float:
+        model, layout = self.model, self.layout
+        if model.key_value_rank:
+            width = model.heads * (model.head_size + model.rotary_head_size + model.value_head_size)
+        else:
+            width = 2 * model.key_value_heads * model.head_size
+        gathered = VALUE_BYTES * model.sequence * layout.microbatch_size * width / layout.tensor
+        return all_gather(layout.context, gathered, self.cluster.link_of_group(layout.tensor * layout.context))
+
+    def _expert_parallel(self) -> float:
+        size = self.layout.expert
+        tokens_once = self.border_bytes / (self.layout.tensor if self.layout.sequence_parallel else 1)
+        link = self.cluster.link_of_group(self.layout.tensor * size)
+        return all_to_all(size, tokens_once * self.model.experts_per_token, link)
+
+    # -- bytes -------------------------------------------------------------------------------------------------------
+
+    @property
+    def border_bytes(self) -> float:
+        """Bytes of one microbatch's activations between two layers, before sequence parallelism splits them."""
+        model, layout = self.model, self.layout
+        return VALUE_BYTES * model.sequence * layout.microbatch_size * model.hidden / layout.context
+
+    @property
+    def transfer_bytes(self) -> float:
+        """Bytes that one GPU sends to the next stage, and back, for one microbatch."""
+        return self.border_bytes / (self.layout.tensor if self.layout.sequence_parallel else 1)
+
+    def _stage_bytes(self, layers: list[Layer], recompute: str) -> dict[str, float]:
+        layout = self.layout
+        whole = sum(layer.activation_bytes(1, False, recompute) for layer in layers)
+        held = sum(layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute) for layer in layers)
+        kept = sum(layer.weight_grad_bytes for layer in layers)
+        states = np.sum([layout.state_bytes(layer) for layer in layers], axis=0) if layers else np.zeros(3)
+        if self.model.tied_embeddings and {"embedding", "head"} <= {layer.name for layer in layers}:
+            states -= layout.state_bytes(replace(layers[0], copied_parameters=0))
+        return {
+            "activation_bytes": held * layout.microbatch_size / layout.context,
+            "weight_bytes": float(states[0]),
+            "gradient_bytes": float(states[1]),
+            "optimizer_bytes": float(states[2]),
+            "weight_grad_fraction_of_activation": min(1.0, kept / whole) if whole else 1.0,
+        }
+
+    # -- stages ------------------------------------------------------------------------------------------------------
+
+    def stage_layers(self, num_stages: int) -> list[list[Layer]]:
+        """The layers of each stage; CostError where the partition does not fit `num_stages`."""
+        costs = [
+            self.compute_seconds(layer.forward + layer.input_grad + layer.weight_grad)
+            + sum(self.collective_seconds(layer))
+            for layer in self.model.layers
+        ]
+        return self.layout.stage_layers(self.model, num_stages, costs)
+
+    def _stage_times(self, layers: list[Layer], recompute: str) -> dict[str, float]:
+        """Seconds of one stage: computation of F, I and W, collectives of F and of I."""
+        collectives = np.sum([self.collective_seconds(layer) for layer in layers], axis=0) if layers else np.zeros(2)
+        forward_again = sum(self.collective_seconds(layer)[0] for layer in layers if layer.recomputable)
+        repeated = self.compute_seconds(sum(layer.recompute_flops(recompute) for layer in layers))
+        return {
+            "forward": self.compute_seconds(sum(layer.forward for layer in layers)),
+            "input_grad": self.compute_seconds(sum(layer.input_grad for layer in layers)) + repeated,
+            "weight_grad": self.compute_seconds(sum(layer.weight_grad for layer in layers)),
+            "forward_collectives": float(collectives[0]),
+            "input_grad_collectives": float(collectives[1]) + (forward_again if recompute == "full" else 0.0),
+        }
+
+    def for_stages(self, num_stages: int, devices: int | None = None) -> Costs:
+        """The costs as per-stage lists; `devices` scales given times that are per device share."""
+        levels = self.layout.recompute_of(num_stages)
+        stages = list(zip(self.stage_layers(num_stages), levels, strict=True))
+        times = _columns([self._stage_times(*stage) for stage in stages])
+        derived = {
+            "forward": times["forward"] + times["forward_collectives"],
+            "input_grad": times["input_grad"] + times["input_grad_collectives"],
+            "weight_grad": times["weight_grad"],
+            **_columns([self._stage_bytes(*stage) for stage in stages]),
+            "transfer_bytes": self.transfer_bytes,
+            "latency": self.cluster.link.latency,
+            "bandwidth": self.cluster.link.bandwidth,
+        }
+        if self.layout.overlap:
+            derived["overlap"] = _overlap(times)
+        given = self._given_per_stage(num_stages, devices)
+        if {"backward", "input_grad", "weight_grad"} & given.keys():
+            del derived["input_grad"], derived["weight_grad"]
+        provenance = {name: "derived" for name in derived if name not in given}
+        if "input_grad" in derived:
+            provenance["backward"] = "derived"
+        return Costs(**{**derived, **given}, per="stage", provenance=provenance)
+
+    def _given_per_stage(self, num_stages: int, devices: int | None) -> dict[str, Any]:
+        given = {name: value for name, value in self.given.items() if name != "per"}
+        if self.given.get("per", "device") == "device":
+            scale = (devices or num_stages) / num_stages
+            for name in TIMES:
+                if name in given:
+                    given[name] = (np.asarray(given[name], np.float64) * scale).tolist()
+        return given
+
+    def table(self, schedule: Schedule) -> CostTable:
+        """The costs of `schedule`, with the link of each pair of devices from the nodes they sit in.
+
+        Raises CostError or ConfigError where partition, recompute levels or nodes do not fit the schedule.
+        """
+        stages, devices = schedule.num_stages, schedule.devices
+        table = self.for_stages(stages, devices).table(schedule)
+        nodes = np.array(self.cluster.nodes(devices, self.layout.gpus_per_device))
+        same = nodes[:, None] == nodes[None, :]
+        link, network = self.cluster.link, self.cluster.network
+        blocks = np.array([sum(layer.name == "block" for layer in layers) for layers in self.stage_layers(stages)])
+        return replace(
+            table,
+            latency=table.latency if "latency" in self.given else np.where(same, link.latency, network.latency),
+            seconds_per_byte=table.seconds_per_byte
+            if "bandwidth" in self.given
+            else np.where(same, 1 / link.bandwidth, 1 / network.bandwidth),
+            stage_share=blocks * devices / self.model.num_layers,
+        )
+
+    # -- what a reader wants to know ---------------------------------------------------------------------------------
+
+    @property
+    def provenance(self) -> Mapping[str, str]:
+        """Where each parameter of `Costs` comes from: "derived" or "given"."""
+        derived = dict.fromkeys(("forward", "backward", "input_grad", "weight_grad", *BYTES, *OTHERS), "derived")
+        return derived | {name: "given" for name in self.given if name != "per"}
+
+    @property
+    def tokens_per_microbatch(self) -> int:
+        """Tokens of one microbatch over all data-parallel copies of the pipeline."""
+        return self.model.sequence * self.layout.microbatch_size * self.layout.data
+
+    @property
+    def flops_per_microbatch(self) -> float:
+        """Model FLOPs of one microbatch over all data-parallel copies; attention in full, nothing recomputed."""
+        return self.model.step_flops() * self.layout.microbatch_size * self.layout.data
+
+    def gpus(self, devices: int) -> int:
+        """GPUs of the whole job."""
+        return devices * self.layout.gpus_per_device
+
+    @property
+    def assumptions(self) -> list[str]:
+        """What the derivation assumes, one readable sentence each, with units and sources."""
+        device, link, network = self.cluster.device, self.cluster.link, self.cluster.network
+        lines = [
+            f"computation runs at {format_quantity(self.rate, 'FLOP/s')}: {device.achieved:.0%} of the "
+            f"{format_quantity(device.peak, 'FLOP/s')} of {device.name} ({device.achieved_source})",
+            f"inside a node of {self.cluster.gpus_per_node} GPUs: {_link_text(link)}",
+            f"between nodes: {_link_text(network)}",
+            f"one microbatch is {self.layout.microbatch_size} x {self.model.sequence} tokens; a border carries "
+            f"{format_quantity(self.transfer_bytes, 'bytes')} of bf16 activations",
+            f"attention counts {'half of' if self.model.causal else 'all of'} the s x s matrix "
+            f"and {'holds none' if self.model.attention == 'flash' else 'holds all'} of it",
+            "weights in bf16, gradients and Adam state in fp32: 18 bytes a parameter"
+            + (", the state's 12 split over data-parallel GPUs" if self.layout.distributed_optimizer else ""),
+            "not counted: norms and element-wise operations beyond the achieved fraction, data loading, the optimizer step "
+            "and data-parallel reductions",
+        ]
+        if self.given:
+            lines.append(f"given instead of derived: {', '.join(name for name in self.given if name != 'per')}")
+        return lines
+
+
+def _link_text(link: Any) -> str:
+    return (
+        f"{link.name}, {format_quantity(link.bandwidth, 'bytes per second')} one way, "
+        f"{format_quantity(link.latency, 'seconds')} a message ({link.source}; {link.latency_source})"
+    )
+
+
+def _columns(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
+    return {name: np.array([row[name] for row in rows], np.float64) for name in rows[0]}
+
+
+def _overlap(times: dict[str, np.ndarray]) -> np.ndarray:
+    """Slot lengths by [stage of F, stage of B]: the longer of both parts' computation and both parts' collectives."""
+    computing = times["forward"][:, None] + (times["input_grad"] + times["weight_grad"])[None, :]
+    exchanging = times["forward_collectives"][:, None] + times["input_grad_collectives"][None, :]
+    return np.maximum(computing, exchanging)

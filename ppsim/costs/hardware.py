@@ -1,0 +1,192 @@
+"""Data sheets of devices and links, each number with its source; users add their own in the config."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ppsim.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class DeviceSheet:
+    """One accelerator.
+
+    Attributes
+    ----------
+    name : str
+    peak : FLOP/s
+        Dense bf16 matrix products.
+    memory : bytes
+    achieved : 0..1
+        Part of `peak` that the actions of a pipeline reach, transfers and collectives apart.
+    source, achieved_source : str
+        Where the numbers come from.
+    """
+
+    name: str
+    peak: float
+    memory: float
+    achieved: float
+    source: str = "given"
+    achieved_source: str = "given"
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "peak", "memory", "achieved")
+        if self.achieved > 1:
+            raise ConfigError(f"achieved={self.achieved!r} of device {self.name} must be above 0 and at most 1")
+
+
+@dataclass(frozen=True)
+class LinkSheet:
+    """One kind of link.
+
+    Attributes
+    ----------
+    name : str
+    bandwidth : bytes per second
+        One way, of one device.
+    latency : seconds
+        Of one message, or one hop of a collective.
+    source, latency_source : str
+    """
+
+    name: str
+    bandwidth: float
+    latency: float
+    source: str = "given"
+    latency_source: str = "given"
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "bandwidth")
+        if not (math.isfinite(self.latency) and self.latency >= 0):
+            raise ConfigError(f"latency={self.latency!r} of link {self.name} must be a number of seconds of at least 0")
+
+
+def _require_positive(sheet: DeviceSheet | LinkSheet, *names: str) -> None:
+    for name in names:
+        value = getattr(sheet, name)
+        if not (math.isfinite(value) and value > 0):
+            raise ConfigError(f"{name}={value!r} of {sheet.name} must be a finite number above 0")
+
+
+_END_TO_END = "; end to end, so with bubbles and collectives inside: kernels alone reach more"
+_A100_ACHIEVED = (
+    "57.0 % hardware FLOP utilisation of the 1T-parameter model, Korthikanti et al. 2022, arXiv 2205.05198, table 5"
+    + _END_TO_END
+)
+_H100_ACHIEVED = (
+    "up to 47 % model FLOP utilisation on H100 clusters, README of github.com/NVIDIA/Megatron-LM (2025)" + _END_TO_END
+)
+_NCCL = "NCCL's tuning table, one hop of a ring, Simple protocol: github.com/NVIDIA/nccl, src/graph/tuning.cc, "
+
+DEVICES: Mapping[str, DeviceSheet] = {
+    sheet.name: sheet
+    for sheet in (
+        DeviceSheet(
+            "A100 SXM", 312e12, 80e9, 0.57,
+            "NVIDIA A100 80GB data sheet (2021): bf16 312 TFLOP/s dense, 80 GB HBM2e", _A100_ACHIEVED,
+        ),
+        DeviceSheet(
+            "H100 SXM", 989e12, 80e9, 0.47,
+            "NVIDIA H100 data sheet (2023): bf16 1,979 TFLOP/s with sparsity, half of it dense; 80 GB HBM3", _H100_ACHIEVED,
+        ),
+        DeviceSheet(
+            "H200 SXM", 989e12, 141e9, 0.47,
+            "NVIDIA H200 data sheet (2024): the H100's bf16 rate; 141 GB HBM3e", "taken from the H100, the same chip",
+        ),
+        DeviceSheet(
+            "B200 SXM", 2250e12, 180e9, 0.47,
+            "NVIDIA HGX B200 data sheet (2024): bf16 4.5 PFLOP/s with sparsity, half of it dense; 180 GB HBM3e",
+            "assumed equal to the H100's: no published figure was found",
+        ),
+        DeviceSheet(
+            "MI300X", 1307.4e12, 192e9, 0.47,
+            "AMD Instinct MI300X data sheet (2023): bf16 1,307.4 TFLOP/s dense, 192 GB HBM3",
+            "about 620 TFLOP/s of bare bf16 matrix products, SemiAnalysis, MI300X vs H100 vs H200 (Dec 2024): "
+            "whole layers reach less",
+        ),
+    )
+}  # fmt: skip
+
+LINKS: Mapping[str, LinkSheet] = {
+    sheet.name: sheet
+    for sheet in (
+        LinkSheet("NVLink 3", 300e9, 3.4e-6, "NVIDIA A100 data sheet: 600 GB/s both ways together", _NCCL + "3.4 µs"),
+        LinkSheet("NVLink 4", 450e9, 3.4e-6, "NVIDIA H100 data sheet: 900 GB/s both ways together", _NCCL + "3.4 µs"),
+        LinkSheet("NVLink 5", 900e9, 3.4e-6, "NVIDIA HGX B200 data sheet: 1.8 TB/s both ways together", _NCCL + "3.4 µs"),
+        LinkSheet(
+            "Infinity Fabric", 448e9, 3.4e-6,
+            "AMD Instinct MI300X data sheet: 7 links of 128 GB/s both ways together, all in use at once",
+            "assumed equal to NVLink's: no published figure was found",
+        ),
+        LinkSheet("PCIe 4", 32e9, 5.7e-6, "PCI Express 4.0, 16 lanes of 16 GT/s, before encoding", _NCCL + "5.7 µs"),
+        LinkSheet("PCIe 5", 64e9, 5.7e-6, "PCI Express 5.0, 16 lanes of 32 GT/s, before encoding", _NCCL + "5.7 µs"),
+        LinkSheet("InfiniBand HDR", 25e9, 9.6e-6, "InfiniBand HDR, one port of 200 Gb/s a device", _NCCL + "9.6 µs"),
+        LinkSheet("InfiniBand NDR", 50e9, 9.6e-6, "InfiniBand NDR, one port of 400 Gb/s a device", _NCCL + "9.6 µs"),
+    )
+}  # fmt: skip
+
+Sheet = TypeVar("Sheet", DeviceSheet, LinkSheet)
+
+
+def find_device(name: str) -> DeviceSheet:
+    """The sheet called `name`, upper and lower case alike; ConfigError with the nearest names otherwise."""
+    return _find("device", name, DEVICES)
+
+
+def find_link(name: str) -> LinkSheet:
+    """The sheet called `name`, upper and lower case alike; ConfigError with the nearest names otherwise."""
+    return _find("link", name, LINKS)
+
+
+def _find(word: str, name: str, sheets: Mapping[str, Sheet]) -> Sheet:
+    plain = {key.lower(): sheet for key, sheet in sheets.items()}
+    wanted = str(name).lower()
+    starting = [sheet for key, sheet in plain.items() if key.split()[0] == wanted]
+    if wanted in plain:
+        return plain[wanted]
+    if len(starting) == 1:
+        return starting[0]
+    near = difflib.get_close_matches(wanted, plain, n=2, cutoff=0.6)
+    hint = f"did you mean {' or '.join(plain[key].name for key in near)}?" if near else "the known ones are:"
+    raise ConfigError(f"unknown {word} {name!r:.60}; {hint} {'' if near else ', '.join(sheets)}".strip())
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Devices in nodes: one link inside a node, another between nodes.
+
+    Attributes
+    ----------
+    device : DeviceSheet
+    link, network : LinkSheet
+        Inside a node and between nodes.
+    gpus_per_node : int >= 1
+    node_of_device : tuple of int, optional
+        Node of each pipeline device. Default: pipeline devices follow each other at a distance of the GPUs that one
+        pipeline device's tensor-, context- and data-parallel group takes, Megatron-LM's order of ranks.
+    """
+
+    device: DeviceSheet
+    link: LinkSheet
+    network: LinkSheet
+    gpus_per_node: int = 8
+    node_of_device: tuple[int, ...] | None = None
+
+    def nodes(self, devices: int, gpus_per_device: int) -> list[int]:
+        """Node of each of `devices` pipeline devices, each standing for `gpus_per_device` GPUs."""
+        if self.node_of_device is None:
+            return [device * gpus_per_device // self.gpus_per_node for device in range(devices)]
+        if len(self.node_of_device) != devices:
+            raise ConfigError(
+                f"node_of_device lists {len(self.node_of_device)} devices, but the schedule has {devices}; list {devices} nodes"
+            )
+        return list(self.node_of_device)
+
+    def link_of_group(self, size: int) -> LinkSheet:
+        """The link that a collective of `size` neighbouring GPUs is bound by."""
+        return self.link if size <= self.gpus_per_node else self.network

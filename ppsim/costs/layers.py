@@ -1,0 +1,300 @@
+"""Layers of a transformer: FLOPs, parameters and activation bytes, each following from the matrices in the layer.
+
+All amounts are of one sequence of `model.sequence` tokens on one device; b sequences cost b times as much.
+
+Sources: FLOPs from Narayanan et al. 2021, arXiv 2104.04473, appendix, and the split of the backward from Qi et al. 2023
+(zero bubble), arXiv 2401.10241, table 1; activation bytes from Korthikanti et al. 2022, arXiv 2205.05198, section 4.
+For a plain block (all heads their own keys and values, GELU MLP of 4h, dropout, attention held in full), with s tokens,
+b sequences, width h and a heads, they come to:
+
+    forward              s b h (24 h + 4 s)
+    input gradient       s b h (24 h + 8 s)
+    weight gradient      24 s b h^2
+    activation bytes     s b h (34 + 5 a s / h), of which W needs 32 s b h
+    tensor parallel t    s b h (10 + 24/t + 5 a s / (h t)), with sequence parallelism all of it / t
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ppsim.costs.model import Model
+
+VALUE_BYTES = 2
+LOGIT_BYTES = 4
+SCORE_BYTES = 5  # softmax output and dropout output of two bytes each, dropout mask of one
+SCORE_BYTES_WITHOUT_DROPOUT = 2
+RECOMPUTE = ("none", "selective", "full")
+
+
+@dataclass(frozen=True)
+class Linear:
+    """One matrix that every token (or a share of the tokens) is multiplied with.
+
+    Attributes
+    ----------
+    inputs, outputs : int
+    way : {"column", "row", "copy"}
+        Column-parallel: the input is whole on each device and the output split over the tensor-parallel group;
+        row-parallel: the other way round; copy: not split.
+    holds_input, holds_output : bool
+        Whether the forward keeps them for the backward; an input shared with the matrix before it is kept once.
+    visits : float
+        How many tokens pass, relative to the tokens of the sequence (experts per token for a routed expert).
+    copies : int
+        How many such matrices there are (routed experts); each token visits `visits` of them.
+    """
+
+    inputs: int
+    outputs: int
+    way: str = "column"
+    holds_input: bool = True
+    holds_output: bool = False
+    bias: bool = False
+    visits: float = 1
+    copies: int = 1
+    expert: bool = False
+
+    @property
+    def parameters(self) -> int:
+        return self.copies * (self.inputs * self.outputs + self.bias * self.outputs)
+
+    @property
+    def flops(self) -> float:
+        """Of one token."""
+        return 2 * self.visits * self.inputs * self.outputs
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one layer costs for one sequence.
+
+    Attributes
+    ----------
+    name : {"embedding", "block", "prediction", "head"}
+    forward, input_grad, weight_grad : FLOPs
+    attention_core : FLOPs
+        The part of `forward` in Q K^T and in attention over V, which selective recompute repeats.
+    split_parameters, copied_parameters, expert_parameters : int
+        Split over the tensor-parallel group; held by each of its members; of routed experts.
+    split_bytes, copied_bytes, score_bytes : bytes
+        Activations split over the group; whole on each member unless sequence-parallel; attention matrices (split).
+    weight_grad_bytes : bytes
+        What W needs: inputs of the matrices and gradients of their outputs.
+    input_bytes : bytes
+        The layer's input, all that full recompute keeps.
+    recomputable : bool
+        Whether a recompute policy applies (blocks and prediction modules).
+    """
+
+    name: str
+    forward: float
+    input_grad: float
+    weight_grad: float
+    attention_core: float
+    split_parameters: int
+    copied_parameters: int
+    expert_parameters: int
+    split_bytes: float
+    copied_bytes: float
+    score_bytes: float
+    weight_grad_bytes: float
+    input_bytes: float
+    recomputable: bool = True
+
+    @property
+    def parameters(self) -> int:
+        """All parameters of the layer."""
+        return self.split_parameters + self.copied_parameters + self.expert_parameters
+
+    def activation_bytes(self, tensor: int = 1, sequence_parallel: bool = False, recompute: str = "none") -> float:
+        """Bytes held for one sequence on each of `tensor` devices between forward and backward.
+
+        Korthikanti et al. 2022, arXiv 2205.05198, table 2; with full recompute and sequence parallelism the kept input
+        is split too.
+        """
+        whole = tensor if sequence_parallel else 1
+        if recompute == "full" and self.recomputable:
+            return self.input_bytes / whole
+        scores = 0.0 if recompute == "selective" and self.recomputable else self.score_bytes
+        return self.copied_bytes / whole + (self.split_bytes + scores) / tensor
+
+    def recompute_flops(self, recompute: str) -> float:
+        """FLOPs of one sequence that the backward repeats."""
+        if not self.recomputable or recompute == "none":
+            return 0.0
+        if recompute == "full":
+            return self.forward
+        return self.attention_core if self.score_bytes else 0.0
+
+
+def block(model: Model, routed: bool) -> Layer:
+    """A transformer block: norm, attention, norm, MLP; with `routed` the MLP is a mixture of experts."""
+    s, h = model.sequence, model.hidden
+    attention = _latent_attention(model) if model.key_value_rank else _attention(model)
+    mlp = _routed_mlp(model) if routed else _mlp(model, model.ffn)
+    core, scores = _attention_core(model)
+    norms = 2 * h * (2 if model.norm == "layernorm" else 1) + _attention_norms(model)
+    masks = 2 * h if model.dropout else 0
+    return _layer(
+        "block",
+        s,
+        [*attention, *mlp],
+        attention_core=core,
+        score_bytes=scores,
+        norm_parameters=norms,
+        copied_bytes_per_token=2 * VALUE_BYTES * h + masks,
+        input_bytes=VALUE_BYTES * s * h,
+    )
+
+
+def embedding(model: Model) -> Layer:
+    """Look-up of tokens, and of learned positions; no matrix product. Dropout keeps a mask."""
+    s, h = model.sequence, model.hidden
+    positions = s * h if model.positions == "learned" else 0
+    return Layer(
+        "embedding", 0.0, 0.0, 0.0, 0.0, model.vocabulary * h, positions, 0, 0.0, float(s * h * model.dropout), 0.0, 0.0,
+        VALUE_BYTES * s * h, recomputable=False,
+    )  # fmt: skip
+
+
+def head(model: Model) -> Layer:
+    """Final norm, projection to the vocabulary, loss on fp32 logits: Korthikanti et al. 2022, section 4.3."""
+    s, h, vocabulary = model.sequence, model.hidden, model.vocabulary
+    layer = _layer(
+        "head",
+        s,
+        [Linear(h, vocabulary)],
+        norm_parameters=h * (2 if model.norm == "layernorm" else 1),
+        copied_bytes_per_token=VALUE_BYTES * h,
+        split_bytes_per_token=LOGIT_BYTES * vocabulary,
+        input_bytes=VALUE_BYTES * s * h,
+    )
+    return replace(layer, recomputable=False)
+
+
+def prediction(model: Model, inner: Layer) -> Layer:
+    """A multi-token-prediction module: two norms, a 2h x h projection, a block, and the shared head on its output.
+
+    DeepSeek-AI 2024, DeepSeek-V3 technical report, arXiv 2412.19437, section 2.2. Embedding and head are shared, so
+    their parameters are not counted again.
+    """
+    s, h = model.sequence, model.hidden
+    projection = _layer(
+        "prediction",
+        s,
+        [Linear(2 * h, h, way="copy")],
+        norm_parameters=2 * h * (2 if model.norm == "layernorm" else 1),
+        copied_bytes_per_token=2 * VALUE_BYTES * h,
+        input_bytes=2 * VALUE_BYTES * s * h,
+    )
+    output = replace(head(model), split_parameters=0)
+    return _sum("prediction", [projection, inner, output])
+
+
+def _attention(model: Model) -> list[Linear]:
+    width, narrow = model.heads * model.head_size, model.key_value_heads * model.head_size
+    return [
+        Linear(model.hidden, width + 2 * narrow, holds_output=True, bias=model.attention_bias),
+        Linear(width, model.hidden, way="row", bias=model.projection_bias),
+    ]
+
+
+def _latent_attention(model: Model) -> list[Linear]:
+    """DeepSeek-AI 2024, DeepSeek-V2, arXiv 2405.04434, section 2.1: queries, keys and values through low-rank factors."""
+    h, a = model.hidden, model.heads
+    query = a * (model.head_size + model.rotary_head_size)
+    rank = model.key_value_rank
+    down = [Linear(h, rank + model.rotary_head_size, way="copy", holds_output=True)]
+    up = [Linear(rank, a * (model.head_size + model.value_head_size), holds_output=True)]
+    if model.query_rank:
+        down.append(Linear(h, model.query_rank, way="copy", holds_input=False, holds_output=True))
+        up.append(Linear(model.query_rank, query, holds_output=True))
+    else:
+        up.append(Linear(h, query, holds_input=False, holds_output=True))
+    return [*down, *up, Linear(a * model.value_head_size, h, way="row")]
+
+
+def _attention_norms(model: Model) -> int:
+    if model.key_value_rank:
+        return model.key_value_rank + (model.query_rank or 0)
+    return 2 * model.head_size if model.head_norm else 0
+
+
+def _attention_core(model: Model) -> tuple[float, float]:
+    """FLOPs of Q K^T and of attention over V, and bytes of the s x s matrices, for one sequence."""
+    s, a = model.sequence, model.heads
+    query = model.head_size + (model.rotary_head_size if model.key_value_rank else 0)
+    value = model.value_head_size if model.key_value_rank else model.head_size
+    flops = 2.0 * s * s * a * (query + value) / (2 if model.causal else 1)
+    if model.attention == "flash":
+        return flops, 0.0
+    return flops, float((SCORE_BYTES if model.dropout else SCORE_BYTES_WITHOUT_DROPOUT) * a * s * s)
+
+
+def _mlp(model: Model, width: int, visits: float = 1, copies: int = 1, expert: bool = False) -> list[Linear]:
+    up = 2 * width if model.gated else width
+    bias = model.mlp_bias and not expert
+    return [
+        Linear(model.hidden, up, holds_output=True, bias=bias, visits=visits, copies=copies, expert=expert),
+        Linear(width, model.hidden, way="row", bias=bias, visits=visits, copies=copies, expert=expert,
+               holds_output=expert),
+    ]  # fmt: skip
+
+
+def _routed_mlp(model: Model) -> list[Linear]:
+    """Router, routed experts on a copy of their tokens, shared experts. The weighted sum keeps each expert's output."""
+    router = [Linear(model.hidden, model.experts, way="copy", holds_input=not model.shared_experts)]
+    routed = _mlp(model, model.expert_ffn, model.experts_per_token, model.experts, expert=True)
+    shared = _mlp(model, model.shared_experts * model.expert_ffn) if model.shared_experts else []
+    return [*router, *routed, *shared]
+
+
+def _layer(
+    name: str,
+    s: int,
+    linears: Iterable[Linear],
+    *,
+    norm_parameters: int,
+    copied_bytes_per_token: float,
+    input_bytes: float,
+    attention_core: float = 0.0,
+    score_bytes: float = 0.0,
+    split_bytes_per_token: float = 0.0,
+) -> Layer:
+    linears = list(linears)
+    products = s * sum(linear.flops for linear in linears)
+    copied, split, weight_part = copied_bytes_per_token, split_bytes_per_token, 0.0
+    for linear in linears:
+        into, out = (VALUE_BYTES * linear.visits * size for size in (linear.inputs, linear.outputs))
+        held_input = into if linear.holds_input else 0.0
+        held_output = out if linear.holds_output else 0.0
+        split += (held_input if linear.way == "row" else 0.0) + (held_output if linear.way == "column" else 0.0)
+        copied += (held_input if linear.way != "row" else 0.0) + (held_output if linear.way != "column" else 0.0)
+        weight_part += held_input + out
+    plain = [linear for linear in linears if not linear.expert]
+    return Layer(
+        name,
+        forward=products + attention_core,
+        input_grad=products + 2 * attention_core,
+        weight_grad=float(products),
+        attention_core=attention_core,
+        split_parameters=sum(linear.parameters for linear in plain if linear.way != "copy"),
+        copied_parameters=norm_parameters + sum(linear.parameters for linear in plain if linear.way == "copy"),
+        expert_parameters=sum(linear.parameters for linear in linears if linear.expert),
+        split_bytes=s * split,
+        copied_bytes=s * copied,
+        score_bytes=score_bytes,
+        weight_grad_bytes=s * weight_part,
+        input_bytes=float(input_bytes),
+    )
+
+
+def _sum(name: str, layers: list[Layer]) -> Layer:
+    """One layer that is all of `layers`."""
+    amounts = [field for field in Layer.__dataclass_fields__ if field not in ("name", "recomputable", "input_bytes")]
+    totals: dict[str, Any] = {field: sum(getattr(layer, field) for layer in layers) for field in amounts}
+    return replace(layers[0], name=name, **totals)
