@@ -1,0 +1,110 @@
+"""Walks one rank through its list of a program, exactly as written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from ppsim.actions import Kind
+from ppsim.schedule import Program
+from validation.stages import Shape, Stage, padded
+
+SENDS = (Kind.SEND_F, Kind.SEND_B)
+RECEIVES = (Kind.RECV_F, Kind.RECV_B)
+
+
+class Walker:
+    """One rank's part of a program: its stages, what they hand on, and the rows that it walks.
+
+    `seconds`, when given, is the least time of F, B, I and W of one stage: the action sleeps for what is left of it.
+    """
+
+    def __init__(self, program: Program, rank: int, shape: Shape, runtime, seconds: dict[Kind, float] | None):
+        self.program, self.rank, self.shape, self.runtime, self.seconds = program, rank, shape, runtime, seconds
+        self.rows = range(int(program.offsets[rank]), int(program.offsets[rank + 1]))
+        compute = program.schedule
+        self.device_of = {
+            (int(stage), int(microbatch)): int(device)
+            for stage, microbatch, device in zip(compute.stage, compute.microbatch, compute.device, strict=True)
+        }
+        own = sorted({int(compute.stage[row]) for row in range(compute.offsets[rank], compute.offsets[rank + 1])})
+        self.stages = {number: Stage(number, program.num_stages, shape, runtime.device) for number in own}
+        self.inputs = [shape.microbatch(number, runtime.device) for number in range(program.microbatches)]
+
+    def step(self) -> tuple[float, object]:
+        """Walk the list once: the moment the step began, and the stamps of its rows."""
+        for stage in self.stages.values():
+            for linear in stage.linears:
+                linear.weight.grad = None
+        self.values: dict[tuple[str, int, int], torch.Tensor] = {}
+        self.runtime.begin_step(len(self.rows))
+        origin = self.runtime.origin
+        for index, row in enumerate(self.rows):
+            kind = Kind(int(self.program.kind[row]))
+            stage, microbatch = int(self.program.stage[row]), int(self.program.microbatch[row])
+            if kind in SENDS:
+                self._send(index, kind, stage, microbatch)
+            elif kind in RECEIVES:
+                self._receive(index, kind, stage, microbatch)
+            elif kind in (Kind.F, Kind.B, Kind.I, Kind.W):
+                self._compute(index, kind, stage, microbatch)
+            else:
+                self._pass(index)
+        return origin, self.runtime.end_step()
+
+    def _compute(self, index: int, kind: Kind, stage: int, microbatch: int) -> None:
+        work = {Kind.F: self._forward, Kind.B: self._backward, Kind.I: self._input_grad, Kind.W: self._weight_grad}[kind]
+        needs = []
+        name, from_stage = ("F", stage - 1) if kind == Kind.F else ("B", stage + 1)
+        if kind != Kind.W and self.device_of.get((from_stage, microbatch), self.rank) != self.rank:
+            needs.append(self._tag(name, stage, microbatch))
+        act: Callable[[], None] = lambda: work(self.stages[stage], microbatch)  # noqa: E731 - one closure, two uses
+        if self.seconds is not None:
+            seconds = self.seconds[kind]
+            self.runtime.compute(index, needs, lambda: padded(act, seconds))
+        else:
+            self.runtime.compute(index, needs, act)
+
+    def _forward(self, stage: Stage, microbatch: int) -> None:
+        x = self.inputs[microbatch] if stage.number == 0 else self.values.pop(("F", stage.number, microbatch))
+        y = stage.run_forward(microbatch, x)
+        if not stage.is_last:
+            self.values["F", stage.number + 1, microbatch] = y
+
+    def _input_grad(self, stage: Stage, microbatch: int) -> None:
+        grad = None if stage.is_last else self.values.pop(("B", stage.number, microbatch))
+        gradient = stage.run_input_grad(microbatch, grad)
+        if stage.number:
+            self.values["B", stage.number - 1, microbatch] = gradient
+
+    def _weight_grad(self, stage: Stage, microbatch: int) -> None:
+        stage.run_weight_grad(microbatch)
+
+    def _backward(self, stage: Stage, microbatch: int) -> None:
+        self._input_grad(stage, microbatch)
+        self._weight_grad(stage, microbatch)
+
+    def _send(self, index: int, kind: Kind, stage: int, microbatch: int) -> None:
+        name, to_stage = ("F", stage + 1) if kind == Kind.SEND_F else ("B", stage - 1)
+        tensor = self.values.pop((name, to_stage, microbatch))
+        peer = self.device_of[to_stage, microbatch]
+        self.runtime.send(index, self._tag(name, to_stage, microbatch), peer, tensor)
+
+    def _receive(self, index: int, kind: Kind, stage: int, microbatch: int) -> None:
+        name, from_stage = ("F", stage - 1) if kind == Kind.RECV_F else ("B", stage + 1)
+        buffer = self.shape.buffer(self.runtime.device)
+        self.values[name, stage, microbatch] = buffer
+        peer = self.device_of[from_stage, microbatch]
+        self.runtime.receive(index, self._tag(name, stage, microbatch), peer, buffer)
+
+    def _pass(self, index: int) -> None:
+        """Sharding actions have nothing to do here: every rank holds its stages whole."""
+        now = time.monotonic()
+        for column in (self.runtime.stamps.issue, self.runtime.stamps.start, self.runtime.stamps.end):
+            column[index] = now
+
+    def _tag(self, name: str, stage: int, microbatch: int) -> int:
+        """A number of its own for each transfer, by what it brings to which stage."""
+        return ((stage * self.program.microbatches) + microbatch) * 2 + (name == "B")
