@@ -47,5 +47,5 @@ def shown(value: Any, longest: int = 60) -> str:
     try:
         text = repr(value)
     except Exception:  # a foreign object's repr may raise anything, and so does that of an int of 5,000 digits
-        text = f"a {type(value).__name__}"
+        text = f"(too long to show: {type(value).__name__})"
     return text if len(text) <= longest else f"{text[: longest - 3]}..."

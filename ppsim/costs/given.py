@@ -195,7 +195,7 @@ def _checked_bandwidth(value: Any) -> float:
 
 def _column(name: str, value: Any, unit: str, dimensions: int = 1) -> np.ndarray:
     """`value` as a new float array of finite numbers >= 0; CostError otherwise."""
-    legal = f"must be a finite number{f' of {unit}' if unit else ''} of at least 0"
+    legal = f"must be a finite number{f' of {unit}' if unit else ''} from 0 to {LARGEST:g}"
     legal += ", or a list of such numbers, one a stage" if dimensions else ", one for all transfers"
     try:
         column = np.array(value)
@@ -208,8 +208,8 @@ def _column(name: str, value: Any, unit: str, dimensions: int = 1) -> np.ndarray
     column = column.astype(np.float64)
     wrong = column[~((column >= 0) & (column <= LARGEST))]
     if wrong.size:
-        bound = f" and at most {LARGEST:g}" if wrong.flat[0] > LARGEST and math.isfinite(wrong.flat[0]) else ""
-        raise CostError(f"{name}={shown(value)} holds {wrong.flat[0]:g}; it {legal}{bound}")
+        culprit = f" holds {wrong.flat[0]:g}; it" if column.ndim else ""
+        raise CostError(f"{name}={shown(value)}{culprit} {legal}")
     return column
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ppsim.errors import BuildError
+from ppsim.errors import BuildError, shown
 from ppsim.schedule import Schedule
 from ppsim.schedules.columns import Block
 
-MOST_ACTIONS = 2**31 - 2
+# A slip such as microbatches=10**9 is refused at once, not after all memory is taken.
+MOST_ACTIONS = 2**27
+MOST_DEVICES = 2**14
 
 
 # Takes devices, microbatches, stages per device and the family's options; returns one Block a device or a Schedule.
@@ -23,8 +27,8 @@ Generator = Callable[..., Iterable[Block] | Schedule]
 class Family:
     """One schedule family: how to build it and what is known about it.
 
-    `makespan` and `peak_activations` are closed forms as text in the notation of docs/schedules.md; `exact` tells
-    whether the tests assert them as equalities.
+    `makespan` and `peak_activations` are closed forms as text in the notation of docs/schedules.md: "=" marks the exact
+    ones, which the tests assert as equalities, "~" the approximate ones.
     """
 
     name: str
@@ -42,7 +46,7 @@ class Family:
 
     def build(self, devices: int, microbatches: int, stages_per_device: int | None = None, **options: Any) -> Schedule:
         """Check the sizes and options, then generate; BuildError says which rule a refused size breaks."""
-        p = require_count("devices", devices)
+        p = require_count("devices", devices, most=MOST_DEVICES)
         m = require_count("microbatches", microbatches)
         v = require_count(
             "stages_per_device", self.stages_per_device if stages_per_device is None else stages_per_device
@@ -56,11 +60,7 @@ class Family:
         if unknown:
             known = ", ".join(self.options) or "none"
             raise BuildError(f"{self.name}: unknown option {unknown[0]!r}; the options of this schedule are: {known}")
-        if 2 * p * m * v > MOST_ACTIONS:
-            raise BuildError(
-                f"{self.name}: devices={p} x microbatches={m} x stages_per_device={v} makes more than {MOST_ACTIONS} "
-                f"actions; use fewer microbatches"
-            )
+        require_few_actions(self.name, devices=p, microbatches=m, stages_per_device=v)
         if self.check:
             self.check(p, m, v, **options)
         made = self.generate(p, m, v, **options)
@@ -153,25 +153,36 @@ def find_family(name: str) -> Family:
     """The family called `name`; BuildError with the nearest names otherwise."""
     if isinstance(name, str) and name in _FAMILIES:
         return _FAMILIES[name]
-    near = difflib.get_close_matches(str(name), _FAMILIES, n=3, cutoff=0.4) or list(_FAMILIES)
-    raise BuildError(f"unknown schedule {name!r}; did you mean {' or '.join(near)}? `ppsim list` shows all of them")
+    near = difflib.get_close_matches(shown(name), _FAMILIES, n=3, cutoff=0.4) or list(_FAMILIES)
+    raise BuildError(
+        f"unknown schedule {shown(name)}; did you mean {' or '.join(near)}? `ppsim list` shows all of them"
+    )
 
 
-def require_count(word: str, value: Any, least: int = 1) -> int:
-    """`value` as an int of at least `least`; BuildError otherwise."""
+def require_count(word: str, value: Any, least: int = 1, most: int = MOST_ACTIONS) -> int:
+    """`value` as an int from `least` to `most`; BuildError otherwise."""
     try:
-        count = value.__index__()
-    except AttributeError:
+        count = operator.index(value)
+    except TypeError:
         count = None
     if count is None or isinstance(value, bool):
-        raise BuildError(f"{word}={value!r} is not a whole number; use a whole number of at least {least}")
+        raise BuildError(f"{word}={shown(value)} is not a whole number; use a whole number of at least {least}")
     if count < least:
-        raise BuildError(f"{word}={count} is too small; use at least {least}")
+        raise BuildError(f"{word}={shown(count)} is too small; use at least {least}")
+    if count > most:
+        raise BuildError(f"{word}={shown(count)} is too large; use at most {most}")
     return count
+
+
+def require_few_actions(name: str, **sizes: int) -> None:
+    """BuildError when F and B of every combination of `sizes` are more than a schedule can number."""
+    if 2 * math.prod(sizes.values()) > MOST_ACTIONS:
+        made = " x ".join(f"{word}={size}" for word, size in sizes.items())
+        raise BuildError(f"{name}: {made} makes more than {MOST_ACTIONS} actions; use fewer microbatches")
 
 
 def require_choice(word: str, value: Any, choices: Iterable[str]) -> None:
     """BuildError unless `value` is one of `choices`."""
     choices = tuple(choices)
-    if value not in choices:
-        raise BuildError(f"{word}={value!r} is not known; use one of: {', '.join(choices)}")
+    if not isinstance(value, str) or value not in choices:
+        raise BuildError(f"{word}={shown(value)} is not known; use one of: {', '.join(choices)}")
