@@ -14,7 +14,7 @@ from ppsim.schedules.registry import family, require_choice
     title="Naive model parallelism",
     idea="One microbatch at a time goes through all stages forward and back before the next one starts; one device "
     "works while all others wait.",
-    makespan="= m p (F+B); bubble fraction (p-1)/p",
+    makespan="= m p (F+B) + 2c m(p-1); bubble fraction (p-1)/p at c = 0",
     peak_activations="= 1",
     source="Huang et al. 2019, GPipe, arXiv 1811.06965, figure 2b",
 )
@@ -34,7 +34,7 @@ def _check_backward_order(p: int, m: int, v: int, **options: Any) -> None:
     title="GPipe",
     idea="All forwards fill the pipeline, then all backwards drain it. Simple, and every device keeps the activations "
     'of all microbatches. `backward_order="lifo"` runs the backwards in reverse.',
-    makespan="= (m+p-1)(F+B) + 2c(p-1); bubble fraction (p-1)/(m+p-1)",
+    makespan="= (m+p-1)(F+B) + 2c(p-1); bubble fraction (p-1)/(m+p-1) at c = 0",
     peak_activations="= m",
     source="Huang et al. 2019, GPipe, arXiv 1811.06965",
     check=_check_backward_order,
@@ -52,7 +52,7 @@ def gpipe(p: int, m: int, v: int, *, backward_order: str = "fifo") -> Iterator[B
     title="Breadth-first pipeline (looped)",
     idea="Several stages a device in a loop; each device runs all microbatches through its first stage, then all "
     "through its second, and back in reverse: few and large communication phases for sharded data parallelism.",
-    makespan="= (mv+p-1)(f+b) for m >= p; (pv+m-1)(f+b) for m < p",
+    makespan="= (mv+p-1)(f+b) for m >= p, (pv+m-1)(f+b) for m < p; c = 0",
     peak_activations="= m",
     source="Lamy-Poirier 2022, Breadth-First Pipeline Parallelism, arXiv 2211.05953",
     stages_per_device=2,

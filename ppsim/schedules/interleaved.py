@@ -37,18 +37,19 @@ def _megatron_groups(p: int, m: int, group_size: int | None) -> np.ndarray:
     g = p if group_size is None else require_count("group_size", group_size)
     if m < p:
         raise BuildError(
-            f"microbatches={m} with devices={p}: grouping='megatron' needs at least as many microbatches as devices; use "
-            f"{p} microbatches, or grouping='torch' or 'spread'"
+            f"microbatches={m} with devices={p}: grouping='megatron' needs at least as many microbatches as devices; "
+            f"use {p} microbatches, or grouping='torch' or 'spread'"
         )
     if not p <= g <= m:
         raise BuildError(
-            f"group_size={g} with devices={p}, microbatches={m}: it must be from devices to microbatches; use {min(max(g, p), m)}"
+            f"group_size={g} with devices={p}, microbatches={m}: it must be from devices to microbatches; "
+            f"use {min(max(g, p), m)}"
         )
     if 0 < m % g < p:
         legal = _nearest(m, lambda count: count >= g and (count % g == 0 or count % g >= p))
         raise BuildError(
-            f"microbatches={m} with group_size={g}: the last group would hold {m % g} microbatches, and it must hold at "
-            f"least devices={p}; use {legal} microbatches, another group_size, or grouping='spread'"
+            f"microbatches={m} with group_size={g}: the last group would hold {m % g} microbatches, and it must hold "
+            f"at least devices={p}; use {legal} microbatches, another group_size, or grouping='spread'"
         )
     return np.array([g] * (m // g) + [m % g] * (m % g > 0))
 
@@ -92,8 +93,9 @@ def _check(p: int, m: int, v: int, **options: Any) -> None:
     idea="Each device holds v stages in a loop (stage s on device s mod p) and walks the microbatches in groups of g: "
     "the fill is v times shorter, at v times the transfers and somewhat more activations. Groupings: `megatron` "
     "(group_size given, default p), `torch` (equal rounds), `spread` (any m).",
-    constraints="megatron: p <= group_size <= m, m mod group_size = 0 or >= p; torch: m mod max(1, m // p) = 0; spread: any",
-    makespan="= (mv+p-1)(f+b) when g = p and m mod p = 0: bubble fraction (p-1)/(vm+p-1)",
+    constraints="megatron: p <= group_size <= m, m mod group_size = 0 or >= p; torch: m mod max(1, m // p) = 0; "
+    "spread: any",
+    makespan="= (mv+p-1)(f+b) when g = p, m mod p = 0, c = 0: bubble fraction (p-1)/(vm+p-1)",
     peak_activations="= min(mv, 2(p-r-1)+(v-1)g+1)/v",
     source="Narayanan et al. 2021, Efficient Large-Scale Language Model Training on GPU Clusters, arXiv 2104.04473",
     check=_check,

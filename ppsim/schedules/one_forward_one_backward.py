@@ -25,8 +25,8 @@ def _one_stage_a_device(p: int, m: int, warmup: Callable[[int], int]) -> Iterato
 @family(
     "1f1b",
     title="1F1B (PipeDream-Flush, DAPPLE)",
-    idea="After a warm-up of p-r-1 forwards each device alternates one forward and one backward, so that it never holds "
-    "the activations of more than p-r microbatches. The bubble is GPipe's.",
+    idea="After a warm-up of p-r-1 forwards each device alternates one forward and one backward, so that it never "
+    "holds the activations of more than p-r microbatches. The bubble is GPipe's.",
     makespan="= (m+p-1)(F+B) + 2c floor((p-1)(m+p-1)/p); bubble fraction (p-1)/(m+p-1) at c = 0",
     peak_activations="= min(m, p-r)",
     source="Narayanan et al. 2021, PipeDream-Flush, arXiv 2006.09503; Fan et al. 2021, DAPPLE, arXiv 2007.01045",

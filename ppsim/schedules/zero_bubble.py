@@ -13,7 +13,7 @@ from ppsim.schedules.registry import family
 
 
 def with_delayed_weights(body: Block, delay: int) -> Block:
-    """Put W number j behind I number j + delay of `body`, both counted in the order of the I; the last `delay` W at the end."""
+    """Put W number j behind I number j + delay of `body`, both counted in the order of the I; the last W at the end."""
     is_input = body.kind == Kind.I
     inputs = body[is_input]
     weights = run(Kind.W, inputs.stage, inputs.microbatch)
@@ -36,7 +36,8 @@ def _zero_bubble(p: int, m: int, warmup: Callable[[int], int], delay: Callable[[
     title="Zero bubble ZB-H1",
     idea="1F1B's order of F and I; device r starts its W after r I's, so that every device holds p activations at most "
     "and the W fill most of the drain: a third of 1F1B's bubble at F = I = W.",
-    makespan="= m(F+I+W) + (p-1)(F+I-W) where W <= F, W <= I; bubble fraction (p-1)/(3m+p-1) at F = I = W",
+    makespan="= m(F+I+W) + (p-1)(F+I-W) for m >= p, (m+p-1)(F+I) + W for m < p; where W <= F, W <= I, c = 0; "
+    "bubble fraction (p-1)/(3m+p-1) at F = I = W, m >= p",
     peak_activations="= min(m, p)",
     source="Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, figure 3",
 )
@@ -48,8 +49,8 @@ def zb_h1(p: int, m: int, v: int) -> Iterator[Block]:
 def _check_h2(p: int, m: int, v: int, **options: Any) -> None:
     if m < 2 * p - 1:
         raise BuildError(
-            f"zb-h2: microbatches={m} with devices={p}: it needs at least 2 x devices - 1 = {2 * p - 1} microbatches to "
-            f"fill the pipeline; use {2 * p - 1}, or zb-h1"
+            f"zb-h2: microbatches={m} with devices={p}: it needs at least 2 x devices - 1 = {2 * p - 1} microbatches "
+            f"to fill the pipeline; use {2 * p - 1}, or zb-h1"
         )
 
 
@@ -60,7 +61,7 @@ def _check_h2(p: int, m: int, v: int, **options: Any) -> None:
     "completely: no bubble at F = I = W (measured per device, the optimizer step not synchronised), for nearly twice "
     "the activations of 1F1B.",
     constraints="m >= 2p-1",
-    makespan="span = m(F+I+W) + max(0, (p-1)(F+I-2W)): span bubble 0 at F = I = W",
+    makespan="span = m(F+I+W) + (p-1) max(0, F+I-2W, I-F) at c = 0: span bubble 0 at F = I = W",
     peak_activations="= 2p-1",
     source="Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, figure 3",
     check=_check_h2,
