@@ -85,7 +85,8 @@ def load_config(path: str | PathLike[str], *, overrides: Mapping[str, Any] | Non
 
     Parameters
     ----------
-    path : path of a YAML 1.2 file
+    path : str or PathLike
+        A YAML 1.2 file.
     overrides : mapping of dotted key to value, optional
         Replaces keys of the file, such as `{"schedule.name": "gpipe"}`; text is read as YAML, so "64" is a number.
 
@@ -95,19 +96,31 @@ def load_config(path: str | PathLike[str], *, overrides: Mapping[str, Any] | Non
         The file cannot be read, is not YAML, or breaks rules: one line for each fault with its path in the file, its
         line, the value and what is legal. `error.faults` lists them.
     """
-    place = os.fspath(path)
-    document = read_yaml(read_text(path), str(place))
-    data = document.value
-    if not isinstance(data, dict):
-        raise ConfigError(f"{place}: {shown(data)} is no config; write sections such as `schedule:` and `costs:`")
+    place = str(os.fspath(path))
+    document = read_yaml(read_text(path), place)
+    if not isinstance(document.value, dict):
+        raise ConfigError(
+            f"{place}: {shown(document.value)} is no config; write sections such as `schedule:` and `costs:`"
+        )
+    return make_config(document.value, place=place, overrides=overrides, lines=document.lines)
+
+
+def make_config(
+    data: dict[str, Any],
+    *,
+    place: str,
+    overrides: Mapping[str, Any] | None = None,
+    lines: Mapping[Path, int] | None = None,
+) -> Config:
+    """Check a config that is already plain values; `place` names it in errors, `lines` says where its keys stand."""
     for key, value in (overrides or {}).items():
         data = _overridden(data, key, value)
     checked, faults = check(data)
     config = None
     if not faults:
-        config, faults = _assembled(checked, str(place))
+        config, faults = _assembled(checked, place)
     if config is None or faults:
-        raise _fault_error(str(place), faults, document.lines)
+        raise _fault_error(place, faults, lines or {})
     return config
 
 
@@ -191,7 +204,9 @@ def _schedule_faults(section: dict[str, Any]) -> list[Fault]:
         spare = [key for key in ("name", "devices", "microbatches", "stages_per_device", "options") if key in section]
         return [(("schedule", key), "does not go with csv: the file says it; leave it out") for key in spare]
     missing = [key for key in ("name", "devices", "microbatches") if key not in section]
-    faults: list[Fault] = [(("schedule", key), "is missing; a schedule has name, devices and microbatches, or csv") for key in missing]
+    faults: list[Fault] = [
+        (("schedule", key), "is missing; a schedule has name, devices and microbatches, or csv") for key in missing
+    ]
     if "slices" in section:
         faults.append((("schedule", "slices"), "goes with csv; a family takes it as an option"))
     if "name" in section:
@@ -237,7 +252,7 @@ def _cluster(section: dict[str, Any] | None, faults: _Faults) -> Cluster | None:
         return None
     device = faults.attempt(("hardware", "device"), lambda: _sheet(DeviceSheet, find_device, section["device"]))
     links = [
-        faults.attempt(("hardware", key), lambda key=key: _sheet(LinkSheet, find_link, section[key]))
+        faults.attempt(("hardware", key), lambda sheet=section[key]: _sheet(LinkSheet, find_link, sheet))
         for key in ("link", "network")
         if key in section
     ]
