@@ -159,13 +159,18 @@ class Schedule:
         keys = np.unique(self.device.astype(np.int64) * max(self.num_stages, 1) + self.stage)
         return np.stack(np.divmod(keys, max(self.num_stages, 1)), axis=1).astype(np.int32)
 
+    def rows(self, device: int) -> slice:
+        """The rows of one device; ScheduleError where there is no such device."""
+        if not isinstance(device, int | np.integer) or not 0 <= device < self.devices:
+            raise ScheduleError(f"device {shown(device)} does not exist; the devices are 0 to {self.devices - 1}")
+        return slice(int(self.offsets[device]), int(self.offsets[device + 1]))
+
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def actions(self, device: int) -> Iterator[Action]:
         """The actions of one device, in list order, made as they are looked at."""
-        if not 0 <= device < self.devices:
-            raise ScheduleError(f"device {shown(device)} does not exist; the devices are 0 to {self.devices - 1}")
-        row, last = int(self.offsets[device]), int(self.offsets[device + 1])
+        rows = self.rows(device)
+        row, last = rows.start, rows.stop
         while row < last:
             parts = [self._plain(row)]
             while row + len(parts) < last and self.joined[row + len(parts)]:
@@ -275,8 +280,8 @@ class Schedule:
         F(s, k) needs F(s-1, k); B or I(s, k) needs B or I(s+1, k). What a row needs of its own stage stands earlier
         in the same list, so it is no entry here.
         """
-        # One flat table of rows: the forwards and the backwards by (stage, microbatch), each with an empty stage before and
-        # behind, and a part for all other kinds that nobody asks for.
+        # One flat table of rows: the forwards and the backwards by (stage, microbatch), each with an empty stage before
+        # and behind, and a part for all other kinds that nobody asks for.
         microbatches = self.microbatches
         size = (self.num_stages + 2) * microbatches
         first = np.full(len(Kind), 2 * size + 1, np.int64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.costs import CostModel, CostTable
 from ppsim.engines.plan import Plan, transfer_bytes
+from ppsim.errors import CostError
 from ppsim.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Timeline:
 
     @property
     def device_idle(self) -> np.ndarray:
-        """makespan - busy of each device, seconds."""
+        """Makespan - busy of each device, seconds."""
         return np.maximum(self.makespan - self.device_busy, 0.0)
 
     @cached_property
@@ -165,29 +165,38 @@ class Timeline:
             return np.maximum.reduceat(after_start, self.schedule.offsets[:-1]) * share[0]
         return np.maximum.reduceat(self._live(share)[0], self.schedule.offsets[:-1])
 
+    @cached_property
+    def _activation_levels(self) -> tuple[np.ndarray, np.ndarray]:
+        return self._live(self.table.stage_share)
+
     def activations_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
         """Step curve of a device's live activations: times in seconds and the level from each time on.
 
         Same unit as `peak_activations`. Both arrays have one entry a change, in time order.
         """
-        rows = slice(int(self.schedule.offsets[device]), int(self.schedule.offsets[device + 1]))
-        after_start, after_end = (level[rows] for level in self._live(self.table.stage_share))
-        times = np.stack([self.row_start[rows], self.row_end[rows]], axis=1).ravel()
-        levels = np.stack([after_start, after_end], axis=1).ravel()
-        last_at_time = np.append(np.diff(times) > 0, True) if len(times) else np.empty(0, bool)
-        return times[last_at_time], levels[last_at_time]
+        rows = self.schedule.rows(device)
+        after_start, after_end = (level[rows] for level in self._activation_levels)
+        in_slot = self.plan.fused[rows]
+        happens = np.stack([~in_slot, np.append(~in_slot[1:], True)], axis=1)
+        times = np.stack([self.row_start[rows], self.row_end[rows]], axis=1)
+        return _steps(times[happens], np.stack([after_start, after_end], axis=1)[happens])
 
     @cached_property
     def peak_memory(self) -> np.ndarray | None:
-        """Largest memory of each device in bytes: weights + gradients + optimizer state + live activations + transfer
-        buffers; None where the costs do not say what is held."""
+        """Largest memory of each device in bytes; None where the costs do not say what is held.
+
+        Weights + gradients + optimizer state + live activations + transfer buffers.
+        """
         if self.table.activation_bytes is None or self.table.state_bytes is None:
             return None
         return np.array([self.memory_over_time(device)[1].max() for device in range(self.schedule.devices)])
 
     @cached_property
     def static_memory(self) -> np.ndarray | None:
-        """Bytes of weights, gradients and optimizer state on each device, (3, devices); a stage held twice counts twice."""
+        """Bytes of weights, gradients and optimizer state (rows) on each device (columns), or None.
+
+        A stage that two devices hold counts on both.
+        """
         if self.table.state_bytes is None:
             return None
         device, stage = self.schedule.holdings.T
@@ -199,15 +208,20 @@ class Timeline:
         """Step curve of a device's memory: times in seconds and bytes from each time on.
 
         A transfer holds its buffer at the receiver from its start to the end of the action that consumes it, and at the
-        sender while it lasts. At equal times memory is freed before it is taken.
+        sender while it lasts. At equal times memory is freed before it is taken. Raises CostError where the costs do
+        not say what is held.
         """
-        schedule = self.schedule
-        rows = np.arange(int(schedule.offsets[device]), int(schedule.offsets[device + 1]))
+        schedule, activation_bytes, static_memory = self.schedule, self.table.activation_bytes, self.static_memory
+        if activation_bytes is None or static_memory is None:
+            raise CostError(
+                "memory is not known: the costs give no activation_bytes, or none of weight_bytes, gradient_bytes and "
+                "optimizer_bytes"
+            )
+        rows = np.arange(len(schedule.kind))[schedule.rows(device)]
         adds, frees = self._activation_changes
-        bytes_held = self.table.activation_bytes[schedule.stage[rows]]
+        bytes_held = activation_bytes[schedule.stage[rows]]
         received = rows[self.plan.remote[rows]]
-        remote = np.flatnonzero(self.plan.remote)
-        sent = remote[schedule.device[self.plan.source[remote]] == device]
+        sent = self._sent_by(device)
         in_bytes = transfer_bytes(schedule, self.table, self.plan.source[received])
         out_bytes = transfer_bytes(schedule, self.table, self.plan.source[sent])
         times = [
@@ -218,10 +232,19 @@ class Timeline:
         time, change = np.concatenate(times), np.concatenate(changes)
         is_take = np.repeat([0, 0, 0, 1, 1, 1], [len(part) for part in times])
         order = np.lexsort((is_take, time))
-        static = float(self.static_memory[:, device].sum())
-        level = static + np.cumsum(change[order])
-        changes_here = np.append(np.diff(time[order]) > 0, True)
-        return time[order][changes_here], level[changes_here]
+        return _steps(time[order], static_memory[:, device].sum() + np.cumsum(change[order]))
+
+    def _sent_by(self, device: int) -> np.ndarray:
+        """The transfers that a device sends, named by the rows that consume them."""
+        transfers, first = self._transfers_by_sender
+        return transfers[first[device] : first[device + 1]]
+
+    @cached_property
+    def _transfers_by_sender(self) -> tuple[np.ndarray, np.ndarray]:
+        transfers = np.flatnonzero(self.plan.remote)
+        sender = self.schedule.device[self.plan.source[transfers]]
+        order = np.argsort(sender, kind="stable")
+        return transfers[order], np.searchsorted(sender[order], np.arange(self.schedule.devices + 1))
 
     # -- why it is as long as it is ------------------------------------------------------------------------------------
 
@@ -308,3 +331,11 @@ class Timeline:
 def _rest(part: float, whole: float) -> float:
     """1 - part / whole, never below 0 by rounding; 0 of an empty whole."""
     return max(1.0 - part / whole, 0.0) if whole > 0 else 0.0
+
+
+def _steps(times: np.ndarray, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The last level at each time, where it differs from the level before by more than rounding."""
+    last = np.append(np.diff(times) > 0, True)
+    times, levels = times[last], levels[last]
+    changed = np.append(True, np.abs(np.diff(levels)) > 1e-12 * levels.max())
+    return times[changed], levels[changed]
