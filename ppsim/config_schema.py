@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, create_model
@@ -124,7 +124,7 @@ def _partition(value: Any) -> str | tuple[int, ...]:
     if isinstance(value, list) and value and all(type(count) is int and count >= 0 for count in value):
         return tuple(value)
     raise ConfigError(
-        f"{shown(value)} is no partition; use one of: {', '.join(METHODS)}, or list each stage's blocks, such as [5, 4, 4]"
+        f"{shown(value)} is no partition; use one of: {', '.join(METHODS)}, or list each stage's blocks as in [5, 4]"
     )
 
 
@@ -253,6 +253,8 @@ def _fault(item: Any, data: dict[str, Any]) -> Fault:
     if kind in ("model_type", "model_attributes_type", "dict_type"):
         keys = _keys_at(path)
         return path, f"{shown(item['input'])} must be a section of keys" + (f": {', '.join(keys)}" if keys else "")
+    if kind == "invalid_key":
+        return path, "keys must be text"
     return path, f"{shown(item['input'])} is not allowed here: {item['msg']}"
 
 
@@ -269,14 +271,12 @@ def _is_mapping(data: Any, path: Path) -> bool:
     return isinstance(data, dict)
 
 
-def _keys_at(path: Iterable[str | int]) -> list[str]:
+def _keys_at(path: Path) -> list[str]:
     section: Any = DOCUMENT
     for key in path:
-        field = section.model_fields.get(key) if section else None
-        is_section = (
-            field is not None and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-        )
-        section = field.annotation if is_section else None
+        entry = section.model_fields.get(key) if section else None
+        kind = entry.annotation if entry else None
+        section = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
     return list(section.model_fields) if section else []
 
 

@@ -1,6 +1,22 @@
 """Costs: from given numbers, a model and a device sheet, or measurements, to one table that engines read."""
 
+from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.given import Costs
+from ppsim.costs.hardware import DEVICES, LINKS, Cluster, DeviceSheet, LinkSheet
+from ppsim.costs.layout import Layout
+from ppsim.costs.model import Model
 from ppsim.costs.table import CostModel, CostTable
 
-__all__ = ["CostModel", "CostTable", "Costs"]
+__all__ = [
+    "DEVICES",
+    "LINKS",
+    "Cluster",
+    "CostModel",
+    "CostTable",
+    "Costs",
+    "DerivedCosts",
+    "DeviceSheet",
+    "Layout",
+    "LinkSheet",
+    "Model",
+]

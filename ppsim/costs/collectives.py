@@ -1,6 +1,7 @@
 """Collectives: seconds of ring and all-to-all exchanges over one link, as latency per hop plus bytes over bandwidth.
 
-Source: Thakur, Rabenseifner, Gropp 2005, Optimization of Collective Communication Operations in MPICH (ring algorithms).
+Source of the ring algorithms: Thakur, Rabenseifner, Gropp 2005, Optimization of Collective Communication Operations in
+MPICH.
 """
 
 from ppsim.costs.hardware import LinkSheet

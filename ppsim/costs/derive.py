@@ -245,8 +245,8 @@ class DerivedCosts:
             f"and {'holds none' if self.model.attention == 'flash' else 'holds all'} of it",
             "weights in bf16, gradients and Adam state in fp32: 18 bytes a parameter"
             + (", the state's 12 split over data-parallel GPUs" if self.layout.distributed_optimizer else ""),
-            "not counted: norms and element-wise operations beyond the achieved fraction, data loading, the optimizer step "
-            "and data-parallel reductions",
+            "not counted: norms and element-wise operations beyond the achieved fraction, data loading, the optimizer "
+            "step and data-parallel reductions",
         ]
         if self.given:
             lines.append(f"given instead of derived: {', '.join(name for name in self.given if name != 'per')}")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ppsim.errors import ConfigError
+from ppsim.errors import ConfigError, shown
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,8 @@ DEVICES: Mapping[str, DeviceSheet] = {
         ),
         DeviceSheet(
             "H100 SXM", 989e12, 80e9, 0.47,
-            "NVIDIA H100 data sheet (2023): bf16 1,979 TFLOP/s with sparsity, half of it dense; 80 GB HBM3", _H100_ACHIEVED,
+            "NVIDIA H100 data sheet (2023): bf16 1,979 TFLOP/s with sparsity, half of it dense; 80 GB HBM3",
+            _H100_ACHIEVED,
         ),
         DeviceSheet(
             "H200 SXM", 989e12, 141e9, 0.47,
@@ -117,7 +118,7 @@ LINKS: Mapping[str, LinkSheet] = {
     for sheet in (
         LinkSheet("NVLink 3", 300e9, 3.4e-6, "NVIDIA A100 data sheet: 600 GB/s both ways together", _NCCL + "3.4 µs"),
         LinkSheet("NVLink 4", 450e9, 3.4e-6, "NVIDIA H100 data sheet: 900 GB/s both ways together", _NCCL + "3.4 µs"),
-        LinkSheet("NVLink 5", 900e9, 3.4e-6, "NVIDIA HGX B200 data sheet: 1.8 TB/s both ways together", _NCCL + "3.4 µs"),
+        LinkSheet("NVLink 5", 900e9, 3.4e-6, "NVIDIA B200 data sheet: 1.8 TB/s both ways together", _NCCL + "3.4 µs"),
         LinkSheet(
             "Infinity Fabric", 448e9, 3.4e-6,
             "AMD Instinct MI300X data sheet: 7 links of 128 GB/s both ways together, all in use at once",
@@ -144,16 +145,14 @@ def find_link(name: str) -> LinkSheet:
 
 
 def _find(word: str, name: str, sheets: Mapping[str, Sheet]) -> Sheet:
-    plain = {key.lower(): sheet for key, sheet in sheets.items()}
-    wanted = str(name).lower()
-    starting = [sheet for key, sheet in plain.items() if key.split()[0] == wanted]
-    if wanted in plain:
-        return plain[wanted]
-    if len(starting) == 1:
-        return starting[0]
-    near = difflib.get_close_matches(wanted, plain, n=2, cutoff=0.6)
-    hint = f"did you mean {' or '.join(plain[key].name for key in near)}?" if near else "the known ones are:"
-    raise ConfigError(f"unknown {word} {name!r:.60}; {hint} {'' if near else ', '.join(sheets)}".strip())
+    known = {key.lower(): sheet for key, sheet in sheets.items()}
+    known |= {key.split()[0].lower(): sheet for key, sheet in sheets.items() if word == "device"}
+    wanted = str(name).lower().strip()
+    if wanted in known:
+        return known[wanted]
+    near = dict.fromkeys(known[key].name for key in difflib.get_close_matches(wanted, known, n=2))
+    hint = f"did you mean {' or '.join(near)}?" if near else f"the known ones are: {', '.join(sheets)}"
+    raise ConfigError(f"unknown {word} {shown(name)}; {hint}")
 
 
 @dataclass(frozen=True)
@@ -183,7 +182,8 @@ class Cluster:
             return [device * gpus_per_device // self.gpus_per_node for device in range(devices)]
         if len(self.node_of_device) != devices:
             raise ConfigError(
-                f"node_of_device lists {len(self.node_of_device)} devices, but the schedule has {devices}; list {devices} nodes"
+                f"node_of_device lists {len(self.node_of_device)} devices, but the schedule has {devices}; "
+                f"list {devices} nodes"
             )
         return list(self.node_of_device)
 

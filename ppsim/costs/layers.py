@@ -156,8 +156,8 @@ def embedding(model: Model) -> Layer:
     s, h = model.sequence, model.hidden
     positions = s * h if model.positions == "learned" else 0
     return Layer(
-        "embedding", 0.0, 0.0, 0.0, 0.0, model.vocabulary * h, positions, 0, 0.0, float(s * h * model.dropout), 0.0, 0.0,
-        VALUE_BYTES * s * h, recomputable=False,
+        "embedding", 0.0, 0.0, 0.0, 0.0, model.vocabulary * h, positions, 0,
+        0.0, float(s * h * model.dropout), 0.0, 0.0, VALUE_BYTES * s * h, recomputable=False,
     )  # fmt: skip
 
 
@@ -204,7 +204,7 @@ def _attention(model: Model) -> list[Linear]:
 
 
 def _latent_attention(model: Model) -> list[Linear]:
-    """DeepSeek-AI 2024, DeepSeek-V2, arXiv 2405.04434, section 2.1: queries, keys and values through low-rank factors."""
+    """Low-rank factors for queries, keys and values: DeepSeek-AI 2024, DeepSeek-V2, arXiv 2405.04434, section 2.1."""
     h, a = model.hidden, model.heads
     query = a * (model.head_size + model.rotary_head_size)
     rank = model.key_value_rank

@@ -21,8 +21,8 @@ class Layout:
     Parameters
     ----------
     tensor, context, expert, data : int >= 1
-        Sizes of the tensor-, context-, expert- and data-parallel groups. Expert-parallel groups lie within the data- and
-        context-parallel ones, as in Megatron-LM.
+        Sizes of the tensor-, context-, expert- and data-parallel groups. Expert-parallel groups lie within the data-
+        and context-parallel ones, as in Megatron-LM.
     sequence_parallel : bool
         Split what tensor parallelism leaves whole along the sequence (Korthikanti et al. 2022).
     distributed_optimizer : bool
@@ -126,8 +126,8 @@ class Layout:
     def state_bytes(self, layer: Layer) -> tuple[float, float, float]:
         """Bytes of weights, gradients and optimizer state of one layer on one GPU.
 
-        18 bytes a parameter: bf16 weights 2, fp32 gradients 4, fp32 weights and both Adam moments 12; with a distributed
-        optimizer 6 + 12/d over a group of d. Source: Megatron-LM, docs/source/api-guide/dist_optimizer.md.
+        18 bytes a parameter: bf16 weights 2, fp32 gradients 4, fp32 weights and both Adam moments 12; with a
+        distributed optimizer 6 + 12/d over a group of d. Source: Megatron-LM, docs/source/api-guide/dist_optimizer.md.
         """
         dense = layer.split_parameters / self.tensor + layer.copied_parameters
         experts = layer.expert_parameters / (self.tensor * self.expert)

@@ -106,7 +106,7 @@ class Model:
             )
         if self.experts_per_token > self.experts:
             raise ConfigError(
-                f"experts_per_token={self.experts_per_token} is above experts={self.experts}; use at most {self.experts}"
+                f"experts_per_token={self.experts_per_token} is above experts={self.experts}; use at most that"
             )
         if self.experts and not self.experts_per_token:
             raise ConfigError(f"experts={self.experts} needs experts_per_token from 1 to {self.experts}; it is 0")

@@ -26,8 +26,10 @@ def by_cost(costs: Sequence[float], num_stages: int, method: str = "optimal") ->
 
     Parameters
     ----------
-    costs : one finite number >= 0 a layer, in order
+    costs : sequence of float
+        One finite number >= 0 a layer, in order.
     num_stages : int
+        Stages to fill, each with at least one layer.
     method : {"optimal", "greedy"}
         `greedy` closes a stage when its running sum reaches total/num_stages and enough layers remain for the stages
         after it. `optimal` makes the costliest stage as cheap as possible (linear partition) and, among those, the
@@ -53,7 +55,7 @@ def explicit(counts: Sequence[int], num_layers: int, num_stages: int) -> list[in
     """`counts` checked: one whole number >= 0 a stage that together make `num_layers`; CostError otherwise."""
     if len(counts) != num_stages:
         raise CostError(
-            f"the partition lists {len(counts)} stages, but the schedule has {num_stages}; list {num_stages} numbers of layers"
+            f"the partition lists {len(counts)} stages, but the schedule has {num_stages}; list {num_stages} numbers"
         )
     if any(isinstance(count, bool) or not isinstance(count, int) or count < 0 for count in counts):
         raise CostError(f"the partition {list(counts)!r:.80} must list whole numbers of layers of at least 0")
@@ -67,7 +69,8 @@ def _require_enough(num_layers: int, num_stages: int) -> None:
         raise CostError(f"num_stages={num_stages} is too small; use at least 1")
     if num_layers < num_stages:
         raise CostError(
-            f"{num_layers} layers cannot fill {num_stages} stages, each of at least one layer; use at most {num_layers} stages"
+            f"{num_layers} layers cannot fill {num_stages} stages of at least one layer each; use at most {num_layers} "
+            f"stages"
         )
 
 
