@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from ppsim import __version__
+from ppsim.commands.compare import compare
 from ppsim.commands.families import list_families
+from ppsim.commands.simulate import simulate
 from ppsim.commands.validate import validate
 
 app = typer.Typer(
@@ -21,6 +23,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+app.command("simulate")(simulate)
+app.command("compare")(compare)
 app.command("list")(list_families)
 app.command("validate")(validate)
 

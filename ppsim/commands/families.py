@@ -49,7 +49,10 @@ def _overview(families: list[Family]) -> str:
 
 def _described(family: Family) -> str:
     """Every fact of a family, as labelled paragraphs."""
-    facts = {**family.describe(), "options": "; ".join(f"{k} ({t})" for k, t in _option_texts(family).items()) or "none"}
+    facts = {
+        **family.describe(),
+        "options": "; ".join(f"{k} ({t})" for k, t in _option_texts(family).items()) or "none",
+    }
     return "\n".join(_paragraph(label.replace("_", " "), text) for label, text in facts.items())
 
 

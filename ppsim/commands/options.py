@@ -9,12 +9,16 @@ import typer
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Argument(metavar="[CONFIG.yaml]", help="Configuration file; instead of one, give the flags.", show_default=False),
+    typer.Argument(
+        metavar="[CONFIG.yaml]", help="Configuration file; instead of one, give the flags.", show_default=False
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Change one value of the config, such as schedule.microbatches=64. Repeatable."
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change one value of the config, such as schedule.microbatches=64. Repeatable.",
     ),
 ]
 ScheduleName = Annotated[
@@ -30,15 +34,17 @@ FamilyOptions = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="KEY=VALUE", help="An option of the family, such as group_size=8. Repeatable."),
 ]
-Forward = Annotated[float | None, typer.Option(metavar="SECONDS", help="F of a device share, one microbatch. [default: 1]")]
-Backward = Annotated[float | None, typer.Option(metavar="SECONDS", help="B, the full backward. [default: 2]")]
-InputGrad = Annotated[float | None, typer.Option(metavar="SECONDS", help="I. [default: half of the backward]")]
-WeightGrad = Annotated[float | None, typer.Option(metavar="SECONDS", help="W. [default: half of the backward]")]
+Forward = Annotated[
+    str | None, typer.Option(metavar="SECONDS", help="F of a device share, one microbatch. [default: 1]")
+]
+Backward = Annotated[str | None, typer.Option(metavar="SECONDS", help="B, the full backward. [default: 2]")]
+InputGrad = Annotated[str | None, typer.Option(metavar="SECONDS", help="I. [default: half of the backward]")]
+WeightGrad = Annotated[str | None, typer.Option(metavar="SECONDS", help="W. [default: half of the backward]")]
 Overlap = Annotated[
-    float | None,
+    str | None,
     typer.Option(metavar="SECONDS", help="One fused F and B slot. [default: its parts run one after the other]"),
 ]
-Latency = Annotated[float | None, typer.Option(metavar="SECONDS", help="Of one transfer. [default: 0]")]
+Latency = Annotated[str | None, typer.Option(metavar="SECONDS", help="Of one transfer. [default: 0]")]
 Transport = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="async, directed, pair, rank or blocking. [default: the config's, or async]"),
@@ -47,5 +53,6 @@ Engine = Annotated[
     str | None, typer.Option(metavar="NAME", help="auto, event or compiled. [default: the config's, or auto]")
 ]
 JsonTarget = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help="Write one JSON document; `-` prints it instead of the text.")
+    str | None,
+    typer.Option("--json", metavar="FILE", help="Write one JSON document; `-` prints it instead of the text."),
 ]

@@ -1,5 +1,6 @@
 """The result of a simulation as one JSON-ready document: every measure with its unit and definition, every cost with
-its origin."""
+its origin.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +31,22 @@ MEASURES = (
     Measure("bubble_fraction", "fraction", "1 - sum(busy) / (devices x makespan): idle / total"),
     Measure("bubble_ratio", "fraction", "sum(idle) / sum(busy): idle / ideal"),
     Measure("span_bubble_fraction", "fraction", "1 - max(busy) / span"),
-    Measure("device_busy", "seconds", "per device: time in compute actions; an OVERLAP_F_B slot counts its length once"),
+    Measure(
+        "device_busy", "seconds", "per device: time in compute actions; an OVERLAP_F_B slot counts its length once"
+    ),
     Measure("device_idle", "seconds", "per device: makespan - busy"),
     Measure(
         "peak_activations",
         "microbatches through one device share of the model",
-        "per device: largest number of live activations; F adds its stage's share at its start, B frees it at its end, "
-        "or I and W each their part",
+        "per device: most live activations, in microbatches through one device share of the model",
     ),
     Measure(
         "peak_memory",
         "bytes",
-        "per device: weights + gradients + optimizer state + live activations + transfer buffers; null where the costs "
-        "do not say what is held",
+        "per device: weights + gradients + optimizer state + live activations + transfer buffers",
     ),
 )
+
 
 def result_document(timeline: Timeline) -> dict[str, Any]:
     """The measures of a timeline under the names of docs/glossary.md, as plain Python values that JSON can hold.
@@ -96,7 +98,7 @@ def _cost_document(timeline: Timeline) -> dict[str, Any]:
         **{name: (table.seconds[row], seconds) for row, name in enumerate(_TIMES)},
         "overlap": (table.overlap, f"{seconds}, by [stage of F, stage of B]"),
         "latency": (_different(table.latency), "seconds per transfer"),
-        "bandwidth": (_bandwidth(table.seconds_per_byte), "bytes per second"),
+        "bandwidth": (_bandwidth(table.seconds_per_byte), "bytes per second; null is unlimited"),
         "transfer_bytes": (table.transfer_bytes, "bytes per transfer, by [F or B, stage]"),
         "weight_grad_fraction_of_activation": (table.weight_grad_fraction, "fraction"),
         "activation_bytes": (table.activation_bytes, "bytes per microbatch and stage"),

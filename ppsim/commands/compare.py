@@ -1,0 +1,145 @@
+"""`ppsim compare`: several schedules on the same work, in one table and on one time axis."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ppsim.commands import options
+from ppsim.commands.case import read_case
+from ppsim.commands.reporting import ANSWER_IS_NO, command, print_data, require_suffix, say, write_json
+from ppsim.errors import ConfigError
+from ppsim.units import format_quantity
+
+if TYPE_CHECKING:
+    from ppsim.analysis.compare import Comparison
+    from ppsim.config import Config
+
+TOO_MUCH = "!"
+CHARTS = (".png", ".svg", ".pdf")
+HEADINGS = (
+    "schedule", "stages/device", "step time", "bubble fraction", "bubble ratio", "span bubble", "peak activations",
+    "peak memory", "transfers", "weight copies",
+)  # fmt: skip
+NOTES = (
+    "bubble fraction: idle / total; bubble ratio: idle / ideal; span bubble: 1 - max(busy) / span",
+    "peaks: fullest device, activations in microbatches through one device share; transfers: by the busiest sender",
+)
+
+
+@command
+def compare(
+    config: options.ConfigFile = None,
+    schedules: Annotated[
+        str, typer.Option(metavar="A,B,C", help="Names of `ppsim list` and schedules' FILE.csv, or all.")
+    ] = "all",
+    settings: options.Settings = None,
+    devices: options.Devices = None,
+    microbatches: options.Microbatches = None,
+    stages_per_device: options.StagesPerDevice = None,
+    forward: options.Forward = None,
+    backward: options.Backward = None,
+    input_grad: options.InputGrad = None,
+    weight_grad: options.WeightGrad = None,
+    overlap: options.Overlap = None,
+    latency: options.Latency = None,
+    transport: options.Transport = None,
+    engine: options.Engine = None,
+    json: options.JsonTarget = None,
+    gantt: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw all on one time axis: FILE.png, .svg or .pdf.")
+    ] = None,
+) -> None:
+    """Compare schedules at equal work."""
+    if gantt:
+        require_suffix("--gantt", gantt, CHARTS)
+    names = [name.strip() for name in schedules.split(",") if name.strip()]
+    if not names:
+        raise ConfigError(f"--schedules {schedules!r} names none; use all, or names such as 1f1b,zb-h1")
+    case = read_case(
+        config, settings, None,
+        schedule=None if config else "1f1b", devices=devices, microbatches=microbatches,
+        stages_per_device=stages_per_device, forward=forward, backward=backward, input_grad=input_grad,
+        weight_grad=weight_grad, overlap=overlap, latency=latency, transport=transport, engine=engine,
+    )  # fmt: skip
+    comparison = _compared(case, names)
+    if json != "-":
+        print_data(comparison_text(comparison, _device_memory(case)))
+    if json:
+        write_json({**comparison.to_dict(), "name": case.name}, json)
+    if gantt and comparison.timelines:
+        from ppsim.plots.gantt import save_comparison
+
+        save_comparison(comparison.timelines, gantt)
+        say(f"wrote {gantt}")
+    if not comparison.timelines:
+        raise typer.Exit(ANSWER_IS_NO)
+
+
+def _compared(case: Config, names: list[str]) -> Comparison:
+    from ppsim.analysis.compare import compare as compare_schedules
+    from ppsim.schedule import Schedule
+
+    section = dict(case.schedule)
+    if "csv" in section:
+        own = case.build()
+        section |= {"devices": own.devices, "microbatches": own.microbatches // own.slices}
+    which = [Schedule.from_csv(name) if name.lower().endswith(".csv") else name for name in names]
+    return compare_schedules(
+        None if names == ["all"] else which,
+        devices=section["devices"],
+        microbatches=section["microbatches"],
+        stages_per_device=section.get("stages_per_device"),
+        costs=case.costs,
+        options={section["name"]: section.get("options", {})} if "name" in section else None,
+        transport=case.transport,
+        engine=case.engine,
+    )
+
+
+def _device_memory(case: Config) -> float | None:
+    """Bytes of one device, where the costs know the hardware."""
+    cluster = getattr(case.costs, "cluster", None)
+    return None if cluster is None else cluster.device.memory
+
+
+def comparison_text(comparison: Comparison, device_memory: float | None = None) -> str:
+    """The table, its notes, and a line for each schedule that cannot run.
+
+    `device_memory` is in bytes; larger peaks are marked.
+    """
+    lines = []
+    if comparison.timelines:
+        rows = [HEADINGS, *(_cells(row, device_memory) for row in comparison.rows())]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            padded = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+            lines.append("  ".join([row[0].ljust(widths[0]), *padded]))
+        lines += ["", *NOTES]
+        if device_memory is not None:
+            lines.append(f"{TOO_MUCH} more than the {format_quantity(device_memory, 'bytes')} of one device")
+    if comparison.refused:
+        lines += ["", "cannot run at this size:"]
+        lines += [f"  {name}: {reason}" for name, reason in comparison.refused.items()]
+    return "\n".join(lines)
+
+
+def _cells(row: dict, device_memory: float | None) -> tuple[str, ...]:
+    from ppsim.plots.scale import percent_text, seconds_text
+
+    memory = row["peak_memory"]
+    too_much = memory is not None and device_memory is not None and memory > device_memory
+    return (
+        row["schedule"],
+        str(row["stages_per_device"]),
+        seconds_text(row["makespan"]),
+        percent_text(row["bubble_fraction"]),
+        percent_text(row["bubble_ratio"]),
+        percent_text(row["span_bubble_fraction"]),
+        f"{row['peak_activations']:.4g}",
+        "-" if memory is None else f"{TOO_MUCH} " * too_much + format_quantity(memory, "bytes"),
+        str(row["transfers"]),
+        f"{row['weight_copies']:.3g}",
+    )

@@ -1,0 +1,95 @@
+"""`ppsim simulate`: run one schedule, print its measures, draw it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ppsim.commands import options
+from ppsim.commands.case import read_case
+from ppsim.commands.reporting import command, print_data, require_suffix, say, write_json
+from ppsim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ppsim.timeline import Timeline
+
+CHARTS = (".png", ".svg", ".pdf", ".html")
+
+
+@command
+def simulate(
+    config: options.ConfigFile = None,
+    settings: options.Settings = None,
+    schedule: options.ScheduleName = None,
+    devices: options.Devices = None,
+    microbatches: options.Microbatches = None,
+    stages_per_device: options.StagesPerDevice = None,
+    family_options: options.FamilyOptions = None,
+    forward: options.Forward = None,
+    backward: options.Backward = None,
+    input_grad: options.InputGrad = None,
+    weight_grad: options.WeightGrad = None,
+    overlap: options.Overlap = None,
+    latency: options.Latency = None,
+    transport: options.Transport = None,
+    engine: options.Engine = None,
+    json: options.JsonTarget = None,
+    gantt: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw a Gantt chart: FILE.png, .svg, .pdf or .html.")
+    ] = None,
+    memory: Annotated[bool, typer.Option("--memory", help="Draw memory over time under the chart.")] = False,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the schedule: one row of actions a device.")
+    ] = None,
+    table: Annotated[
+        Path | None, typer.Option(metavar="FILE.csv", help="Write start and end of every action, one row an action.")
+    ] = None,
+    text: Annotated[bool, typer.Option("--text", help="Draw the Gantt chart in the terminal.")] = False,
+) -> None:
+    """Simulate a schedule; print its measures."""
+    if gantt:
+        require_suffix("--gantt", gantt, CHARTS)
+    if text and json == "-":
+        raise ConfigError("--text and --json - both print to stdout; choose one, or give --json a file")
+    case = read_case(
+        config, settings, family_options,
+        schedule=schedule, devices=devices, microbatches=microbatches, stages_per_device=stages_per_device,
+        forward=forward, backward=backward, input_grad=input_grad, weight_grad=weight_grad, overlap=overlap,
+        latency=latency, transport=transport, engine=engine,
+    )  # fmt: skip
+    timeline = case.simulate()
+    if json != "-":
+        print_data(timeline.summary())
+        if text:
+            print_data("\n" + timeline.to_text())
+    if json:
+        write_json({**timeline.to_dict(), "name": case.name}, json)
+    if gantt:
+        save_gantt(timeline, gantt, memory)
+        say(f"wrote {gantt}")
+    if csv:
+        timeline.schedule.to_csv(csv)
+        say(f"wrote {csv}")
+    if table:
+        _write_table(timeline, table)
+        say(f"wrote {table}")
+
+
+def save_gantt(timeline: Timeline, path: Path, memory: bool = False) -> None:
+    """A chart in the format that the ending of `path` says."""
+    if path.suffix.lower() == ".html":
+        from ppsim.plots.interactive import save_html
+
+        save_html(timeline, path)
+    else:
+        from ppsim.plots.gantt import save
+
+        save(timeline, path, memory=memory)
+
+
+def _write_table(timeline: Timeline, path: Path) -> None:
+    from ppsim.files import write_atomically
+
+    write_atomically(path, timeline.to_frame().to_csv(index=False))
