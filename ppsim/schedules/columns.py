@@ -63,6 +63,11 @@ def alternate(*blocks: Block) -> Block:
     return concatenate(*blocks)[np.arange(count * length).reshape(count, length).T.ravel()]
 
 
+def in_slot_order(*rows: tuple[Block, np.ndarray]) -> Block:
+    """The rows of all blocks in the order of their slots; each block comes with the slot number of each of its rows."""
+    return concatenate(*(block for block, _ in rows))[np.argsort(np.concatenate([slots for _, slots in rows]))]
+
+
 def repeat(block: Block, times: int) -> Block:
     """The block `times` times, one after the other."""
     return block[np.tile(np.arange(len(block)), times)]
