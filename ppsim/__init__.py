@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ppsim.costs import Cluster, Costs, DerivedCosts, Layout, Model
 from ppsim.engines import simulate
+from ppsim.engines.batch import Batch, simulate_many
+from ppsim.engines.jitter import Jitter
 from ppsim.errors import BuildError, ConfigError, CostError, DeadlockError, PpsimError, ScheduleError
 from ppsim.lowering import lower
 from ppsim.schedule import Program, Schedule
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Batch",
     "BuildError",
     "Cluster",
     "ConfigError",
@@ -28,6 +31,7 @@ __all__ = [
     "DeadlockError",
     "DerivedCosts",
     "Family",
+    "Jitter",
     "Layout",
     "Model",
     "PpsimError",
@@ -39,6 +43,7 @@ __all__ = [
     "lower",
     "schedules",
     "simulate",
+    "simulate_many",
 ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -100,11 +100,20 @@ def make_plan(schedule: Schedule, table: CostTable, transport: str) -> Plan:
     )
 
 
+def repriced(plan: Plan, table: CostTable) -> Plan:
+    """The same plan under other costs, which time fused slots if and only if its own did; who waits for whom stays."""
+    return replace(
+        plan,
+        seconds=row_seconds(plan.schedule, table),
+        transfer_seconds=_transfer_seconds(plan.schedule, table, plan.source, plan.remote),
+    )
+
+
 def row_seconds(schedule: Schedule, table: CostTable) -> np.ndarray:
     """Seconds of each row; of a timed fused slot the first row holds the slot's length and the second 0."""
     seconds = table.seconds.ravel().take(schedule.kind.astype(np.int64) * schedule.num_stages + schedule.stage)
     if schedule.slices > 1:
-        seconds *= slice_fraction(schedule, table)
+        seconds *= _slice_fraction(schedule, table, slice(None))
     if table.overlap is not None:
         second = np.flatnonzero(schedule.joined)
         first = second - 1
@@ -112,16 +121,14 @@ def row_seconds(schedule: Schedule, table: CostTable) -> np.ndarray:
         backward = first + second - forward
         seconds[first] = table.overlap[schedule.stage[forward], schedule.stage[backward]]
         if schedule.slices > 1:
-            seconds[first] *= slice_fraction(schedule, table)[forward]
+            seconds[first] *= _slice_fraction(schedule, table, forward)
         seconds[second] = 0.0
     return seconds
 
 
-def slice_fraction(schedule: Schedule, table: CostTable) -> np.ndarray | float:
-    """Part of a microbatch's time in each row's slice; 1 where sequences are not cut."""
-    if schedule.slices == 1:
-        return 1.0
-    return table.slice_fraction[schedule.microbatch % schedule.slices]
+def _slice_fraction(schedule: Schedule, table: CostTable, rows: slice | np.ndarray) -> np.ndarray:
+    """Part of a microbatch's time in the slice of each of these rows."""
+    return table.slice_fraction[schedule.microbatch[rows] % schedule.slices]
 
 
 def transfer_bytes(schedule: Schedule, table: CostTable, producer: np.ndarray) -> np.ndarray:
