@@ -1,0 +1,50 @@
+"""Hypothesis strategies of valid schedules: random list schedules on random placements, also bidirectional ones."""
+
+from random import Random
+
+from hypothesis import strategies as st
+
+import ppsim
+
+
+def random_orders(random: Random, fused: bool = True, bidirectional: bool = True) -> list[list[str]]:
+    """Actions appended in a random order that respects every dependency, so that the lists cannot deadlock."""
+    devices = random.randint(1, 4)
+    stages, microbatches = random.randint(1, 6), random.randint(1, 5)
+    directions = [[random.randrange(devices) for _ in range(stages)] for _ in range(2 if bidirectional else 1)]
+    route = [random.choice(directions) for _ in range(microbatches)]
+    split = [[random.random() < 0.5 for _ in range(microbatches)] for _ in range(stages)]
+    lists: list[list[str]] = [[] for _ in range(devices)]
+    ready = [("F", 0, microbatch) for microbatch in range(microbatches)]
+    while ready:
+        kind, stage, microbatch = ready.pop(random.randrange(len(ready)))
+        lists[route[microbatch][stage]].append(f"{stage}{kind}{microbatch}")
+        if kind == "F" and stage + 1 < stages:
+            ready.append(("F", stage + 1, microbatch))
+            continue
+        if kind == "I":
+            ready.append(("W", stage, microbatch))
+        before = stage if kind == "F" else stage - 1
+        if kind != "W" and before >= 0:
+            ready.append(("I" if split[before][microbatch] else "B", before, microbatch))
+    filled = [actions for actions in lists if actions]
+    return [_fuse(random, actions) for actions in filled] if fused else filled
+
+
+def _fuse(random: Random, actions: list[str]) -> list[str]:
+    """Some neighbouring F and B joined in slots."""
+    out: list[str] = []
+    for action in actions:
+        kinds = {cell.strip("0123456789") for cell in (out[-1] if out else "", action)}
+        if kinds == {"F", "B"} and random.random() < 0.3:
+            out[-1] = f"({out[-1]};{action})OVERLAP_F_B"
+        else:
+            out.append(action)
+    return out
+
+
+def schedules(**options: bool) -> st.SearchStrategy[ppsim.Schedule]:
+    """Valid schedules of up to 4 devices, 6 stages and 5 microbatches."""
+    return st.randoms(use_true_random=False).map(
+        lambda random: ppsim.Schedule.from_orders(random_orders(random, **options))
+    )

@@ -1,0 +1,183 @@
+"""Lowering: where SEND, RECV and the sharding actions stand in a program."""
+
+import pytest
+from hypothesis import given, settings
+from random_schedules import schedules
+
+import ppsim
+from ppsim.actions import Kind
+from ppsim.lowering import RECEIVES
+
+TRANSPORTS = ("async", "directed", "pair", "rank", "blocking")
+
+
+def lowered(orders, **options):
+    return [" ".join(row) for row in ppsim.lower(ppsim.Schedule.from_orders(orders), **options).orders()]
+
+
+def test_send_follows_its_producer_and_recv_is_posted_at_the_same_moment():
+    assert lowered(ppsim.build("gpipe", devices=2, microbatches=2).orders()) == [
+        "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1",
+        "1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1",
+    ]
+
+
+def test_neighbouring_stages_of_one_device_exchange_no_transfers():
+    v_shape = [["0F0", "3F0", "3B0", "0B0"], ["1F0", "2F0", "2B0", "1B0"]]
+    assert lowered(v_shape) == [
+        "0F0 0SEND_F0 3RECV_F0 3F0 3B0 3SEND_B0 0RECV_B0 0B0",
+        "1RECV_F0 1F0 2F0 2SEND_F0 2RECV_B0 2B0 1B0 1SEND_B0",
+    ]
+
+
+def test_the_input_gradient_is_sent_before_the_weight_gradient_runs():
+    assert lowered([["0F0", "0B0"], ["1F0", "1I0", "1W0"]])[1] == "1RECV_F0 1F0 1I0 1SEND_B0 1W0"
+
+
+def test_a_fused_slot_sends_the_results_of_both_parts_behind_it():
+    orders = [
+        ["0F0", "0F1", "0B0", "0B1"],
+        ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"],
+        ["2F0", "2B0", "2F1", "2B1"],
+    ]
+    assert lowered(orders)[1] == (
+        "1RECV_F0 1F0 1SEND_F0 1RECV_F1 1RECV_B0 (1F1;1B0)OVERLAP_F_B 1SEND_F1 1SEND_B0 1RECV_B1 1B1 1SEND_B1"
+    )
+
+
+def test_a_bidirectional_schedule_is_lowered_by_stage_and_microbatch():
+    both_ways = [["0F0", "1F1", "1B1", "0B0"], ["0F1", "1F0", "1B0", "0B1"]]
+    assert lowered(both_ways) == [
+        "0F0 0SEND_F0 1RECV_F1 1F1 1B1 1SEND_B1 0RECV_B0 0B0",
+        "1RECV_F0 0F1 0SEND_F1 1F0 0RECV_B1 1B0 1SEND_B0 0B1",
+    ]
+
+
+def test_fused_slots_that_wait_for_each_other_are_shown_as_a_cycle():
+    orders = [["0F1", "(0F0;0B1)OVERLAP_F_B", "0B0"], ["1F0", "1F1", "1B0", "1B1"]]
+    with pytest.raises(ppsim.DeadlockError) as error:
+        ppsim.lower(ppsim.Schedule.from_orders(orders))
+    assert error.value.cycle == [
+        "device 0 waits at 0B1 for 1B1 of device 1, which stands behind 1F0",
+        "device 1 waits at 1F0 for 0F0 of device 0, which shares a fused slot with 0B1",
+    ]
+
+
+# -- sharding ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_stage_is_gathered_once_and_its_gradient_reduced_after_the_last_backward():
+    assert lowered([["0F0", "0F1", "0B0", "0B1"]], sharded=True) == [
+        "0UNSHARD 0F0 0F1 0B0 0B1 0REDUCE_GRAD 0RESHARD",
+    ]
+
+
+def test_the_next_three_stages_are_gathered_ahead_and_others_dropped():
+    forward = [f"{stage}F0" for stage in range(4)]
+    backward = [f"{stage}B0" for stage in reversed(range(4))]
+    assert lowered([forward + backward], sharded=True) == [
+        "0UNSHARD 1UNSHARD 2UNSHARD 0F0 0RESHARD 3UNSHARD 1F0 2F0 3F0 3B0 3REDUCE_GRAD 3RESHARD 0UNSHARD 2B0 2REDUCE_GRAD "
+        "2RESHARD 1B0 1REDUCE_GRAD 1RESHARD 0B0 0REDUCE_GRAD 0RESHARD"
+    ]
+
+
+def test_a_fused_slot_may_bring_in_a_fourth_stage():
+    before, slot = ["0F0", "1F0", "2F0", "3F0", "0F1", "1F1"], "(2F1;3B0)OVERLAP_F_B"
+    after = ["3F1", "2B0", "1B0", "0B0", "3B1", "2B1", "1B1", "0B1"]
+    assert lowered([[*before, slot, *after]], sharded=True) == [
+        "0UNSHARD 1UNSHARD 2UNSHARD 0F0 0RESHARD 3UNSHARD 1F0 1RESHARD 0UNSHARD 2F0 2RESHARD 1UNSHARD 3F0 2UNSHARD 0F1 "
+        "0RESHARD 1F1 (2F1;3B0)OVERLAP_F_B 3F1 3RESHARD 0UNSHARD 2B0 2RESHARD 3UNSHARD 1B0 1RESHARD 2UNSHARD 0B0 "
+        "0RESHARD 1UNSHARD 3B1 3REDUCE_GRAD 3RESHARD 0UNSHARD 2B1 2REDUCE_GRAD 2RESHARD 1B1 1REDUCE_GRAD 1RESHARD 0B1 "
+        "0REDUCE_GRAD 0RESHARD"
+    ]
+
+
+def test_split_backwards_reduce_after_the_last_weight_gradient():
+    assert lowered([["0F0", "0F1", "0I0", "0I1", "0W0", "0W1"]], sharded=True) == [
+        "0UNSHARD 0F0 0F1 0I0 0I1 0W0 0W1 0REDUCE_GRAD 0RESHARD",
+    ]
+
+
+def test_a_sharding_action_takes_a_turn_of_the_walk():
+    plain, sharded = (lowered([["0F0", "0B0"], ["1F0", "1B0"]], sharded=sharded) for sharded in (False, True))
+    assert plain == ["0F0 0SEND_F0 0RECV_B0 0B0", "1RECV_F0 1F0 1B0 1SEND_B0"]
+    assert sharded == [
+        "0UNSHARD 0F0 0SEND_F0 0RECV_B0 0B0 0REDUCE_GRAD 0RESHARD",
+        "1UNSHARD 1RECV_F0 1F0 1B0 1SEND_B0 1REDUCE_GRAD 1RESHARD",
+    ]
+
+
+def test_a_stage_held_twice_is_reduced_on_both_devices():
+    both_ways = [["0F0", "1F1", "1B1", "0B0"], ["0F1", "1F0", "1B0", "0B1"]]
+    program = ppsim.lower(ppsim.Schedule.from_orders(both_ways), sharded=True).orders()
+    for row in program:
+        assert [action for action in row if "REDUCE" in action] == ["1REDUCE_GRAD", "0REDUCE_GRAD"]
+
+
+# -- just in time ------------------------------------------------------------------------------------------------------
+
+
+def test_a_just_in_time_receive_stands_before_its_consumer():
+    schedule = ppsim.build("1f1b", devices=3, microbatches=3)
+    for row in ppsim.lower(schedule, receive="just-in-time").orders()[2:]:
+        for position, action in enumerate(row):
+            if "RECV" in action:
+                assert row[position + 1] == action.replace("RECV_", "")
+
+
+def test_the_lower_device_of_a_pair_still_receives_before_it_sends():
+    orders = [["0F0", "0F1", "0F2", "0B0", "0B1", "0B2"], ["1F0", "1B0", "1F1", "1B1", "1F2", "1B2"]]
+    early, late = (lowered(orders, receive=receive) for receive in RECEIVES)
+    assert early[0] == "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0F2 0SEND_F2 0B0 0RECV_B1 0B1 0RECV_B2 0B2"
+    assert late[0] == "0F0 0SEND_F0 0F1 0SEND_F1 0F2 0RECV_B0 0SEND_F2 0B0 0RECV_B1 0B1 0RECV_B2 0B2"
+
+
+# -- what always holds -------------------------------------------------------------------------------------------------
+
+
+def test_a_program_is_lowered_from_its_compute_actions_again():
+    schedule = ppsim.build("1f1b", devices=4, microbatches=6)
+    sharded = ppsim.lower(schedule, sharded=True, receive="just-in-time")
+    assert ppsim.lower(sharded) == ppsim.lower(schedule)
+    assert sharded.schedule == schedule
+
+
+@pytest.mark.parametrize("name", [name for name in ppsim.schedules() if name not in ("zb-auto", "zb-1p", "zb-2p")])
+def test_every_family_is_lowered_to_a_valid_program(name):
+    schedule = ppsim.build(name, devices=4, microbatches=8)
+    program = ppsim.lower(schedule, sharded=True)
+    assert program.schedule == schedule
+    ppsim.Program.from_orders(program.orders(), slices=program.slices).validate()
+
+
+def test_an_unknown_receive_is_refused():
+    with pytest.raises(ppsim.ConfigError, match="receive='late' is not known; use one of: early, just-in-time"):
+        ppsim.lower(ppsim.build("1f1b", devices=2, microbatches=2), receive="late")
+
+
+def test_only_schedules_are_lowered():
+    with pytest.raises(ppsim.ConfigError, match="lower takes a Schedule or a Program, not list"):
+        ppsim.lower([["0F0", "0B0"]])
+
+
+@settings(deadline=None, max_examples=60)
+@given(schedule=schedules())
+def test_lowering_keeps_the_compute_actions_and_pairs_every_send_with_a_recv(schedule):
+    for sharded in (False, True):
+        for receive in RECEIVES:
+            try:
+                program = ppsim.lower(schedule, sharded=sharded, receive=receive)
+            except ppsim.DeadlockError:
+                assert schedule.joined.any()
+                continue
+            assert program.schedule == schedule
+            assert (program.kind == Kind.SEND_F).sum() == (program.kind == Kind.RECV_F).sum()
+            assert (program.kind == Kind.SEND_B).sum() == (program.kind == Kind.RECV_B).sum()
+            ppsim.Program.from_orders(program.orders()).validate()
+
+
+@settings(deadline=None, max_examples=60)
+@given(schedule=schedules(fused=False))
+def test_early_receives_deadlock_under_no_transport(schedule):
+    for transport in TRANSPORTS:
+        ppsim.lower(schedule, sharded=True).check(transport)

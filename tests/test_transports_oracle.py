@@ -1,0 +1,173 @@
+"""Random programs through every transport against a longest path that is written down independently."""
+
+import itertools
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_schedules import schedules
+
+import ppsim
+
+TRANSPORTS = ("async", "directed", "pair", "rank", "blocking")
+LATENCY, OVERLAP = 0.7, 2.3
+SECONDS = {"F": 1.0, "B": 2.5, "I": 1.5, "W": 1.0}
+ACTION = re.compile(r"(\d+)([A-Z_]+?)(\d+)$")
+
+
+def parse(cell):
+    """A cell as its plain actions (stage, kind, microbatch)."""
+    parts = cell.strip("()").replace(")OVERLAP_F_B", "").split(";") if "(" in cell else [cell]
+    return [(int(stage), kind, int(microbatch)) for stage, kind, microbatch in (ACTION.match(p).groups() for p in parts)]
+
+
+def transfer_of(stage, kind, microbatch):
+    """The transfer that an action needs (or a RECV takes, or a SEND gives), by what it carries to which stage."""
+    if kind in ("F", "RECV_F"):
+        return "F", stage, microbatch
+    if kind == "SEND_F":
+        return "F", stage + 1, microbatch
+    return "B", stage - (kind == "SEND_B"), microbatch
+
+
+class Oracle:
+    """Walks the lists over and over, giving each action and transfer its time once all that it waits for is known."""
+
+    def __init__(self, program, transport, overlap):
+        self.lists, self.transport, self.overlap = program, transport, overlap
+        self.ends_of = {}
+        for device, row in enumerate(program):
+            for cell in row:
+                for stage, kind, microbatch in parse(cell):
+                    if "_" in kind:
+                        key = transfer_of(stage, kind, microbatch)
+                        self.ends_of.setdefault(key, {})[kind[:4]] = device
+        self.times, self.arrivals = {}, {}
+        self.position, self.clock = [0] * len(program), [0.0] * len(program)
+        self.made, self.blocking = {}, [[] for _ in program]
+        self.queues = {}
+
+    def run(self):
+        """Times by action and by transfer, or None for a deadlock."""
+        moved = True
+        while moved:
+            moved = any([self.step(device) for device in range(len(self.lists))]) | self.transfer()
+        done = all(at == len(row) for at, row in zip(self.position, self.lists, strict=True))
+        return (self.times, self.arrivals) if done else None
+
+    def step(self, device):
+        if self.position[device] == len(self.lists[device]):
+            return False
+        parts = parse(self.lists[device][self.position[device]])
+        if "_" in parts[0][1]:
+            self.post(device, *parts[0])
+        elif len(parts) == 2 and self.overlap is None:
+            if not self.compute(device, [next(part for part in parts if part not in self.times)], None):
+                return False
+            if any(part not in self.times for part in parts):
+                return True
+        elif not self.compute(device, parts, self.overlap if len(parts) == 2 else None):
+            return False
+        self.position[device] += 1
+        return True
+
+    def compute(self, device, parts, seconds):
+        needs = [transfer_of(*part) for part in parts if part[1] != "W"]
+        needs = [need for need in needs if need in self.ends_of] + self.blocking[device]
+        needs_itself = len({(stage, microbatch) for stage, _, microbatch in parts}) < len(parts)
+        if needs_itself or any(need not in self.arrivals for need in needs):
+            return False
+        start = max([self.clock[device], *(self.arrivals[need][1] for need in needs)])
+        self.clock[device] = start + (SECONDS[parts[0][1]] if seconds is None else seconds)
+        self.blocking[device].clear()
+        for part in parts:
+            self.times[part] = start, self.clock[device]
+        return True
+
+    def post(self, device, stage, kind, microbatch):
+        key = transfer_of(stage, kind, microbatch)
+        sender, receiver = self.ends_of[key]["SEND"], self.ends_of[key]["RECV"]
+        self.made[key, kind[:4]] = self.clock[device]
+        line = {"pair": frozenset((sender, receiver)), "rank": "all"}.get(self.transport, (sender, receiver))
+        if self.transport == "async":
+            line = key
+            if kind[:4] == "RECV":
+                self.made[key, "RECV"] = 0.0
+        self.queues.setdefault((device, line), []).append(key)
+        if self.transport == "blocking" and kind[:4] == "SEND":
+            self.blocking[device].append(key)
+
+    def transfer(self):
+        """Start one transfer that heads both its queues."""
+        for key, ends in self.ends_of.items():
+            if key in self.arrivals:
+                continue
+            heads = [
+                (device, line)
+                for (device, line), queue in self.queues.items()
+                if device in ends.values() and next((k for k in queue if k not in self.arrivals), None) == key
+            ]
+            posted = [self.made[key, end] for end in ("SEND", "RECV") if (key, end) in self.made]
+            if len(heads) == len(posted) == 2:
+                before = [self.arrivals[k][1] for head in heads for k in self.queues[head] if k in self.arrivals]
+                start = max(posted + before)
+                self.arrivals[key] = start, start + LATENCY
+                return True
+        return False
+
+
+def check(program, transport, overlap):
+    costs = ppsim.Costs(
+        forward=SECONDS["F"], input_grad=SECONDS["I"], weight_grad=SECONDS["B"] - SECONDS["I"],
+        overlap=overlap, latency=LATENCY, per="stage",
+    )  # fmt: skip
+    expected = Oracle(program.orders(), transport, overlap).run()
+    try:
+        run = ppsim.simulate(program, costs, transport=transport, engine="event")
+    except ppsim.DeadlockError as error:
+        assert error.cycle
+        assert expected is None
+        return
+    times, arrivals = expected
+    for row in range(len(run.schedule.kind)):
+        action = parse(run.schedule.label(row))[0]
+        assert (run.row_start[row], run.row_end[row]) == pytest.approx(times[action], abs=1e-9)
+        if run.plan.remote[row]:
+            arrival = arrivals[transfer_of(*action)]
+            assert (run.transfer_start[row], run.transfer_end[row]) == pytest.approx(arrival, abs=1e-9)
+
+
+def shuffled_posts(program, random):
+    """The program with some neighbouring transfers of a device swapped, each still on its side of its compute action."""
+    orders = program.orders()
+    for row in orders:
+        for at in range(len(row) - 1):
+            if random.random() < 0.4 and all("SEND" in cell or "RECV" in cell for cell in row[at : at + 2]):
+                row[at], row[at + 1] = row[at + 1], row[at]
+    return ppsim.Schedule.from_orders(orders)
+
+
+@settings(deadline=None, max_examples=80)
+@given(schedule=schedules(), receive=st.sampled_from(["early", "just-in-time"]), timed=st.booleans())
+def test_every_transport_follows_the_longest_path(schedule, receive, timed):
+    try:
+        program = ppsim.lower(schedule, receive=receive)
+    except ppsim.DeadlockError:
+        return
+    for transport in TRANSPORTS:
+        check(program, transport, OVERLAP if timed else None)
+
+
+@settings(deadline=None, max_examples=80)
+@given(schedule=schedules(fused=False), random=st.randoms(use_true_random=False))
+def test_programs_with_reordered_posts_run_or_deadlock_as_the_longest_path_says(schedule, random):
+    program = shuffled_posts(ppsim.lower(schedule), random)
+    for transport in TRANSPORTS:
+        check(program, transport, None)
+
+
+@pytest.mark.parametrize(("p", "m"), list(itertools.product((2, 3, 5), (1, 4, 7))))
+def test_one_forward_one_backward_follows_the_longest_path(p, m):
+    for transport in TRANSPORTS:
+        check(ppsim.lower(ppsim.build("1f1b", devices=p, microbatches=m)), transport, None)
