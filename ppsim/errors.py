@@ -1,6 +1,9 @@
 """The errors that a user's input can cause; nothing else leaves the library because of it."""
 
+from collections.abc import Sequence
 from typing import Any
+
+MOST_FAULTS_SHOWN = 20
 
 
 class PpsimError(Exception):
@@ -49,3 +52,13 @@ def shown(value: Any, longest: int = 60) -> str:
     except Exception:  # a foreign object's repr may raise anything, and so does that of an int of 5,000 digits
         text = f"(too long to show: {type(value).__name__})"
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def listing(heading: str, faults: Sequence[str]) -> str:
+    """One message out of many faults: the sentence alone if there is one, else a heading and a line each."""
+    if len(faults) == 1:
+        return faults[0]
+    lines = [f"  - {fault}" for fault in faults[:MOST_FAULTS_SHOWN]]
+    if len(faults) > MOST_FAULTS_SHOWN:
+        lines.append(f"  - and {len(faults) - MOST_FAULTS_SHOWN} more")
+    return f"{heading}:\n" + "\n".join(lines)

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.errors import DeadlockError, ScheduleError
-from ppsim.schedule import Program, Schedule, listing
+from ppsim.errors import DeadlockError, ScheduleError, listing
+from ppsim.schedule import Program, Schedule
 from ppsim.waiting import find_waiting_cycle, waiting_message
 
 MOST_OF_ONE_RULE = 50

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, KIND_NAMES, NO_MICROBATCH, Action, Kind, parse_action
-from ppsim.errors import ScheduleError, shown
+from ppsim.errors import ScheduleError, listing, shown
 from ppsim.files import read_text, write_atomically
 
 if TYPE_CHECKING:
     from ppsim.schedules.columns import Block
 
-MOST_FAULTS_SHOWN = 20
 MOST_SLICES = 2**31 - 1
 
 
@@ -37,6 +36,13 @@ class Schedule:
         Device and column of each empty cell of the table; kept for drawing and CSV, skipped in time.
     slices : int
         Pieces that each microbatch is cut into along the sequence; slice numbering is microbatch * slices + piece.
+    iterations : int
+        Training steps that the lists run through without a drain between them; microbatch numbers run on over them.
+    weight_versions : int array, one entry a device
+        Versions of its weights that a device keeps for microbatches under way; 1 in every synchronous schedule.
+    evicted : int32 array, (evictions, 3)
+        Stage, microbatch and host of each activation that waits for its backward on another device, the host: it moves
+        there when its F ends and is back when its backward starts. The text forms do not carry it.
     name : str
         Family name, or the file that the schedule was read from.
     """
@@ -52,6 +58,9 @@ class Schedule:
         idle: np.ndarray | None = None,
         name: str = "custom",
         slices: int = 1,
+        iterations: int = 1,
+        weight_versions: np.ndarray | None = None,
+        evicted: np.ndarray | None = None,
     ):
         self.kind = kind
         self.stage = stage
@@ -61,27 +70,24 @@ class Schedule:
         self.idle = np.empty((0, 2), np.int32) if idle is None else idle
         self.name = name
         self.slices = _whole_slices(slices)
+        self.iterations = iterations
+        self.weight_versions = np.ones(len(offsets) - 1, np.int64) if weight_versions is None else weight_versions
+        self.evicted = np.empty((0, 3), np.int32) if evicted is None else evicted
         self._valid = False
 
     # -- construction ------------------------------------------------------------------------------------------------
 
     @classmethod
-    def from_blocks(cls, blocks: Iterable[Block], *, name: str = "custom", slices: int = 1) -> Schedule:
-        """A schedule from one Block of rows a device."""
+    def from_blocks(cls, blocks: Iterable[Block], **traits: Any) -> Schedule:
+        """A schedule from one Block of rows a device; `traits` are the other keyword arguments of Schedule."""
         from ppsim.schedules.columns import concatenate
 
         rows = list(blocks)
         offsets = np.concatenate([[0], np.cumsum([len(block) for block in rows])]).astype(np.int64)
         all_rows = concatenate(*rows)
         return cls(
-            all_rows.kind,
-            all_rows.stage,
-            all_rows.microbatch,
-            offsets,
-            joined=all_rows.joined,
-            name=name,
-            slices=slices,
-        )
+            all_rows.kind, all_rows.stage, all_rows.microbatch, offsets, joined=all_rows.joined, **traits
+        )  # fmt: skip
 
     @classmethod
     def from_orders(cls, orders: Sequence[Sequence[Any]], *, name: str = "custom", slices: int = 1) -> Schedule:
@@ -164,6 +170,21 @@ class Schedule:
         if not isinstance(device, int | np.integer) or not 0 <= device < self.devices:
             raise ScheduleError(f"device {shown(device)} does not exist; the devices are 0 to {self.devices - 1}")
         return slice(int(self.offsets[device]), int(self.offsets[device + 1]))
+
+    @property
+    def weight_copies(self) -> np.ndarray:
+        """Weights that each device keeps, in units of one device share of the model (1/devices); float64.
+
+        Stages held, a stage that two devices hold counting on both, times the versions kept.
+        """
+        held = np.bincount(self.holdings[:, 0], minlength=self.devices)
+        return held * self.weight_versions * (self.devices / max(self.num_stages, 1))
+
+    @property
+    def traits(self) -> dict[str, Any]:
+        """What the lists do not say, as keyword arguments for a schedule or program made from this one."""
+        words = ("name", "slices", "iterations", "weight_versions", "evicted")
+        return {word: getattr(self, word) for word in words}
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -313,8 +334,7 @@ class Program(Schedule):
             self.microbatch[compute],
             counts[self.offsets],
             joined=self.joined[compute],
-            name=self.name,
-            slices=self.slices,
+            **self.traits,
         )
         schedule._valid = self._valid
         return schedule
@@ -374,13 +394,3 @@ def _whole_slices(slices: Any) -> int:
     if isinstance(slices, bool) or not 1 <= count <= MOST_SLICES:
         raise ScheduleError(f"slices={shown(slices)} must be a whole number of at least 1 (and below 2**31)")
     return count
-
-
-def listing(heading: str, faults: Sequence[str]) -> str:
-    """One message out of many faults: the sentence alone if there is one, else a heading and a line each."""
-    if len(faults) == 1:
-        return faults[0]
-    shown = [f"  - {fault}" for fault in faults[:MOST_FAULTS_SHOWN]]
-    if len(faults) > MOST_FAULTS_SHOWN:
-        shown.append(f"  - and {len(faults) - MOST_FAULTS_SHOWN} more")
-    return f"{heading}:\n" + "\n".join(shown)

@@ -6,11 +6,11 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.engines import simulate
-from ppsim.errors import DeadlockError, ScheduleError
+from ppsim.errors import DeadlockError, ScheduleError, listing
 from ppsim.lowering import has_transfers, lower
 from ppsim.lowering.check import crossed_transfers
 from ppsim.lowering.sharding import last_backwards
-from ppsim.schedule import Program, Schedule, listing
+from ppsim.schedule import Program, Schedule
 from ppsim.waiting import waiting_message
 
 

@@ -38,8 +38,7 @@ def insert_rows(
         np.concatenate([schedule.microbatch, np.broadcast_to(microbatch, added)]).astype(np.int32)[order],
         np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         joined=np.concatenate([schedule.joined, np.zeros(added, bool)])[order],
-        name=schedule.name,
-        slices=schedule.slices,
+        **schedule.traits,
     )
     program._valid = True
     return program
