@@ -65,15 +65,15 @@ def compare(
         weight_grad=weight_grad, overlap=overlap, latency=latency, transport=transport, engine=engine,
     )  # fmt: skip
     comparison = _compared(case, names)
-    if json != "-":
-        print_data(comparison_text(comparison, _device_memory(case)))
+    if gantt and comparison.timelines:
+        from ppsim.plots.gantt import draw_comparison, save_figure
+
+        save_figure(lambda: draw_comparison(comparison.timelines), gantt)
+        say(f"wrote {gantt}")
     if json:
         write_json({**comparison.to_dict(), "name": case.name}, json)
-    if gantt and comparison.timelines:
-        from ppsim.plots.gantt import save_comparison
-
-        save_comparison(comparison.timelines, gantt)
-        say(f"wrote {gantt}")
+    if json != "-":
+        print_data(comparison_text(comparison, _device_memory(case)))
     if not comparison.timelines:
         raise typer.Exit(ANSWER_IS_NO)
 

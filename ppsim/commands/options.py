@@ -1,4 +1,7 @@
-"""The options that several commands share, with their help texts."""
+"""The options that several commands share, with their help texts.
+
+Numbers are taken as text: the config's checks say more of a wrong one than the parser of the command line would.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,10 @@ ScheduleName = Annotated[
     str | None,
     typer.Option("--schedule", metavar="NAME", help="Schedule family (see `ppsim list`), or a schedule's FILE.csv."),
 ]
-Devices = Annotated[int | None, typer.Option("--devices", metavar="P", help="Pipeline devices.")]
-Microbatches = Annotated[int | None, typer.Option("--microbatches", metavar="M", help="Microbatches of one step.")]
+Devices = Annotated[str | None, typer.Option("--devices", metavar="P", help="Pipeline devices.")]
+Microbatches = Annotated[str | None, typer.Option("--microbatches", metavar="M", help="Microbatches of one step.")]
 StagesPerDevice = Annotated[
-    int | None, typer.Option("--stages-per-device", metavar="V", help="Default: what the schedule family uses.")
+    str | None, typer.Option("--stages-per-device", metavar="V", help="Default: what the schedule family uses.")
 ]
 FamilyOptions = Annotated[
     list[str] | None,

@@ -60,21 +60,26 @@ def simulate(
         latency=latency, transport=transport, engine=engine,
     )  # fmt: skip
     timeline = case.simulate()
-    if json != "-":
-        print_data(timeline.summary())
-        if text:
-            print_data("\n" + timeline.to_text())
+    _write_files(timeline, gantt, memory, csv, table)
     if json:
         write_json({**timeline.to_dict(), "name": case.name}, json)
+    if json != "-":
+        print_data(timeline.summary())
+    if text:
+        print_data("\n" + timeline.to_text())
+
+
+def _write_files(timeline: Timeline, gantt: Path | None, memory: bool, csv: Path | None, table: Path | None) -> None:
+    """Every file that was asked for; before anything is printed, so that a mistake in a name is the only output."""
     if gantt:
         save_gantt(timeline, gantt, memory)
-        say(f"wrote {gantt}")
     if csv:
         timeline.schedule.to_csv(csv)
-        say(f"wrote {csv}")
     if table:
         _write_table(timeline, table)
-        say(f"wrote {table}")
+    for path in (gantt, csv, table):
+        if path:
+            say(f"wrote {path}")
 
 
 def save_gantt(timeline: Timeline, path: Path, memory: bool = False) -> None:

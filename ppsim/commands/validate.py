@@ -8,18 +8,25 @@ from typing import Annotated
 import typer
 
 from ppsim.commands.reporting import DONE, command, exit_status, print_data, say
-from ppsim.errors import PpsimError
+from ppsim.errors import ConfigError, PpsimError
 from ppsim.schedule import Program, Schedule
 
 
 @command
 def validate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE.csv...", help="One row of actions a device, no header.")],
-    slices: Annotated[int, typer.Option(min=1, help="Pieces that each microbatch is cut into along the sequence.")] = 1,
+    slices: Annotated[str, typer.Option(help="Pieces that each microbatch is cut into along the sequence.")] = "1",
 ) -> None:
     """Check schedule files; show every fault."""
-    statuses = [_validate_file(file, slices) for file in files]
+    pieces = _whole_number("--slices", slices)
+    statuses = [_validate_file(file, pieces) for file in files]
     raise typer.Exit(max(statuses))
+
+
+def _whole_number(option: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text[:10]) > 0):
+        raise ConfigError(f"{option} {text}: must be a whole number of at least 1")
+    return int(text[:10])
 
 
 def _validate_file(file: Path, slices: int) -> int:

@@ -1,0 +1,28 @@
+"""The demo: one config under two schedules; both summaries side by side, and their Gantt charts as PNG and HTML."""
+
+import sys
+from pathlib import Path
+
+from ppsim.plots.interactive import save_html
+
+from ppsim.config import load_config
+from ppsim.plots.gantt import save
+from ppsim.plots.summary import side_by_side
+
+SCHEDULES = ("1f1b", "interleaved-1f1b")
+
+
+def main(config: str, folder: str) -> None:
+    """Simulate `config` under each of SCHEDULES and leave the charts in `folder`."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    timelines = [load_config(config, overrides={"schedule.name": name}).simulate() for name in SCHEDULES]
+    print(f"{config}\n\n{side_by_side(timelines)}")
+    for timeline in timelines:
+        chart = Path(folder) / timeline.schedule.name
+        save(timeline, chart.with_suffix(".png"), memory=True)
+        save_html(timeline, chart.with_suffix(".html"))
+        print(f"wrote {chart}.png and {chart}.html")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

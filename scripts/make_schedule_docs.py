@@ -1,0 +1,100 @@
+"""Writes docs/schedules.md and its pictures from the registry: idea, rules, formulas and source of every family."""
+
+import sys
+from pathlib import Path
+
+import ppsim
+from ppsim.files import write_atomically
+from ppsim.plots.scale import percent_text
+from ppsim.timeline import Timeline
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PICTURES = Path("images") / "schedules"
+DEVICES, MICROBATCHES = 4, 8
+COSTS = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, overlap=3.0)
+
+INTRODUCTION = """# Schedules
+
+This page is written by `scripts/make_schedule_docs.py` from the registry that `ppsim list` and `ppsim.schedules()`
+show; a test keeps it up to date. Words are those of the [glossary](glossary.md).
+
+Notation: p devices, r a device (from 0), m microbatches (both directions counted), v stages a device, g microbatch
+group size. F, B = I + W are the seconds of one microbatch through one device share of the model; f, b, i, w those of
+one stage where v > 1 (F = v f). c is the latency of a transfer under the `async` transport. Activations are in
+microbatches through one device share, and W frees them all. A formula that begins with "=" is exact and held by a test;
+"~" is an approximation.
+
+Every picture and every line "in the picture" is a simulation of {devices} devices and {microbatches} microbatches with
+F = I = W = 1 s and transfers that take no time. A fused slot (OVERLAP_F_B) takes 3 s, as long as its parts, so that the
+pictures compare orders and not kernels.
+"""
+
+
+def main(with_pictures: bool = True) -> None:
+    """Write the page, and the pictures unless told otherwise."""
+    timelines = {name: simulated(family) for name, family in ppsim.schedules().items()}
+    write_atomically(DOCS / "schedules.md", page(timelines))
+    if with_pictures:
+        (DOCS / PICTURES).mkdir(parents=True, exist_ok=True)
+        for name, timeline in timelines.items():
+            draw(timeline, DOCS / PICTURES / f"{name}.svg")
+
+
+def simulated(family: ppsim.Family) -> Timeline:
+    """The family at the size of the pictures."""
+    options = {"costs": COSTS} if "costs" in family.options else {}
+    return ppsim.simulate(family.build(DEVICES, MICROBATCHES, **options), COSTS)
+
+
+def page(timelines: dict[str, Timeline]) -> str:
+    """The text of docs/schedules.md."""
+    introduction = INTRODUCTION.format(devices=DEVICES, microbatches=MICROBATCHES)
+    families = ppsim.schedules()
+    table = ["| name | schedule | in the picture: step | bubble fraction | peak activations |", "|---|---|---|---|---|"]
+    table += [
+        f"| [`{name}`](#{name}) | {families[name].title} | {_measures(run, ' | ')} |" for name, run in timelines.items()
+    ]
+    sections = [section(families[name], run) for name, run in timelines.items()]
+    return "\n".join([introduction, *table, "", "\n".join(sections)])
+
+
+def section(family: ppsim.Family, timeline: Timeline) -> str:
+    """One family: picture, idea, rules, formulas, source."""
+    stages = (
+        f"{family.stages_per_device}" if family.fixed_stages else f"{family.stages_per_device} unless said otherwise"
+    )
+    facts = {
+        "sizes": family.constraints,
+        "stages a device": stages,
+        "options": "; ".join(f"`{name}`" for name in family.options) or "none",
+        "makespan": family.makespan,
+        "peak activations": family.peak_activations,
+        "in the picture": _measures(timeline, ", ", words=True),
+        "source": family.source,
+    }
+    rows = "\n".join(f"| {label} | {text.replace('|', chr(92) + '|')} |" for label, text in facts.items())
+    return (
+        f"## {family.name}\n\n**{family.title}.** {family.idea}\n\n"
+        f"![{family.title} on {DEVICES} devices]({PICTURES.as_posix()}/{family.name}.svg)\n\n| | |\n|---|---|\n{rows}\n"
+    )
+
+
+def _measures(timeline: Timeline, separator: str, words: bool = False) -> str:
+    step, bubble, peak = (
+        f"{timeline.makespan:.4g} s",
+        percent_text(timeline.bubble_fraction),
+        f"{timeline.peak_activations.max():.4g}",
+    )
+    parts = (f"step {step}", f"bubble fraction {bubble}", f"peak activations {peak}") if words else (step, bubble, peak)
+    return separator.join(parts)
+
+
+def draw(timeline: Timeline, path: Path) -> None:
+    """The picture of one family."""
+    from ppsim.plots.gantt import save
+
+    save(timeline, path)
+
+
+if __name__ == "__main__":
+    main(with_pictures="--text-only" not in sys.argv)

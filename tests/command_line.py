@@ -1,0 +1,43 @@
+"""Runs the command line for the tests: in this process, or in one of its own the way a user does."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from typer.testing import CliRunner
+
+from ppsim.cli import app
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIGS = ROOT / "configs"
+UNIT_COSTS = CONFIGS / "unit-costs.yaml"
+LLAMA = CONFIGS / "llama-3-8b-8xh100.yaml"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
+
+
+class Outcome(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+def ppsim(*arguments: object) -> Outcome:
+    """Exit status, stdout and stderr of `ppsim ARGUMENTS`, in this process."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="ppsim")
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Outcome(result.exit_code, result.stdout, result.stderr)
+
+
+def start(*arguments: object, **options) -> subprocess.Popen:
+    """`ppsim ARGUMENTS` as a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "ppsim", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        env=ENVIRONMENT,
+        **options,
+    )

@@ -1,0 +1,175 @@
+"""`ppsim simulate`: the summary, the JSON document, the files, and the status and message of every mistake."""
+
+import csv
+import json
+import math
+
+import pytest
+from command_line import LLAMA, UNIT_COSTS, ppsim
+
+import ppsim as library
+
+FLAGS = ("simulate", "--schedule", "1f1b", "--devices", 4, "--microbatches", 8)
+
+
+def document(*arguments):
+    outcome = ppsim(*arguments, "--json", "-")
+    assert (outcome.status, outcome.err) == (0, "")
+    return json.loads(outcome.out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def test_flags_alone_give_the_closed_form_of_1f1b():
+    result = document(*FLAGS, "--forward", 2, "--backward", 3, "--latency", 0.5)
+    assert result["schema"] == "ppsim.result/1"
+    assert result["makespan"] == pytest.approx((8 + 3) * 5 + 2 * 0.5 * math.floor(3 * 11 / 4))
+    assert result["peak_activations"] == [4, 3, 2, 1]
+
+
+def test_the_json_document_holds_the_timelines_measures_with_units_and_definitions():
+    result = document("simulate", UNIT_COSTS)
+    run = library.simulate(library.build("1f1b", devices=4, microbatches=8))
+    names = ("makespan", "span", "bubble_fraction", "bubble_ratio", "span_bubble_fraction")
+    assert {name: result[name] for name in names} == {name: getattr(run, name) for name in names}
+    assert result["device_busy"] == run.device_busy.tolist()
+    assert result["units"].keys() == result["definitions"].keys() >= set(names)
+    assert result["schedule"] == {
+        "name": "1f1b", "devices": 4, "num_stages": 4, "microbatches": 8, "slices": 1, "actions": 64,
+    }  # fmt: skip
+
+
+def test_costs_say_where_they_come_from():
+    given = document(*FLAGS, "--forward", "20 ms", "--backward", "40ms")["costs"]
+    assert given["forward"] == {
+        "value": [0.02] * 4, "unit": "seconds per microbatch and stage", "provenance": "given",
+    }  # fmt: skip
+    assert given["input_grad"]["provenance"] == "derived"
+    assert given["latency"]["provenance"] == "default"
+    derived = document("simulate", LLAMA)
+    assert derived["costs"]["forward"]["provenance"] == "derived"
+    assert derived["assumptions"]
+
+
+def test_what_is_not_known_is_null():
+    result = document(*FLAGS)
+    assert result["peak_memory"] is None
+    assert result["costs"]["bandwidth"]["value"] is None
+
+
+def test_the_summary_names_the_measures_with_units_and_definitions():
+    outcome = ppsim("simulate", UNIT_COSTS)
+    assert outcome.status == 0
+    for part in ("makespan", "33 s", "bubble_fraction", "idle / total", "peak_activations"):
+        assert part in outcome.out
+
+
+def test_flags_and_settings_change_a_config():
+    changed = document(
+        "simulate", UNIT_COSTS, "--schedule", "zb-h1", "--set", "schedule.microbatches=16", "--set", "costs.latency=1ms"
+    )
+    assert changed["schedule"]["name"] == "zb-h1"
+    assert changed["schedule"]["microbatches"] == 16
+    assert changed["costs"]["latency"]["value"] == 0.001
+
+
+def test_family_options_reach_the_family():
+    result = document(
+        "simulate", "--schedule", "interleaved-1f1b", "--devices", 2, "--microbatches", 6, "--option", "group_size=3"
+    )
+    order = library.build("interleaved-1f1b", devices=2, microbatches=6, group_size=3)
+    assert result["makespan"] == library.simulate(order).makespan
+
+
+def test_text_draws_every_device():
+    outcome = ppsim(*FLAGS, "--text")
+    assert outcome.status == 0
+    assert all(f"device {device}" in outcome.out for device in range(4))
+
+
+def test_csv_is_the_schedule_and_passes_back_in(tmp_path):
+    assert ppsim(*FLAGS, "--csv", tmp_path / "order.csv").status == 0
+    assert library.Schedule.from_csv(tmp_path / "order.csv") == library.build("1f1b", devices=4, microbatches=8)
+    assert document("simulate", "--schedule", tmp_path / "order.csv")["makespan"] == 33
+
+
+def test_table_has_a_row_for_each_action(tmp_path):
+    assert ppsim(*FLAGS, "--table", tmp_path / "table.csv").status == 0
+    rows = list(csv.DictReader((tmp_path / "table.csv").open()))
+    assert len(rows) == 64
+    assert rows[0] == {
+        "device": "0", "action": "0F0", "kind": "F", "stage": "0", "microbatch": "0", "start": "0.0", "end": "1.0",
+    }  # fmt: skip
+
+
+def test_json_goes_to_a_file_beside_the_summary(tmp_path):
+    outcome = ppsim(*FLAGS, "--json", tmp_path / "result.json")
+    assert "makespan" in outcome.out
+    assert json.loads((tmp_path / "result.json").read_text())["makespan"] == 33
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF"), ("a.html", b"<")]
+)
+def test_gantt_charts_have_the_format_of_their_ending(tmp_path, name, start):
+    outcome = ppsim(*FLAGS, "--gantt", tmp_path / name)
+    assert (outcome.status, outcome.err) == (0, f"wrote {tmp_path / name}\n")
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--schedule", "1f1b"], "nothing to simulate without --devices, --microbatches"),
+        ([], "nothing to simulate without --schedule, --devices, --microbatches"),
+        (["no-such-file.yaml"], "no-such-file.yaml: cannot be read"),
+        ([UNIT_COSTS, "--set", "schedule"], "write KEY=VALUE"),
+        ([UNIT_COSTS, "--set", "schedule.microbatch=3"], "microbatches"),
+        ([UNIT_COSTS, "--transport", "teleport"], "async, directed, pair, rank, blocking"),
+        ([UNIT_COSTS, "--engine", "steam"], "auto"),
+        ([UNIT_COSTS, "--gantt", "chart.doc"], ".png, .svg, .pdf, .html"),
+        ([UNIT_COSTS, "--gantt", "no/such/folder/chart.png"], "cannot be written"),
+        ([UNIT_COSTS, "--csv", "no/such/folder/order.csv"], "cannot be written"),
+        ([UNIT_COSTS, "--json", "no/such/folder/a.json"], "cannot be written"),
+        ([UNIT_COSTS, "--text", "--json", "-"], "both print to stdout"),
+        ([UNIT_COSTS, "--frobnicate"], "No such option"),
+        (["--schedule", "zb-h9", "--devices", "4", "--microbatches", "8"], "zb-h1"),
+        (["--schedule", "1f1b", "--devices", "0", "--microbatches", "8"], "--devices: 0 must be a whole number"),
+        (["--schedule", "1f1b", "--devices", "x", "--microbatches", "8"], "'x'"),
+        (["--schedule", "1f1b", "--devices", "2", "--microbatches", "8", "--forward", "-1"], "--forward: "),
+        (["--schedule", "1f1b", "--devices", "2", "--microbatches", "8", "--forward", "nan"], "--forward: "),
+        (["--schedule", "1f1b", "--devices", "2", "--microbatches", "8", "--input-grad", "1"], "weight_grad"),
+        (["--schedule", "dualpipe", "--devices", "3", "--microbatches", "8"], "odd"),
+        (["--schedule", "1f1b", "--devices", "2", "--microbatches", "8", "--option", "colour=red"], "colour"),
+    ],
+)
+def test_a_wrong_call_is_one_message_and_status_2(arguments, message):
+    outcome = ppsim("simulate", *arguments)
+    assert outcome.status == 2
+    assert outcome.out == ""
+    assert message in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("0F0,0B0\n1F0\n", "1B0"),
+        ("0F0,0B0,1F0\n1B0\n", "1F0 stands on device 0 and 1B0 on device 1"),
+        ("1F0,0F0,0B0,1B0\n", "deadlock"),
+    ],
+)
+def test_an_invalid_schedule_is_status_1(tmp_path, rows, message):
+    (tmp_path / "order.csv").write_text(rows)
+    outcome = ppsim("simulate", "--schedule", tmp_path / "order.csv")
+    assert outcome.status == 1
+    assert outcome.out == ""
+    assert message in outcome.err
+
+
+def test_a_deadlock_under_a_transport_is_status_1_with_its_cycle(tmp_path):
+    crossed = (
+        "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F1,1RECV_F0,1F0,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n"
+    )
+    (tmp_path / "crossed.csv").write_text(crossed)
+    outcome = ppsim("simulate", "--schedule", tmp_path / "crossed.csv", "--transport", "directed")
+    assert outcome.status == 1
+    assert "waits" in outcome.err
