@@ -89,6 +89,7 @@ def load_config(path: str | PathLike[str], *, overrides: Mapping[str, Any] | Non
         A YAML 1.2 file.
     overrides : mapping of dotted key to value, optional
         Replaces keys of the file, such as `{"schedule.name": "gpipe"}`; text is read as YAML, so "64" is a number.
+        None (YAML's null) takes a key away.
 
     Raises
     ------
@@ -113,14 +114,17 @@ def make_config(
     lines: Mapping[Path, int] | None = None,
 ) -> Config:
     """Check a config that is already plain values; `place` names it in errors, `lines` says where its keys stand."""
+    lines = lines or {}
     for key, value in (overrides or {}).items():
         data = _overridden(data, key, value)
+        replaced = tuple(key.split("."))
+        lines = {path: line for path, line in lines.items() if path[: len(replaced)] != replaced}
     checked, faults = check(data)
     config = None
     if not faults:
         config, faults = _assembled(checked, place)
     if config is None or faults:
-        raise _fault_error(place, faults, lines or {})
+        raise _fault_error(place, faults, lines)
     return config
 
 

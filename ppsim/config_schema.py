@@ -224,11 +224,23 @@ _SHEETS = ("device", "link", "network")
 
 
 def check(data: dict[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
-    """The keys that `data` holds with their checked values, and every fault found: its path and what is wrong there."""
+    """The keys that `data` holds with their checked values, and every fault found: its path and what is wrong there.
+
+    A null counts as a key that is not there.
+    """
+    data = _without_nulls(data)
     try:
         return DOCUMENT.model_validate(_with_sheets(data)).model_dump(exclude_unset=True), []
     except ValidationError as error:
         return {}, [_fault(item, data) for item in error.errors(include_url=False)]
+
+
+def _without_nulls(data: dict[Any, Any]) -> dict[Any, Any]:
+    return {
+        key: _without_nulls(value) if isinstance(value, dict) else value
+        for key, value in data.items()
+        if value is not None
+    }
 
 
 def _with_sheets(data: dict[str, Any]) -> dict[str, Any]:

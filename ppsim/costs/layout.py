@@ -139,6 +139,6 @@ class Layout:
 
 
 def _no_divisor(word: str, value: int, of: str, number: int) -> str:
-    legal = [count for count in range(1, min(number, 1024) + 1) if number % count == 0]
-    near = sorted(sorted(legal, key=lambda count: abs(count - value))[:2])
+    legal = [count for count in range(1, min(number, 4096) + 1) if number % count == 0]
+    near = [count for count in legal if count < value][-1:] + [count for count in legal if count > value][:1]
     return f"{word}={value} does not divide the {number} {of}; use {' or '.join(map(str, near))}"

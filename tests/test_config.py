@@ -1,0 +1,236 @@
+import contextlib
+import textwrap
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ppsim
+from ppsim import ConfigError, DerivedCosts, PpsimError, load_config
+
+UNIT = """
+name: four devices
+schedule:
+  name: 1f1b
+  devices: 4
+  microbatches: 8
+costs:
+  forward: 1
+  backward: 2
+"""
+DERIVED = """
+model: {num_layers: 8, hidden: 64, heads: 4, vocabulary: 100, sequence: 32}
+hardware:
+  device: {peak: 1 TFLOP/s, memory: 80 GB, achieved: 0.5}
+  link: {bandwidth: 100 Gb/s, latency: 5 us}
+layout: {tensor: 2, data: 2}
+schedule: {name: gpipe, devices: 2, microbatches: 4}
+transport: directed
+engine: event
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text, name="case.yaml"):
+        path = tmp_path / name
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    return write
+
+
+def fault_of(path, **overrides):
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, overrides=overrides)
+    return str(caught.value)
+
+
+def test_given_numbers_run_as_in_the_python_face(write):
+    config = load_config(write(UNIT))
+    run = config.simulate()
+    assert (config.name, config.transport, config.engine) == ("four devices", "async", "auto")
+    assert config.costs == ppsim.Costs(forward=1.0, backward=2.0)
+    assert run.makespan == (8 + 4 - 1) * 3
+    assert config.build() == ppsim.build("1f1b", devices=4, microbatches=8)
+
+
+def test_a_model_and_hardware_give_derived_costs(write):
+    config = load_config(write(DERIVED))
+    assert isinstance(config.costs, DerivedCosts)
+    assert config.name == "case"
+    assert config.model.parameters == config.costs.model.parameters
+    assert config.costs.cluster.link.bandwidth == 12.5e9
+    assert config.costs.cluster.link.latency == pytest.approx(5e-6)
+    assert config.costs.rate == 0.5e12
+    assert config.simulate().engine == "event"
+
+
+def test_a_known_sheet_can_be_changed_in_part(write):
+    config = load_config(
+        write(DERIVED),
+        overrides={"hardware.device": {"like": "H100", "achieved": 0.6}, "hardware.link": "nvlink 4"},
+    )
+    assert config.costs.rate == 0.6 * 989e12
+    assert config.costs.cluster.device.achieved_source == "given"
+    assert config.costs.cluster.network == config.costs.cluster.link
+
+
+def test_numbers_beside_a_model_replace_what_would_be_derived(write):
+    config = load_config(write(DERIVED), overrides={"costs.forward": "3 ms"})
+    assert config.costs.for_stages(2).forward == 0.003
+    assert config.costs.provenance["forward"] == "given"
+
+
+def test_overrides_replace_dotted_keys_and_read_text_as_yaml(write):
+    path = write(UNIT)
+    config = load_config(
+        path, overrides={"schedule.name": "gpipe", "schedule.microbatches": "6", "costs.latency": "1e-6"}
+    )
+    assert config.schedule["name"] == "gpipe"
+    assert config.build().microbatches == 6
+    assert config.costs.latency == 1e-6
+    assert load_config(path, overrides={"costs": None, "transport": "rank"}).transport == "rank"
+    assert "name is '1f1b', not a section" in fault_of(path, **{"schedule.name.x": 1})
+    assert "dots between them" in fault_of(path, **{"schedule.": 1})
+
+
+def test_a_csv_file_is_found_beside_the_config(write):
+    write("0F0,,0B0\n1F0,1B0\n", "hand.csv")
+    path = write("schedule: {csv: hand.csv}\n")
+    assert load_config(path).build().orders() == [["0F0", "0B0"], ["1F0", "1B0"]]
+    assert "schedule.devices: does not go with csv" in fault_of(path, **{"schedule.devices": 4})
+
+
+def test_options_reach_the_family(write):
+    path = write(UNIT)
+    config = load_config(path, overrides={"schedule.name": "interleaved-1f1b", "schedule.options": {"group_size": 8}})
+    expected = ppsim.build("interleaved-1f1b", devices=4, microbatches=8, group_size=8)
+    assert config.build() == expected
+    message = fault_of(path, **{"schedule.options.grup_size": 8})
+    assert "schedule.options.grup_size" in message
+    assert "unknown option of 1f1b; its options are: none" in message
+
+
+def test_all_faults_come_at_once_each_with_path_line_value_and_what_is_legal(write):
+    path = write(
+        """
+        schedule:
+          name: 1f2b
+          devices: 0
+          microbaches: 8
+        costs:
+          forward: 2 GB
+          latency: true
+        transport: asinc
+        modle: {}
+        """
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(caught.value).startswith(f"{path}: 6 faults\n")
+    assert caught.value.faults == [
+        "schedule.devices (line 4): 0 must be a whole number of at least 1",
+        "schedule.microbaches (line 5): unknown key; did you mean microbatches?",
+        "costs.forward (line 7): '2 GB': 'GB' is no unit of seconds; it must be a number of seconds of at least 0, or "
+        "text with a unit such as '2 ms'",
+        "costs.latency (line 8): True must be a number of seconds of at least 0, or text with a unit such as '2 ms'",
+        "transport (line 9): 'asinc' is not known; did you mean async? use one of: async, directed, pair, rank, "
+        "blocking",
+        "modle (line 10): unknown key; did you mean model?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schedule": [1]}, r"schedule: \[1\] must be a section of keys"),
+        ({"schedule.name": "1f2b"}, r"unknown schedule '1f2b'; did you mean .*1f1b"),
+        ({"schedule.devices": 2.5}, "schedule.devices: 2.5 must be a whole number"),
+        ({"layout.tensor": 3}, "layout.*tensor=3 does not divide the 4 attention heads; use 2 or 4"),
+        ({"layout.partition": "evenly"}, "'evenly' is no partition; use one of: even, greedy, optimal"),
+        ({"layout.recompute": ["none", "half"]}, "'half' is not known; use one of: none, selective, full"),
+        ({"hardware.device": "H1000"}, "hardware.device: unknown device 'H1000'; did you mean H100 SXM"),
+        ({"hardware.link": {"latency": "1 us"}}, "hardware.link: gives no bandwidth"),
+        ({"hardware.device": {"like": "A100", "memory": "80 ms"}}, "hardware.device.memory.*'ms' is no unit of bytes"),
+        ({"model.heads": 5}, "model.*hidden=64 is not a multiple of heads=5"),
+        ({"model": {"hidden": 64}}, "4 faults\n  model.num_layers: is missing"),
+        ({"costs.overlap": [[1, 2], [3, "x"]]}, "costs.overlap.*'x' must be a number of seconds"),
+        ({"costs.input_grad": 1}, "costs: input_grad is given without weight_grad"),
+        ({"costs.bandwidth": -1}, "-1 must be a number of bytes per second"),
+    ],
+)
+def test_each_wrong_value_is_one_clear_error(write, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        load_config(write(DERIVED), overrides=changes)
+
+
+def test_sections_that_need_each_other_say_so(write):
+    assert "hardware: is missing; a model is priced" in fault_of(write("model: {num_layers: 2, hidden: 4, heads: 2, "
+        "vocabulary: 9, sequence: 8}\nschedule: {name: gpipe, devices: 2, microbatches: 2}\n"))  # fmt: skip
+    assert "layout (line 3): needs a section `model`" in fault_of(
+        write("schedule: {name: gpipe, devices: 2, microbatches: 2}\n\nlayout: {tensor: 2}\n")
+    )
+    assert "schedule.microbatches: is missing" in fault_of(write("schedule: {name: gpipe, devices: 2}\n"))
+
+
+def test_the_number_of_gpus_is_checked_against_the_layout(write):
+    config = load_config(write(DERIVED), overrides={"hardware.gpus": 16})
+    with pytest.raises(ConfigError, match=r"hardware\.gpus is 16, but 2 pipeline devices of 4 GPUs make 8"):
+        config.simulate()
+
+
+def test_yaml_1_2_numbers_are_numbers(write):
+    config = load_config(write(UNIT + "  latency: 1e-6\n  weight_grad_fraction_of_activation: .5\n"))
+    assert config.costs.latency == 1e-6
+    assert config.costs.weight_grad_fraction_of_activation == 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("schedule: {name: a}\nschedule: {name: b}\n", "line 2: found duplicate key"),
+        ("a: &x [1]\nb: *x\n", "line 2: aliases .* are not read"),
+        ("a: " + "[" * 5000, "line 1: nested deeper than 30 levels"),
+        ("a: [" + "1," * 60000 + "1]", "more than 50000 values"),
+        ("a: !!python/object/apply:os.system [ls]\n", "could not determine a constructor"),
+        ("a: [1\n", "expected ',' or ']'"),
+        ("- 1\n", "is no config; write sections"),
+        ("", "None is no config"),
+        ("a: 1\n---\nb: 2\n", "but found another document"),
+        ("a: 2001-99-99\n", "not YAML: month must be in 1..12"),
+        ("1: 2\nschedule: {csv: x}\n", "keys must be text"),
+        ("\0", "not YAML"),
+    ],
+)
+def test_what_is_no_config_is_one_clear_error(write, text, message):
+    with pytest.raises(ConfigError, match=message):
+        load_config(write(text))
+
+
+def test_a_file_that_is_missing_or_a_folder_is_one_clear_error(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+keys = st.sampled_from(
+    ["model", "model.heads", "hardware", "hardware.device", "hardware.link.bandwidth", "hardware.node_of_device",
+     "layout", "layout.partition", "layout.recompute", "layout.tensor", "schedule", "schedule.options",
+     "schedule.name", "schedule.devices", "costs", "costs.forward", "costs.overlap", "costs.slice_costs", "engine"]
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.dictionaries(keys, values, max_size=3))
+def test_no_value_anywhere_gets_past_the_check_as_a_traceback(tmp_path_factory, overrides):
+    path = tmp_path_factory.getbasetemp() / "fuzz.yaml"
+    path.write_text(DERIVED)
+    with contextlib.suppress(PpsimError):
+        load_config(path, overrides=overrides).costs.table(ppsim.build("gpipe", devices=2, microbatches=2))
