@@ -175,26 +175,6 @@ def second_cue(schedule: Schedule) -> str:
     return "paler: later stage of the same device" if schedule.num_stages > schedule.devices else ""
 
 
-def kind_shares(boxes: Boxes, edges: np.ndarray, devices: slice | None = None) -> np.ndarray:
-    """Part of each time bin that each device spends in each kind, float64 (devices, bins, len(boxes.kinds)).
-
-    `edges` are the borders of the bins in seconds from the first start. What is left of 1 is idle time.
-    """
-    chosen = range(boxes.timeline.schedule.devices)[devices or slice(None)]
-    shares = np.zeros((len(chosen), len(edges) - 1, len(boxes.kinds)))
-    widths = np.diff(edges)
-    for place, device in enumerate(chosen):
-        rows = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
-        start, end, kind = boxes.start[rows], boxes.end[rows], boxes.kind[rows]
-        for column, wanted in enumerate(boxes.kinds):
-            mine = kind == wanted
-            times = np.stack([start[mine], end[mine]], axis=1).ravel()
-            lengths = np.stack([np.zeros(mine.sum()), end[mine] - start[mine]], axis=1).ravel()
-            if len(times):
-                shares[place, :, column] = np.diff(np.interp(edges, times, np.cumsum(lengths))) / widths
-    return shares
-
-
 def headline(timeline: Timeline) -> str:
     """One line that names a timeline: schedule, sizes, step time and bubble."""
     return (

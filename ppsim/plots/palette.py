@@ -7,13 +7,13 @@ from ppsim.actions import Kind
 # The five kinds differ by at least 20 (CIELAB) from each other and from idle for normal sight and for protanopia,
 # deuteranopia and tritanopia; tests/test_plots_palette.py holds them to it.
 COLOURS = {
-    Kind.F: "#3d7cc9",
+    Kind.F: "#336fbd",
     Kind.B: "#f2b134",
     Kind.I: "#b8432b",
     Kind.W: "#4ab597",
-    Kind.OVERLAP_F_B: "#5e3370",
+    Kind.OVERLAP_F_B: "#52295f",
 }
-IDLE = "#f6f6f6"
+IDLE = "#eeeeee"
 TRANSFER_FORWARD = "#1f4e86"
 TRANSFER_BACKWARD = "#8a5a00"
 CRITICAL = "#000000"

@@ -10,9 +10,10 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.errors import ConfigError
-from ppsim.plots.boxes import Boxes, headline, kind_letter, kind_shares, make_boxes
+from ppsim.plots.boxes import Boxes, headline, kind_letter, make_boxes
 from ppsim.plots.palette import TITLES, channels, label_colour, shade_colour
 from ppsim.plots.scale import round_ticks, seconds_text, time_unit
+from ppsim.plots.shares import kind_shares
 
 if TYPE_CHECKING:
     from ppsim.timeline import Timeline
@@ -47,6 +48,7 @@ def gantt_text(timeline: Timeline, width: int | None = None, unicode: bool = Tru
     Parameters
     ----------
     timeline : Timeline
+        What to draw.
     width : int, optional
         Columns of the whole chart, at least 40. Default: the terminal's, 100 where there is none.
     unicode : bool
@@ -144,15 +146,15 @@ def _share_rows(boxes: Boxes, drawn: int, style: _Style, color: bool) -> list[st
         owed += shares[:, column]
         chosen[:, column] = np.where(shares[:, column] > 1e-9, owed, -np.inf).argmax(axis=1)
         owed[devices, chosen[:, column]] -= 1.0
-    cells = [_painted(kind_letter(kind), kind, boxes, 0, color) for kind in boxes.kinds] + [style.idle]
-    return ["".join(cells[number] for number in row) for row in chosen.tolist()]
+    cells: list[str] = [_painted(kind_letter(kind), kind, boxes, 0, color) for kind in boxes.kinds] + [style.idle]
+    return ["".join(cells[number] for number in row) for row in chosen]
 
 
 def _painted(text: str, kind: int, boxes: Boxes, shade: int, color: bool) -> str:
     if not color:
         return text
     ground = shade_colour(int(kind), shade, boxes.shades)
-    on, ink = (";".join(map(str, channels(name))) for name in (ground, label_colour(ground)))
+    on, ink = [";".join(str(channel) for channel in channels(name)) for name in (ground, label_colour(ground))]
     return f"\x1b[48;2;{on}m\x1b[38;2;{ink}m{text}{_RESET}"
 
 

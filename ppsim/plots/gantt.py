@@ -1,0 +1,247 @@
+"""Gantt charts by matplotlib, for papers and reports: PNG, SVG and PDF."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ppsim.errors import ConfigError
+from ppsim.files import write_atomically
+from ppsim.plots import marks
+from ppsim.plots.boxes import headline, make_boxes
+from ppsim.plots.curves import draw_memory
+from ppsim.plots.scale import time_unit
+
+if TYPE_CHECKING:
+    from ppsim.plots.boxes import Boxes
+    from ppsim.timeline import Timeline
+
+SUFFIXES = (".png", ".svg", ".pdf")
+MOST_WIDTH = 200.0  # inches
+_NARROW, _WIDE = 7.0, 15.0  # inches that a chart takes by itself: a paper's two columns, and a wide screen
+_MEMORY_HEIGHT = 1.5
+_FONTS: Any = {
+    "font.size": 8.0,
+    "axes.titlesize": 8.5,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "ppsim",
+}
+
+
+class Chart(Figure):
+    """A figure that a notebook shows by itself, without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        return _rendered(self, "png", 120)
+
+
+def draw(
+    timeline: Timeline,
+    *,
+    ax: Axes | None = None,
+    width: float | None = None,
+    memory: bool | str = False,
+    transfers: bool = False,
+    title: str | None = None,
+    labels: bool | str = "auto",
+    critical_path: Any = None,
+) -> Figure:
+    """A Gantt chart as a matplotlib figure: a row a device from top to bottom, colour by kind, idle time pale.
+
+    A box is an action, labelled with its microbatch where that fits. Where actions are narrower than a pixel, each row
+    shows the part of the time spent in each kind instead, stacked, with idle time on top.
+
+    Parameters
+    ----------
+    timeline : Timeline
+        What to draw.
+    ax : matplotlib Axes, optional
+        Draw into these axes instead of a new figure (then without `memory`).
+    width : float, optional
+        Width of the figure in inches. Default: what the labels need, from 7 to 15.
+    memory : bool or "activations" or "bytes"
+        Add each device's memory over time below: bytes where the costs know them, live activations otherwise.
+    transfers : bool
+        Draw each transfer as a line from sender to receiver.
+    title : str, optional
+        Default: the schedule's sizes, makespan and bubble fraction; "" for none.
+    labels : bool or "auto"
+        Microbatch numbers: where they fit ("auto", True), or never (False).
+    critical_path : True or int array, optional
+        Outline these actions (indices into `timeline.start`); True finds the critical path.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        `savefig` writes it; `ppsim.plots.gantt.save` writes it whole or not at all.
+
+    Raises
+    ------
+    ConfigError
+        For a width or an option that is not one of the above.
+    """
+    _check(width, memory, labels, timeline)
+    boxes = make_boxes(timeline)
+    if ax is not None and memory:
+        raise ConfigError("memory=... needs a figure of its own; leave ax out, or memory")
+    with matplotlib.rc_context({} if ax is not None else _FONTS):
+        axes = [ax] if ax is not None else _new_axes(boxes, width, bool(memory))
+        _frame(axes[0], boxes, title)
+        if memory:
+            axes[0].tick_params(labelbottom=False)
+            draw_memory(axes[1], timeline, memory)
+        critical = critical_path is not None and critical_path is not False
+        _finish(axes[0], [boxes], transfers, critical, below=axes[-1])
+        marks.settle(axes[0])
+        if not _fill(axes[0], boxes, labels):
+            marks.add_share_note(axes[-1])
+        if transfers:
+            marks.add_transfers(axes[0], timeline)
+        if critical:
+            marks.add_outline(axes[0], boxes, critical_path)
+    return marks.figure_of(axes[0])
+
+
+def draw_comparison(
+    timelines: Sequence[Timeline],
+    *,
+    width: float | None = None,
+    titles: Sequence[str] | None = None,
+    labels: bool | str = "auto",
+) -> Figure:
+    """Several Gantt charts on one time axis, one block a timeline, in the order given.
+
+    Parameters
+    ----------
+    timelines : sequence of Timeline
+        What to draw, top to bottom.
+    width : float, optional
+        Width of the figure in inches, as in `draw`.
+    titles : sequence of str, optional
+        One a timeline. Default: sizes, makespan and bubble fraction.
+    labels : bool or "auto"
+        As in `draw`.
+
+    Raises
+    ------
+    ConfigError
+        For no timelines, or another number of titles than timelines.
+    """
+    if not timelines:
+        raise ConfigError("draw_comparison needs at least one timeline, got none")
+    if titles is not None and len(titles) != len(timelines):
+        raise ConfigError(f"titles lists {len(titles)} texts for {len(timelines)} timelines; give one each")
+    for timeline in timelines:
+        _check(width, False, labels, timeline)
+    every = [make_boxes(timeline) for timeline in timelines]
+    longest = max(timeline.makespan for timeline in timelines)
+    with matplotlib.rc_context(_FONTS):
+        inches = max(map(_width, every)) if width is None else float(width)
+        figure, axes = _figure(inches, [marks.height(run.schedule.devices) + 0.25 for run in timelines])
+        for number, boxes in enumerate(every):
+            _frame(axes[number], boxes, None if titles is None else titles[number], longest)
+            axes[number].tick_params(labelbottom=number + 1 == len(every))
+        _finish(axes[0], every, transfers=False, critical=False, below=axes[-1])
+        marks.settle(axes[0])
+        exact = [_fill(block, boxes, labels) for block, boxes in zip(axes, every, strict=True)]
+        if not all(exact):
+            marks.add_share_note(axes[-1])
+    return figure
+
+
+def save(timeline: Timeline, path: str | PathLike[str], *, dpi: float = 150, **options: Any) -> None:
+    """Draw with `draw(**options)` and write it whole or not at all, as PNG, SVG or PDF by the ending of `path`.
+
+    `dpi` counts pixels per inch of a PNG. Raises ConfigError for another ending or a path that cannot be written.
+    """
+    save_figure(lambda: draw(timeline, **options), path, dpi=dpi)
+
+
+def save_figure(make: Any, path: str | PathLike[str], *, dpi: float = 150) -> None:
+    """Write the figure that `make()` returns, atomically; the ending of `path` is checked before anything is drawn."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ConfigError(f"{path}: {suffix or 'no ending'} is no chart format; use one of: {', '.join(SUFFIXES)}")
+    write_atomically(path, _rendered(make(), suffix[1:], dpi))
+
+
+def _rendered(figure: Figure, form: str, dpi: float) -> bytes:
+    buffer = io.BytesIO()
+    dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[form]
+    with matplotlib.rc_context(_FONTS):
+        figure.savefig(buffer, format=form, dpi=dpi, metadata=dateless)
+    return buffer.getvalue()
+
+
+def _check(width: Any, memory: Any, labels: Any, timeline: Timeline) -> None:
+    if width is not None and not (isinstance(width, int | float) and 1 <= width <= MOST_WIDTH):
+        raise ConfigError(f"width={width!r} is not a figure width; use a number of inches from 1 to {MOST_WIDTH:g}")
+    if labels not in (True, False, "auto"):
+        raise ConfigError(f"labels={labels!r} is not known; use 'auto', True or False")
+    if memory not in (True, False, "activations", "bytes"):
+        raise ConfigError(f"memory={memory!r} is not known; use True, False, 'activations' or 'bytes'")
+    if memory == "bytes" and timeline.peak_memory is None:
+        raise ConfigError(
+            "memory='bytes' needs costs that say what is held (activation_bytes and weight_bytes); "
+            "use memory='activations'"
+        )
+
+
+def _width(boxes: Boxes) -> float:
+    """Inches in which the labels of most boxes fit, within what a page or a screen takes."""
+    lengths = boxes.length[boxes.length > 0]
+    if not len(lengths):
+        return _NARROW
+    digits = len(str(int(boxes.microbatch.max()))) * (2.4 if boxes.slot.any() else 1)
+    per_box = (digits * marks.DIGIT_POINTS + 3) / 72
+    wanted = boxes.timeline.makespan / float(np.quantile(lengths, 0.1)) * per_box + 0.9
+    if wanted > 1.6 * _WIDE:  # labels will not fit in any case: the width of a page is enough
+        return _NARROW if len(boxes) < 2000 else 10.0
+    return float(np.clip(wanted, _NARROW, _WIDE))
+
+
+def _new_axes(boxes: Boxes, width: float | None, memory: bool) -> list[Axes]:
+    heights = [marks.height(boxes.timeline.schedule.devices)] + [_MEMORY_HEIGHT] * memory
+    return _figure(_width(boxes) if width is None else float(width), heights)[1]
+
+
+def _figure(inches: float, heights: Sequence[float]) -> tuple[Figure, list[Axes]]:
+    figure = Chart(figsize=(inches, sum(heights) + 0.75), layout="constrained")
+    axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=list(heights))
+    return figure, list(axes[:, 0])
+
+
+def _frame(ax: Axes, boxes: Boxes, title: str | None, last: float | None = None) -> None:
+    """Axes and title, before anything is drawn in them."""
+    timeline = boxes.timeline
+    marks.prepare(ax, timeline.schedule.devices, timeline.makespan if last is None else last)
+    ax.set_title(headline(timeline) if title is None else title, loc="left", parse_math=False)
+
+
+def _fill(ax: Axes, boxes: Boxes, labels: bool | str) -> bool:
+    """The boxes with their labels; shares, and False, where the boxes are too narrow to see."""
+    points = marks.points_per_second(ax)
+    if marks.too_narrow(boxes, points):
+        marks.add_shares(ax, boxes)
+        return False
+    marks.add_boxes(ax, boxes, points)
+    if labels:
+        marks.add_labels(ax, boxes, points)
+    return True
+
+
+def _finish(ax: Axes, every: Sequence[Boxes], transfers: bool, critical: bool, below: Axes) -> None:
+    """The time axis of the lowest axes and the legend beside the data."""
+    unit = time_unit(max(boxes.timeline.makespan for boxes in every))
+    below.set_xlabel(f"time ({unit.symbol})")
+    below.xaxis.set_major_formatter(lambda seconds, _: f"{seconds * unit.factor:.10g}")
+    marks.add_legend(ax, every, transfers, critical)

@@ -1,0 +1,219 @@
+"""The layers of a matplotlib Gantt chart: boxes, shares, labels, transfers, outlines and the legend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from ppsim.actions import Kind
+from ppsim.errors import ConfigError
+from ppsim.plots import palette
+from ppsim.plots.boxes import Boxes, second_cue
+from ppsim.plots.scale import round_ticks, time_unit
+from ppsim.plots.shares import share_edges, share_image
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ppsim.timeline import Timeline
+
+DIGIT_POINTS = 4.0  # width of a digit of a label at its usual size
+_LABEL_SIZE, _SMALLEST_LABEL = 6.5, 4.5
+_THICKNESS = 0.86  # part of a device's row that its boxes fill
+_NARROWEST = 0.8  # points; boxes that are mostly narrower are drawn as shares
+_MOST_VECTOR_BOXES = 20_000  # more are drawn as pixels in SVG and PDF too
+_MOST_LABELS = 5_000
+
+
+def height(devices: int) -> float:
+    """Inches for the rows of so many devices."""
+    return max(devices * min(0.27, max(0.11, 5.0 / devices)), 0.6)
+
+
+def prepare(ax: Axes, devices: int, last: float) -> None:
+    """Axes of one row a device, device 0 on top, time from 0 to `last` seconds on round ticks."""
+    unit = time_unit(last)
+    ax.set_xlim(0.0, last if last > 0 else 1.0)
+    ax.set_ylim(devices - 0.5, -0.5)
+    ax.set_xticks(round_ticks(last * unit.factor, 12) / unit.factor)
+    step = 1 if devices <= 24 else 2 ** int(np.ceil(np.log2(devices / 24)))
+    ax.set_yticks(range(0, devices, step))
+    ax.set_ylabel("device")
+    ax.tick_params(axis="y", length=0)
+    ax.tick_params(axis="x", length=2.5)
+    for side in ("top", "right", "left"):
+        ax.spines[side].set_visible(False)
+
+
+def settle(ax: Axes) -> None:
+    """Lay the figure out, so that what follows can measure its axes."""
+    figure_of(ax).draw_without_rendering()
+
+
+def figure_of(ax: Axes) -> Figure:
+    """The whole figure that `ax` stands in."""
+    figure = ax.figure
+    while not isinstance(figure, Figure):
+        figure = figure.figure
+    return figure
+
+
+def points_per_second(ax: Axes) -> float:
+    """Points (1/72 inch) that a second takes."""
+    first, last = ax.get_xlim()
+    return ax.get_window_extent().width / figure_of(ax).dpi * 72 / (last - first)
+
+
+def too_narrow(boxes: Boxes, points: float) -> bool:
+    """Whether most boxes would be narrower than a pixel or two."""
+    lengths = boxes.length[boxes.length > 0]
+    return bool(len(lengths) > 2000 and float(np.median(lengths)) * points < _NARROWEST)
+
+
+def add_boxes(ax: Axes, boxes: Boxes, points: float) -> None:
+    """One PolyCollection a kind over a pale band a device; actions of zero length become ticks."""
+    _add_idle(ax, boxes.timeline)
+    longest = boxes.length > 0
+    edge = float(np.clip(np.median(boxes.length[longest]) * points / 12, 0.0, 0.6)) if longest.any() else 0.0
+    for kind in boxes.kinds:
+        mine = np.flatnonzero((boxes.kind == kind) & longest)
+        if len(mine):
+            shades = [palette.shade_colour(kind, shade, boxes.shades) for shade in range(boxes.shades)]
+            alike = boxes.shades == 1
+            ax.add_collection(
+                PolyCollection(
+                    _corners(boxes.device[mine], boxes.start[mine], boxes.end[mine]),
+                    facecolors=shades[0] if alike else np.array(shades)[boxes.shade[mine]],
+                    edgecolors="white" if edge >= 0.2 else "none",
+                    linewidths=edge if edge >= 0.2 else 0.0,
+                    rasterized=len(boxes) > _MOST_VECTOR_BOXES,
+                    zorder=2,
+                ),
+                autolim=False,
+            )
+    _add_instants(ax, boxes, np.flatnonzero(~longest))
+
+
+def _add_idle(ax: Axes, timeline: Timeline) -> None:
+    devices = np.arange(timeline.schedule.devices)
+    bands = _corners(devices, np.zeros(len(devices)), np.full(len(devices), timeline.makespan))
+    ax.add_collection(PolyCollection(bands, facecolors=palette.IDLE, edgecolors="none", zorder=1), autolim=False)
+
+
+def _add_instants(ax: Axes, boxes: Boxes, instants: np.ndarray) -> None:
+    if not len(instants):
+        return
+    device, time = boxes.device[instants], boxes.start[instants]
+    ends = np.stack([device - _THICKNESS / 2, device + _THICKNESS / 2], axis=1)
+    segments: Any = np.stack([np.stack([time, time], axis=1), ends], axis=2)
+    colours = [palette.COLOURS[Kind(kind)] for kind in boxes.kind[instants]]
+    ax.add_collection(LineCollection(segments, colors=colours, linewidths=0.8, zorder=3), autolim=False)
+
+
+def _corners(device: np.ndarray, start: np.ndarray, end: np.ndarray) -> Any:
+    """Corners of a rectangle a box, float64 (boxes, 4, 2)."""
+    top, bottom = device - _THICKNESS / 2, device + _THICKNESS / 2
+    x = np.stack([start, end, end, start], axis=1)
+    y = np.stack([top, top, bottom, bottom], axis=1)
+    return np.stack([x, y], axis=2)
+
+
+def add_shares(ax: Axes, boxes: Boxes) -> None:
+    """Each device's row as stacked shares of its time: how much goes to each kind, idle time on top."""
+    makespan, devices = boxes.timeline.makespan, boxes.timeline.schedule.devices
+    image = share_image(boxes, share_edges(boxes))
+    ax.imshow(
+        image,
+        extent=(0.0, makespan, devices - 0.5, -0.5),
+        aspect="auto",
+        interpolation="nearest",
+        zorder=2,
+        origin="upper",
+    )
+    ax.hlines(np.arange(devices - 1) + 0.5, 0.0, makespan, colors="white", linewidths=0.9, zorder=3)
+
+
+def add_share_note(ax: Axes) -> None:
+    """Say what the rows show where they show shares."""
+    ax.set_xlabel(f"{ax.get_xlabel()}; actions are too narrow to show: a row is the part of its time in each kind")
+
+
+def add_labels(ax: Axes, boxes: Boxes, points: float) -> None:
+    """Microbatch numbers, at one size for the whole chart, in the boxes that have room for them."""
+    row_points = ax.get_window_extent().height / figure_of(ax).dpi * 72 / boxes.timeline.schedule.devices
+    size = min(_LABEL_SIZE, row_points * _THICKNESS * 0.75)
+    if size < _SMALLEST_LABEL:
+        return
+    texts = [boxes.short_label(box) for box in np.flatnonzero(boxes.length > 0).tolist()]
+    wide = np.array([len(text) for text in texts]) * DIGIT_POINTS / _LABEL_SIZE
+    room = boxes.length[boxes.length > 0] * points - 1.0
+    size = float(np.clip(np.quantile(room / wide, 0.05), _SMALLEST_LABEL, size)) if len(texts) else size
+    fitting = np.flatnonzero(wide * size <= room)
+    if len(fitting) > _MOST_LABELS:
+        return
+    shown = np.flatnonzero(boxes.length > 0)[fitting]
+    for box, place in zip(shown.tolist(), fitting.tolist(), strict=True):
+        ground = palette.shade_colour(int(boxes.kind[box]), int(boxes.shade[box]), boxes.shades)
+        ax.text(
+            float(boxes.start[box] + boxes.length[box] / 2), float(boxes.device[box]), texts[place], fontsize=size,
+            color=palette.label_colour(ground), ha="center", va="center_baseline", zorder=4, clip_on=True,
+        )  # fmt: skip
+
+
+def add_transfers(ax: Axes, timeline: Timeline) -> None:
+    """A line a transfer, from the sender when it starts to the receiver when it ends."""
+    plan, schedule = timeline.plan, timeline.schedule
+    consumer = np.flatnonzero(plan.remote)
+    origin = float(timeline.device_start.min())
+    times = np.stack([timeline.transfer_start[consumer], timeline.transfer_end[consumer]], axis=1) - origin
+    rows = np.stack([schedule.device[plan.source[consumer]], schedule.device[consumer]], axis=1).astype(np.float64)
+    rows += np.sign(rows[:, ::-1] - rows) * _THICKNESS / 2
+    forward = schedule.kind[consumer] == Kind.F
+    for chosen, colour in ((forward, palette.TRANSFER_FORWARD), (~forward, palette.TRANSFER_BACKWARD)):
+        segments: Any = np.stack([times[chosen], rows[chosen]], axis=2)
+        ax.add_collection(
+            LineCollection(segments, colors=colour, linewidths=0.6, alpha=0.9, zorder=5, capstyle="round"),
+            autolim=False,
+        )
+
+
+def add_outline(ax: Axes, boxes: Boxes, actions: Any) -> None:
+    """Outline the actions given (indices into `timeline.start`), or the critical path for True."""
+    if actions is True:
+        from ppsim.analysis.critical_path import critical_path
+
+        actions = critical_path(boxes.timeline)
+    wanted = np.asarray(actions)
+    count = len(boxes.timeline.start)
+    if wanted.dtype.kind not in "iu" or wanted.ndim != 1 or np.any((wanted < 0) | (wanted >= count)):
+        raise ConfigError(f"critical_path must be True or a list of action numbers from 0 to {count - 1}")
+    mine = np.flatnonzero(np.isin(boxes.action, wanted))
+    corners = _corners(boxes.device[mine], boxes.start[mine], boxes.end[mine])
+    ax.add_collection(
+        PolyCollection(corners, facecolors="none", edgecolors=palette.CRITICAL, linewidths=1.1, zorder=6), autolim=False
+    )
+
+
+def add_legend(ax: Axes, every: Sequence[Boxes], transfers: bool, critical: bool) -> None:
+    """Kinds, idle time and what else is drawn, outside the data."""
+    kinds = [kind for kind in palette.COLOURS if any(kind in boxes.kinds for boxes in every)]
+    handles: list[Any] = [Patch(facecolor=palette.COLOURS[kind], label=palette.TITLES[kind]) for kind in kinds]
+    handles.append(Patch(facecolor=palette.IDLE, edgecolor="#bbbbbb", linewidth=0.5, label="idle"))
+    for cue in sorted({second_cue(boxes.timeline.schedule) for boxes in every} - {""}):
+        handles.append(Patch(facecolor=palette.mix_with_white(palette.COLOURS[Kind.F], 0.38), label=cue))
+    if transfers:
+        for colour, name in ((palette.TRANSFER_FORWARD, "forward"), (palette.TRANSFER_BACKWARD, "backward")):
+            handles.append(Line2D([], [], color=colour, linewidth=0.8, label=f"{name} transfer"))
+    if critical:
+        handles.append(Patch(facecolor="none", edgecolor=palette.CRITICAL, linewidth=1.1, label="critical path"))
+    columns = min(len(handles), max(int(figure_of(ax).get_figwidth() / 1.75), 1))
+    figure_of(ax).legend(
+        handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=7, handlelength=1.2,
+        columnspacing=1.4,
+    )  # fmt: skip

@@ -1,0 +1,161 @@
+"""The measures of a timeline as readable text: each with its unit and definition, each cost with its origin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.errors import ConfigError
+from ppsim.interop.result import MEASURES
+from ppsim.plots.boxes import counted, sizes_text
+from ppsim.plots.scale import percent_text, seconds_text
+from ppsim.units import format_quantity
+
+if TYPE_CHECKING:
+    from ppsim.costs import CostTable
+    from ppsim.timeline import Timeline
+
+MOST_DEVICES = 16  # rows of the table of devices; more are grouped
+_DEFINITIONS = {measure.name: measure.definition for measure in MEASURES} | {
+    "peak_activations": "largest number of live activations of a device, in microbatches through one device share",
+    "peak_memory": "largest of a device: weights, gradients, optimizer state, live activations, transfer buffers",
+}
+_OVERALL = ("makespan", "span", "bubble_fraction", "bubble_ratio", "span_bubble_fraction")
+
+
+def summary_text(timeline: Timeline) -> str:
+    """The measures with units and definitions, a table of devices, what ran, and where the costs come from."""
+    peaks = ["peak_activations", "peak_memory"]
+    rows = [(name, _overall_value(timeline, name), _DEFINITIONS[name]) for name in (*_OVERALL, *peaks)]
+    lines = [sizes_text(timeline.schedule), _what_ran(timeline), "", *_aligned(rows), ""]
+    lines += _aligned(_device_rows(timeline), right=True)
+    lines += ["", "costs", *("  " + line for line in _aligned(_cost_rows(timeline)))]
+    return "\n".join(lines) + "\n"
+
+
+def side_by_side(timelines: Sequence[Timeline]) -> str:
+    """The overall measures of several timelines, a column each; says which has the shortest step."""
+    if not timelines:
+        raise ConfigError("side_by_side needs at least one timeline, got none")
+    names = (*_OVERALL, "peak_activations", "peak_memory")
+    rows = [("", *(run.schedule.name for run in timelines))]
+    rows.append(("sizes", *(_short_sizes(run) for run in timelines)))
+    rows += [(name, *(_overall_value(run, name) for run in timelines)) for name in names]
+    lines = _aligned(rows, right=True)
+    best, worst = (choose(timelines, key=lambda run: run.makespan) for choose in (min, max))
+    sizes = {(run.schedule.devices, run.schedule.microbatches // run.schedule.slices) for run in timelines}
+    if len(sizes) == 1 and worst.makespan > best.makespan > 0:
+        lines += [
+            "",
+            f"shortest step: {best.schedule.name}, {seconds_text(best.makespan)}; "
+            f"{worst.schedule.name} takes {worst.makespan / best.makespan:.3f} times as long",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _what_ran(timeline: Timeline) -> str:
+    return f"{counted(len(timeline.schedule), 'action')}, transport {timeline.transport}, engine {timeline.engine}"
+
+
+def _short_sizes(timeline: Timeline) -> str:
+    schedule = timeline.schedule
+    return (
+        f"p {schedule.devices}, m {schedule.microbatches // schedule.slices}, {counted(schedule.num_stages, 'stage')}"
+    )
+
+
+def _overall_value(timeline: Timeline, name: str) -> str:
+    value = getattr(timeline, name)
+    if name in ("makespan", "span"):
+        return seconds_text(value)
+    if name == "peak_activations":
+        return f"{value.max():.4g} (device {value.argmax()})"
+    if name == "peak_memory":
+        return (
+            "unknown" if value is None else f"{format_quantity(float(value.max()), 'bytes')} (device {value.argmax()})"
+        )
+    return f"{value:.4f} ({percent_text(value)})"
+
+
+def _device_rows(timeline: Timeline) -> list[tuple[str, ...]]:
+    """A row a device; of very many devices, ranges of neighbours with their least and largest values."""
+    devices = timeline.schedule.devices
+    groups = np.array_split(np.arange(devices), min(devices, MOST_DEVICES))
+    columns = [
+        (timeline.device_busy, seconds_text),
+        (timeline.device_idle, seconds_text),
+        (timeline.device_idle / timeline.makespan if timeline.makespan > 0 else np.zeros(devices), percent_text),
+        (timeline.peak_activations, lambda value: f"{value:.4g}"),
+    ]
+    header = ["device", "busy", "idle", "idle / makespan", "peak activations"]
+    if timeline.peak_memory is not None:
+        columns.append((timeline.peak_memory, lambda value: format_quantity(value, "bytes")))
+        header.append("peak memory")
+    rows = [tuple(header)]
+    for group in groups:
+        name = str(group[0]) if len(group) == 1 else f"{group[0]}-{group[-1]}"
+        rows.append((name, *(_range_text(values[group], text) for values, text in columns)))
+    return rows
+
+
+def _range_text(values: np.ndarray, text) -> str:
+    least, most = text(float(values.min())), text(float(values.max()))
+    return least if least == most else f"{least} .. {most}"
+
+
+def _cost_rows(timeline: Timeline) -> list[tuple[str, ...]]:
+    """What each cost came to per stage, and whether it was given, derived, measured or left at its default."""
+    table, provenance = timeline.table, getattr(timeline.costs, "provenance", {})
+    rows = []
+    for name, (values, unit, note) in _cost_columns(table, timeline).items():
+        origin = provenance.get(name, "default")
+        if name in ("transfer_bytes", "latency", "bandwidth", "overlap") and origin == "default":
+            continue
+        least, most = (format_value(float(pick(values)), unit) for pick in (np.min, np.max))
+        rows.append((name, least if least == most else f"{least} .. {most}", note, origin))
+    if not timeline.plan.remote.any():
+        return rows
+    free = not np.any(timeline.plan.transfer_seconds)
+    return [*rows, ("transfers", "take no time", "", "default")] if free else rows
+
+
+def _cost_columns(table: CostTable, timeline: Timeline) -> dict[str, tuple[np.ndarray, str, str]]:
+    stage = "one microbatch through one stage"
+    kinds = {"forward": Kind.F, "backward": Kind.B, "input_grad": Kind.I, "weight_grad": Kind.W}
+    present = set(np.unique(timeline.schedule.kind).tolist())
+    columns = {name: (table.seconds[kind], "seconds", stage) for name, kind in kinds.items() if kind in present}
+    if table.overlap is not None:
+        columns["overlap"] = (table.overlap, "seconds", "one OVERLAP_F_B slot")
+    links = ~np.eye(len(table.latency), dtype=bool)
+    if links.any():
+        columns["latency"] = (table.latency[links], "seconds", "each transfer")
+        columns["transfer_bytes"] = (table.transfer_bytes, "bytes", "each transfer of one microbatch")
+        with np.errstate(divide="ignore"):
+            columns["bandwidth"] = (1.0 / table.seconds_per_byte[links], "bytes per second", "one way")
+    if table.activation_bytes is not None:
+        columns["activation_bytes"] = (table.activation_bytes, "bytes", "one microbatch on one stage")
+    if table.state_bytes is not None:
+        for name, row in zip(("weight_bytes", "gradient_bytes", "optimizer_bytes"), table.state_bytes, strict=True):
+            columns[name] = (row, "bytes", "one stage")
+    return columns
+
+
+def format_value(value: float, unit: str) -> str:
+    """A cost with its unit."""
+    return seconds_text(value) if unit == "seconds" else format_quantity(value, unit)
+
+
+def _aligned(rows: Sequence[tuple[str, ...]], right: bool = False) -> list[str]:
+    """Rows as lines with aligned columns; `right` sets all but the first flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if right and number else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
