@@ -11,6 +11,7 @@ from ppsim.actions import Kind
 from ppsim.costs import CostModel, CostTable
 from ppsim.engines.plan import Plan, transfer_bytes
 from ppsim.errors import CostError
+from ppsim.evictions import evicted_rows, with_visits
 from ppsim.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -58,6 +59,16 @@ class Timeline:
         self.transfer_start = transfer_start
         self.transfer_end = transfer_end
         self.engine = engine
+
+    @classmethod
+    def from_trace(cls, path: str | PathLike[str], step: int | None = None) -> Timeline:
+        """A measured step of a replay (default: the median one), from the trace file that the harness wrote.
+
+        Raises ConfigError for a file that is no trace.
+        """
+        from ppsim.interop.trace import read_trace
+
+        return read_trace(path).timeline(step)
 
     @property
     def schedule(self) -> Schedule:
@@ -125,6 +136,26 @@ class Timeline:
         """1 - largest busy / span; for equal devices the rate of the zero-bubble papers."""
         return _rest(float(self.device_busy.max()), self.span)
 
+    @property
+    def steady_bubble_fraction(self) -> float:
+        """Idle part of the devices' steady windows, from the end of a first backward to the start of a last forward.
+
+        For schedules whose iterations follow each other without a drain; of all others the bubble fraction.
+        """
+        from ppsim.analysis.steady import steady_bubble_fraction
+
+        return steady_bubble_fraction(self)
+
+    @property
+    def iteration_time(self) -> float:
+        """Seconds from one training iteration to the next: the makespan, unless iterations overlap.
+
+        There the pace of the slowest device in its steady window.
+        """
+        from ppsim.analysis.steady import iteration_time
+
+        return iteration_time(self)
+
     # -- activations and memory --------------------------------------------------------------------------------------
 
     @cached_property
@@ -134,7 +165,20 @@ class Timeline:
         kept = self.table.weight_grad_fraction[schedule.stage]
         adds = (kind == Kind.F) / schedule.slices
         frees = np.select([kind == Kind.B, kind == Kind.I, kind == Kind.W], [1.0, 1.0 - kept, kept]) / schedule.slices
+        if len(schedule.evicted):
+            leave, back = self._evicted_rows
+            frees[leave] = adds[back] = 1.0 / schedule.slices
         return adds, frees
+
+    @cached_property
+    def _evicted_rows(self) -> tuple[np.ndarray, np.ndarray]:
+        return evicted_rows(self.schedule)
+
+    def _hosted(self, device: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of the activations that the device keeps for others: the rows whose end brings and whose start takes them."""
+        leave, back = self._evicted_rows
+        here = self.schedule.evicted[:, 2] == device
+        return leave[here], back[here]
 
     def _live(self, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Live amount on the row's device just after each row's start and just after its end; `weight` is per stage.
@@ -162,8 +206,12 @@ class Timeline:
         share = self.table.stage_share
         if np.all(share == share[0]):  # counting first keeps whole numbers exact
             after_start, _ = self._live(np.ones_like(share))
-            return np.maximum.reduceat(after_start, self.schedule.offsets[:-1]) * share[0]
-        return np.maximum.reduceat(self._live(share)[0], self.schedule.offsets[:-1])
+            peak = np.maximum.reduceat(after_start, self.schedule.offsets[:-1]) * share[0]
+        else:
+            peak = np.maximum.reduceat(self._live(share)[0], self.schedule.offsets[:-1])
+        for host in np.unique(self.schedule.evicted[:, 2]).tolist():
+            peak[host] = self.activations_over_time(host)[1].max()
+        return peak
 
     @cached_property
     def _activation_levels(self) -> tuple[np.ndarray, np.ndarray]:
@@ -179,7 +227,12 @@ class Timeline:
         in_slot = self.plan.fused[rows]
         happens = np.stack([~in_slot, np.append(~in_slot[1:], True)], axis=1)
         times = np.stack([self.row_start[rows], self.row_end[rows]], axis=1)
-        return _steps(times[happens], np.stack([after_start, after_end], axis=1)[happens])
+        times, levels = _steps(times[happens], np.stack([after_start, after_end], axis=1)[happens])
+        leave, back = self._hosted(device)
+        if not len(leave):
+            return times, levels
+        amount = self.table.stage_share[self.schedule.stage[leave]] / self.schedule.slices
+        return _steps(*with_visits(times, levels, self.row_end[leave], self.row_start[back], amount))
 
     @cached_property
     def peak_memory(self) -> np.ndarray | None:
@@ -195,14 +248,14 @@ class Timeline:
     def static_memory(self) -> np.ndarray | None:
         """Bytes of weights, gradients and optimizer state (rows) on each device (columns), or None.
 
-        A stage that two devices hold counts on both.
+        A stage that two devices hold counts on both, and weights once for each version that the device keeps.
         """
         if self.table.state_bytes is None:
             return None
         device, stage = self.schedule.holdings.T
-        return np.stack(
-            [np.bincount(device, part[stage], minlength=self.schedule.devices) for part in self.table.state_bytes]
-        )
+        parts = [np.bincount(device, part[stage], minlength=self.schedule.devices) for part in self.table.state_bytes]
+        parts[0] *= self.schedule.weight_versions
+        return np.stack(parts)
 
     def memory_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
         """Step curve of a device's memory: times in seconds and bytes from each time on.
@@ -222,15 +275,20 @@ class Timeline:
         bytes_held = activation_bytes[schedule.stage[rows]]
         received = rows[self.plan.remote[rows]]
         sent = self._sent_by(device)
+        leave, back = self._hosted(device)
+        hosted_bytes = activation_bytes[schedule.stage[leave]] / schedule.slices
         in_bytes = transfer_bytes(schedule, self.table, self.plan.source[received])
         out_bytes = transfer_bytes(schedule, self.table, self.plan.source[sent])
         times = [
-            self.row_end[rows], self.row_end[received], self.transfer_end[sent],
-            self.row_start[rows], self.transfer_start[received], self.transfer_start[sent],
+            self.row_end[rows], self.row_end[received], self.transfer_end[sent], self.row_start[back],
+            self.row_start[rows], self.transfer_start[received], self.transfer_start[sent], self.row_end[leave],
         ]  # fmt: skip
-        changes = [-frees[rows] * bytes_held, -in_bytes, -out_bytes, adds[rows] * bytes_held, in_bytes, out_bytes]
+        changes = [
+            -frees[rows] * bytes_held, -in_bytes, -out_bytes, -hosted_bytes,
+            adds[rows] * bytes_held, in_bytes, out_bytes, hosted_bytes,
+        ]  # fmt: skip
         time, change = np.concatenate(times), np.concatenate(changes)
-        is_take = np.repeat([0, 0, 0, 1, 1, 1], [len(part) for part in times])
+        is_take = np.repeat([0, 0, 0, 0, 1, 1, 1, 1], [len(part) for part in times])
         order = np.lexsort((is_take, time))
         return _steps(time[order], static_memory[:, device].sum() + np.cumsum(change[order]))
 
@@ -245,6 +303,12 @@ class Timeline:
         sender = self.schedule.device[self.plan.source[transfers]]
         order = np.argsort(sender, kind="stable")
         return transfers[order], np.searchsorted(sender[order], np.arange(self.schedule.devices + 1))
+
+    def unhidden_moves(self) -> np.ndarray:
+        """Seconds by which each device's evicted activations need longer to move than they are away."""
+        from ppsim.analysis.evictions import unhidden_moves
+
+        return unhidden_moves(self)
 
     # -- why it is as long as it is ------------------------------------------------------------------------------------
 
@@ -297,6 +361,16 @@ class Timeline:
         from ppsim.interop.frame import timeline_frame
 
         return timeline_frame(self)
+
+    def to_perfetto(self, path: str | PathLike[str], format: str | None = None) -> None:
+        """Write a trace for ui.perfetto.dev: devices, transfers, arrows from producer to consumer, live activations.
+
+        `format` is "pftrace" (TrackEvent protobuf) or "json" (Chrome trace events, three times as large); by default a
+        path that ends in .json gives JSON. The file appears whole or not at all; ConfigError where it cannot be written.
+        """
+        from ppsim.interop.perfetto import write_trace
+
+        write_trace(self, path, format)
 
     def plot(self, **options: Any):
         """A matplotlib Gantt chart; options as in `ppsim.plots.gantt.draw`. Returns the figure."""

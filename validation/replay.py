@@ -1,4 +1,4 @@
-"""Replay a program on real devices: `torchrun --nproc-per-node P validation/replay.py PROGRAM.csv|--schedule NAME ...`."""
+"""Replay a program on real devices: `torchrun --nproc-per-node P validation/replay.py --schedule NAME ...`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ import torch.distributed as dist
 
 import ppsim
 from ppsim.actions import Kind
+from ppsim.lowering import has_transfers
 from ppsim.schedule import Program
 from validation.clocks import measure_clocks
 from validation.environment import describe_environment
 from validation.gradients import gradient_fault
 from validation.runtimes import LAYOUTS, CpuRuntime, CudaRuntime
-from validation.stages import Shape
+from validation.stages import Shape, sleep_out
 from validation.traces import step_columns, trace_document, write_trace
 from validation.walk import Walker
 
@@ -32,20 +33,31 @@ class ReplayError(Exception):
     """The replay cannot run as asked, or broke off; the message is for the person who started it."""
 
 
-def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+def make_parser() -> argparse.ArgumentParser:
     """The command line; see validation/README.md for each flag in use."""
     parser = argparse.ArgumentParser(prog="replay.py", description=__doc__)
-    parser.add_argument("program", nargs="?", help="CSV file with one row of actions per device, with or without transfers")
+    parser.add_argument(
+        "program", nargs="?", help="CSV file with one row of actions per device, with or without transfers"
+    )
     parser.add_argument("--schedule", help="build this schedule instead of reading a file")
     parser.add_argument("--microbatches", type=int, default=8)
     parser.add_argument("--stages-per-device", type=int)
-    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="option of the schedule family")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="option of the schedule family"
+    )
     parser.add_argument("--backend", choices=("gloo", "nccl"), default="gloo")
-    parser.add_argument("--layout", choices=LAYOUTS, default="directed", help="NCCL communicators: one per ...")
+    parser.add_argument(
+        "--layout",
+        choices=LAYOUTS,
+        default="directed",
+        help="NCCL communicators: one per ordered pair, per pair, or one",
+    )
     parser.add_argument("--blocking", action="store_true", help="the next compute action waits for each send")
     parser.add_argument("--compute", choices=("sleep", "mlp", "transformer"), default="mlp")
     for name in ("forward", "backward", "input-grad", "weight-grad"):
-        parser.add_argument(f"--{name}", type=float, help="seconds per microbatch and device share, with --compute sleep")
+        parser.add_argument(
+            f"--{name}", type=float, help="seconds per microbatch and device share, with --compute sleep"
+        )
     parser.add_argument("--layers", type=int, help="blocks of the whole model (default: one per stage)")
     for name, value in (("hidden", 16), ("heads", 4), ("sequence", 4), ("batch", 2)):
         parser.add_argument(f"--{name}", type=int, default=value)
@@ -55,7 +67,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=30.0, help="seconds after which a silent peer is given up")
     parser.add_argument("--check-gradients", action="store_true", help="compare with a single process's step")
     parser.add_argument("--out", help="trace file to write (JSON)")
-    return parser.parse_args(arguments)
+    return parser
 
 
 def load_program(options: argparse.Namespace, world: int) -> Program:
@@ -78,15 +90,13 @@ def load_program(options: argparse.Namespace, world: int) -> Program:
             f"use torchrun --nproc-per-node {schedule.devices}"
         )
     if schedule.slices > 1:
-        raise ReplayError(f"{schedule.name} cuts sequences into slices, which the harness cannot run; use another schedule")
+        raise ReplayError(
+            f"{schedule.name} cuts sequences into slices, which the harness cannot run; use another schedule"
+        )
     schedule.validate()
-    if isinstance(schedule, Program) and (schedule.kind <= Kind.RECV_B).any() and _has_transfers(schedule):
+    if isinstance(schedule, Program) and has_transfers(schedule):
         return schedule
     return ppsim.lower(schedule)
-
-
-def _has_transfers(schedule: Program) -> bool:
-    return bool(((schedule.kind >= Kind.SEND_F) & (schedule.kind <= Kind.RECV_B)).any())
 
 
 def _option(text: str) -> tuple[str, object]:
@@ -118,7 +128,9 @@ def sleep_seconds(options: argparse.Namespace, program: Program) -> dict[Kind, f
     return {kind: float(table.seconds[kind, 0]) for kind in (Kind.F, Kind.B, Kind.I, Kind.W)}
 
 
-def make_runtime(options: argparse.Namespace, control: dist.ProcessGroup, rank: int, world: int) -> CpuRuntime | CudaRuntime:
+def make_runtime(
+    options: argparse.Namespace, control: dist.ProcessGroup, rank: int, world: int
+) -> CpuRuntime | CudaRuntime:
     """The runtime of the backend; ReplayError where this machine does not have it."""
     if options.backend == "gloo":
         return CpuRuntime(control, options.blocking, options.timeout)
@@ -138,7 +150,7 @@ def check_backend(backend: str) -> None:
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if local > torch.cuda.device_count():
         raise ReplayError(
-            f"{local} ranks share {torch.cuda.device_count()} GPU(s) on this host, and NCCL refuses two ranks on one GPU; "
+            f"{local} ranks share {torch.cuda.device_count()} GPU(s) here, and NCCL refuses two ranks on one GPU; "
             f"use validation/one_gpu.py, which plays all devices as streams of one GPU"
         )
 
@@ -158,7 +170,9 @@ def replay(options: argparse.Namespace, rank: int, world: int) -> str:
     control = dist.new_group(backend="gloo", timeout=timedelta(seconds=options.timeout))
     clocks = measure_clocks(control, rank, world)
     runtime = make_runtime(options, control, rank, world)
-    walker = Walker(program, rank, shape, runtime, sleep_seconds(options, program))
+    seconds = sleep_seconds(options, program)
+    pad = None if seconds is None else {kind: sleep_out(value) for kind, value in seconds.items()}
+    walker = Walker(program, rank, shape, runtime, pad)
     steps = []
     for number in range(options.warm_up + options.steps):
         origin, stamps = walker.step()
@@ -176,7 +190,9 @@ def replay(options: argparse.Namespace, rank: int, world: int) -> str:
         said += ", gradients equal a single process's"
     if rank == 0 and options.out:
         bytes_sent = shape.buffer(torch.device("cpu")).nbytes
-        document = trace_document(program, gathered, all_clocks, bytes_sent, describe_environment(runtime.device), options)
+        document = trace_document(
+            program, gathered, all_clocks, bytes_sent, describe_environment(runtime.device), options
+        )
         write_trace(options.out, document)
         said += f", trace in {options.out}"
     return said
@@ -184,7 +200,7 @@ def replay(options: argparse.Namespace, rank: int, world: int) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Entry point under torchrun; exit status 0 done, 1 broken off, 2 wrong call."""
-    options = parse_arguments(arguments)
+    options = make_parser().parse_args(arguments)
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
     def say(text: str) -> None:

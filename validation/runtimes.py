@@ -127,7 +127,7 @@ class CudaRuntime:
         torch.cuda.synchronize(self.device)
         dist.barrier(group=self.control)
         torch.cuda.synchronize(self.device)
-        self.anchor = _event(self.compute_stream)
+        self.anchor = record_event(self.compute_stream)
         self.compute_stream.synchronize()
         self.origin = time.monotonic()
 
@@ -136,11 +136,11 @@ class CudaRuntime:
         self.stamps.issue[row] = time.monotonic()
         with torch.cuda.stream(self.compute_stream):
             for event in [self.arrived[tag] for tag in needs] + self.sending:
-                self.compute_stream.wait_event(event)
+                self.compute_stream.waitrecord_event(event)
             self.sending.clear()
-            self.stamps.start[row] = _event(self.compute_stream)
+            self.stamps.start[row] = record_event(self.compute_stream)
             work()
-            self.stamps.end[row] = _event(self.compute_stream)
+            self.stamps.end[row] = record_event(self.compute_stream)
 
     def send(self, row: int, tag: int, peer: int, tensor: torch.Tensor) -> None:
         """Enqueue a SEND behind the compute before it."""
@@ -166,11 +166,11 @@ class CudaRuntime:
         group, stream = self.groups[ends], self._stream(peer, is_send)
         self.stamps.issue[row] = time.monotonic()
         self.kept.append(tensor)
-        stream.wait_event(_event(self.compute_stream))
+        stream.waitrecord_event(record_event(self.compute_stream))
         with torch.cuda.stream(stream):
-            self.stamps.start[row] = _event(stream)
+            self.stamps.start[row] = record_event(stream)
             post(tensor, peer, group=group).wait()
-            self.stamps.end[row] = _event(stream)
+            self.stamps.end[row] = record_event(stream)
         return self.stamps.end[row]
 
     def _stream(self, peer: int, is_send: bool) -> torch.cuda.Stream:
@@ -178,7 +178,8 @@ class CudaRuntime:
         return self.streams.setdefault((*key, False), torch.cuda.Stream(self.device))
 
 
-def _event(stream: torch.cuda.Stream) -> torch.cuda.Event:
+def record_event(stream: torch.cuda.Stream) -> torch.cuda.Event:
+    """A timing event at the end of what the stream has to do so far."""
     event = torch.cuda.Event(enable_timing=True)
     event.record(stream)
     return event

@@ -58,7 +58,7 @@ class MlpBlock(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """A pre-norm transformer block with causal attention; its norms have no parameters, so W is matrix products only."""
+    """A pre-norm transformer block with causal attention; its norms have no parameters, so W is matrix products."""
 
     def __init__(self, hidden: int, heads: int, generator: torch.Generator, dtype: torch.dtype):
         super().__init__()
@@ -81,7 +81,7 @@ class TransformerBlock(nn.Module):
 
 @dataclass(frozen=True)
 class Shape:
-    """The model that is replayed: `layers` blocks in all, cut into equal stages; one microbatch is (batch, sequence, hidden)."""
+    """The model that is replayed: `layers` blocks in equal stages; one microbatch is (batch, sequence, hidden)."""
 
     block: str = "mlp"
     layers: int = 0
@@ -169,10 +169,13 @@ def reference_gradients(num_stages: int, microbatches: int, shape: Shape, device
     return [linear.weight.grad for stage in stages for linear in stage.linears]
 
 
-def padded(work: Callable[[], torch.Tensor | None], seconds: float) -> torch.Tensor | None:
-    """Do `work`, then sleep until `seconds` have passed since it began."""
-    until = time.perf_counter() + seconds
-    result = work()
-    while (left := until - time.perf_counter()) > 0:
-        time.sleep(left)
-    return result
+def sleep_out(seconds: float) -> Callable[[Callable[[], None]], None]:
+    """A wrapper that does its work, then sleeps until `seconds` have passed since it began."""
+
+    def padded(work: Callable[[], None]) -> None:
+        until = time.perf_counter() + seconds
+        work()
+        while (left := until - time.perf_counter()) > 0:
+            time.sleep(left)
+
+    return padded

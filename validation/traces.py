@@ -27,7 +27,7 @@ def step_columns(stamps, origin: float, offset: float) -> dict[str, list[float |
 def trace_document(
     program: Program, gathered: list, clocks: list, bytes_sent: int, environment: dict, options: argparse.Namespace
 ) -> dict:
-    """The document that `ppsim.Timeline.from_trace` reads; times are seconds since the earliest rank's start of the step."""
+    """The document that `ppsim.Timeline.from_trace` reads; times are seconds since the first rank began the step."""
     steps = []
     for number in range(len(gathered[0])):
         ranks = [columns[number] for columns in gathered]

@@ -9,20 +9,21 @@ import torch
 
 from ppsim.actions import Kind
 from ppsim.schedule import Program
-from validation.stages import Shape, Stage, padded
+from validation.stages import Shape, Stage
 
 SENDS = (Kind.SEND_F, Kind.SEND_B)
+Pad = Callable[[Callable[[], None]], None]
 RECEIVES = (Kind.RECV_F, Kind.RECV_B)
 
 
 class Walker:
     """One rank's part of a program: its stages, what they hand on, and the rows that it walks.
 
-    `seconds`, when given, is the least time of F, B, I and W of one stage: the action sleeps for what is left of it.
+    `pad`, when given, wraps the action of each kind to make it take a given time.
     """
 
-    def __init__(self, program: Program, rank: int, shape: Shape, runtime, seconds: dict[Kind, float] | None):
-        self.program, self.rank, self.shape, self.runtime, self.seconds = program, rank, shape, runtime, seconds
+    def __init__(self, program: Program, rank: int, shape: Shape, runtime, pad: dict[Kind, Pad] | None = None):
+        self.program, self.rank, self.shape, self.runtime, self.pad = program, rank, shape, runtime, pad
         self.rows = range(int(program.offsets[rank]), int(program.offsets[rank + 1]))
         compute = program.schedule
         self.device_of = {
@@ -35,6 +36,11 @@ class Walker:
 
     def step(self) -> tuple[float, object]:
         """Walk the list once: the moment the step began, and the stamps of its rows."""
+        origin = self.enqueue_step()
+        return origin, self.runtime.end_step()
+
+    def enqueue_step(self) -> float:
+        """Hand the whole list to the runtime; the moment the step began."""
         for stage in self.stages.values():
             for linear in stage.linears:
                 linear.weight.grad = None
@@ -52,20 +58,19 @@ class Walker:
                 self._compute(index, kind, stage, microbatch)
             else:
                 self._pass(index)
-        return origin, self.runtime.end_step()
+        return origin
 
     def _compute(self, index: int, kind: Kind, stage: int, microbatch: int) -> None:
-        work = {Kind.F: self._forward, Kind.B: self._backward, Kind.I: self._input_grad, Kind.W: self._weight_grad}[kind]
+        work = {Kind.F: self._forward, Kind.B: self._backward, Kind.I: self._input_grad, Kind.W: self._weight_grad}[
+            kind
+        ]
         needs = []
         name, from_stage = ("F", stage - 1) if kind == Kind.F else ("B", stage + 1)
         if kind != Kind.W and self.device_of.get((from_stage, microbatch), self.rank) != self.rank:
             needs.append(self._tag(name, stage, microbatch))
         act: Callable[[], None] = lambda: work(self.stages[stage], microbatch)  # noqa: E731 - one closure, two uses
-        if self.seconds is not None:
-            seconds = self.seconds[kind]
-            self.runtime.compute(index, needs, lambda: padded(act, seconds))
-        else:
-            self.runtime.compute(index, needs, act)
+        pad = self.pad[kind] if self.pad else None
+        self.runtime.compute(index, needs, lambda: pad(act) if pad else act())
 
     def _forward(self, stage: Stage, microbatch: int) -> None:
         x = self.inputs[microbatch] if stage.number == 0 else self.values.pop(("F", stage.number, microbatch))

@@ -12,22 +12,23 @@ from ppsim.timeline import Timeline
 
 
 def critical_nodes(run: Timeline) -> tuple[StepGraph, list[int]]:
-    """The chain of nodes that sets the makespan, first to last; each starts the moment the one before it ends.
+    """The chain of nodes that sets the makespan, first to last.
 
-    Where several chains are equally long the one through the lower device and the device's own list is taken.
+    Each starts the moment the one before it ends (in a measured run: no earlier). Where several chains are equally long
+    the one through the device's own list is taken.
     """
     graph = step_graph(run)
     first, sources = graph.edges_into()
     rows = len(run.row_end)
-    end, start = graph.end.tolist(), graph.start.tolist()
+    end = graph.end.tolist()
     ends = np.where(np.isnan(graph.end[:rows]), -np.inf, graph.end[:rows])
     node = int(np.argmax(ends))
     chain = [node]
     while True:
-        tight = [source for source in sources[first[node] : first[node + 1]] if end[source] == start[node]]
-        if not tight:
+        before = sources[first[node] : first[node + 1]]
+        if not before:
             return graph, chain[::-1]
-        node = tight[0]
+        node = max(before, key=end.__getitem__)
         chain.append(node)
 
 
