@@ -78,3 +78,13 @@ def fuse(first: Block, second: Block) -> Block:
     slots = alternate(first, second)
     slots.joined[1::2] = True
     return slots
+
+
+def occurrence(codes: np.ndarray) -> np.ndarray:
+    """For each entry how often its value stood before it in the column."""
+    order = np.argsort(codes, kind="stable")
+    is_first = np.append(True, np.diff(codes[order]) != 0)[: len(codes)]
+    first = np.flatnonzero(is_first)
+    before = np.empty(len(codes), np.int64)
+    before[order] = np.arange(len(codes)) - np.repeat(first, np.diff(np.append(first, len(codes))))
+    return before

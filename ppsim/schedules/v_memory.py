@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.schedules.columns import Block, run
+from ppsim.schedules.columns import Block, occurrence, run
 from ppsim.schedules.registry import family
 
 PERIOD = 6  # slots of a microbatch on a device: F, I and W of two stages
@@ -137,10 +137,7 @@ def _rows(codes: np.ndarray, down: int, up: int) -> Block:
     codes = codes[codes != NOTHING]
     kind = np.array([Kind.F, Kind.F, Kind.I, Kind.I, Kind.W])[codes]
     stage = np.array([down, up, up, down, -1])[codes]
-    microbatch = np.empty(len(codes), np.int64)
-    for code in range(WEIGHT):
-        rows = codes == code
-        microbatch[rows] = np.arange(np.count_nonzero(rows))
+    microbatch = occurrence(codes)
     inputs, weights = kind == Kind.I, kind == Kind.W
     stage[weights], microbatch[weights] = stage[inputs], microbatch[inputs]
     rows = run(Kind.F, stage, microbatch)

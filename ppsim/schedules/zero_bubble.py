@@ -24,7 +24,8 @@ def with_delayed_weights(body: Block, delay: int) -> Block:
     return concatenate(body, weights)[np.argsort(keys, kind="stable")]
 
 
-def _zero_bubble(p: int, m: int, warmup: Callable[[int], int], delay: Callable[[int], int]) -> Iterator[Block]:
+def zero_bubble_lists(p: int, m: int, warmup: Callable[[int], int], delay: Callable[[int], int]) -> Iterator[Block]:
+    """Device r: `warmup(r)` F; then F, I pairs; then I; W behind I from the `delay(r)`-th on, the rest at the end."""
     microbatches = np.arange(m)
     for r in range(p):
         body = warmed_up(run(Kind.F, r, microbatches), run(Kind.I, r, microbatches), min(warmup(r), m))
@@ -43,7 +44,7 @@ def _zero_bubble(p: int, m: int, warmup: Callable[[int], int], delay: Callable[[
 )
 def zb_h1(p: int, m: int, v: int) -> Iterator[Block]:
     """p-r-1 F; then F, I, with W behind I from the r-th on."""
-    return _zero_bubble(p, m, warmup=lambda r: p - r - 1, delay=lambda r: r)
+    return zero_bubble_lists(p, m, warmup=lambda r: p - r - 1, delay=lambda r: r)
 
 
 def _check_h2(p: int, m: int, v: int, **options: Any) -> None:
@@ -68,4 +69,4 @@ def _check_h2(p: int, m: int, v: int, **options: Any) -> None:
 )
 def zb_h2(p: int, m: int, v: int) -> Iterator[Block]:
     """2(p-1-r) F; then 2r F, I pairs; then F, I, W."""
-    return _zero_bubble(p, m, warmup=lambda r: 2 * (p - 1 - r), delay=lambda r: 2 * r)
+    return zero_bubble_lists(p, m, warmup=lambda r: 2 * (p - 1 - r), delay=lambda r: 2 * r)
