@@ -90,7 +90,7 @@ class Schedule:
         )  # fmt: skip
 
     @classmethod
-    def from_orders(cls, orders: Sequence[Sequence[Any]], *, name: str = "custom", slices: int = 1) -> Schedule:
+    def from_orders(cls, orders: Iterable[Iterable[Any]], *, name: str = "custom", slices: int = 1) -> Schedule:
         """Read one list of action strings a device; `None` or an empty string is an idle slot.
 
         Anything whose `str()` is an action is taken too, so PyTorch's own actions pass. Lists with transfers give a
