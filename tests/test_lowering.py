@@ -76,8 +76,8 @@ def test_the_next_three_stages_are_gathered_ahead_and_others_dropped():
     forward = [f"{stage}F0" for stage in range(4)]
     backward = [f"{stage}B0" for stage in reversed(range(4))]
     assert lowered([forward + backward], sharded=True) == [
-        "0UNSHARD 1UNSHARD 2UNSHARD 0F0 0RESHARD 3UNSHARD 1F0 2F0 3F0 3B0 3REDUCE_GRAD 3RESHARD 0UNSHARD 2B0 2REDUCE_GRAD "
-        "2RESHARD 1B0 1REDUCE_GRAD 1RESHARD 0B0 0REDUCE_GRAD 0RESHARD"
+        "0UNSHARD 1UNSHARD 2UNSHARD 0F0 0RESHARD 3UNSHARD 1F0 2F0 3F0 3B0 3REDUCE_GRAD 3RESHARD 0UNSHARD 2B0 "
+        "2REDUCE_GRAD 2RESHARD 1B0 1REDUCE_GRAD 1RESHARD 0B0 0REDUCE_GRAD 0RESHARD"
     ]
 
 

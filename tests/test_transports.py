@@ -1,5 +1,7 @@
 """Transports: whole timelines of small cases, computed by hand from the queueing rules."""
 
+from itertools import pairwise
+
 import pytest
 
 import ppsim
@@ -14,9 +16,7 @@ def actions(run):
     lines = []
     for first, last in zip(schedule.offsets[:-1], schedule.offsets[1:], strict=True):
         rows = range(int(first), int(last))
-        lines.append(
-            "  ".join(f"{schedule.label(row)} {run.row_start[row]:g}-{run.row_end[row]:g}" for row in rows)
-        )
+        lines.append("  ".join(f"{schedule.label(row)} {run.row_start[row]:g}-{run.row_end[row]:g}" for row in rows))
     return lines
 
 
@@ -115,7 +115,7 @@ def test_under_rank_nothing_of_a_device_overlaps():
             for row in range(len(schedule.kind))
             if run.plan.remote[row] and device in (schedule.device[row], schedule.device[source[row]])
         )
-        assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+        assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
 def test_a_post_waits_for_the_compute_before_it():

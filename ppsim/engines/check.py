@@ -64,8 +64,8 @@ def _last_stage_faults(program: Program) -> Iterator[str]:
         at = int(wrong[0])
         yield (
             f"{last_stage}F{forwards[at]} is forward number {at} of the last stage: it must run its microbatches in "
-            f"the order 0, 1, 2 ..., because PyTorch keeps the losses in the order of these forwards and takes number k "
-            f"as the loss of microbatch k, so the backwards would start from the wrong losses"
+            f"the order 0, 1, 2 ..., because PyTorch keeps the losses in the order of these forwards and takes number "
+            f"k as the loss of microbatch k, so the backwards would start from the wrong losses"
         )
 
 

@@ -24,8 +24,8 @@ class EventModel:
     """Devices that walk their lists, and links between them.
 
     A device process takes its rows in order: it makes the posts that stand before the row, waits for the row's
-    transfer, lets the row's seconds pass and hands the result to the link. Under `async` the link starts a transfer when
-    its producer ends; otherwise a transfer starts when it heads a queue at both of its ends.
+    transfer, lets the row's seconds pass and hands the result to the link. Under `async` the link starts a transfer
+    when its producer ends; otherwise a transfer starts when it heads a queue at both of its ends.
     """
 
     def __init__(self, plan: Plan):
