@@ -15,6 +15,8 @@ from ppsim.evictions import evicted_rows, with_visits
 from ppsim.schedule import Schedule
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     import pandas
 
     from ppsim.analysis.bounds import LowerBound
@@ -66,7 +68,7 @@ class Timeline:
 
         Raises ConfigError for a file that is no trace.
         """
-        from ppsim.interop.trace import read_trace
+        from ppsim.interop.replays import read_trace
 
         return read_trace(path).timeline(step)
 

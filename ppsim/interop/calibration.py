@@ -10,7 +10,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.costs.profile import KINDS, Profile
 from ppsim.errors import CostError
-from ppsim.interop.trace import Trace
+from ppsim.interop.replays import Trace
 
 SIGMA = 1.4826  # median absolute deviation -> standard deviation of a normal distribution
 

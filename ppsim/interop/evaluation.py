@@ -10,7 +10,7 @@ import numpy as np
 from ppsim.costs.profile import Profile
 from ppsim.engines import simulate
 from ppsim.interop.calibration import run_name
-from ppsim.interop.trace import Trace
+from ppsim.interop.replays import Trace
 from ppsim.timeline import Timeline
 
 

@@ -1,0 +1,214 @@
+"""Trace files of the replay harness: measured times of every row of a program, read into columns and timelines."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from ppsim.actions import FIRST_TRANSFER
+from ppsim.costs import Costs
+from ppsim.engines.plan import make_plan
+from ppsim.errors import ConfigError
+from ppsim.files import read_text
+from ppsim.lowering.rows import transfer_ends
+from ppsim.schedule import Program, Schedule
+from ppsim.timeline import Timeline
+
+SCHEMA = "ppsim.trace/1"
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a replay measured.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    program : Program
+        What was replayed.
+    issue, start, end : float64 (steps, rows of the program), seconds
+        When each row was handed over, began and ended, from the begin of its step; nan where nothing was recorded.
+    transfer_bytes : float
+        Bytes of one transfer.
+    document : mapping
+        The rest of the file: compute, environment, clocks, backend.
+    """
+
+    path: str
+    program: Program
+    issue: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    transfer_bytes: float
+    document: dict[str, Any]
+
+    @property
+    def device_name(self) -> str:
+        """Name of the hardware that ran it."""
+        return str(self.document.get("environment", {}).get("device", "unknown device"))
+
+    @cached_property
+    def compute(self) -> np.ndarray:
+        """Rows of the program that are compute actions, int64."""
+        return np.flatnonzero(self.program.kind < FIRST_TRANSFER)
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """What is missing from the file, as sentences; empty where all is there."""
+        lost = int(np.isnan(self.end).sum())
+        if not lost:
+            return []
+        steps = int(np.isnan(self.end).any(axis=1).sum())
+        return [f"{self.path}: {lost} of {self.end.size} events are missing, in {steps} steps; used as far as it goes"]
+
+    @cached_property
+    def step_seconds(self) -> np.ndarray:
+        """Measured step time of each step: last end - first start of its compute actions; float64 (steps,)."""
+        return np.nanmax(self.end[:, self.compute], axis=1) - np.nanmin(self.start[:, self.compute], axis=1)
+
+    @cached_property
+    def median_step(self) -> int:
+        """The complete step (if there is one) whose step time is the median."""
+        whole = np.flatnonzero(~np.isnan(self.end[:, self.compute]).any(axis=1))
+        candidates = whole if len(whole) else np.arange(len(self.end))
+        order = candidates[np.argsort(self.step_seconds[candidates], kind="stable")]
+        return int(order[(len(order) - 1) // 2])
+
+    @cached_property
+    def transfers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(consuming compute row, SEND row, RECV row) of each transfer; the first counts in `program.schedule`."""
+        ends = transfer_ends(self.program)
+        compute_row = np.cumsum(self.program.kind < FIRST_TRANSFER) - 1
+        send, receive = (np.full(len(self.program.kind), -1, np.int64) for _ in range(2))
+        send[ends.consumer[ends.is_send]] = ends.row[ends.is_send]
+        receive[ends.consumer[~ends.is_send]] = ends.row[~ends.is_send]
+        consumer = np.flatnonzero((send >= 0) & (receive >= 0))
+        return compute_row[consumer], send[consumer], receive[consumer]
+
+    def transfer_times(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """When each of `transfers` could begin (posted at both ends) and when it had arrived, seconds."""
+        _, send, receive = self.transfers
+        begin = np.fmax(self.start[step, send], self.start[step, receive])
+        return begin, self.end[step, receive]
+
+    def timeline(self, step: int | None = None) -> Timeline:
+        """One measured step as a Timeline (default: the median one), drawn and measured like a simulated one.
+
+        Actions whose times are missing take no time, at the end of the action before them.
+        """
+        step = self.median_step if step is None else step
+        if not -len(self.end) <= step < len(self.end):
+            raise ConfigError(
+                f"{self.path}: step {step} was not recorded; the file holds steps 0 to {len(self.end) - 1}"
+            )
+        schedule = self.program.schedule
+        start, end = _filled(schedule, self.start[step, self.compute], self.end[step, self.compute])
+        transfer_start, transfer_end = np.full(len(start), np.nan), np.full(len(start), np.nan)
+        consumer = self.transfers[0]
+        begin, arrived = self.transfer_times(step)
+        transfer_start[consumer] = np.fmin(begin, arrived)
+        transfer_end[consumer] = arrived
+        costs = Costs(transfer_bytes=self.transfer_bytes)
+        table = costs.table(schedule)
+        plan = replace(
+            make_plan(schedule, table, "async"),
+            seconds=end - start,
+            transfer_seconds=np.nan_to_num(transfer_end - transfer_start),
+        )
+        return Timeline(plan, table, costs, start, end, transfer_start, transfer_end, engine="measured")
+
+
+def read_trace(path: str | PathLike[str]) -> Trace:
+    """Read a trace file that validation/replay.py wrote.
+
+    Raises ConfigError naming the file and the field for anything that is not one, ScheduleError for a faulty program.
+    """
+    try:
+        document = json.loads(read_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path}: not a trace: {error}") from None
+    found = document.get("schema") if isinstance(document, dict) else type(document).__name__
+    if found != SCHEMA:
+        raise ConfigError(
+            f"{path}: not a trace: schema is {found!r}, expected {SCHEMA!r}, as the replay harness writes"
+        )
+    try:
+        program = Schedule.from_orders(document["orders"], name=str(document.get("schedule", "custom")))
+        program.validate()
+        program = program if isinstance(program, Program) else _as_program(program)
+        issue, start, end = (_column(document["steps"], name, program) for name in ("issue", "start", "end"))
+        transfer_bytes = float(document.get("transfer_bytes", 0.0))
+    except KeyError as error:
+        raise ConfigError(f"{path}: not a whole trace: {error.args[0]!r} is missing") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(f"{path}: not a whole trace: {error}") from None
+    rest = {key: value for key, value in document.items() if key not in ("orders", "steps")}
+    return Trace(str(path), program, issue, start, end, transfer_bytes, rest)
+
+
+def _as_program(schedule: Schedule) -> Program:
+    """A schedule of one device has no transfers and is its own program."""
+    return Program(
+        schedule.kind,
+        schedule.stage,
+        schedule.microbatch,
+        schedule.offsets,
+        joined=schedule.joined,
+        idle=schedule.idle,
+        name=schedule.name,
+    )
+
+
+def _column(steps: list, name: str, program: Program) -> np.ndarray:
+    """Values of all steps as (steps, rows); rows that a device did not record are nan."""
+    if not isinstance(steps, list) or not steps:
+        raise ValueError("'steps' holds no step")
+    column = np.full((len(steps), len(program.kind)), np.nan)
+    for number, step in enumerate(steps):
+        if len(step[name]) != program.devices:
+            raise ValueError(f"steps[{number}].{name} has {len(step[name])} devices, the program has {program.devices}")
+        for device, values in enumerate(step[name]):
+            first, last = program.offsets[device], program.offsets[device + 1]
+            if len(values) > last - first:
+                raise ValueError(
+                    f"steps[{number}].{name}[{device}] has {len(values)} entries for {last - first} actions"
+                )
+            column[number, first : first + len(values)] = [np.nan if value is None else value for value in values]
+    return column
+
+
+def _filled(schedule: Schedule, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Times without holes: an action whose times are missing takes no time, at the latest end before it."""
+    start, end = start.copy(), end.copy()
+    for device in range(schedule.devices):
+        first, last = int(schedule.offsets[device]), int(schedule.offsets[device + 1])
+        known = start[first:last][~np.isnan(start[first:last])]
+        before = float(known[0]) if len(known) else 0.0
+        for row in (first + np.flatnonzero(np.isnan(start[first:last]) | np.isnan(end[first:last]))).tolist():
+            start[row] = end[row] = float(end[row - 1]) if row > first else before
+    return start, end
+
+
+def action_errors(measured: Timeline, predicted: Timeline) -> dict[str, np.ndarray]:
+    """Action by action: measured and predicted start and end in seconds, and their differences, as columns.
+
+    Both timelines must be of the same orders; ConfigError otherwise.
+    """
+    if measured.schedule != predicted.schedule:
+        raise ConfigError("the two timelines are of different orders; simulate the trace's own program")
+    return {
+        "measured_start": measured.start,
+        "predicted_start": predicted.start,
+        "start_error": predicted.start - measured.start,
+        "measured_end": measured.end,
+        "predicted_end": predicted.end,
+        "end_error": predicted.end - measured.end,
+        "measured_seconds": measured.end - measured.start,
+        "predicted_seconds": predicted.end - predicted.start,
+    }
