@@ -12,7 +12,7 @@ from ppsim.engines import run_plan
 from ppsim.engines.plan import row_seconds
 from ppsim.timeline import Timeline
 
-CAUSES = ("fill", "drain", "dependency", "imbalance", "transfer", "queue", "sharding", "optimizer", "jitter")
+CAUSES = ("fill", "drain", "dependency", "imbalance", "transfer", "queue", "sharding", "optimizer", "jitter", "overhead")
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Ledger(Mapping[str, np.ndarray]):
         fill: before a device's first action; drain: after its last. Between actions, by what the next action was
         waiting for at each moment: dependency (another device computing), imbalance (the part of that which goes away
         when all stages are equal), transfer (latency and bytes), queue (a transfer behind others), sharding, optimizer,
-        jitter (the part that goes away without noise).
+        jitter (the part that goes away without noise), overhead (nothing at all: in measured runs the time between the
+        moment an action could start and its start).
     blame : float64 (devices, devices, kinds)
         Idle seconds of a device by the device that was computing meanwhile and the kind of what it computed;
         sums over the last two axes to dependency + imbalance + jitter.
@@ -81,7 +82,7 @@ class _Gaps:
         self.device = schedule.device[start_gap]
         self.begin = self.previous_end[start_gap]
         self.until = run.row_start[start_gap]
-        self.idle = {cause: np.zeros(devices) for cause in ("dependency", "transfer", "queue")}
+        self.idle = {cause: np.zeros(devices) for cause in ("dependency", "transfer", "queue", "overhead")}
         self.blame = np.zeros((devices, devices, len(KIND_NAMES)))
 
     def walk(self) -> None:
@@ -107,6 +108,10 @@ class _Gaps:
         """From an idle device's row over its transfer to the row whose end made the transfer ready."""
         self._keep(self.until > self.begin)
         transfer = self.transfer[self.row]
+        waited = transfer >= 0
+        self._take("overhead", np.where(waited, self.run.transfer_end[transfer], -np.inf))
+        self._keep(waited)
+        transfer = transfer[waited]
         self._take("transfer", self.run.transfer_start[transfer])
         self._take("queue", self.ready[0][transfer])
         self.row = self.ready[1][transfer].astype(np.int64)
