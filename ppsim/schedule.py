@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
