@@ -113,7 +113,7 @@ class Progress:
         return arrivals[done] if done < len(arrivals) else math.inf
 
     def perform(self, d: int, kind: int, now: float) -> tuple[int, float]:
-        """Run device d's next action of this kind from `now`; where its result goes (a device, or -1) and when it arrives."""
+        """Run device d's next action of a kind from `now`; returns the device its result goes to, or -1, and when."""
         times = self.times
         if not self.kinds[d]:
             self.began[d] = now
