@@ -132,7 +132,7 @@ class Model:
 
     @classmethod
     def from_huggingface(
-        cls, source: str | PathLike[str] | Mapping[str, Any], *, sequence: int = 0, **changes: Any
+        cls, source: str | PathLike[str] | Mapping[str, Any], *, sequence: int | None = None, **changes: Any
     ) -> Model:
         """The model of a Hugging Face `config.json` (path, its folder, or the document as a mapping).
 

@@ -1,0 +1,78 @@
+import json
+
+import pytest
+from huggingface_configs import CONFIGS
+
+from ppsim import ConfigError, Model, load_config
+
+LLAMA = CONFIGS["meta-llama/Meta-Llama-3-8B"][0]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_parameters_counted_from_a_config_are_the_published_count_within_1_percent(name):
+    config, parameters, active = CONFIGS[name]
+    model = Model.from_huggingface(config)
+    assert model.parameters == pytest.approx(parameters, rel=0.01)
+    assert model.active_parameters == pytest.approx(active or model.active_parameters, rel=0.02)
+    assert (model.active_parameters == model.parameters) == (model.experts == 0)
+
+
+def test_a_path_a_folder_and_a_mapping_give_the_same_model(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    model = Model.from_huggingface(LLAMA)
+    assert Model.from_huggingface(tmp_path) == Model.from_huggingface(tmp_path / "config.json") == model
+    assert model.sequence == 4096
+    assert Model.from_huggingface(LLAMA, sequence=8192, attention="full").sequence == 8192
+
+
+def test_a_yaml_config_names_the_file_and_changes_what_it_says(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    (tmp_path / "case.yaml").write_text(
+        "model: {huggingface: config.json, sequence: 1024}\n"
+        "hardware: {device: H100 SXM, link: NVLink 4}\n"
+        "schedule: {name: 1f1b, devices: 4, microbatches: 8}\n"
+    )
+    config = load_config(tmp_path / "case.yaml")
+    assert config.model == Model.from_huggingface(LLAMA, sequence=1024)
+    assert config.simulate().makespan > 0
+
+
+@pytest.mark.parametrize("field", ["num_hidden_layers", "hidden_size", "vocab_size", "num_attention_heads"])
+def test_a_missing_field_is_named(field):
+    config = {key: value for key, value in LLAMA.items() if key != field}
+    with pytest.raises(ConfigError, match=f"field '{field}' is missing; a config of model_type 'llama' needs it"):
+        Model.from_huggingface(config)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "bert"}, "model_type 'bert', which is not known; the known ones are llama, mistral"),
+        ({"model_type": None}, "has no model_type; the known ones are"),
+        ({"hidden_size": "4096"}, "hidden_size='4096' must be a whole number"),
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings='no' must be true or false"),
+        ({"num_key_value_heads": 5}, "key_value_heads=5 does not divide heads=32"),
+        ({"model_type": "mixtral"}, "field 'num_local_experts' is missing"),
+        (
+            {"model_type": "qwen3_moe", "decoder_sparse_step": 2, "moe_intermediate_size": 8},
+            "decoder_sparse_step and mlp",
+        ),
+    ],
+)
+def test_a_config_that_cannot_be_read_is_one_clear_error(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        Model.from_huggingface(LLAMA | changes)
+
+
+@pytest.mark.parametrize(("text", "message"), [("{", "not JSON"), ("[" * 100_000, "not JSON"), ("[1]", "is no config")])
+def test_a_file_that_is_no_config_is_one_clear_error(tmp_path, text, message):
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        Model.from_huggingface(path)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Model.from_huggingface(tmp_path / "none.json")
+    with pytest.raises(ConfigError, match="3 is no config; give the path"):
+        Model.from_huggingface(3)
+    with pytest.raises(ConfigError, match="colour is no field of a Model"):
+        Model.from_huggingface(LLAMA, colour="red")
