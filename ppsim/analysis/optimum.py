@@ -1,0 +1,204 @@
+"""The exact optimum of tiny cases, proven by a constraint solver (needs the extra `solver`)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.costs import CostModel, Costs, CostTable
+from ppsim.engines import simulate
+from ppsim.errors import ConfigError
+from ppsim.schedule import Schedule
+from ppsim.schedules import build
+from ppsim.schedules.columns import Block
+from ppsim.timeline import Timeline
+
+MOST_ACTIONS = 1500
+FINEST = 100_000  # ticks in the longest action, at most
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The best schedule found, and a proven lower bound.
+
+    Attributes
+    ----------
+    run : Timeline
+        The schedule found, simulated under the costs given; `run.schedule.to_csv(path)` keeps it.
+    makespan, bound : float
+        Seconds of the schedule found, and what no schedule of these actions under this cap can beat.
+    proven : bool
+        Whether the two are equal: the schedule is optimal.
+    exact : bool
+        Whether all times are multiples of the solver's tick, so that nothing was rounded.
+    """
+
+    run: Timeline
+    makespan: float
+    bound: float
+    proven: bool
+    exact: bool
+
+
+def optimum(
+    devices: int,
+    microbatches: int,
+    costs: CostModel | None = None,
+    *,
+    memory_limit: float | None = None,
+    split: bool = True,
+    time_limit: float = 60.0,
+    workers: int = 2,
+) -> Optimum:
+    """The shortest schedule with one stage a device.
+
+    Parameters
+    ----------
+    devices, microbatches : int
+    costs : Costs or any CostModel, optional
+        Default: F, I and W of one second each.
+    memory_limit : activations, optional
+        Cap on each device, in microbatches through one device share; held from the start of F to the end of W (or B).
+        Default: none.
+    split : bool
+        Backward as I and W (the default), or as B.
+    time_limit : seconds
+        The solver stops then, with the best schedule and bound so far.
+    workers : int
+        Threads of the solver.
+
+    Raises
+    ------
+    ConfigError
+        OR-Tools is not installed, the case is too large, the cap is below one activation, or no schedule was found.
+    """
+    start = build("zb-h1" if split else "1f1b", devices=devices, microbatches=microbatches)
+    if len(start.kind) > MOST_ACTIONS:
+        raise ConfigError(f"{len(start.kind)} actions are too many to solve exactly; use at most {MOST_ACTIONS}")
+    if memory_limit is not None and not memory_limit >= 1:
+        raise ConfigError(f"memory_limit={memory_limit!r} holds no microbatch; use at least 1")
+    costs = Costs(forward=1.0, input_grad=1.0, weight_grad=1.0) if costs is None else costs
+    problem = _Problem(start, costs.table(start), memory_limit)
+    return problem.solve(costs, time_limit, workers)
+
+
+class _Problem:
+    """The scheduling problem in whole ticks: one interval an action, one no-overlap a device, one cap a device."""
+
+    def __init__(self, start: Schedule, table: CostTable, memory_limit: float | None):
+        self.cp_model = _solver_module()
+        self.start, self.table = start, table
+        self.stages, self.microbatches = start.num_stages, start.microbatches
+        self.split = bool((start.kind == Kind.W).any())
+        self.tick, self.exact = _tick([*table.seconds.ravel().tolist(), *table.latency.ravel().tolist()])
+        self.ticks = np.floor(table.seconds / self.tick + 1e-9).astype(int)
+        self.model = self.cp_model.CpModel()
+        self.horizon = self._horizon()
+        self.begin: dict[tuple[Kind, int, int], Any] = {}
+        self.interval: dict[tuple[Kind, int, int], Any] = {}
+        self.end: dict[tuple[Kind, int, int], Any] = {}
+        self._add_actions()
+        self._add_dependencies()
+        self._add_devices(memory_limit)
+
+    def _horizon(self) -> int:
+        transfers = 2 * self.stages * self.microbatches * math.ceil(float(self.table.latency.max()) / self.tick + 1)
+        return int(self.ticks.sum()) * self.microbatches + transfers + 1
+
+    def _add_actions(self) -> None:
+        kinds = (Kind.F, Kind.I, Kind.W) if self.split else (Kind.F, Kind.B)
+        for kind in kinds:
+            for stage in range(self.stages):
+                length = int(self.ticks[kind, stage])
+                for microbatch in range(self.microbatches):
+                    key = (kind, stage, microbatch)
+                    self.begin[key] = self.model.new_int_var(0, self.horizon, f"{stage}{kind.name}{microbatch}")
+                    self.interval[key] = self.model.new_fixed_size_interval_var(self.begin[key], length, "")
+                    self.end[key] = self.begin[key] + length
+
+    def _add_dependencies(self) -> None:
+        backward = Kind.I if self.split else Kind.B
+        for stage in range(self.stages):
+            for microbatch in range(self.microbatches):
+                here = (stage, microbatch)
+                self._follows((backward, *here), (Kind.F, *here), 0)
+                if self.split:
+                    self._follows((Kind.W, *here), (Kind.I, *here), 0)
+                if stage:
+                    above = (stage - 1, microbatch)
+                    self._follows((Kind.F, *here), (Kind.F, *above), self._transfer(0, stage - 1, stage))
+                    self._follows((backward, *above), (backward, *here), self._transfer(1, stage, stage - 1))
+        # Microbatches are alike, so each stage may run them in order.
+        for kind, stage, microbatch in self.begin:
+            if microbatch:
+                self._follows((kind, stage, microbatch), (kind, stage, microbatch - 1), 0)
+
+    def _follows(self, later: tuple, earlier: tuple, ticks: int) -> None:
+        self.model.add(self.begin[later] >= self.end[earlier] + ticks)
+
+    def _transfer(self, backward: int, sender: int, receiver: int) -> int:
+        per_byte = self.table.seconds_per_byte[sender, receiver]
+        seconds = self.table.latency[sender, receiver] + self.table.transfer_bytes[backward, sender] * per_byte
+        return math.floor(seconds / self.tick + 1e-9)
+
+    def _add_devices(self, memory_limit: float | None) -> None:
+        last = Kind.W if self.split else Kind.B
+        self.makespan = self.model.new_int_var(0, self.horizon, "makespan")
+        for stage in range(self.stages):
+            own = [key for key in self.interval if key[1] == stage]
+            self.model.add_no_overlap([self.interval[key] for key in own])
+            self.model.add(self.makespan >= self.end[last, stage, self.microbatches - 1])
+            if memory_limit is not None:
+                held = []
+                for microbatch in range(self.microbatches):
+                    first, freed = self.begin[Kind.F, stage, microbatch], self.end[last, stage, microbatch]
+                    size = self.model.new_int_var(0, self.horizon, "")
+                    held.append(self.model.new_interval_var(first, size, freed, ""))
+                self.model.add_cumulative(held, [1] * len(held), math.floor(memory_limit + 1e-9))
+        self.model.minimize(self.makespan)
+
+    def solve(self, costs: CostModel, time_limit: float, workers: int) -> Optimum:
+        solver = self.cp_model.CpSolver()
+        solver.parameters.max_time_in_seconds = float(time_limit)
+        solver.parameters.num_workers = workers
+        status = solver.solve(self.model)
+        if status not in (self.cp_model.OPTIMAL, self.cp_model.FEASIBLE):
+            raise ConfigError(f"no schedule found within {time_limit:g} s; allow more time or a smaller case")
+        run = simulate(self._schedule(solver), costs)
+        bound = solver.best_objective_bound * self.tick
+        proven = run.makespan <= bound * (1 + 1e-9) + 1e-12
+        return Optimum(run, run.makespan, min(bound, run.makespan), proven, self.exact)
+
+    def _schedule(self, solver: Any) -> Schedule:
+        blocks = []
+        for stage in range(self.stages):
+            own = sorted((key for key in self.begin if key[1] == stage), key=lambda k: (solver.value(self.begin[k]), k))
+            columns = np.array([(kind, stage, microbatch) for kind, _, microbatch in own]).T
+            blocks.append(Block(columns[0].astype(np.int8), columns[1].astype(np.int32), columns[2].astype(np.int32)))
+        return Schedule.from_blocks(blocks, name="optimum")
+
+
+def _tick(times: list[float]) -> tuple[float, bool]:
+    """The solver's unit in seconds, and whether every time is a multiple of it."""
+    longest = max(times)
+    if longest <= 0:
+        raise ConfigError("all times are 0; there is nothing to optimise")
+    shares = [Fraction(time / longest).limit_denominator(FINEST) for time in times]
+    denominator = math.lcm(*(share.denominator for share in shares))
+    exact = denominator <= FINEST and all(
+        abs(float(share) - time / longest) < 1e-12 for share, time in zip(shares, times, strict=True)
+    )
+    return longest / (denominator if exact else FINEST), exact
+
+
+def _solver_module() -> Any:
+    try:
+        from ortools.sat.python import cp_model
+    except ImportError:
+        raise ConfigError("the exact optimum needs OR-Tools; install it with `pip install 'ppsim[solver]'`") from None
+    return cp_model
