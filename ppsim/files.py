@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -19,27 +20,30 @@ def read_text(path: str | PathLike[str]) -> str:
         raise ConfigError(f"{_name(path)}: cannot be read: {_reason(error)}") from None
 
 
-def write_atomically(path: str | PathLike[str], content: str | bytes) -> None:
+def write_atomically(path: str | PathLike[str], content: str | bytes | Iterable[bytes]) -> None:
     """Write to a temporary name beside `path`, then move it into place; ConfigError when that cannot be done.
 
-    A link keeps pointing at the file that is written; a device or a pipe such as /dev/stdout is written to directly.
+    Large content may come in pieces. A link keeps pointing at the file that is written; a device or a pipe such as
+    /dev/stdout is written to directly.
     """
     target = _as_path(path)
     try:
-        data = content.encode() if isinstance(content, str) else content
+        text = content.encode() if isinstance(content, str) else content
+        pieces = [text] if isinstance(text, bytes) else text
         if target.exists() and not target.is_file() and not target.is_dir():
-            target.write_bytes(data)
+            with target.open("wb") as file:
+                file.writelines(pieces)
         else:
-            _replace(Path(os.path.realpath(target)), data)
+            _replace(Path(os.path.realpath(target)), pieces)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{_name(path)}: cannot be written: {_reason(error)}") from None
 
 
-def _replace(target: Path, data: bytes) -> None:
+def _replace(target: Path, pieces: Iterable[bytes]) -> None:
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:20]}.", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            file.writelines(pieces)
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
     except BaseException:

@@ -140,20 +140,14 @@ class Timeline:
 
     @property
     def steady_bubble_fraction(self) -> float:
-        """Idle part of the devices' steady windows, from the end of a first backward to the start of a last forward.
-
-        For schedules whose iterations follow each other without a drain; of all others the bubble fraction.
-        """
+        """Idle part of the time between fill and drain where iterations run on; elsewhere the bubble fraction."""
         from ppsim.analysis.steady import steady_bubble_fraction
 
         return steady_bubble_fraction(self)
 
     @property
     def iteration_time(self) -> float:
-        """Seconds from one training iteration to the next: the makespan, unless iterations overlap.
-
-        There the pace of the slowest device in its steady window.
-        """
+        """Seconds from one iteration to the next: the makespan, or where iterations run on the slowest device's pace."""
         from ppsim.analysis.steady import iteration_time
 
         return iteration_time(self)
@@ -177,7 +171,7 @@ class Timeline:
         return evicted_rows(self.schedule)
 
     def _hosted(self, device: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of the activations that the device keeps for others: the rows whose end brings and whose start takes them."""
+        """Rows whose end brings, and whose start takes, the activations that the device keeps for others."""
         leave, back = self._evicted_rows
         here = self.schedule.evicted[:, 2] == device
         return leave[here], back[here]
@@ -206,11 +200,8 @@ class Timeline:
     def peak_activations(self) -> np.ndarray:
         """Largest number of live activations of each device, in microbatches through one device share of the model."""
         share = self.table.stage_share
-        if np.all(share == share[0]):  # counting first keeps whole numbers exact
-            after_start, _ = self._live(np.ones_like(share))
-            peak = np.maximum.reduceat(after_start, self.schedule.offsets[:-1]) * share[0]
-        else:
-            peak = np.maximum.reduceat(self._live(share)[0], self.schedule.offsets[:-1])
+        unit = share[0] if np.all(share == share[0]) else 1.0  # counting first keeps whole numbers exact
+        peak = np.maximum.reduceat(self._live(share / unit)[0], self.schedule.offsets[:-1]) * unit
         for host in np.unique(self.schedule.evicted[:, 2]).tolist():
             peak[host] = self.activations_over_time(host)[1].max()
         return peak
@@ -306,12 +297,6 @@ class Timeline:
         order = np.argsort(sender, kind="stable")
         return transfers[order], np.searchsorted(sender[order], np.arange(self.schedule.devices + 1))
 
-    def unhidden_moves(self) -> np.ndarray:
-        """Seconds by which each device's evicted activations need longer to move than they are away."""
-        from ppsim.analysis.evictions import unhidden_moves
-
-        return unhidden_moves(self)
-
     # -- why it is as long as it is ------------------------------------------------------------------------------------
 
     def ledger(self) -> Ledger:
@@ -364,15 +349,16 @@ class Timeline:
 
         return timeline_frame(self)
 
-    def to_perfetto(self, path: str | PathLike[str], format: str | None = None) -> None:
+    def to_perfetto(self, path: str | PathLike[str], file_format: str | None = None) -> None:
         """Write a trace for ui.perfetto.dev: devices, transfers, arrows from producer to consumer, live activations.
 
-        `format` is "pftrace" (TrackEvent protobuf) or "json" (Chrome trace events, three times as large); by default a
-        path that ends in .json gives JSON. The file appears whole or not at all; ConfigError where it cannot be written.
+        `file_format` is "pftrace" (TrackEvent protobuf) or "json" (Chrome trace events, three times as large); by
+        default a path that ends in .json gives JSON. The file appears whole or not at all; ConfigError where it cannot
+        be written.
         """
         from ppsim.interop.perfetto import write_trace
 
-        write_trace(self, path, format)
+        write_trace(self, path, file_format)
 
     def plot(self, **options: Any):
         """A matplotlib Gantt chart; options as in `ppsim.plots.gantt.draw`. Returns the figure."""

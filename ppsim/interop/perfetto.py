@@ -1,0 +1,200 @@
+"""Perfetto traces: TrackEvent protobuf, written column by column with an encoder of its own.
+
+A packet has the same bytes at the same places as all packets of its sort, so a sort is written as one matrix. For that,
+times and track numbers are padded to one width, which protobuf readers take. Field numbers: google/perfetto,
+protos/perfetto/trace/trace_packet.proto and track_event/{track_event,track_descriptor,counter_descriptor}.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from os import PathLike
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppsim.errors import ConfigError
+from ppsim.files import write_atomically
+from ppsim.interop.trace import NO_ARROW, Levels, Slices, Trace
+
+if TYPE_CHECKING:
+    from ppsim.timeline import Timeline
+
+FORMATS = ("pftrace", "json")
+SLICE_BEGIN, SLICE_END, COUNTER = 1, 2, 4
+
+Part = bytes | np.ndarray
+
+
+def write_trace(timeline: Timeline, path: str | PathLike[str], file_format: str | None = None) -> None:
+    """Write a trace for ui.perfetto.dev as TrackEvent protobuf ("pftrace") or Chrome trace events ("json").
+
+    Without `file_format` a path that ends in .json gives JSON and any other protobuf. Raises ConfigError for an unknown
+    format, for times that a trace cannot hold and for a path that cannot be written.
+    """
+    if file_format is None:
+        file_format = "json" if str(path).lower().endswith(".json") else "pftrace"
+    if file_format not in FORMATS:
+        raise ConfigError(f"file_format={file_format!r} is not known; use one of: {', '.join(FORMATS)}")
+    trace = Trace(timeline)
+    if file_format == "json":
+        from ppsim.interop.chrome_trace import json_pieces
+
+        write_atomically(path, json_pieces(trace))
+    else:
+        write_atomically(path, Encoder(trace).pieces())
+
+
+class Encoder:
+    """Writes the packets of one trace."""
+
+    def __init__(self, trace: Trace):
+        self.trace = trace
+        self.time_width = len(_varint(trace.last))
+        self.track_width = len(_varint(_uuid(trace, len(trace.tracks))))
+        self.prefix, self.prefix_length = _texts(trace.prefixes)
+        self.microbatch, self.microbatch_length = _texts([str(k) for k in range(trace.schedule.microbatches)])
+
+    def pieces(self) -> Iterator[bytes]:
+        """The file, piece by piece."""
+        yield b"".join(self._descriptors())
+        for actions, transfers, levels in self.trace.pieces():
+            yield self._slices(actions)
+            yield self._slices(transfers)
+            yield self._levels(levels)
+
+    def _descriptors(self) -> Iterator[bytes]:
+        """A track for each device, and under it, in order, its own tracks."""
+        for device in range(self.trace.schedule.devices):
+            name = _field(2, f"device {device}".encode())
+            yield _packet(_field(60, _field(1, device + 1) + name + _field(11, 3)))
+        for track in self.trace.tracks:
+            place = _field(1, _uuid(self.trace, track.number)) + _field(5, track.device + 1) + _field(12, track.number)
+            counter = _field(8, _field(6, b"microbatches through one device share")) if track.counts else b""
+            yield _packet(_field(60, place + _field(2, track.name.encode()) + counter))
+
+    def _slices(self, slices: Slices) -> bytes:
+        """A begin and an end for each slice; a slice inside another begins and ends inside it."""
+        count = len(slices.track)
+        begin, end = 2 * np.arange(count), 2 * np.arange(count) + 1
+        second = np.flatnonzero(slices.inside)
+        begin[second], end[second], end[second - 1] = 2 * second - 1, 2 * second, 2 * second + 1
+        stream = _Stream(2 * count)
+        for rows in self._alike(slices):
+            stream.add(
+                begin[rows], self._event(slices.start[rows], slices.track[rows], SLICE_BEGIN, self._body(slices, rows))
+            )
+        stream.add(end, self._event(slices.end, slices.track, SLICE_END, []))
+        return stream.written()
+
+    def _alike(self, slices: Slices) -> Iterator[np.ndarray]:
+        """Rows of slices whose begin packets are equally long and hold the same fields."""
+        sort = self.prefix_length[slices.prefix] * 64 + self.microbatch_length[slices.microbatch] * 4
+        sort += 2 * (slices.arrow_in != NO_ARROW) + (slices.arrow_out != NO_ARROW)
+        for value in np.unique(sort):
+            yield np.flatnonzero(sort == value)
+
+    def _body(self, slices: Slices, rows: np.ndarray) -> list[Part]:
+        prefix, microbatch, first = slices.prefix[rows], slices.microbatch[rows], rows[0]
+        name = [
+            self.prefix[prefix, : self.prefix_length[slices.prefix[first]]],
+            self.microbatch[microbatch, : self.microbatch_length[slices.microbatch[first]]],
+        ]
+        body: list[Part] = [_key(23, 2) + _varint(sum(part.shape[1] for part in name)), *name]
+        for number, arrow in ((47, slices.arrow_out), (48, slices.arrow_in)):
+            if arrow[first] != NO_ARROW:
+                body += [_key(number, 1), _fixed(arrow[rows])]
+        return body
+
+    def _levels(self, levels: Levels) -> bytes:
+        stream = _Stream(len(levels.track))
+        value = [_key(44, 1), _fixed(levels.value)]
+        stream.add(np.arange(len(levels.track)), self._event(levels.time, levels.track, COUNTER, value))
+        return stream.written()
+
+    def _event(self, time: np.ndarray, track: np.ndarray, sort: int, body: list[Part]) -> list[Part]:
+        """The parts of a packet with one TrackEvent."""
+        uuid = _padded(track + np.int64(_uuid(self.trace, 0)), self.track_width)
+        event: list[Part] = [_field(9, sort) + _key(11, 0), uuid, *body]
+        packet = [
+            _key(8, 0),
+            _padded(time, self.time_width),
+            _field(10, 1) + _key(11, 2) + _varint(_width(event)),
+            *event,
+        ]
+        return [_key(1, 2) + _varint(_width(packet)), *packet]
+
+
+class _Stream:
+    """Packets of several sorts, each sort added at once, in an order of their own."""
+
+    def __init__(self, count: int):
+        self.widths = np.zeros(count, np.int64)
+        self.sorts: list[tuple[np.ndarray, list[Part]]] = []
+
+    def add(self, places: np.ndarray, parts: list[Part]) -> None:
+        self.widths[places] = _width(parts)
+        self.sorts.append((places, parts))
+
+    def written(self) -> bytes:
+        after = np.cumsum(self.widths)
+        buffer = np.empty(int(after[-1]) if len(after) else 0, np.uint8)
+        for places, parts in self.sorts:
+            at = after[places] - self.widths[places]
+            for part in parts:
+                for column in part if isinstance(part, bytes) else part.T:
+                    buffer[at] = column
+                    at += 1
+        return buffer.tobytes()
+
+
+def _width(parts: list[Part]) -> int:
+    return sum(len(part) if isinstance(part, bytes) else part.shape[1] for part in parts)
+
+
+def _uuid(trace: Trace, track: int) -> int:
+    """The numbers after those of the devices, which begin at 1."""
+    return trace.schedule.devices + 1 + track
+
+
+# -- protobuf ----------------------------------------------------------------------------------------------------------
+
+
+def _varint(number: int) -> bytes:
+    groups = [number & 127]
+    while number := number >> 7:
+        groups[-1] |= 128
+        groups.append(number & 127)
+    return bytes(groups)
+
+
+def _key(field: int, wire_type: int) -> bytes:
+    return _varint(field << 3 | wire_type)
+
+
+def _field(field: int, value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        return _key(field, 0) + _varint(value)
+    return _key(field, 2) + _varint(len(value)) + value
+
+
+def _packet(content: bytes) -> bytes:
+    return _field(1, content)
+
+
+def _padded(numbers: np.ndarray, width: int) -> np.ndarray:
+    """Varints of one width, (n, width) uint8: short ones go on with zeros."""
+    groups = np.stack([numbers >> 7 * group & 127 for group in range(width)], axis=1).astype(np.uint8)
+    groups[:, :-1] |= 128
+    return groups
+
+
+def _fixed(numbers: np.ndarray) -> np.ndarray:
+    """64-bit numbers, little-endian, (n, 8) uint8."""
+    return numbers.astype(numbers.dtype.newbyteorder("<")).view(np.uint8).reshape(-1, 8)
+
+
+def _texts(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """ASCII texts as rows of uint8, padded, and their lengths."""
+    column = np.array(texts, "S")
+    return column.view(np.uint8).reshape(len(texts), -1), np.char.str_len(column).astype(np.int64)
