@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ppsim.analysis.bounds import LowerBound
     from ppsim.analysis.critical_path import Sensitivities
     from ppsim.analysis.ledger import Ledger
+    from ppsim.analysis.memory import Memory
 
 
 class Timeline:
@@ -147,7 +148,7 @@ class Timeline:
 
     @property
     def iteration_time(self) -> float:
-        """Seconds from one iteration to the next: the makespan, or where iterations run on the slowest device's pace."""
+        """Seconds from one iteration to the next: the makespan; where they run on, the slowest device's pace."""
         from ppsim.analysis.steady import iteration_time
 
         return iteration_time(self)
@@ -162,8 +163,7 @@ class Timeline:
         adds = (kind == Kind.F) / schedule.slices
         frees = np.select([kind == Kind.B, kind == Kind.I, kind == Kind.W], [1.0, 1.0 - kept, kept]) / schedule.slices
         if len(schedule.evicted):
-            leave, back = self._evicted_rows
-            frees[leave] = adds[back] = 1.0 / schedule.slices
+            frees[self._evicted_rows[0]] = adds[self._evicted_rows[1]] = 1.0 / schedule.slices
         return adds, frees
 
     @cached_property
@@ -172,9 +172,8 @@ class Timeline:
 
     def _hosted(self, device: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows whose end brings, and whose start takes, the activations that the device keeps for others."""
-        leave, back = self._evicted_rows
         here = self.schedule.evicted[:, 2] == device
-        return leave[here], back[here]
+        return self._evicted_rows[0][here], self._evicted_rows[1][here]
 
     def _live(self, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Live amount on the row's device just after each row's start and just after its end; `weight` is per stage.
@@ -220,12 +219,11 @@ class Timeline:
         in_slot = self.plan.fused[rows]
         happens = np.stack([~in_slot, np.append(~in_slot[1:], True)], axis=1)
         times = np.stack([self.row_start[rows], self.row_end[rows]], axis=1)
-        times, levels = _steps(times[happens], np.stack([after_start, after_end], axis=1)[happens])
+        levels = np.stack([after_start, after_end], axis=1)
         leave, back = self._hosted(device)
-        if not len(leave):
-            return times, levels
         amount = self.table.stage_share[self.schedule.stage[leave]] / self.schedule.slices
-        return _steps(*with_visits(times, levels, self.row_end[leave], self.row_start[back], amount))
+        visits = (self.row_end[leave], self.row_start[back], amount)
+        return _steps(*with_visits(times[happens], levels[happens], *visits))
 
     @cached_property
     def peak_memory(self) -> np.ndarray | None:
@@ -296,6 +294,28 @@ class Timeline:
         sender = self.schedule.device[self.plan.source[transfers]]
         order = np.argsort(sender, kind="stable")
         return transfers[order], np.searchsorted(sender[order], np.arange(self.schedule.devices + 1))
+
+    def memory(self) -> Memory:
+        """What each device holds at its peak, part by part, and whether it fits; CostError where that is not known."""
+        from ppsim.analysis.memory import memory
+
+        return memory(self)
+
+    # -- throughput --------------------------------------------------------------------------------------------------
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Tokens of one step over its seconds, all data-parallel copies together; None where no model is known."""
+        from ppsim.analysis.throughput import tokens_per_second
+
+        return tokens_per_second(self)
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOP utilisation of all GPUs, a fraction of their dense peak; None where no model is known."""
+        from ppsim.analysis.throughput import model_flop_utilisation
+
+        return model_flop_utilisation(self)
 
     # -- why it is as long as it is ------------------------------------------------------------------------------------
 

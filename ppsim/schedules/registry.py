@@ -8,7 +8,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ppsim.errors import BuildError, shown
 from ppsim.schedule import Schedule
@@ -21,6 +21,7 @@ MOST_DEVICES = 2**14
 
 # Takes devices, microbatches, stages per device and the family's options; returns one Block a device or a Schedule.
 Generator = Callable[..., Iterable[Block] | Schedule]
+SomeGenerator = TypeVar("SomeGenerator", bound=Generator)
 
 
 @dataclass(frozen=True)
@@ -104,10 +105,10 @@ def family(
     check: Callable[..., None] | None = None,
     stages_per_device: int = 1,
     fixed_stages: bool = True,
-) -> Callable[[Generator], Generator]:
+) -> Callable[[SomeGenerator], SomeGenerator]:
     """Register a generator under `name`; its keyword-only parameters become the family's options."""
 
-    def register(generate: Generator) -> Generator:
+    def register(generate: SomeGenerator) -> SomeGenerator:
         parameters = inspect.signature(generate).parameters
         options = {key: value for key, value in parameters.items() if value.kind is inspect.Parameter.KEYWORD_ONLY}
         _FAMILIES[name] = Family(

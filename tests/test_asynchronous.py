@@ -1,0 +1,93 @@
+"""PipeDream and PipeDream-2BW: no drain between iterations, paid for with versions of the weights."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ppsim
+
+seconds = st.floats(0.1, 10)
+
+
+def build(name, p, m, **options):
+    return ppsim.build(name, devices=p, microbatches=m, **options)
+
+
+def test_numbering_runs_on_over_the_iterations():
+    schedule = build("pipedream", 2, 2, iterations=3)
+    assert [" ".join(order) for order in schedule.orders()] == [
+        "0F0 0F1 0B0 0F2 0B1 0F3 0B2 0F4 0B3 0F5 0B4 0B5",
+        "1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3 1F4 1B4 1F5 1B5",
+    ]
+    assert schedule.iterations == 3
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(["pipedream", "pipedream-2bw"]), st.integers(1, 8), st.integers(0, 10), seconds, seconds)
+def test_no_bubble_in_the_steady_part(name, p, more, F, B):
+    m = p + more
+    run = ppsim.simulate(build(name, p, m), ppsim.Costs(forward=F, backward=B))
+    assert run.steady_bubble_fraction == pytest.approx(0, abs=1e-9)
+    assert run.iteration_time == pytest.approx(m * (F + B), rel=1e-9)
+    assert run.makespan == pytest.approx((3 * m + p - 1) * (F + B), rel=1e-9)
+    assert run.peak_activations.tolist() == [p - r for r in range(p)]
+
+
+def test_the_slowest_stage_sets_the_pace_and_the_others_idle():
+    costs = ppsim.Costs(forward=[1, 1, 2, 1], backward=[2, 2, 4, 2])
+    run = ppsim.simulate(build("pipedream-2bw", 4, 8, iterations=20), costs)
+    assert run.iteration_time == pytest.approx(8 * 6, rel=0.02)
+    assert run.steady_bubble_fraction == pytest.approx(3 * 3 / (4 * 6), rel=0.02)
+
+
+def test_a_schedule_that_drains_is_as_steady_as_its_iteration():
+    run = ppsim.simulate(build("1f1b", 4, 8))
+    assert (run.steady_bubble_fraction, run.iteration_time) == (run.bubble_fraction, run.makespan)
+
+
+def test_weight_copies_of_schedules():
+    assert build("pipedream", 4, 4).weight_copies.tolist() == [4, 3, 2, 1]
+    assert build("pipedream-2bw", 4, 4).weight_copies.tolist() == [2] * 4
+    assert build("dualpipe", 4, 8).weight_copies.tolist() == [2] * 4
+    for name in ("1f1b", "dualpipe-v", "hanayo", "interleaved-1f1b", "bpipe"):
+        assert build(name, 4, 8).weight_copies.tolist() == [1] * 4
+
+
+def test_versions_multiply_the_weights_and_nothing_else():
+    costs = ppsim.Costs(weight_bytes=2, gradient_bytes=4, optimizer_bytes=12)
+    run = ppsim.simulate(build("pipedream", 3, 3), costs)
+    assert run.static_memory.tolist() == [[6, 4, 2], [4, 4, 4], [12, 12, 12]]
+    program = ppsim.simulate(ppsim.lower(build("pipedream", 3, 3)), costs, transport="directed")
+    assert program.static_memory.tolist() == run.static_memory.tolist()
+
+
+def test_by_default_there_are_as_many_iterations_as_show_a_steady_part():
+    assert build("pipedream", 8, 2).iterations == 5
+    assert build("pipedream", 4, 6).iterations == 3
+
+
+def test_every_size_is_valid_and_runs_under_queued_transfers():
+    for p in range(1, 7):
+        for m in range(1, 2 * p + 2):
+            for name in ("pipedream", *(["pipedream-2bw"] if m >= p else [])):
+                schedule = build(name, p, m)
+                schedule._valid = False
+                schedule.validate()
+                run = ppsim.simulate(schedule, ppsim.Costs(latency=0.1), transport="directed")
+                assert 0 <= run.steady_bubble_fraction < 1
+                assert run.iteration_time >= 3 * m * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "p", "m", "iterations", "sentence"),
+    [
+        ("pipedream", 4, 8, 2, "iterations=2 with devices=4, microbatches=8.*use 3"),
+        ("pipedream", 8, 1, 5, "iterations=5 with devices=8, microbatches=1.*use 10"),
+        ("pipedream-2bw", 4, 3, None, "microbatches=3 with devices=4.*use at least 4 microbatches, or pipedream"),
+        ("pipedream-2bw", 4, 4, 0, "iterations=0 is too small"),
+        ("pipedream", 4, 4, 10**8, "iterations=100000000 makes more than"),
+    ],
+)
+def test_refused_sizes_name_the_rule_and_the_nearest_legal_values(name, p, m, iterations, sentence):
+    with pytest.raises(ppsim.BuildError, match=sentence):
+        build(name, p, m, iterations=iterations)

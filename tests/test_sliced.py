@@ -1,0 +1,83 @@
+"""Seq1F1B and TeraPipe: pieces of sequences against their closed forms."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ppsim
+
+seconds = st.floats(0.1, 10)
+sizes = (st.integers(1, 7), st.integers(1, 10), st.integers(1, 6))
+
+
+def build(name, p, m, k):
+    return ppsim.build(name, devices=p, microbatches=m, slices=k)
+
+
+def test_seq1f1b_runs_pieces_forward_and_back():
+    schedule = build("seq1f1b", 2, 2, 2)
+    assert [" ".join(order) for order in schedule.orders()] == [
+        "0F0 0F1 0F2 0B1 0F3 0B0 0B3 0B2",
+        "1F0 1F1 1B1 1F2 1B0 1F3 1B3 1B2",
+    ]
+    assert schedule.slices == 2
+
+
+def test_terapipe_is_gpipe_over_pieces():
+    assert build("terapipe", 1, 2, 3).orders() == [
+        ["0F0", "0F1", "0F2", "0F3", "0F4", "0F5", "0B2", "0B1", "0B0", "0B5", "0B4", "0B3"]
+    ]
+
+
+@settings(deadline=None, max_examples=60)
+@given(*sizes, seconds, seconds)
+def test_seq1f1b_fills_and_holds_by_pieces(p, m, k, F, B):
+    run = ppsim.simulate(build("seq1f1b", p, m, k), ppsim.Costs(forward=F, backward=B))
+    assert run.makespan == pytest.approx((m * k + p - 1) * (F + B) / k, rel=1e-9)
+    assert run.peak_activations == pytest.approx([min(m * k, k + p - 1 - r) / k for r in range(p)], rel=1e-9)
+
+
+@settings(deadline=None, max_examples=40)
+@given(*sizes, seconds, seconds)
+def test_terapipe_fills_by_pieces_and_holds_all(p, m, k, F, B):
+    run = ppsim.simulate(build("terapipe", p, m, k), ppsim.Costs(forward=F, backward=B))
+    assert run.makespan == pytest.approx((m * k + p - 1) * (F + B) / k, rel=1e-9)
+    assert run.peak_activations == pytest.approx([m] * p, rel=1e-9)
+
+
+def test_one_slice_is_1f1b_and_gpipe():
+    for name, whole in (("seq1f1b", "1f1b"), ("terapipe", "gpipe")):
+        assert build(name, 4, 8, 1) == ppsim.build(whole, devices=4, microbatches=8)
+
+
+def test_slices_cost_what_slice_costs_says():
+    run = ppsim.simulate(build("terapipe", 1, 1, 3), ppsim.Costs(forward=6, backward=12, slice_costs=[1, 2, 3]))
+    assert (run.end - run.start).tolist() == [1, 2, 3, 6, 4, 2]
+    even = ppsim.simulate(build("seq1f1b", 4, 4, 2), ppsim.Costs(forward=1, backward=2))
+    uneven = ppsim.simulate(build("seq1f1b", 4, 4, 2), ppsim.Costs(forward=1, backward=2, slice_costs=[1, 3]))
+    assert uneven.makespan > even.makespan
+
+
+def test_a_slice_that_overtakes_the_one_before_it_is_a_fault():
+    schedule = ppsim.Schedule.from_orders([["0F1", "0F0", "0B1", "0B0"]], slices=2)
+    with pytest.raises(ppsim.ScheduleError, match="a slice's F follows the F of the slice before it"):
+        schedule.validate()
+
+
+def test_every_size_is_valid_and_runs_under_queued_transfers():
+    for p in range(1, 5):
+        for m in range(1, 6):
+            for k in (1, 2, 3, 5):
+                for name in ("seq1f1b", "terapipe"):
+                    schedule = build(name, p, m, k)
+                    schedule._valid = False
+                    schedule.validate()
+                    ppsim.simulate(schedule, ppsim.Costs(latency=0.1), transport="directed")
+
+
+@pytest.mark.parametrize("name", ["seq1f1b", "terapipe"])
+def test_refused_slices_name_the_rule(name):
+    with pytest.raises(ppsim.BuildError, match="slices=0 is too small; use at least 1"):
+        build(name, 4, 8, 0)
+    with pytest.raises(ppsim.BuildError, match="slices=100000000 makes more than"):
+        build(name, 4, 8, 10**8)
