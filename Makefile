@@ -45,7 +45,7 @@ bench: $(VENV)/installed-for-tests
 
 docs: $(VENV)/installed-for-tests
 	$(BIN)/python scripts/make_schedule_docs.py
-	$(BIN)/python scripts/make_readme_picture.py
+	$(BIN)/python scripts/make_readme.py
 
 clean:
 	rm -rf $(VENV) demo build dist .pytest_cache .ruff_cache .hypothesis .benchmarks

@@ -11,7 +11,7 @@ import numpy as np
 from ppsim.costs import CostModel
 from ppsim.engines import simulate
 from ppsim.errors import BuildError, PpsimError
-from ppsim.interop.result import plain
+from ppsim.interop.result import microbatches_of_a_step, plain
 from ppsim.schedule import Program, Schedule
 from ppsim.schedules import Family, schedules
 from ppsim.schedules.registry import find_family
@@ -24,14 +24,17 @@ SCHEMA = "ppsim.comparison/1"
 COLUMNS = {  # name -> unit or definition
     "schedule": "family, or the name of a schedule that was given",
     "stages_per_device": "stages that the device with most of them runs",
+    "iterations": "training steps that the run holds; 1 in every synchronous schedule",
+    "iteration_time": "seconds of one step: the makespan, or the pace of an asynchronous schedule",
     "makespan": "seconds",
     "bubble_fraction": "fraction: idle / total",
     "bubble_ratio": "fraction: idle / ideal",
     "span_bubble_fraction": "fraction: 1 - max(busy) / span",
+    "steady_bubble_fraction": "fraction: idle / total between fill and drain, for steps without a drain",
     "peak_activations": "of the fullest device, in microbatches through one device share of the model",
     "peak_memory": "of the fullest device, in bytes; null where the costs do not say what is held",
-    "transfers": "sent in one run by the device that sends most",
-    "weight_copies": "weights of the fullest device, in device shares of the model",
+    "transfers": "sent in one step by the device that sends most",
+    "weight_copies": "weights of the fullest device with all their versions, in device shares of the model",
 }
 
 
@@ -117,7 +120,7 @@ def compare(
             timelines.append(simulate(schedule, costs, transport=transport, engine=engine))
         except PpsimError as error:
             refused[item.name] = str(error).removeprefix(f"{item.name}: ")
-    timelines.sort(key=lambda timeline: (timeline.makespan, timeline.peak_activations.max(), timeline.schedule.name))
+    timelines.sort(key=lambda run: (run.iteration_time, run.peak_activations.max(), run.schedule.name))
     return Comparison(timelines, refused)
 
 
@@ -138,10 +141,11 @@ def _built(
 def _of_size(schedule: Schedule, devices: int, microbatches: int) -> Schedule:
     """`schedule`, or BuildError where it is other work than what it is compared with."""
     compute = schedule.schedule if isinstance(schedule, Program) else schedule
-    if (compute.devices, compute.microbatches // compute.slices) != (devices, microbatches):
+    count = microbatches_of_a_step(compute)
+    if (compute.devices, count) != (devices, microbatches):
         raise BuildError(
-            f"it has {compute.devices} devices and {compute.microbatches // compute.slices} microbatches; compared are "
-            f"schedules of {devices} devices and {microbatches} microbatches"
+            f"it has {compute.devices} devices and {count} microbatches; compared are schedules of {devices} devices "
+            f"and {microbatches} microbatches"
         )
     return schedule
 
@@ -151,13 +155,16 @@ def _row(timeline: Timeline) -> dict[str, Any]:
     return {
         "schedule": schedule.name,
         "stages_per_device": int(stages_held(timeline).max()),
+        "iterations": schedule.iterations,
+        "iteration_time": timeline.iteration_time,
         "makespan": timeline.makespan,
         "bubble_fraction": timeline.bubble_fraction,
         "bubble_ratio": timeline.bubble_ratio,
         "span_bubble_fraction": timeline.span_bubble_fraction,
+        "steady_bubble_fraction": timeline.steady_bubble_fraction,
         "peak_activations": float(timeline.peak_activations.max()),
         "peak_memory": None if memory is None else plain(memory.max()),
-        "transfers": int(transfers_sent(timeline).max()),
+        "transfers": int(transfers_sent(timeline).max()) // schedule.iterations,
         "weight_copies": float(weight_copies(timeline).max()),
     }
 
@@ -168,11 +175,12 @@ def stages_held(timeline: Timeline) -> np.ndarray:
 
 
 def weight_copies(timeline: Timeline) -> np.ndarray:
-    """Weights that each device holds, in device shares of the model; 2 where stages are held on two devices."""
-    return stages_held(timeline) * timeline.schedule.devices / timeline.schedule.num_stages
+    """Weights that each device holds with all their versions, in device shares of the model."""
+    schedule = timeline.schedule
+    return stages_held(timeline) * schedule.weight_versions * schedule.devices / schedule.num_stages
 
 
 def transfers_sent(timeline: Timeline) -> np.ndarray:
-    """Transfers that each device sends."""
+    """Transfers that each device sends in the whole run."""
     schedule, plan = timeline.schedule, timeline.plan
     return np.bincount(schedule.device[plan.source[plan.remote]], minlength=schedule.devices)

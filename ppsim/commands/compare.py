@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ppsim.analysis.compare import Comparison
     from ppsim.config import Config
 
-TOO_MUCH = "!"
+TOO_MUCH, ASYNCHRONOUS = "!", "~"
 CHARTS = (".png", ".svg", ".pdf")
 HEADINGS = (
     "schedule", "stages/device", "step time", "bubble fraction", "bubble ratio", "span bubble", "peak activations",
@@ -110,34 +111,42 @@ def comparison_text(comparison: Comparison, device_memory: float | None = None) 
 
     `device_memory` is in bytes; larger peaks are marked.
     """
-    lines = []
-    if comparison.timelines:
-        rows = [HEADINGS, *(_cells(row, device_memory) for row in comparison.rows())]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            padded = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-            lines.append("  ".join([row[0].ljust(widths[0]), *padded]))
-        lines += ["", *NOTES]
-        if device_memory is not None:
-            lines.append(f"{TOO_MUCH} more than the {format_quantity(device_memory, 'bytes')} of one device")
+    rows = comparison.rows()
+    lines = [*_table(rows, device_memory), "", *_notes(rows, device_memory)] if rows else []
     if comparison.refused:
         lines += ["", "cannot run at this size:"]
         lines += [f"  {name}: {reason}" for name, reason in comparison.refused.items()]
     return "\n".join(lines)
 
 
+def _notes(rows: list[dict], device_memory: float | None) -> Iterator[str]:
+    yield from NOTES
+    if device_memory is not None:
+        yield f"{TOO_MUCH} more than the {format_quantity(device_memory, 'bytes')} of one device"
+    if any(row["iterations"] > 1 for row in rows):
+        yield f"{ASYNCHRONOUS} steps follow each other without a drain: time and bubble of the steady part"
+
+
+def _table(rows: list[dict], device_memory: float | None) -> Iterator[str]:
+    table = [HEADINGS, *(_cells(row, device_memory) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for name, *cells in table:
+        padded = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+        yield "  ".join([name.ljust(widths[0]), *padded])
+
+
 def _cells(row: dict, device_memory: float | None) -> tuple[str, ...]:
     from ppsim.plots.scale import percent_text, seconds_text
 
-    memory = row["peak_memory"]
+    memory, asynchronous = row["peak_memory"], row["iterations"] > 1
     too_much = memory is not None and device_memory is not None and memory > device_memory
     return (
         row["schedule"],
         str(row["stages_per_device"]),
-        seconds_text(row["makespan"]),
-        percent_text(row["bubble_fraction"]),
-        percent_text(row["bubble_ratio"]),
-        percent_text(row["span_bubble_fraction"]),
+        seconds_text(row["iteration_time"]),
+        f"{ASYNCHRONOUS} " * asynchronous + percent_text(row["steady_bubble_fraction"]),
+        "-" if asynchronous else percent_text(row["bubble_ratio"]),
+        "-" if asynchronous else percent_text(row["span_bubble_fraction"]),
         f"{row['peak_activations']:.4g}",
         "-" if memory is None else f"{TOO_MUCH} " * too_much + format_quantity(memory, "bytes"),
         str(row["transfers"]),

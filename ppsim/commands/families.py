@@ -60,5 +60,11 @@ def _paragraph(label: str, text: str) -> str:
     import textwrap
 
     indent = " " * (LABEL_WIDTH + 2)
-    wrapped = textwrap.fill(text, TEXT_WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False)
-    return f"{label:<{LABEL_WIDTH}}  {wrapped.lstrip()}"
+    wrapper = textwrap.TextWrapper(
+        TEXT_WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,  # formulas hold minus signs
+    )
+    return f"{label:<{LABEL_WIDTH}}  {wrapper.fill(text).lstrip()}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
+    from ppsim.schedule import Schedule
     from ppsim.timeline import Timeline
 
 SCHEMA = "ppsim.result/1"
@@ -60,7 +61,8 @@ def result_document(timeline: Timeline) -> dict[str, Any]:
             "name": schedule.name,
             "devices": schedule.devices,
             "num_stages": schedule.num_stages,
-            "microbatches": schedule.microbatches // schedule.slices,
+            "microbatches": microbatches_of_a_step(schedule),
+            "iterations": schedule.iterations,
             "slices": schedule.slices,
             "actions": len(schedule),
         },
@@ -72,6 +74,11 @@ def result_document(timeline: Timeline) -> dict[str, Any]:
         "costs": _cost_document(timeline),
         "assumptions": list(getattr(timeline.costs, "assumptions", [])),
     }
+
+
+def microbatches_of_a_step(schedule: Schedule) -> int:
+    """Whole microbatches of one training step, however they are sliced and however many steps the lists hold."""
+    return schedule.microbatches // (schedule.slices * schedule.iterations)
 
 
 def plain(value: Any) -> Any:

@@ -1,0 +1,52 @@
+"""Writes what README.md shows: the picture, and below each `$ ppsim ...` of a console block what the command prints."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURE = ROOT / "docs" / "images" / "comparison.svg"
+SHOWN = ("1f1b", "zb-h1", "dualpipe")
+_CONSOLE = re.compile(r"(?<=```console\n)\$ (?P<command>ppsim [^\n]*)\n.*?(?=^```$)", re.DOTALL | re.MULTILINE)
+
+
+def refreshed(text: str) -> str:
+    """The README with each console block's output as the command prints it now."""
+    return _CONSOLE.sub(lambda block: f"$ {block['command']}\n{output(block['command'])}", text)
+
+
+def output(command: str) -> str:
+    """What a `ppsim ...` line prints, run in the repository's root; trailing blanks of lines are left out."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", "COLUMNS": "100"}
+    done = subprocess.run(  # noqa: S603 - the README's own commands
+        [sys.executable, "-m", *command.split()],
+        capture_output=True,
+        encoding="utf-8",
+        cwd=ROOT,
+        env=environment,
+        check=True,
+    )
+    return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
+
+
+def draw_picture() -> None:
+    """Three schedules of the same work on one time axis."""
+    import ppsim
+    from ppsim.plots.gantt import draw_comparison, save_figure
+
+    costs = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0)
+    timelines = [ppsim.simulate(ppsim.build(name, devices=4, microbatches=8), costs) for name in SHOWN]
+    save_figure(lambda: draw_comparison(timelines), PICTURE)
+
+
+def main() -> None:
+    """Refresh README.md and its picture."""
+    readme = ROOT / "README.md"
+    readme.write_text(refreshed(readme.read_text(encoding="utf-8")), encoding="utf-8")
+    draw_picture()
+
+
+if __name__ == "__main__":
+    main()

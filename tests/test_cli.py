@@ -1,0 +1,133 @@
+"""The command line as a whole: help, list, validate, pipes and interrupts."""
+
+import json
+import os
+import signal
+import sys
+
+import pytest
+from command_line import UNIT_COSTS, ppsim, start
+
+import ppsim as library
+
+
+def test_help_names_every_command_and_the_exit_statuses():
+    outcome = ppsim("--help")
+    assert outcome.status == 0
+    for word in ("simulate", "compare", "list", "validate", "0 done", "2 the"):
+        assert word in outcome.out
+
+
+def test_version():
+    assert ppsim("--version").out == f"ppsim {library.__version__}\n"
+
+
+def test_an_unknown_command_is_status_2():
+    outcome = ppsim("simulat")
+    assert outcome.status == 2
+    assert "simulate" in outcome.err
+
+
+def test_list_shows_every_family_in_the_order_of_the_registry():
+    lines = ppsim("list").out.splitlines()
+    assert [line.split()[0] for line in lines[: len(library.schedules())]] == list(library.schedules())
+
+
+@pytest.mark.parametrize("name", library.schedules())
+def test_list_shows_one_family_in_full(name):
+    family = library.schedules()[name]
+    shown = " ".join(ppsim("list", name).out.split())
+    for text in (family.idea, family.constraints, family.makespan, family.source):
+        assert " ".join(text.split()) in shown
+
+
+def test_list_as_json():
+    document = json.loads(ppsim("list", "--json", "-").out)
+    assert document["schema"] == "ppsim.schedules/1"
+    assert [entry["name"] for entry in document["schedules"]] == list(library.schedules())
+
+
+def test_list_of_an_unknown_family_names_near_ones():
+    outcome = ppsim("list", "zb-h3")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert "did you mean zb-h" in outcome.err
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved-1f1b", "dualpipe"])
+def test_validate_passes_what_the_families_make(tmp_path, name):
+    library.build(name, devices=4, microbatches=8).to_csv(tmp_path / "order.csv")
+    outcome = ppsim("validate", tmp_path / "order.csv")
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "a valid schedule: 4 devices" in outcome.out
+
+
+def test_validate_passes_a_program(tmp_path):
+    library.lower(library.build("1f1b", devices=2, microbatches=2)).to_csv(tmp_path / "program.csv")
+    assert "a valid program: 2 devices" in ppsim("validate", tmp_path / "program.csv").out
+
+
+def test_validate_shows_every_fault_of_every_file(tmp_path):
+    (tmp_path / "a.csv").write_text("0F0,0B0,0F0\n1F0\n")
+    (tmp_path / "b.csv").write_text("0F0,zero\n1B,1F0\n")
+    library.build("1f1b", devices=2, microbatches=2).to_csv(tmp_path / "good.csv")
+    outcome = ppsim("validate", tmp_path / "a.csv", tmp_path / "b.csv", tmp_path / "good.csv")
+    assert outcome.status == 1
+    for part in ("0F0", "add 1B0", "row 1, column 2", "'zero'", "row 2, column 1", "the microbatch is missing"):
+        assert part in outcome.err
+    assert "good.csv: a valid schedule" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "message"),
+    [
+        (b"", 1, "empty"),
+        (b"\xff\xfe\x00", 2, "not a UTF-8 text file"),
+        (b'"0F0', 1, "not a CSV file"),
+        (b"0F0,1F0,1B0,0B0\n", 0, ""),
+    ],
+)
+def test_validate_of_odd_files(tmp_path, content, status, message):
+    (tmp_path / "order.csv").write_bytes(content)
+    outcome = ppsim("validate", tmp_path / "order.csv")
+    assert outcome.status == status
+    assert message in outcome.err
+
+
+@pytest.mark.parametrize("file", ["no-such-file.csv", "."])
+def test_validate_of_a_file_that_cannot_be_read_is_status_2(file):
+    outcome = ppsim("validate", file)
+    assert outcome.status == 2
+    assert "cannot be read" in outcome.err
+
+
+def test_validate_takes_the_slices(tmp_path):
+    assert "--slices 0" in ppsim("validate", "order.csv", "--slices", "0").err
+    (tmp_path / "order.csv").write_text("0F0,0F1,0B1,0B0\n")
+    outcome = ppsim("validate", tmp_path / "order.csv", "--slices", "2")
+    assert "1 microbatches" in outcome.out
+
+
+def test_errors_of_a_process_are_one_message_without_a_traceback():
+    process = start("simulate", UNIT_COSTS, "--set", "schedule.microbatches=none")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, "")
+    assert err.startswith("ppsim: ")
+    assert len(err.splitlines()) == 1
+
+
+def test_a_reader_that_leaves_is_no_error():
+    process = start("simulate", "--schedule", "1f1b", "--devices", 64, "--microbatches", 64, "--json", "-")
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(60) == 141
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_an_interrupt_is_quiet_and_status_130(tmp_path):
+    pipe = tmp_path / "config.yaml"
+    os.mkfifo(pipe)
+    process = start("simulate", pipe)
+    with pipe.open("w"):  # opens when the command waits for its config
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert process.stderr.read() == ""

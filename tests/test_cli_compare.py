@@ -1,0 +1,129 @@
+"""`ppsim compare`: equal work, one row a schedule, shortest step first, and a reason for each that cannot run."""
+
+import json
+
+import pytest
+from command_line import LLAMA, UNIT_COSTS, ppsim
+
+import ppsim as library
+from ppsim.analysis.compare import COLUMNS, compare
+
+SIZES = ("--devices", 4, "--microbatches", 8)
+
+
+def document(*arguments):
+    outcome = ppsim("compare", *arguments, "--json", "-")
+    assert outcome.err == ""
+    return json.loads(outcome.out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def test_schedules_are_sorted_by_step_time():
+    result = document(UNIT_COSTS, "--schedules", "gpipe,zb-h1,naive,dualpipe")
+    assert result["schema"] == "ppsim.comparison/1"
+    assert [(row["schedule"], row["makespan"]) for row in result["schedules"]] == [
+        ("dualpipe", 25), ("zb-h1", 27), ("gpipe", 33), ("naive", 96),
+    ]  # fmt: skip
+
+
+def test_every_schedule_does_the_same_work():
+    comparison = compare(devices=4, microbatches=8)
+    for timeline in comparison.timelines:
+        busy = timeline.device_busy.sum() / timeline.schedule.iterations
+        assert busy == pytest.approx(4 * 8 * 3), timeline.schedule.name
+
+
+def test_all_means_every_family():
+    result = document(*SIZES)
+    assert {row["schedule"] for row in result["schedules"]} | result["refused"].keys() == library.schedules().keys()
+
+
+def test_a_row_holds_what_the_timeline_says():
+    row = document(UNIT_COSTS, "--schedules", "dualpipe")["schedules"][0]
+    run = library.simulate(library.build("dualpipe", devices=4, microbatches=8))
+    assert row.keys() == COLUMNS.keys()
+    assert row["span_bubble_fraction"] == run.span_bubble_fraction
+    assert row["peak_activations"] == run.peak_activations.max() == 5
+
+
+def test_a_stage_held_twice_counts_its_weights_twice():
+    rows = {row["schedule"]: row for row in document(UNIT_COSTS, "--schedules", "1f1b,dualpipe,zb-v")["schedules"]}
+    assert {name: row["weight_copies"] for name, row in rows.items()} == {"1f1b": 1, "zb-v": 1, "dualpipe": 2}
+
+
+def test_asynchronous_schedules_are_compared_by_their_pace_and_hold_old_weights():
+    rows = {
+        row["schedule"]: row for row in document(UNIT_COSTS, "--schedules", "1f1b,pipedream,pipedream-2bw")["schedules"]
+    }
+    assert {name: row["iteration_time"] for name, row in rows.items()} == {
+        "1f1b": 33,
+        "pipedream": 24,
+        "pipedream-2bw": 24,
+    }
+    assert {name: row["weight_copies"] for name, row in rows.items()} == {"1f1b": 1, "pipedream": 4, "pipedream-2bw": 2}
+    assert rows["pipedream"]["steady_bubble_fraction"] == 0
+    assert "~ 0.0 %" in ppsim("compare", UNIT_COSTS, "--schedules", "pipedream").out
+
+
+def test_transfers_are_counted_at_the_busiest_sender():
+    rows = {row["schedule"]: row for row in document(UNIT_COSTS, "--schedules", "1f1b,interleaved-1f1b")["schedules"]}
+    assert rows["1f1b"]["transfers"] == 2 * 8
+    assert rows["interleaved-1f1b"]["transfers"] == 2 * 2 * 8
+
+
+def test_a_schedule_that_cannot_run_is_listed_with_its_reason():
+    outcome = ppsim("compare", "--schedules", "1f1b,dualpipe", "--devices", 3, "--microbatches", 8)
+    assert outcome.status == 0
+    assert "cannot run at this size:" in outcome.out
+    assert "dualpipe: devices=3 is odd" in outcome.out
+    assert "1f1b" in outcome.out.splitlines()[1]
+
+
+def test_none_that_can_run_is_status_1():
+    outcome = ppsim("compare", "--schedules", "dualpipe", "--devices", 3, "--microbatches", 8)
+    assert outcome.status == 1
+    assert "dualpipe: devices=3 is odd" in outcome.out
+
+
+def test_the_stages_of_the_config_go_to_the_families_that_take_them():
+    rows = document(UNIT_COSTS, "--schedules", "interleaved-1f1b,1f1b,zb-v", "--stages-per-device", 4)["schedules"]
+    assert {row["schedule"]: row["stages_per_device"] for row in rows} == {"interleaved-1f1b": 4, "1f1b": 1, "zb-v": 2}
+
+
+def test_memory_above_the_devices_is_marked():
+    outcome = ppsim("compare", LLAMA, "--schedules", "1f1b,gpipe")
+    marked = {line.split()[0]: "!" in line for line in outcome.out.splitlines() if line.startswith(("1f1b ", "gpipe "))}
+    assert marked == {"1f1b": False, "gpipe": True}
+    assert "! more than the 80 GB of one device" in outcome.out
+
+
+def test_a_schedule_of_ones_own_is_compared(tmp_path):
+    file = tmp_path / "mine.csv"
+    library.build("zb-h1", devices=4, microbatches=8).to_csv(file)
+    rows = document("--schedules", f"1f1b,{file}", *SIZES)["schedules"]
+    assert [row["makespan"] for row in rows] == [27, 33]
+    refused = document("--schedules", f"1f1b,{file}", "--devices", 4, "--microbatches", 9)["refused"]
+    assert "4 devices and 8 microbatches" in refused[str(file)]
+
+
+def test_the_chart_is_written(tmp_path):
+    outcome = ppsim("compare", UNIT_COSTS, "--schedules", "1f1b,zb-h1", "--gantt", tmp_path / "both.svg")
+    assert outcome.status == 0
+    text = (tmp_path / "both.svg").read_text()
+    assert "1f1b, 4 devices" in text
+    assert "zb-h1, 4 devices" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([UNIT_COSTS, "--schedules", "1f1b,zb-h9"], "unknown schedule 'zb-h9'"),
+        ([UNIT_COSTS, "--schedules", ","], "names none"),
+        ([UNIT_COSTS, "--gantt", "chart.html"], "use one of: .png, .svg, .pdf"),
+        (["--schedules", "1f1b"], "nothing to simulate without --devices, --microbatches"),
+        ([UNIT_COSTS, "--schedules", "none.csv"], "none.csv: cannot be read"),
+    ],
+)
+def test_a_wrong_call_is_one_message_and_status_2(arguments, message):
+    outcome = ppsim("compare", *arguments)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert message in outcome.err

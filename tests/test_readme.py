@@ -1,0 +1,56 @@
+"""README.md and docs/: their code runs, what they show is what comes out, and their links lead to files."""
+
+import re
+
+import make_readme
+import make_schedule_docs
+import matplotlib
+import pytest
+from command_line import ROOT, ppsim
+
+import ppsim as library
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+
+
+def test_the_python_code_runs(capsys):
+    matplotlib.use("agg")
+    namespace = {}
+    for block in blocks("python"):
+        exec(block, namespace)  # noqa: S102 - the README's own code
+    assert namespace["run"].makespan > 0
+    assert "makespan" in capsys.readouterr().out
+
+
+def test_the_commands_print_what_is_shown():
+    assert len(blocks("console")) >= 2
+    assert make_readme.refreshed(README) == README, "README.md is out of date; run `make docs`"
+
+
+def test_the_other_commands_run(tmp_path, monkeypatch):
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    monkeypatch.chdir(tmp_path)
+    lines = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("ppsim ")]
+    assert lines
+    for line in lines:
+        outcome = ppsim(*line.split()[1:])
+        assert outcome.status == 0, outcome.err
+    assert {path.name for path in tmp_path.iterdir()} == {"configs", "step.png", "step.html"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page):
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert not missing
+
+
+def test_the_schedules_page_is_up_to_date():
+    timelines = {name: make_schedule_docs.simulated(family) for name, family in library.schedules().items()}
+    page = (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
+    assert make_schedule_docs.page(timelines) == page, "docs/schedules.md is out of date; run `make docs`"
