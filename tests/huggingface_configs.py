@@ -45,7 +45,8 @@ CONFIGS = {
     "EleutherAI/pythia-6.9b": (_config("gpt_neox", 32, 4096, 32, 16384, 50432), 6.857e9, None),
     "deepseek-ai/deepseek-moe-16b-base": (
         _config("deepseek", 28, 2048, 16, 10944, 102400, num_key_value_heads=16, n_routed_experts=64,
-                n_shared_experts=2, num_experts_per_tok=6, moe_intermediate_size=1408, first_k_dense_replace=1, moe_layer_freq=1),
+                n_shared_experts=2, num_experts_per_tok=6, moe_intermediate_size=1408, first_k_dense_replace=1,
+                moe_layer_freq=1),
         16.4e9,
         2.8e9,
     ),

@@ -14,7 +14,7 @@ from ppsim.costs.hardware import Cluster
 from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
-from ppsim.costs.table import CostTable
+from ppsim.costs.table import CostTable, Workload
 from ppsim.errors import ConfigError
 from ppsim.units import format_quantity
 
@@ -206,6 +206,7 @@ class DerivedCosts:
             if "bandwidth" in self.given
             else np.where(same, 1 / link.bandwidth, 1 / network.bandwidth),
             stage_share=blocks * devices / self.model.num_layers,
+            workload=self.workload(devices),
         )
 
     # -- what a reader wants to know ---------------------------------------------------------------------------------
@@ -216,15 +217,16 @@ class DerivedCosts:
         derived = dict.fromkeys(("forward", "backward", "input_grad", "weight_grad", *BYTES, *OTHERS), "derived")
         return derived | {name: "given" for name in self.given if name != "per"}
 
-    @property
-    def tokens_per_microbatch(self) -> int:
-        """Tokens of one microbatch over all data-parallel copies of the pipeline."""
-        return self.model.sequence * self.layout.microbatch_size * self.layout.data
-
-    @property
-    def flops_per_microbatch(self) -> float:
-        """Model FLOPs of one microbatch over all data-parallel copies; attention in full, nothing recomputed."""
-        return self.model.step_flops() * self.layout.microbatch_size * self.layout.data
+    def workload(self, devices: int) -> Workload:
+        """What a step of a pipeline of `devices` devices is to the model and the GPUs."""
+        sequences = self.layout.microbatch_size * self.layout.data
+        return Workload(
+            tokens=self.model.sequence * sequences,
+            flops=self.model.step_flops() * sequences,
+            gpus=self.gpus(devices),
+            peak=self.cluster.device.peak,
+            memory=self.cluster.device.memory,
+        )
 
     def gpus(self, devices: int) -> int:
         """GPUs of the whole job."""

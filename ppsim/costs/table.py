@@ -12,6 +12,32 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Workload:
+    """What a step is to the model and the devices, for throughput and for what fits.
+
+    Attributes
+    ----------
+    tokens : float
+        Of one microbatch, all data-parallel copies of the pipeline together.
+    flops : float
+        Model FLOPs of one microbatch's forward and backward, all copies together; attention in full, nothing
+        recomputed.
+    gpus : int
+        Of the whole job.
+    peak : float
+        FLOP/s of one GPU, dense.
+    memory : float
+        Bytes of one GPU.
+    """
+
+    tokens: float
+    flops: float
+    gpus: int
+    peak: float
+    memory: float
+
+
+@dataclass(frozen=True)
 class CostTable:
     """Costs of one schedule, resolved per stage and per pair of devices.
 
@@ -35,6 +61,8 @@ class CostTable:
         Bytes of one whole microbatch's live activations on each stage; None where no model was given.
     state_bytes : float64 (3, stages) or None
         Bytes of weights, gradients and optimizer state of each stage; None where no model was given.
+    workload : Workload or None
+        None where no model was given.
     """
 
     seconds: np.ndarray
@@ -47,6 +75,7 @@ class CostTable:
     slice_fraction: np.ndarray = field(default_factory=lambda: np.ones(1))
     activation_bytes: np.ndarray | None = None
     state_bytes: np.ndarray | None = None
+    workload: Workload | None = None
 
 
 class CostModel(Protocol):

@@ -1,0 +1,122 @@
+"""Memory of a timeline: each device's peak, when it is, what holds it, and whether the device has that much."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppsim.engines.plan import transfer_bytes
+from ppsim.errors import ConfigError, CostError, shown
+from ppsim.units import format_quantity
+
+if TYPE_CHECKING:
+    from ppsim.timeline import Timeline
+
+PARTS = ("weights", "gradients", "optimizer_state", "activations", "transfer_buffers")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What each device holds at the moment when it holds most; arrays with one entry a device.
+
+    Attributes
+    ----------
+    weights, gradients, optimizer_state, activations, transfer_buffers : bytes
+        They sum to `peak`.
+    moment : seconds
+        When the peak is first reached.
+    capacity : bytes or None
+        Memory of one device; None where the costs name no device.
+    """
+
+    weights: np.ndarray
+    gradients: np.ndarray
+    optimizer_state: np.ndarray
+    activations: np.ndarray
+    transfer_buffers: np.ndarray
+    moment: np.ndarray
+    capacity: float | None = None
+
+    @cached_property
+    def peak(self) -> np.ndarray:
+        """Bytes of each device at its peak."""
+        return np.sum([getattr(self, part) for part in PARTS], axis=0)
+
+    def fits(self, headroom: float = 0.0, capacity: float | None = None) -> bool:
+        """Whether every device's peak stays within its memory less `headroom`, a part of it from 0 to below 1.
+
+        `capacity` in bytes replaces the device sheet's. What allocators lose to fragments, and what the framework and
+        its communication libraries hold, is not in the peak: headroom is for them. Raises CostError where no capacity
+        is known, ConfigError for a headroom outside 0..1.
+        """
+        return bool((self.spare(headroom, capacity) >= 0).all())
+
+    def spare(self, headroom: float = 0.0, capacity: float | None = None) -> np.ndarray:
+        """Bytes left on each device below its memory less `headroom`; negative where it does not fit."""
+        if isinstance(headroom, bool) or not isinstance(headroom, int | float) or not 0 <= headroom < 1:
+            raise ConfigError(f"headroom={shown(headroom)} must be a part of the memory from 0 to below 1, such as 0.1")
+        limit = self.capacity if capacity is None else capacity
+        if limit is None:
+            raise CostError("no device is known to fit into; give capacity= in bytes, or costs derived for a device")
+        return limit * (1 - headroom) - self.peak
+
+    def to_dict(self) -> dict[str, Any]:
+        """All parts, the peak and its moment as plain lists, in bytes and seconds."""
+        arrays = {name: getattr(self, name).tolist() for name in (*PARTS, "peak", "moment")}
+        return {**arrays, "capacity": self.capacity}
+
+    def summary(self) -> str:
+        """A table with one row a device, with units."""
+        names = ("device", *PARTS, "peak", "moment")
+        rows = [[name.replace("_", " ") for name in names]]
+        for device in range(len(self.peak)):
+            sizes = [format_quantity(float(getattr(self, name)[device]), "bytes") for name in (*PARTS, "peak")]
+            rows.append([str(device), *sizes, format_quantity(float(self.moment[device]), "seconds")])
+        widths = [max(len(row[column]) for row in rows) for column in range(len(names))]
+        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        if self.capacity is not None:
+            lines.append(f"memory of a device: {format_quantity(self.capacity, 'bytes')}")
+        return "\n".join(lines) + "\n"
+
+    __str__ = summary
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{self.summary()}</pre>"
+
+
+def memory(timeline: Timeline) -> Memory:
+    """The breakdown of each device's peak; CostError where the costs do not say what is held."""
+    curves = [timeline.memory_over_time(device) for device in range(timeline.schedule.devices)]
+    highest = [int(levels.argmax()) for _, levels in curves]
+    moment = np.array([times[at] for (times, _), at in zip(curves, highest, strict=True)])
+    peak = np.array([levels[at] for (_, levels), at in zip(curves, highest, strict=True)])
+    buffers = np.array([_buffers(timeline, device, time) for device, time in enumerate(moment.tolist())])
+    static = timeline.static_memory
+    assert static is not None  # noqa: S101 - memory_over_time has raised otherwise
+    workload = timeline.table.workload
+    return Memory(
+        static[0],
+        static[1],
+        static[2],
+        np.maximum(peak - static.sum(axis=0) - buffers, 0.0),
+        buffers,
+        moment,
+        None if workload is None else workload.memory,
+    )
+
+
+def _buffers(timeline: Timeline, device: int, time: float) -> float:
+    """Bytes of transfers that the device sends or has received and not yet used up just after `time`."""
+    schedule, plan = timeline.schedule, timeline.plan
+    rows = np.arange(len(schedule.kind))[schedule.rows(device)]
+    received = rows[plan.remote[rows]]
+    remote = np.flatnonzero(plan.remote)
+    sent = remote[schedule.device[plan.source[remote]] == device]
+    total = 0.0
+    for transfers, until in ((received, timeline.row_end[received]), (sent, timeline.transfer_end[sent])):
+        live = transfers[(timeline.transfer_start[transfers] <= time) & (until > time)]
+        total += float(transfer_bytes(schedule, timeline.table, plan.source[live]).sum())
+    return total

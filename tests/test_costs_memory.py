@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ppsim
+from ppsim import Cluster, ConfigError, CostError, Costs, DerivedCosts, Layout, Model
+from ppsim.costs.hardware import DeviceSheet, LinkSheet
+
+MODEL = Model(num_layers=8, hidden=64, heads=4, vocabulary=100, sequence=32)
+CLUSTER = Cluster(DeviceSheet("unit", 1e9, 20e6, 0.5), LinkSheet("fast", 1e6, 1e-3), LinkSheet("slow", 1e5, 1e-3))
+
+
+def run_of(name="1f1b", devices=4, microbatches=8, layout=None, **options):
+    schedule = ppsim.build(name, devices=devices, microbatches=microbatches, **options)
+    return ppsim.simulate(schedule, DerivedCosts(MODEL, CLUSTER, layout or Layout()), transport="directed")
+
+
+def test_the_parts_of_a_given_case_are_what_it_says():
+    costs = Costs(activation_bytes=[30, 20], weight_bytes=4, gradient_bytes=8, optimizer_bytes=24, transfer_bytes=5,
+                  latency=1.0)  # fmt: skip
+    held = ppsim.simulate(ppsim.build("gpipe", devices=2, microbatches=3), costs).memory()
+    assert held.weights.tolist() == [4, 4]
+    assert held.gradients.tolist() == [8, 8]
+    assert held.optimizer_state.tolist() == [24, 24]
+    assert held.activations.tolist() == [90, 60]
+    assert held.transfer_buffers.tolist() == [10, 5]  # two gradients on device 0; the third F's input on device 1
+    assert held.peak.tolist() == [136, 101]
+    assert held.moment.tolist() == [9.0, 4.0]
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    st.sampled_from(["gpipe", "1f1b", "zb-h1", "interleaved-1f1b", "dualpipe-v"]), st.integers(2, 4), st.integers(1, 3)
+)
+def test_the_parts_sum_to_the_peak_of_every_device(name, p, groups):
+    run = run_of(name, p, 2 * p * groups)
+    held = run.memory()
+    assert held.peak == pytest.approx(run.peak_memory, rel=1e-12)
+    assert np.all(held.activations > 0)
+
+
+def test_fits_compares_the_fullest_device_with_its_memory_less_headroom():
+    held = run_of().memory()
+    assert held.capacity == 20e6
+    assert held.fits()
+    assert not held.fits(headroom=1 - 0.99 * held.peak.max() / 20e6)
+    assert not held.fits(capacity=held.peak.max() - 1)
+    assert held.spare(capacity=held.peak.max()).min() == 0
+    with pytest.raises(ConfigError, match="headroom=1 must be a part of the memory"):
+        held.fits(headroom=1)
+
+
+def test_memory_without_a_model_is_one_clear_error():
+    schedule = ppsim.build("1f1b", devices=2, microbatches=2)
+    with pytest.raises(CostError, match="memory is not known"):
+        ppsim.simulate(schedule).memory()
+    costs = Costs(activation_bytes=1, weight_bytes=1)
+    with pytest.raises(CostError, match="no device is known to fit into"):
+        ppsim.simulate(schedule, costs).memory().fits()
+
+
+def test_the_summary_names_every_part_with_its_unit():
+    text = run_of().memory().summary()
+    assert text.splitlines()[0].split() == [
+        "device", "weights", "gradients", "optimizer", "state", "activations", "transfer", "buffers", "peak", "moment",
+    ]  # fmt: skip
+    assert "memory of a device: 20 MB" in text
+    assert set(run_of().memory().to_dict()) >= {"weights", "peak", "moment", "capacity"}
+
+
+def test_tokens_per_second_and_mfu_follow_from_the_step():
+    run = run_of(layout=Layout(data=2, microbatch_size=3))
+    tokens = 8 * 32 * 3 * 2
+    assert run.tokens_per_second == pytest.approx(tokens / run.makespan)
+    flops = 8 * 3 * 2 * MODEL.step_flops()
+    assert run.mfu == pytest.approx(flops / run.makespan / (8 * 1e9))
+    assert run.mfu < 0.5
+    bare = ppsim.simulate(run.schedule)
+    assert (bare.tokens_per_second, bare.mfu) == (None, None)
+
+
+def test_mfu_of_devices_that_never_wait_is_the_achieved_fraction_over_what_attention_is_left_out():
+    model = Model(num_layers=2, hidden=64, heads=4, vocabulary=100, sequence=32, causal=False)
+    schedule = ppsim.build("1f1b", devices=1, microbatches=4)
+    run = ppsim.simulate(schedule, DerivedCosts(model, CLUSTER, Layout()))
+    assert run.mfu == pytest.approx(0.5)
