@@ -9,7 +9,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.costs import CostModel, CostTable
-from ppsim.engines.plan import Plan, transfer_bytes
+from ppsim.engines.plan import Plan, by_kind_and_stage, transfer_bytes
 from ppsim.errors import CostError
 from ppsim.evictions import evicted_rows, with_visits
 from ppsim.schedule import Schedule
@@ -159,9 +159,10 @@ class Timeline:
     def _activation_changes(self) -> tuple[np.ndarray, np.ndarray]:
         """What each row adds at its start and frees at its end, in parts of its stage's activations of a microbatch."""
         schedule, kind = self.schedule, self.schedule.kind
-        kept = self.table.weight_grad_fraction[schedule.stage]
+        kept = self.table.weight_grad_fraction
         adds = (kind == Kind.F) / schedule.slices
-        frees = np.select([kind == Kind.B, kind == Kind.I, kind == Kind.W], [1.0, 1.0 - kept, kept]) / schedule.slices
+        freed = np.stack([np.zeros_like(kept), np.ones_like(kept), 1.0 - kept, kept]) / schedule.slices
+        frees = by_kind_and_stage(schedule, freed)
         if len(schedule.evicted):
             frees[self._evicted_rows[0]] = adds[self._evicted_rows[1]] = 1.0 / schedule.slices
         return adds, frees
@@ -185,13 +186,12 @@ class Timeline:
         adds, frees = adds * row_weight, frees * row_weight
         second = np.flatnonzero(self.plan.fused)
         if len(second):
-            adds, frees = adds.copy(), frees.copy()
             adds[second - 1] += adds[second]
             frees[second] += frees[second - 1]
             adds[second] = frees[second - 1] = 0.0
         after_end = np.cumsum(adds - frees)
         first = self.schedule.offsets[:-1]
-        before_device = np.concatenate([[0.0], after_end])[first]
+        before_device = np.where(first > 0, after_end[first - 1], 0.0)
         after_end -= np.repeat(before_device, np.diff(self.schedule.offsets))
         return after_end + frees, after_end
 

@@ -109,9 +109,14 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
     )
 
 
+def by_kind_and_stage(schedule: Schedule, values: np.ndarray) -> np.ndarray:
+    """For each row of a compute schedule its entry in `values`, an array of F, B, I and W by stage, (4, stages)."""
+    return values.ravel().take(schedule.kind.astype(np.int64) * schedule.num_stages + schedule.stage)
+
+
 def row_seconds(schedule: Schedule, table: CostTable) -> np.ndarray:
     """Seconds of each row; of a timed fused slot the first row holds the slot's length and the second 0."""
-    seconds = table.seconds.ravel().take(schedule.kind.astype(np.int64) * schedule.num_stages + schedule.stage)
+    seconds = by_kind_and_stage(schedule, table.seconds)
     if schedule.slices > 1:
         seconds *= _slice_fraction(schedule, table, slice(None))
     if table.overlap is not None:
