@@ -1,0 +1,132 @@
+"""The registry: every family by name, what it says about itself, and how it refuses sizes and options."""
+
+import re
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import things
+
+import ppsim
+from ppsim import BuildError, ConfigError, ScheduleError
+
+FAMILIES = list(ppsim.schedules())
+SEARCHED = ("zb-1p", "zb-2p", "zb-auto")  # built by search, slower and with costs of their own
+names = st.sampled_from([name for name in FAMILIES if name not in SEARCHED])
+
+
+def test_the_classic_families_come_first_and_in_the_order_of_their_history():
+    assert FAMILIES[:8] == [
+        "naive", "gpipe", "looped-bfs", "1f1b", "eager-1f1b", "interleaved-1f1b", "zb-h1", "zb-h2",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_tells_what_it_is_where_it_holds_and_who_says_so(name):
+    family = ppsim.schedules()[name]
+    assert family.name == name
+    assert list(family.describe()) == [
+        "name", "title", "idea", "constraints", "makespan", "peak_activations", "source",
+    ]  # fmt: skip
+    assert all(len(text) > 1 for text in family.describe().values())
+    assert family.idea.endswith(".")
+    assert re.search(r"\d{4}|\w+/\w+\.py", family.source), "a source has a year, an arXiv number or a file"
+    assert name in family._repr_html_()
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in SEARCHED])
+def test_every_family_builds_a_valid_schedule_of_its_name(name):
+    schedule = ppsim.build(name, devices=4, microbatches=8)
+    assert schedule.name == name
+    assert schedule.devices == 4
+    ppsim.Schedule.from_orders(schedule.orders(), slices=schedule.slices).validate()
+
+
+def test_whole_numbers_of_any_type_are_sizes():
+    same = ppsim.build("1f1b", devices=np.int64(4), microbatches=np.uint8(8), stages_per_device=np.int32(1))
+    assert same == ppsim.build("1f1b", devices=4, microbatches=8)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "sentence"),
+    [
+        ({"devices": 0}, "devices=0 is too small; use at least 1"),
+        ({"devices": -4}, "devices=-4 is too small; use at least 1"),
+        ({"devices": 2.0}, "devices=2.0 is not a whole number; use a whole number of at least 1"),
+        ({"devices": "4"}, "devices='4' is not a whole number"),
+        ({"devices": None}, "devices=None is not a whole number"),
+        ({"devices": True}, "devices=True is not a whole number"),
+        ({"devices": int}, "devices=<class 'int'> is not a whole number"),
+        ({"devices": 10**30}, "is too large; use at most 16384"),
+        ({"microbatches": 0}, "microbatches=0 is too small; use at least 1"),
+        ({"microbatches": float("nan")}, "microbatches=nan is not a whole number"),
+        ({"microbatches": 10**12}, "microbatches=1000000000000 is too large; use at most 134217728"),
+        ({"microbatches": 10**5000}, "is too large; use at most 134217728"),
+        ({"microbatches": 10**8}, "devices=4 x microbatches=100000000 x stages_per_device=1 makes more than 134217728"),
+        ({"stages_per_device": 0}, "stages_per_device=0 is too small"),
+        ({"stages_per_device": 2}, "1f1b: stages_per_device=2 is not allowed; each device runs 1 stage(s)"),
+        ({"colour": "red"}, "1f1b: unknown option 'colour'; the options of this schedule are: none"),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
+)
+def test_a_refused_size_is_told_with_its_rule_and_a_legal_value(sizes, sentence):
+    with pytest.raises(BuildError) as caught:
+        ppsim.build("1f1b", **{"devices": 4, "microbatches": 8, **sizes})
+    assert sentence in str(caught.value)
+
+
+def test_a_refusal_is_both_a_schedule_error_and_a_wrong_call():
+    assert issubclass(BuildError, ScheduleError)
+    assert issubclass(BuildError, ConfigError)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("1f1", "1f1b"), ("zbh1", "zb-h1"), ("GPipe", "gpipe"), ("interleaved", "interleaved-1f1b")]
+)
+def test_an_unknown_name_is_answered_with_the_nearest(name, near):
+    with pytest.raises(BuildError, match=f"^unknown schedule '{name}'; did you mean .*{near}"):
+        ppsim.build(name, devices=2, microbatches=2)
+
+
+def test_an_unknown_option_is_answered_with_the_known():
+    with pytest.raises(
+        BuildError, match="unknown option 'group'; the options of this schedule are: grouping, group_size"
+    ):
+        ppsim.build("interleaved-1f1b", devices=2, microbatches=2, group=1)
+    with pytest.raises(BuildError, match="grouping='rows' is not known; use one of: megatron, torch, spread"):
+        ppsim.build("interleaved-1f1b", devices=2, microbatches=2, grouping="rows")
+    with pytest.raises(BuildError, match="backward_order='up' is not known; use one of: fifo, lifo"):
+        ppsim.build("gpipe", devices=2, microbatches=2, backward_order="up")
+
+
+@given(names | things, things, things, st.none() | things)
+def test_only_ppsim_errors_leave_build_whatever_the_sizes(name, devices, microbatches, stages_per_device):
+    with suppress(ppsim.PpsimError):
+        # Small numbers are legal; only what is odd matters here.
+        ppsim.build(name, devices=devices, microbatches=microbatches, stages_per_device=stages_per_device)
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_only_ppsim_errors_leave_build_whatever_the_options(data):
+    family = ppsim.schedules()[data.draw(names)]
+    options = {name: data.draw(things) for name in data.draw(st.sets(st.sampled_from([*family.options, "other"])))}
+    with suppress(ppsim.PpsimError):
+        ppsim.build(family.name, devices=2, microbatches=4, **options)
+
+
+@given(names, st.integers(1, 9), st.integers(1, 20))
+def test_a_size_is_built_whole_or_refused_with_a_legal_value(name, p, m):
+    refusal = ""
+    try:
+        schedule = ppsim.build(name, devices=p, microbatches=m)
+    except BuildError as error:
+        refusal = str(error)
+    if refusal:
+        assert "use " in refusal
+        return
+    assert schedule.devices == p
+    assert schedule.microbatches == m * schedule.slices * schedule.iterations
+    ppsim.Schedule.from_orders(schedule.orders(), slices=schedule.slices).validate()

@@ -1,0 +1,266 @@
+"""The validator: one test for every rule, and all faults of a schedule in one error."""
+
+import tracemalloc
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_schedules import schedules
+from strategies import damaged_orders
+
+import ppsim
+from ppsim import DeadlockError, Schedule, ScheduleError
+
+
+def faults(orders, **options):
+    with pytest.raises(ScheduleError) as caught:
+        Schedule.from_orders(orders, **options).validate()
+    return caught.value.faults
+
+
+@given(schedules())
+def test_a_schedule_that_can_run_is_valid(schedule):
+    assert schedule.validate() is None
+
+
+@given(schedules(fused=False))
+def test_a_lowered_schedule_is_valid(schedule):
+    assert Schedule.from_orders(ppsim.lower(schedule, sharded=True).orders()).validate() is None
+
+
+# -- one rule each -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("orders", [[], [[]], [[], []], [[None, ""]], [["0SEND_F0"]], [["0UNSHARD", "0RESHARD"]]])
+def test_a_schedule_without_compute_actions_is_empty(orders):
+    assert faults(orders) == [
+        "schedule 'custom' is empty: it needs at least one device with at least one compute action, such as "
+        "[['0F0', '0B0']]"
+    ]
+
+
+def test_a_device_without_actions():
+    assert faults([["0F0", "0B0"], [], [None]]) == [
+        "device 1 has no actions; every device of a pipeline runs at least one stage",
+        "device 2 has no actions; every device of a pipeline runs at least one stage",
+    ]
+
+
+def test_a_missing_forward():
+    assert faults([["0F0", "0F1", "0B0", "0B1"], ["1F0", "1B0", "1B1"]]) == [
+        "1F1 is missing: 2 stages x 2 microbatches each need one F"
+    ]
+
+
+def test_a_missing_backward():
+    assert faults([["0F0", "0F1", "0B1"]]) == ["the backward of 0F0 is missing: add 0B0, or 0I0 and 0W0"]
+
+
+def test_a_missing_input_gradient():
+    assert faults([["0F0", "0W0"]]) == ["0I0 is missing: 0W0 needs it"]
+
+
+def test_a_missing_weight_gradient():
+    assert faults([["0F0", "0I0"]]) == ["0W0 is missing: 0I0 stands without it"]
+
+
+@pytest.mark.parametrize("kind", ["F", "B"])
+def test_a_doubled_action(kind):
+    order = ["0F0", "0B0"]
+    assert faults([[*order, f"0{kind}0"]]) == [
+        f"0{kind}0 stands 2 times: device 0, position {order.index(f'0{kind}0')} and device 0, position 2; each action "
+        f"stands once"
+    ]
+
+
+def test_an_action_doubled_on_another_device_is_also_split():
+    assert faults([["0F0", "0I0", "0W0"], ["0W0"]]) == [
+        "0W0 stands 2 times: device 0, position 2 and device 1, position 0; each action stands once",
+        "0W0 stands on device 0 and 0W0 on device 1: all actions of one stage and microbatch run on one device",
+    ]
+
+
+@pytest.mark.parametrize(("parts", "named"), [(["0I0", "0W0"], "0I0"), (["0I0"], "0I0"), (["0W0"], "0W0")])
+def test_a_full_backward_beside_its_parts(parts, named):
+    assert faults([["0F0", "0B0", *parts]]) == [
+        f"0B0 stands beside {named}: a microbatch's backward is either one B or one I and one W"
+    ]
+
+
+def test_a_backward_before_its_forward():
+    assert faults([["0B0", "0F0"]]) == [
+        "0B0 (device 0, position 0) stands before 0F0 (device 0, position 1): a backward follows its forward"
+    ]
+    assert faults([["0I0", "0F0", "0W0"]]) == [
+        "0I0 (device 0, position 0) stands before 0F0 (device 0, position 1): a backward follows its forward"
+    ]
+
+
+def test_a_weight_gradient_before_its_forward_and_its_input_gradient():
+    assert faults([["0W0", "0F0", "0I0"]]) == [
+        "0W0 (device 0, position 0) stands before 0F0 (device 0, position 1): a backward follows its forward",
+        "0W0 (device 0, position 0) stands before 0I0 (device 0, position 2): W follows the I of its microbatch",
+    ]
+
+
+def test_a_slot_may_not_hold_a_backward_before_its_own_forward():
+    assert faults([["(0B0;0F0)OVERLAP_F_B"]]) == [
+        "0B0 (device 0, position 0) stands before 0F0 (device 0, position 0): a backward follows its forward"
+    ]
+
+
+def test_a_stage_and_microbatch_on_two_devices():
+    assert faults([["0F0", "1B0"], ["1F0", "0B0"]])[:2] == [
+        "0F0 stands on device 0 and 0B0 on device 1: all actions of one stage and microbatch run on one device",
+        "1B0 stands on device 0 and 1F0 on device 1: all actions of one stage and microbatch run on one device",
+    ]
+
+
+def test_two_devices_may_hold_one_stage_for_different_microbatches():
+    both_ways = [["0F0", "1F1", "1B1", "0B0"], ["0F1", "1F0", "1B0", "0B1"]]
+    assert Schedule.from_orders(both_ways).validate() is None
+
+
+def test_slices_of_a_microbatch_come_in_order_and_make_whole_microbatches():
+    assert Schedule.from_orders([["0F0", "0F1", "0B1", "0B0"]], slices=2).validate() is None
+    assert faults([["0F1", "0F0", "0B0", "0B1"]], slices=2) == [
+        "0F0 (device 0, position 1) comes too late: a slice's F follows the F of the slice before it",
+        "0B1 (device 0, position 3) comes too late: a slice's backward follows the backward of the slice after it",
+    ]
+    assert faults([["0F0", "0B0"]], slices=2) == ["1 slices do not make whole microbatches of 2 slices each"]
+    assert faults([["0F0", "0B0"]], slices=2**31 - 1) == [
+        "1 slices do not make whole microbatches of 2147483647 slices each"
+    ]
+
+
+def test_numbers_with_huge_gaps_are_named_and_cost_no_memory():
+    tracemalloc.start()
+    try:
+        assert faults([["0F0", "0B0", "2147483646F2147483646", "2147483646B2147483646"]]) == [
+            "2147483646F2147483646 (device 0, position 2) names stage 2147483646, but no action names stage 1; stage "
+            "numbers run 0, 1, 2 ... without gaps",
+            "2147483646F2147483646 (device 0, position 2) names microbatch 2147483646, but no action names microbatch "
+            "1; microbatch numbers run 0, 1, 2 ... without gaps",
+        ]
+        diagonal = [f"{number}{kind}{number}" for kind in "FB" for number in range(3000)]
+        assert faults([diagonal])[-1] == "8996950 more F are missing"
+        assert faults([[*diagonal, "0SEND_F0"]])[-1].startswith("0SEND_F0 (device 0, position 6000) carries nothing")
+        assert tracemalloc.get_traced_memory()[1] < 2e7
+    finally:
+        tracemalloc.stop()
+
+
+# -- many faults -------------------------------------------------------------------------------------------------------
+
+
+def test_all_faults_stand_in_one_error():
+    program = [
+        ["0F0", "0F0", "0B1", "0F1", "0SEND_F0"],
+        ["1F0", "1B0", "1W0"],
+        [],
+        ["2F0", "2B0", "1W1"],
+    ]
+    with pytest.raises(ScheduleError) as caught:
+        Schedule.from_orders(program, name="broken").validate()
+    assert caught.value.faults == [
+        "device 2 has no actions; every device of a pipeline runs at least one stage",
+        "0F0 stands 2 times: device 0, position 0 and device 0, position 1; each action stands once",
+        "1F1 is missing: 3 stages x 2 microbatches each need one F",
+        "2F1 is missing: 3 stages x 2 microbatches each need one F",
+        "1B0 stands beside 1W0: a microbatch's backward is either one B or one I and one W",
+        "1I1 is missing: 1W1 needs it",
+        "the backward of 0F0 is missing: add 0B0, or 0I0 and 0W0",
+        "0B1 (device 0, position 2) stands before 0F1 (device 0, position 3): a backward follows its forward",
+        "2SEND_B0 is missing on device 3: 2B0 makes what is needed by 1B0 of device 1",
+        "1SEND_F0 is missing on device 1: 1F0 makes what is needed by 2F0 of device 3",
+        "1RECV_F0 is missing on device 1: 1F0 needs what is made by 0F0 of device 0",
+        "1RECV_B0 is missing on device 1: 1B0 needs what is made by 2B0 of device 3",
+        "2RECV_F0 is missing on device 3: 2F0 needs what is made by 1F0 of device 1",
+    ]
+    assert str(caught.value).startswith("schedule 'broken' has 13 faults:\n  - device 2 has no actions")
+
+
+def test_of_one_rule_the_first_50_are_told_and_the_rest_counted():
+    assert faults([[f"0F{k}" for k in range(80)]])[49:] == [
+        "the backward of 0F49 is missing: add 0B49, or 0I49 and 0W49",
+        "30 more faults like: the backward of 0F79 is missing: add 0B79, or 0I79 and 0W79",
+    ]
+
+
+# -- waiting cycles ----------------------------------------------------------------------------------------------------
+
+
+def cycle(orders):
+    with pytest.raises(DeadlockError) as caught:
+        Schedule.from_orders(orders).validate()
+    assert str(caught.value) == "\n".join(
+        [
+            "schedule 'custom' deadlocks, each waits for the next in a cycle:",
+            *(f"    {line}" for line in caught.value.cycle),
+        ]
+    )
+    return caught.value.cycle
+
+
+def test_two_devices_that_wait_for_each_other():
+    assert cycle([["0F0", "0B0", "0F1", "0B1"], ["1F1", "1F0", "1B0", "1B1"]]) == [
+        "device 0 waits at 0B0 for 1B0 of device 1, which stands behind 1F1",
+        "device 1 waits at 1F1 for 0F1 of device 0, which stands behind 0B0",
+    ]
+
+
+def ring(devices):
+    """Microbatch d runs its stage 0 on device d and stage 1 on the next; each device takes stage 1 first."""
+    before = [(d - 1) % devices for d in range(devices)]
+    return [[f"1F{k}", f"0F{d}", f"1B{k}", f"0B{d}"] for d, k in enumerate(before)]
+
+
+def test_three_devices_in_a_ring():
+    assert cycle(ring(3)) == [
+        "device 0 waits at 1F2 for 0F2 of device 2, which stands behind 1F1",
+        "device 2 waits at 1F1 for 0F1 of device 1, which stands behind 1F0",
+        "device 1 waits at 1F0 for 0F0 of device 0, which stands behind 1F2",
+    ]
+
+
+def test_devices_that_only_wait_for_a_cycle_are_no_part_of_it():
+    orders = [
+        ["0F0", "0F1", "0B0", "0B1"],
+        ["1F0", "1B0", "1F1", "1B1"],
+        ["2F1", "2F0", "2B0", "2B1"],
+    ]
+    assert cycle(orders) == [
+        "device 1 waits at 1B0 for 2B0 of device 2, which stands behind 2F1",
+        "device 2 waits at 2F1 for 1F1 of device 1, which stands behind 1B0",
+    ]
+
+
+def test_a_device_may_wait_for_itself():
+    assert cycle([["1F0", "0F0", "1B0", "0B0"]]) == [
+        "device 0 waits at 1F0 for 0F0 of device 0, which stands behind 1F0"
+    ]
+    assert cycle([["0F0", "1F0", "0B0", "1B0"]]) == [
+        "device 0 waits at 0B0 for 1B0 of device 0, which stands behind 0B0"
+    ]
+
+
+def test_a_cycle_is_told_beside_other_faults():
+    told = faults([["0F0", "0B0", "0F1", "0B1"], ["1F1", "1F0", "1B0"]])
+    assert told[0] == "the backward of 1F1 is missing: add 1B1, or 1I1 and 1W1"
+    assert told[1].startswith("schedule 'custom' deadlocks, each waits for the next in a cycle:\n    device 0 waits")
+
+
+def test_a_ring_of_ten_thousand_devices_is_told_without_recursion():
+    assert len(cycle(ring(10_000))) == 10_000
+
+
+# -- anything ----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=200)
+@given(damaged_orders(), st.sampled_from(["async", "directed", "pair", "rank", "blocking"]))
+def test_a_damaged_schedule_runs_or_gives_a_ppsim_error(orders, transport):
+    with suppress(ppsim.PpsimError):
+        run = ppsim.simulate(Schedule.from_orders(orders), ppsim.Costs(latency=0.5), transport=transport)
+        assert run.makespan > 0
