@@ -121,6 +121,20 @@ def test_dualpipe_holds_its_weights_twice_and_dualpipe_v_once():
     assert ppsim.simulate(dualpipe(4, 8), costs).static_memory.tolist() == [[20.0] * 4, [0.0] * 4, [0.0] * 4]
 
 
+def test_the_middle_of_the_v_pays_no_transfer():
+    costs = ppsim.Costs(forward=1, input_grad=1, weight_grad=1, latency=5)
+    assert ppsim.simulate(dualpipe_v(1, 4), costs).makespan == ppsim.simulate(dualpipe_v(1, 4)).makespan == 12
+
+
+def test_a_fused_slot_prices_each_part_with_its_own_stage_where_no_kernel_fuses_them():
+    costs = ppsim.Costs(forward=[1, 2, 3, 4], backward=[10, 20, 30, 40], per="stage")
+    run = ppsim.simulate(dualpipe(4, 8), costs)
+    for row in run.schedule.joined.nonzero()[0].tolist():
+        for part in (row - 1, row):
+            stage, kind = run.schedule.stage[part], run.schedule.kind[part]
+            assert run.row_end[part] - run.row_start[part] == (stage + 1) * (10 if kind else 1)
+
+
 def test_every_size_is_valid_and_runs_under_queued_transfers():
     costs = ppsim.Costs(forward=1, backward=2, overlap=2.5, latency=0.1)
     for p in range(1, 7):

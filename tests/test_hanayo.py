@@ -34,6 +34,12 @@ def test_hanayo_units_of_p_microbatches_leave_no_gap_where_f_equals_b(p, w, m, f
         assert run.peak_activations == pytest.approx([p - (p - 1 - r) / v for r in range(p)], rel=1e-9)
 
 
+def test_a_turn_pays_no_transfer():
+    run = ppsim.simulate(hanayo(3, 1, waves=2), ppsim.Costs(forward=1, backward=1, per="stage", latency=10))
+    turns, borders = 3, 11
+    assert run.makespan == 2 * 12 + 2 * (borders - turns) * 10
+
+
 def test_hanayo_takes_waves_or_stages_per_device():
     assert hanayo(3, 6, waves=2) == hanayo(3, 6, stages_per_device=4)
     assert hanayo(3, 6, waves=2, stages_per_device=4).num_stages == 12
