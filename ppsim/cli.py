@@ -7,10 +7,13 @@ from typing import Annotated
 import typer
 
 from ppsim import __version__
+from ppsim.commands.check import check
 from ppsim.commands.compare import compare
 from ppsim.commands.families import list_families
+from ppsim.commands.optimum import optimum
 from ppsim.commands.simulate import simulate
 from ppsim.commands.validate import validate
+from ppsim.commands.what_if import what_if
 
 app = typer.Typer(
     name="ppsim",
@@ -25,6 +28,9 @@ app = typer.Typer(
 
 app.command("simulate")(simulate)
 app.command("compare")(compare)
+app.command("what-if")(what_if)
+app.command("check")(check)
+app.command("optimum")(optimum)
 app.command("list")(list_families)
 app.command("validate")(validate)
 

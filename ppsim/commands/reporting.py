@@ -6,7 +6,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -61,6 +61,16 @@ def say(message: str) -> None:
 def print_data(text: str) -> None:
     """Data, on stdout, with a newline at its end."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table as one line a row: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join([row[0].ljust(widths[0]), *cells]))
+    return lines
 
 
 def write_json(document: dict[str, Any], target: str) -> None:
