@@ -115,6 +115,12 @@ def test_gantt_charts_have_the_format_of_their_ending(tmp_path, name, start):
     assert (tmp_path / name).read_bytes().startswith(start)
 
 
+@pytest.mark.parametrize(("name", "start"), [("a.json", b"{"), ("a.pftrace", b"\n")])
+def test_traces_have_the_format_of_their_ending(tmp_path, name, start):
+    assert ppsim(*FLAGS, "--trace", tmp_path / name).status == 0
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -126,6 +132,7 @@ def test_gantt_charts_have_the_format_of_their_ending(tmp_path, name, start):
         ([UNIT_COSTS, "--transport", "teleport"], "async, directed, pair, rank, blocking"),
         ([UNIT_COSTS, "--engine", "steam"], "auto"),
         ([UNIT_COSTS, "--gantt", "chart.doc"], ".png, .svg, .pdf, .html"),
+        ([UNIT_COSTS, "--trace", "trace.txt"], ".pftrace, .json"),
         ([UNIT_COSTS, "--gantt", "no/such/folder/chart.png"], "cannot be written"),
         ([UNIT_COSTS, "--csv", "no/such/folder/order.csv"], "cannot be written"),
         ([UNIT_COSTS, "--json", "no/such/folder/a.json"], "cannot be written"),

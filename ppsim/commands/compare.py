@@ -10,7 +10,7 @@ import typer
 
 from ppsim.commands import options
 from ppsim.commands.case import read_case
-from ppsim.commands.reporting import ANSWER_IS_NO, command, print_data, require_suffix, say, write_json
+from ppsim.commands.reporting import ANSWER_IS_NO, aligned, command, print_data, require_suffix, say, write_json
 from ppsim.errors import ConfigError
 from ppsim.units import format_quantity
 
@@ -112,7 +112,10 @@ def comparison_text(comparison: Comparison, device_memory: float | None = None) 
     `device_memory` is in bytes; larger peaks are marked.
     """
     rows = comparison.rows()
-    lines = [*_table(rows, device_memory), "", *_notes(rows, device_memory)] if rows else []
+    lines = []
+    if rows:
+        lines = aligned([HEADINGS, *(_cells(row, device_memory) for row in rows)])
+        lines += ["", *_notes(rows, device_memory)]
     if comparison.refused:
         lines += ["", "cannot run at this size:"]
         lines += [f"  {name}: {reason}" for name, reason in comparison.refused.items()]
@@ -125,14 +128,6 @@ def _notes(rows: list[dict], device_memory: float | None) -> Iterator[str]:
         yield f"{TOO_MUCH} more than the {format_quantity(device_memory, 'bytes')} of one device"
     if any(row["iterations"] > 1 for row in rows):
         yield f"{ASYNCHRONOUS} steps follow each other without a drain: time and bubble of the steady part"
-
-
-def _table(rows: list[dict], device_memory: float | None) -> Iterator[str]:
-    table = [HEADINGS, *(_cells(row, device_memory) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for name, *cells in table:
-        padded = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
-        yield "  ".join([name.ljust(widths[0]), *padded])
 
 
 def _cells(row: dict, device_memory: float | None) -> tuple[str, ...]:
