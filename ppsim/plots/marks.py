@@ -126,16 +126,18 @@ def _corners(device: np.ndarray, start: np.ndarray, end: np.ndarray) -> Any:
 
 def add_shares(ax: Axes, boxes: Boxes) -> None:
     """Each device's row as stacked shares of its time: how much goes to each kind, idle time on top."""
-    makespan, devices = boxes.timeline.makespan, boxes.timeline.schedule.devices
-    image = share_image(boxes, share_edges(boxes))
+    makespan, devices, last = boxes.timeline.makespan, boxes.timeline.schedule.devices, ax.get_xlim()[1]
+    edges = share_edges(boxes)
+    image = share_image(boxes, edges)
     ax.imshow(
         image,
-        extent=(0.0, makespan, devices - 0.5, -0.5),
+        extent=(0.0, float(edges[-1]), devices - 0.5, -0.5),
         aspect="auto",
         interpolation="nearest",
         zorder=2,
         origin="upper",
     )
+    ax.set_xlim(0.0, last)
     ax.hlines(np.arange(devices - 1) + 0.5, 0.0, makespan, colors="white", linewidths=0.9, zorder=3)
 
 

@@ -23,7 +23,7 @@ TITLES = {
     Kind.B: "B full backward",
     Kind.I: "I input-gradient backward",
     Kind.W: "W weight-gradient backward",
-    Kind.OVERLAP_F_B: "OVERLAP_F_B forward and backward in one slot",
+    Kind.OVERLAP_F_B: "OVERLAP_F_B, F and B in one slot",
 }
 _PALEST = 0.55  # part of white in the last shade
 

@@ -11,18 +11,19 @@ import numpy as np
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes
 
-ACTIONS_A_BIN = 9  # enough that the mix of kinds in the steady part looks even
+PERIODS_A_BIN = 4  # of the steady part, so that its mix of kinds looks even
 MOST_BINS, LINES = 1600, 12  # of time, and lines of pixels a device
 
 
 def kind_shares(boxes: Boxes, edges: np.ndarray, devices: slice | None = None) -> np.ndarray:
     """Part of each time bin that each device spends in each kind, float64 (devices, bins, len(boxes.kinds)).
 
-    `edges` are the borders of the bins in seconds from the first start. What is left of 1 is idle time.
+    `edges` are the borders of the bins in seconds from the first start; what lies after the makespan is no part of the
+    last bin. What is left of 1 is idle time.
     """
     chosen = range(boxes.timeline.schedule.devices)[devices or slice(None)]
     shares = np.zeros((len(chosen), len(edges) - 1, len(boxes.kinds)))
-    widths = np.diff(edges)
+    widths = np.diff(np.minimum(edges, max(boxes.timeline.makespan, float(edges[-2]) + 1e-300)))
     for place, device in enumerate(chosen):
         rows = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
         start, end, kind = boxes.start[rows], boxes.end[rows], boxes.kind[rows]
@@ -35,12 +36,22 @@ def kind_shares(boxes: Boxes, edges: np.ndarray, devices: slice | None = None) -
     return shares
 
 
+def bin_seconds(boxes: Boxes) -> float:
+    """Length of a time bin in which the mix of kinds is steady: some periods of the device in the middle."""
+    device = boxes.timeline.schedule.devices // 2
+    rows = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
+    kind = boxes.kind[rows]
+    gaps = np.diff(boxes.start[rows][kind == np.bincount(kind).argmax()])
+    gaps = gaps[gaps > 0]
+    period = float(np.median(gaps)) if len(gaps) else boxes.timeline.makespan or 1.0
+    return PERIODS_A_BIN * period
+
+
 def share_edges(boxes: Boxes, most: int = MOST_BINS) -> np.ndarray:
-    """Borders of equal time bins that hold several actions each, seconds from the first start."""
-    makespan = boxes.timeline.makespan
-    lengths = boxes.length[boxes.length > 0]
-    wanted = makespan / (ACTIONS_A_BIN * float(np.median(lengths))) if len(lengths) else 1.0
-    return np.linspace(0.0, makespan if makespan > 0 else 1.0, int(np.clip(wanted, 200, most)) + 1)
+    """Borders of equal time bins of several actions each, seconds from the first start; the last may end late."""
+    step, makespan = bin_seconds(boxes), boxes.timeline.makespan or 1.0
+    step *= np.ceil(makespan / step / most)
+    return np.arange(int(np.ceil(makespan / step * (1 - 1e-12))) + 1) * step
 
 
 def share_image(boxes: Boxes, edges: np.ndarray, lines: int = LINES) -> np.ndarray:

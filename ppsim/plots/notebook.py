@@ -1,0 +1,134 @@
+"""What a notebook shows of a timeline without a call: a small inline SVG and the headline measures."""
+
+from __future__ import annotations
+
+import base64
+import html
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppsim.plots import palette
+from ppsim.plots.boxes import Boxes, make_boxes, second_cue, sizes_text
+from ppsim.plots.scale import TimeUnit, round_ticks, time_unit
+from ppsim.plots.shares import png_bytes, share_edges, share_image
+from ppsim.plots.viewer import measures_line
+
+if TYPE_CHECKING:
+    from ppsim.timeline import Timeline
+
+MOST_BOXES = 3_000  # drawn one by one; more are shown as shares of time
+_WIDTH, _LEFT, _AXIS = 960, 62, 34  # pixels
+_DIGIT = 5.6  # pixels of a digit of a label
+
+
+def timeline_html(timeline: Timeline) -> str:
+    """Chart and headline measures of a timeline, as HTML that stands alone."""
+    boxes = make_boxes(timeline)
+    devices = timeline.schedule.devices
+    row = int(np.clip(480 // devices, 4, 22))
+    exact = len(boxes) <= MOST_BOXES
+    body = _exact_rows(boxes, row) if exact else _share_rows(boxes, row)
+    height = devices * row + _AXIS
+    chart = (
+        f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" xmlns="http://www.w3.org/2000/svg" '
+        f'style="max-width:100%;background:#fff" font-family="sans-serif" font-size="11" fill="{palette.INK}" role="img" '
+        f'aria-label="Gantt chart">{body}{_device_names(devices, row)}{_axis(timeline.makespan, devices * row)}</svg>'
+    )
+    note = "" if exact else "; rows show the part of the time in each kind, save_html shows every action"
+    return (
+        f'<div style="font:13px sans-serif"><b>{html.escape(sizes_text(timeline.schedule))}</b><br>'
+        f"{html.escape(measures_line(timeline))}<br>{chart}<br>{_legend(boxes)}{note}</div>"
+    )
+
+
+def _exact_rows(boxes: Boxes, row: int) -> str:
+    """Idle bands, then one path a kind and shade, then the labels that fit."""
+    devices, scale = boxes.timeline.schedule.devices, _pixels_per_second(boxes.timeline)
+    bands = "".join(
+        f"M{_LEFT} {device * row + 1}h{_WIDTH - _LEFT - 8}v{row - 2}h-{_WIDTH - _LEFT - 8}z"
+        for device in range(devices)
+    )
+    parts = [f'<path d="{bands}" fill="{palette.IDLE}"/>']
+    for kind in boxes.kinds:
+        for shade in range(boxes.shades):
+            mine = np.flatnonzero((boxes.kind == kind) & (boxes.shade == shade)).tolist()
+            outline = "".join(_rectangle(boxes, box, row, scale) for box in mine)
+            colour = palette.shade_colour(kind, shade, boxes.shades)
+            parts.append(f'<path d="{outline}" fill="{colour}"/>' if mine else "")
+    return "".join(parts) + (_labels(boxes, row, scale) if row >= 12 else "")
+
+
+def _rectangle(boxes: Boxes, box: int, row: int, scale: float) -> str:
+    x, wide = _LEFT + boxes.start[box] * scale, boxes.length[box] * scale
+    wide = max(wide - (0.8 if wide > 5 else 0.0), 0.5)
+    return f"M{x:.1f} {boxes.device[box] * row + 1}h{wide:.1f}v{row - 2}h-{wide:.1f}z"
+
+
+def _labels(boxes: Boxes, row: int, scale: float) -> str:
+    parts = []
+    for box in range(len(boxes)):
+        text = boxes.short_label(box)
+        if boxes.length[box] * scale < len(text) * _DIGIT + 2:
+            continue
+        middle = _LEFT + (boxes.start[box] + boxes.length[box] / 2) * scale
+        ink = palette.label_colour(palette.shade_colour(int(boxes.kind[box]), int(boxes.shade[box]), boxes.shades))
+        parts.append(
+            f'<text x="{middle:.1f}" y="{boxes.device[box] * row + row / 2 + 3.5:g}" fill="{ink}">{text}</text>'
+        )
+    return f'<g text-anchor="middle" font-size="10">{"".join(parts)}</g>'
+
+
+def _share_rows(boxes: Boxes, row: int) -> str:
+    edges = share_edges(boxes, most=_WIDTH)
+    picture = base64.b64encode(png_bytes(share_image(boxes, edges, lines=row))).decode()
+    wide = float(edges[-1]) * _pixels_per_second(boxes.timeline)
+    tall = boxes.timeline.schedule.devices * row
+    gaps = "".join(f"M{_LEFT} {device * row}h{_WIDTH}" for device in range(boxes.timeline.schedule.devices))
+    return (
+        f'<svg x="{_LEFT}" width="{_WIDTH - _LEFT - 8}" height="{tall}"><image width="{wide:.1f}" height="{tall}" '
+        f'preserveAspectRatio="none" style="image-rendering:pixelated" href="data:image/png;base64,{picture}"/></svg>'
+        f'<path d="{gaps}" stroke="#fff" stroke-width="1"/>'
+    )
+
+
+def _pixels_per_second(timeline: Timeline) -> float:
+    return (_WIDTH - _LEFT - 8) / timeline.makespan if timeline.makespan > 0 else 0.0
+
+
+def _device_names(devices: int, row: int) -> str:
+    step = max(-(-12 // row), 1)
+    names = (
+        f'<text x="{_LEFT - 6}" y="{device * row + row / 2 + 4:g}">device {device}</text>'
+        for device in range(0, devices, step)
+    )
+    return f'<g text-anchor="end">{"".join(names)}</g>'
+
+
+def _axis(makespan: float, top: int) -> str:
+    unit: TimeUnit = time_unit(makespan)
+    ticks = round_ticks(makespan * unit.factor, 10)
+    last = makespan * unit.factor or 1.0
+    places = _LEFT + ticks / last * (_WIDTH - _LEFT - 8)
+    marks = "".join(f"M{place:.1f} {top}v4" for place in places)
+    numbers = "".join(
+        f'<text x="{min(place, _WIDTH - 14):.1f}" y="{top + 15}">{tick:.10g}</text>'
+        for place, tick in zip(places.tolist(), ticks.tolist(), strict=True)
+    )
+    return (
+        f'<path d="M{_LEFT} {top}h{_WIDTH - _LEFT - 8}{marks}" stroke="{palette.INK}" fill="none"/>'
+        f'<g text-anchor="middle">{numbers}<text x="{(_WIDTH + _LEFT) / 2:g}" y="{top + 29}">time ({unit.symbol})</text>'
+        f"</g>"
+    )
+
+
+def _legend(boxes: Boxes) -> str:
+    entries = [(palette.COLOURS[kind], palette.TITLES[kind]) for kind in boxes.kinds] + [(palette.IDLE, "idle")]
+    cue = second_cue(boxes.timeline.schedule)
+    if cue:
+        entries.append((palette.shade_colour(boxes.kinds[0], 1, 2), cue))
+    return " ".join(
+        f'<span style="white-space:nowrap;margin-right:10px"><span style="display:inline-block;width:11px;height:11px;'
+        f'background:{colour};border:1px solid #0003"></span> {html.escape(title)}</span>'
+        for colour, title in entries
+    )
