@@ -38,7 +38,7 @@ def _megatron_groups(p: int, m: int, group_size: int | None) -> np.ndarray:
     if m < p:
         raise BuildError(
             f"microbatches={m} with devices={p}: grouping='megatron' needs at least as many microbatches as devices; "
-            f"use {p} microbatches, or grouping='torch' or 'spread'"
+            f"use {max(p, g)} microbatches, or grouping='torch' or 'spread'"
         )
     if not p <= g <= m:
         raise BuildError(
