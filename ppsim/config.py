@@ -1,4 +1,4 @@
-"""The YAML config: a schedule with what prices it, read, checked and ready to simulate. Keys: docs/config.md."""
+"""The YAML config: a schedule with what prices it, read, checked and ready to simulate. Keys: docs/cost-model.md."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.hardware import Cluster, DeviceSheet, LinkSheet, find_device, find_link
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
+from ppsim.engines.jitter import Jitter
+from ppsim.engines.plan import make_plan
 from ppsim.errors import ConfigError, CostError, PpsimError, shown
 from ppsim.files import read_text
 from ppsim.schedule import Schedule
@@ -21,6 +23,7 @@ from ppsim.schedules.registry import find_family
 from ppsim.yaml_text import Path, read_yaml
 
 if TYPE_CHECKING:
+    from ppsim.analysis.fit import Fitting
     from ppsim.timeline import Timeline
 
 SHAPE = [item.name for item in fields(Model)]
@@ -44,6 +47,11 @@ class Config:
     transport, engine : str
     model : Model or None
         None where all costs are given.
+    jitter : Jitter or None
+    seed : int
+        Of the jitter.
+    data : mapping
+        The sections as they were read, overrides included.
     """
 
     name: str
@@ -53,6 +61,9 @@ class Config:
     transport: str = "async"
     engine: str = "auto"
     model: Model | None = None
+    jitter: Jitter | None = None
+    seed: int = 0
+    data: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self) -> Schedule:
         """The schedule; BuildError where the family does not allow its sizes, ScheduleError for a faulty CSV file."""
@@ -67,17 +78,46 @@ class Config:
         return family.build(section["devices"], section["microbatches"], section.get("stages_per_device"), **options)
 
     def simulate(self) -> Timeline:
-        """Build and simulate; the errors of `build` and of `ppsim.simulate`."""
+        """Build and simulate; the errors of `build` and of `ppsim.simulate`.
+
+        With jitter this is one sample, the same for the same seed; `ppsim.simulate_many` makes more.
+        """
         from ppsim.engines import simulate
 
         schedule = self.build()
-        gpus = self.schedule.get("gpus")
+        self._check_gpus(schedule)
+        if self.jitter is None:
+            return simulate(schedule, self.costs, transport=self.transport, engine=self.engine)
+        return self._simulate_sample(schedule, self.jitter)
+
+    def _simulate_sample(self, schedule: Schedule, jitter: Jitter) -> Timeline:
+        from ppsim.engines import check_call, run_plan
+        from ppsim.engines.jitter import JitteredPlan
+        from ppsim.timeline import Timeline
+
+        check_call(schedule, self.transport, self.engine)
+        table = self.costs.table(getattr(schedule, "schedule", schedule))
+        plan = JitteredPlan(make_plan(schedule, table, self.transport), table, jitter, self.seed).sample(0)
+        engine, columns = run_plan(plan, self.engine)
+        return Timeline(plan, table, self.costs, *columns, engine=engine)
+
+    def _check_gpus(self, schedule: Schedule) -> None:
+        gpus = self.data.get("hardware", {}).get("gpus")
         if gpus and isinstance(self.costs, DerivedCosts) and self.costs.gpus(schedule.devices) != gpus:
             raise ConfigError(
                 f"{self.path}: hardware.gpus is {gpus}, but {schedule.devices} pipeline devices of "
                 f"{self.costs.layout.gpus_per_device} GPUs make {self.costs.gpus(schedule.devices)}"
             )
-        return simulate(schedule, self.costs, transport=self.transport, engine=self.engine)
+
+    def changed(self, changes: Mapping[str, Any]) -> Config:
+        """The config with other values at dotted keys, such as `{"layout.recompute": "full"}`; None takes one away."""
+        return make_config(dict(self.data), place=self.path, overrides=changes)
+
+    def what_fits(self, headroom: float = 0.1) -> list[Fitting]:
+        """The config if it fits its devices, else the first recompute level, microbatch count and schedule that do."""
+        from ppsim.analysis.fit import what_fits
+
+        return what_fits(self, headroom)
 
 
 def load_config(path: str | PathLike[str], *, overrides: Mapping[str, Any] | None = None) -> Config:
@@ -122,7 +162,7 @@ def make_config(
     checked, faults = check(data)
     config = None
     if not faults:
-        config, faults = _assembled(checked, place)
+        config, faults = _assembled(checked, data, place)
     if config is None or faults:
         raise _fault_error(place, faults, lines)
     return config
@@ -169,7 +209,7 @@ class _Faults(list[Fault]):
             return None
 
 
-def _assembled(checked: dict[str, Any], place: str) -> tuple[Config | None, list[Fault]]:
+def _assembled(checked: dict[str, Any], data: Mapping[str, Any], place: str) -> tuple[Config | None, list[Fault]]:
     """The config from checked sections, or the faults between keys."""
     faults = _Faults()
     schedule = checked["schedule"]
@@ -187,20 +227,20 @@ def _assembled(checked: dict[str, Any], place: str) -> tuple[Config | None, list
         costs = faults.attempt(("costs",), lambda: Costs(**given))
     if faults:
         return None, faults
-    name = checked.get("name", os.path.splitext(os.path.basename(place))[0])
-    gpus = checked.get("hardware", {}).get("gpus")
-    return (
-        Config(
-            name,
-            place,
-            schedule | ({"gpus": gpus} if gpus else {}),
-            costs,
-            checked.get("transport", "async"),
-            checked.get("engine", "auto"),
-            model,
-        ),
-        [],
-    )
+    jitter = dict(checked.get("jitter", {}))
+    seed = jitter.pop("seed", 0)
+    return Config(
+        name=checked.get("name", os.path.splitext(os.path.basename(place))[0]),
+        path=place,
+        schedule=schedule,
+        costs=costs,
+        transport=checked.get("transport", "async"),
+        engine=checked.get("engine", "auto"),
+        model=model,
+        jitter=Jitter(**jitter) if "jitter" in checked else None,
+        seed=seed,
+        data=data,
+    ), []
 
 
 def _schedule_faults(section: dict[str, Any]) -> list[Fault]:

@@ -147,6 +147,35 @@ def _whole_numbers(value: Any) -> tuple[int, ...]:
     return tuple(value)
 
 
+def _sigma(value: Any) -> float:
+    if not _is_number(value) or not 0 <= value <= 3:
+        raise ConfigError(f"{shown(value)} must be a relative spread from 0 to 3, such as 0.05 for about 5 %")
+    return float(value)
+
+
+def _factor(value: Any) -> float:
+    if not _is_number(value) or not 0 < value < float("inf"):
+        raise ConfigError(f"factor {shown(value)} must be a number above 0; 1.2 is 20 % slower")
+    return float(value)
+
+
+def _slow_devices(value: Any) -> dict[int, float]:
+    if not isinstance(value, dict) or not all(type(device) is int for device in value):
+        raise ConfigError(f"{shown(value)} must map devices to factors, such as {{3: 1.2}}")
+    return {device: _factor(factor) for device, factor in value.items()}
+
+
+def _slow_links(value: Any) -> dict[tuple[int, int], float]:
+    links = value if isinstance(value, list) else [value]
+    factors = {}
+    for link in links:
+        between = link.get("between") if isinstance(link, dict) and link.keys() == {"between", "factor"} else None
+        if not isinstance(between, list) or len(between) != 2 or not all(type(device) is int for device in between):
+            raise ConfigError(f"{shown(link)} must be a link such as {{between: [0, 1], factor: 2}}")
+        factors[between[0], between[1]] = _factor(link["factor"])
+    return factors
+
+
 def _section(title: str, fields: Mapping[str, Any], required: Collection[str] = ()) -> type[BaseModel]:
     """A section whose keys are `fields`, each a check or the section below it. Unknown keys are faults."""
     typed = {key: kind if isinstance(kind, type) else _checked(kind) for key, kind in fields.items()}
@@ -206,6 +235,12 @@ _COSTS = {
     "weight_grad_fraction_of_activation": _nested(_share),
     "slice_costs": _nested(_weight),
 }
+_JITTER = {
+    **dict.fromkeys(("actions", "transfers", "devices", "links"), _sigma),
+    "slow_devices": _slow_devices,
+    "slow_links": _slow_links,
+    "seed": _count(0),
+}
 DOCUMENT = _section(
     "Document",
     {
@@ -215,6 +250,7 @@ DOCUMENT = _section(
         "layout": _section("Layout", _LAYOUT),
         "schedule": _section("Schedule", _SCHEDULE),
         "costs": _section("Costs", _COSTS),
+        "jitter": _section("Jitter", _JITTER),
         "transport": _choice(*TRANSPORTS),
         "engine": _choice(*ENGINES),
     },

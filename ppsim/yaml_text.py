@@ -11,7 +11,7 @@ Path = tuple[str | int, ...]
 
 LONGEST = 400_000
 DEEPEST = 30
-MOST_NODES = 50_000
+MOST_NODES = 20_000
 
 
 @dataclass(frozen=True)
