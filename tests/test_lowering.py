@@ -132,6 +132,12 @@ def test_the_lower_device_of_a_pair_still_receives_before_it_sends():
     assert late[0] == "0F0 0SEND_F0 0F1 0SEND_F1 0F2 0RECV_B0 0SEND_F2 0B0 0RECV_B1 0B1 0RECV_B2 0B2"
 
 
+def test_just_in_time_receives_of_a_pair_keep_the_order_of_their_sends():
+    schedule = ppsim.build("zb-v", devices=2, microbatches=4)
+    for receive in RECEIVES:
+        ppsim.lower(schedule, sharded=True, receive=receive).check("directed", pytorch=True)
+
+
 # -- what always holds -------------------------------------------------------------------------------------------------
 
 

@@ -25,7 +25,7 @@ def lower(schedule: Schedule, sharded: bool = False, receive: str = "early") -> 
         REDUCE_GRAD after a stage's last backward, as sharded data parallelism needs.
     receive : {"early", "just-in-time"}
         A RECV is posted at the moment its SEND is, or as late as the action that needs it and the order of the pair's
-        SENDs allow (PyTorch: `defer_pp_recv=True`).
+        SENDs and RECVs allow (PyTorch's `defer_pp_recv=True`, where that does not cross receives).
 
     Raises
     ------

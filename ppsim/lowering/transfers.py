@@ -4,7 +4,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.errors import DeadlockError
-from ppsim.lowering.rows import insert_rows, transfer_ends
+from ppsim.lowering.rows import TransferEnds, insert_rows, transfer_ends
 from ppsim.schedule import Program, Schedule
 from ppsim.waiting import waiting_cycle, waiting_message
 
@@ -81,38 +81,57 @@ def postpone_receives(program: Program) -> Program:
     """The program with each RECV just before the action that needs it, or before an earlier SEND to the same peer.
 
     The second only on the lower device of a pair: it posts its RECV first, so that two devices that send to each other
-    do not wait for each other.
-    Source of the order: PyTorch, torch/distributed/pipelining/schedules.py, `_defer_recv_ops`.
+    do not wait for each other. A RECV takes along those that stood before it on the same pair: they arrive first.
+    Source of the order: PyTorch, torch/distributed/pipelining/schedules.py, `_defer_recv_ops`. That one takes nothing
+    along, so that it crosses the receives of some schedules (torch 2.13: ZB-V on 2 devices with 3 microbatches or
+    more), which gives wrong gradients.
     """
     ends = transfer_ends(program)
-    rows = np.arange(len(program.kind))
-    owner = program.device[ends.row]
-    link = owner.astype(np.int64) * program.devices + ends.peer
-    flushing = ends.is_send & (owner < ends.peer)
-    # The SENDs that flush, by link and row, behind each of which stands an end that is later than any row.
-    barrier = np.sort(link[flushing] * (len(rows) + 1) + ends.row[flushing])
+    count = len(program.kind)
     receive = ~ends.is_send
-    key = link[receive] * (len(rows) + 1) + ends.row[receive]
-    found = np.searchsorted(barrier, key)
-    following = np.append(barrier, -1)[found]
-    flushed_at = np.where(following // (len(rows) + 1) == link[receive], following % (len(rows) + 1), len(rows))
-
-    consumer = ends.consumer[receive]
+    row, consumer = ends.row[receive], ends.consumer[receive]
+    link = program.device[ends.row].astype(np.int64) * program.devices + ends.peer
     slot = consumer - program.joined[consumer]
+    flushed_at = _next_flushing_send(program, ends, link)
     at_consumer = slot < flushed_at
-    row = ends.row[receive]
-    anchor, behind, rank = rows.copy(), np.ones(len(rows), np.int8), np.zeros(len(rows), np.int64)
-    anchor[row] = np.where(at_consumer, slot, flushed_at)
-    behind[row] = 0
-    rank[row] = np.where(at_consumer, consumer, row)
-    order = np.lexsort((rank, behind, anchor))
+    before = np.where(at_consumer, slot, flushed_at)
+    # What a RECV stands before, then its turn among those that stand there; both as one number each.
+    _, target = np.unique(before * (count + 1) + np.where(at_consumer, consumer, row), return_inverse=True)
+    taken_along = _smallest_to_come(target, link[receive])
+    earliest = np.full(len(row), count)
+    np.minimum.at(earliest, target, before)
+
+    anchor, rank = np.arange(count), np.full(count, len(row))
+    anchor[row], rank[row] = earliest[taken_along], taken_along
+    order = np.lexsort((rank, anchor))
     moved = Program(
         program.kind[order],
         program.stage[order],
         program.microbatch[order],
         program.offsets,
         joined=program.joined[order],
-        **program.traits,
+        name=program.name,
+        slices=program.slices,
     )
     moved._valid = True
     return moved
+
+
+def _next_flushing_send(program: Program, ends: TransferEnds, link: np.ndarray) -> np.ndarray:
+    """For each RECV the row of the next SEND of its link if its device is the lower one of the two, else a late row."""
+    late = len(program.kind)
+    flushing = ends.is_send & (program.device[ends.row] < ends.peer)
+    sends = np.sort(link[flushing] * (late + 1) + ends.row[flushing])
+    receives = link[~ends.is_send] * (late + 1) + ends.row[~ends.is_send]
+    found_link, found_row = np.divmod(np.append(sends, -1)[np.searchsorted(sends, receives)], late + 1)
+    return np.where(found_link == link[~ends.is_send], found_row, late)
+
+
+def _smallest_to_come(values: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """For each entry the smallest value from it on in its group; values lie from 0 to below their number."""
+    order = np.argsort(group, kind="stable")
+    _, number = np.unique(group[order], return_inverse=True)
+    apart = values[order] + number * (len(values) + 1)
+    smallest = np.empty_like(values)
+    smallest[order] = np.minimum.accumulate(apart[::-1])[::-1] - number * (len(values) + 1)
+    return smallest

@@ -1,0 +1,96 @@
+"""Runs programs through PyTorch's pipeline runtime in processes of their own, on gloo and a tiny model."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from time import monotonic
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+
+WIDTH, ROWS = 6, 2
+WAIT = timedelta(seconds=40)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program to run: its file, PyTorch's name of the file's format, and its sizes."""
+
+    name: str
+    csv: str
+    form: str
+    stages_of: tuple[tuple[int, ...], ...]
+    stages: int
+    microbatches: int
+
+
+def layers(stages: int) -> list[torch.nn.Module]:
+    """One small layer a stage, the same in every process."""
+    torch.manual_seed(7)
+    return [torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh()) for _ in range(stages)]
+
+
+def batch(microbatches: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Input and target of one step."""
+    generator = torch.Generator().manual_seed(11)
+    return tuple(torch.randn(ROWS * microbatches, WIDTH, generator=generator) for _ in range(2))
+
+
+def gradients(model: list[torch.nn.Module], chosen: tuple[int, ...] | range) -> dict[int, list[torch.Tensor]]:
+    """Gradients of each chosen stage's parameters."""
+    return {stage: [parameter.grad for parameter in model[stage].parameters()] for stage in chosen}
+
+
+def single_process(stages: int, microbatches: int) -> dict[int, list[torch.Tensor]]:
+    """Gradients of the mean loss over the whole batch, without a pipeline."""
+    model = layers(stages)
+    inputs, target = batch(microbatches)
+    torch.nn.functional.mse_loss(torch.nn.Sequential(*model)(inputs), target).backward()
+    return gradients(model, range(stages))
+
+
+def _run_case(case: Case, rank: int, folder: Path) -> None:
+    model = layers(case.stages)
+    mine = case.stages_of[rank]
+    stages = [PipelineStage(model[index], index, case.stages, torch.device("cpu")) for index in mine]
+    pipeline = _PipelineScheduleRuntime(stages, case.microbatches, loss_fn=torch.nn.functional.mse_loss)
+    pipeline._load_csv(case.csv, format=case.form)
+    inputs, target = batch(case.microbatches)
+    pipeline.step(
+        *([inputs] if 0 in mine else []), target=target if case.stages - 1 in mine else None, return_outputs=False
+    )
+    torch.save(gradients(model, mine), folder / f"{case.name}-{rank}.pt")
+
+
+def _process(rank: int, devices: int, cases: list[Case], folder: Path) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{folder}/store", timeout=WAIT, rank=rank, world_size=devices)
+    for case in cases:
+        _run_case(case, rank, folder)
+        dist.barrier()
+    dist.destroy_process_group()
+
+
+def run(devices: int, cases: list[Case], folder: Path) -> dict[str, dict[int, list[torch.Tensor]]]:
+    """Gradients by case and stage, from one process a device; every process is gone when it returns."""
+    deadline = monotonic() + 2 * WAIT.total_seconds()
+    context = mp.spawn(_process, (devices, cases, folder), nprocs=devices, join=False)
+    try:
+        while not context.join(timeout=1):
+            if monotonic() > deadline:
+                raise TimeoutError(f"{devices} processes did not finish {[case.name for case in cases]}")
+    finally:
+        for process in context.processes:
+            process.kill()
+            process.join()
+    return {
+        case.name: {
+            stage: found
+            for rank in range(devices)
+            for stage, found in torch.load(folder / f"{case.name}-{rank}.pt").items()
+        }
+        for case in cases
+    }
