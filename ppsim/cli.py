@@ -10,6 +10,7 @@ from ppsim import __version__
 from ppsim.commands.check import check
 from ppsim.commands.compare import compare
 from ppsim.commands.families import list_families
+from ppsim.commands.hardware import hardware
 from ppsim.commands.optimum import optimum
 from ppsim.commands.simulate import simulate
 from ppsim.commands.validate import validate
@@ -33,6 +34,7 @@ app.command("check")(check)
 app.command("optimum")(optimum)
 app.command("list")(list_families)
 app.command("validate")(validate)
+app.command("hardware")(hardware)
 
 
 def _print_version(wanted: bool) -> None:

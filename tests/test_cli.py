@@ -53,6 +53,14 @@ def test_list_of_an_unknown_family_names_near_ones():
     assert "did you mean zb-h" in outcome.err
 
 
+def test_hardware_shows_every_sheet_with_its_source():
+    document = json.loads(ppsim("hardware", "--json", "-").out)
+    shown = ppsim("hardware").out
+    for sheet in (*document["devices"], *document["links"]):
+        assert sheet["name"] in shown
+        assert sheet["source"] in shown
+
+
 @pytest.mark.parametrize("name", ["1f1b", "interleaved-1f1b", "dualpipe"])
 def test_validate_passes_what_the_families_make(tmp_path, name):
     library.build(name, devices=4, microbatches=8).to_csv(tmp_path / "order.csv")

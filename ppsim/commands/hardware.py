@@ -1,0 +1,47 @@
+"""`ppsim hardware`: the data sheets of devices and links that a config can name, each number with its source."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ppsim.commands.options import JsonTarget
+from ppsim.commands.reporting import command, print_data, write_json
+from ppsim.costs.hardware import DEVICES, LINKS, DeviceSheet, LinkSheet
+from ppsim.units import format_quantity
+
+SCHEMA = "ppsim.hardware/1"
+UNITS = {
+    "peak": "FLOP/s, dense bf16",
+    "memory": "bytes",
+    "achieved": "fraction of peak",
+    "bandwidth": "bytes per second, one way",
+    "latency": "seconds a message",
+}
+
+
+@command
+def hardware(json: JsonTarget = None) -> None:
+    """List the known devices and links with their sources."""
+    if json:
+        sheets = {"devices": DEVICES, "links": LINKS}
+        lists = {word: [dataclasses.asdict(sheet) for sheet in group.values()] for word, group in sheets.items()}
+        write_json({"schema": SCHEMA, **lists, "units": UNITS}, json)
+    if json == "-":
+        return
+    print_data(
+        "\n".join(["devices", *map(_device_text, DEVICES.values()), "", "links", *map(_link_text, LINKS.values())])
+    )
+
+
+def _device_text(sheet: DeviceSheet) -> str:
+    return (
+        f"  {sheet.name}: {format_quantity(sheet.peak, 'FLOP/s')} dense bf16, {format_quantity(sheet.memory, 'bytes')} "
+        f"({sheet.source}); {sheet.achieved:.0%} achieved ({sheet.achieved_source})"
+    )
+
+
+def _link_text(sheet: LinkSheet) -> str:
+    return (
+        f"  {sheet.name}: {format_quantity(sheet.bandwidth, 'bytes per second')} one way ({sheet.source}); "
+        f"{format_quantity(sheet.latency, 'seconds')} a message ({sheet.latency_source})"
+    )
