@@ -25,7 +25,10 @@ def test_naive_takes_one_microbatch_at_a_time():
 
 def test_naive_timeline():
     run = simulate(build("naive", devices=2, microbatches=2), Costs(forward=1, backward=2, latency=0.5))
-    assert actions(run) == ["0F0 0-1  0B0 5-7  0F1 7-8  0B1 12-14", "1F0 1.5-2.5  1B0 2.5-4.5  1F1 8.5-9.5  1B1 9.5-11.5"]
+    assert actions(run) == [
+        "0F0 0-1  0B0 5-7  0F1 7-8  0B1 12-14",
+        "1F0 1.5-2.5  1B0 2.5-4.5  1F1 8.5-9.5  1B1 9.5-11.5",
+    ]
 
 
 @given(devices, microbatches, seconds, seconds, seconds)

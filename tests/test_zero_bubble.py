@@ -1,4 +1,5 @@
 """ZB-H1 and ZB-H2: the backward split in I and W, against the closed forms and the published numbers."""
+# ruff: noqa: E741 - I is the field's letter for the input gradient
 
 import pytest
 from hypothesis import assume, given
@@ -15,7 +16,7 @@ def lists(schedule):
     return [" ".join(order) for order in schedule.orders()]
 
 
-def split(F, I, W, c=0.0):  # noqa: E741 - the field's letter for the input gradient
+def split(F, I, W, c=0.0):
     return Costs(forward=F, input_grad=I, weight_grad=W, latency=c)
 
 
@@ -79,7 +80,7 @@ def test_zb_h1_bubble_fraction_is_p_minus_1_over_3m_plus_p_minus_1_at_equal_part
 
 
 @given(devices, microbatches, seconds, seconds, seconds)
-def test_zb_h1_holds_p_activations_on_every_device_whatever_the_times(p, m, F, I, W):  # noqa: E741
+def test_zb_h1_holds_p_activations_on_every_device_whatever_the_times(p, m, F, I, W):
     run = simulate(build("zb-h1", devices=p, microbatches=m), split(F, I, W))
     assert run.peak_activations.tolist() == [min(m, p)] * p
 
@@ -114,7 +115,7 @@ def test_zb_h2_timeline_has_no_idle_time_within_a_device():
 
 
 @given(devices, st.integers(0, 20), seconds, seconds, seconds)
-def test_zb_h2_span_bubble_is_p_minus_1_times_the_larger_of_0_and_f_plus_i_minus_2w_and_i_minus_f(p, more, F, I, W):  # noqa: E741
+def test_zb_h2_span_bubble_is_p_minus_1_times_the_largest_of_0_and_f_plus_i_minus_2w_and_i_minus_f(p, more, F, I, W):
     m = 2 * p - 1 + more
     run = simulate(build("zb-h2", devices=p, microbatches=m), split(F, I, W))
     assert run.span == pytest.approx(m * (F + I + W) + (p - 1) * max(0, F + I - 2 * W, I - F), rel=1e-9)
@@ -136,7 +137,7 @@ def test_zb_h2_holds_2p_minus_2r_minus_1_whole_activations_and_2r_parts_that_w_n
 
 
 @given(devices, st.integers(0, 20), seconds, seconds, seconds)
-def test_zb_h2_holds_2p_minus_1_activations_on_every_device_whatever_the_times(p, more, F, I, W):  # noqa: E741
+def test_zb_h2_holds_2p_minus_1_activations_on_every_device_whatever_the_times(p, more, F, I, W):
     run = simulate(build("zb-h2", devices=p, microbatches=2 * p - 1 + more), split(F, I, W))
     assert run.peak_activations.tolist() == [2 * p - 1] * p
 
@@ -146,8 +147,8 @@ def test_zb_h2_needs_2p_minus_1_microbatches():
     with pytest.raises(BuildError) as caught:
         build("zb-h2", devices=4, microbatches=6)
     assert str(caught.value) == (
-        "zb-h2: microbatches=6 with devices=4: it needs at least 2 x devices - 1 = 7 microbatches to fill the pipeline; "
-        "use 7, or zb-h1"
+        "zb-h2: microbatches=6 with devices=4: it needs at least 2 x devices - 1 = 7 microbatches to fill the "
+        "pipeline; use 7, or zb-h1"
     )
 
 
