@@ -80,13 +80,12 @@ def section(family: ppsim.Family, timeline: Timeline) -> str:
 
 
 def _measures(timeline: Timeline, separator: str, words: bool = False) -> str:
-    step, bubble, peak = (
-        f"{timeline.makespan:.4g} s",
-        percent_text(timeline.bubble_fraction),
-        f"{timeline.peak_activations.max():.4g}",
-    )
-    parts = (f"step {step}", f"bubble fraction {bubble}", f"peak activations {peak}") if words else (step, bubble, peak)
-    return separator.join(parts)
+    step = f"{timeline.iteration_time:.4g} s"
+    bubble = percent_text(timeline.steady_bubble_fraction)
+    peak = f"{timeline.peak_activations.max():.4g}"
+    steady = " (steady part)" if timeline.schedule.iterations > 1 else ""
+    parts = (f"step {step}{steady}", f"bubble fraction {bubble}", f"peak activations {peak}")
+    return separator.join(parts if words else (step + steady, bubble, peak))
 
 
 def draw(timeline: Timeline, path: Path) -> None:
