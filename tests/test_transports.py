@@ -3,31 +3,12 @@
 from itertools import pairwise
 
 import pytest
+from timelines import actions, transfers
 
 import ppsim
 
 QUEUED = ("directed", "pair", "rank", "blocking")
 SLOW = ppsim.Costs(forward=1, backward=2, latency=3, per="stage")
-
-
-def actions(run):
-    """For each device a line such as `0F0 0-1  0B0 8-10`."""
-    schedule = run.schedule
-    lines = []
-    for first, last in zip(schedule.offsets[:-1], schedule.offsets[1:], strict=True):
-        rows = range(int(first), int(last))
-        lines.append("  ".join(f"{schedule.label(row)} {run.row_start[row]:g}-{run.row_end[row]:g}" for row in rows))
-    return lines
-
-
-def transfers(run):
-    """Each transfer as the action that needs it, its start and its end."""
-    schedule = run.schedule
-    return {
-        schedule.label(row): (float(run.transfer_start[row]), float(run.transfer_end[row]))
-        for row in range(len(schedule.kind))
-        if run.transfer_start[row] == run.transfer_start[row]
-    }
 
 
 def simulate(orders, transport, costs=SLOW):
