@@ -9,7 +9,7 @@ import numpy as np
 
 from ppsim.costs import CostModel, Costs
 from ppsim.engines.plan import TRANSPORTS, Plan, make_plan
-from ppsim.errors import ConfigError
+from ppsim.errors import ConfigError, CostError, shown
 from ppsim.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def simulate(
     """
     check_call(schedule, transport, engine)
     costs = Costs() if costs is None else costs
+    if not callable(getattr(costs, "table", None)):
+        raise CostError(f"costs={shown(costs)} cannot price a schedule; give ppsim.Costs(forward=..., backward=...)")
     compute = getattr(schedule, "schedule", schedule)
     table = costs.table(compute)
     plan = make_plan(schedule, table, transport)
@@ -64,8 +66,8 @@ def simulate(
 def check_call(schedule: Schedule, transport: str, engine: str) -> None:
     """Refuse unknown names and what is no valid schedule."""
     for word, value, legal in (("transport", transport, TRANSPORTS), ("engine", engine, ENGINES)):
-        if value not in legal:
-            raise ConfigError(f"{word}={value!r} is not known; use one of: {', '.join(legal)}")
+        if not isinstance(value, str) or value not in legal:
+            raise ConfigError(f"{word}={shown(value)} is not known; use one of: {', '.join(legal)}")
     if not isinstance(schedule, Schedule):
         raise ConfigError(f"simulate takes a Schedule or a Program, not {type(schedule).__name__}; see ppsim.build")
     schedule.validate()
