@@ -23,7 +23,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help and errors: rich costs a third of the start-up time and wraps messages in boxes
+    rich_markup_mode=None,  # plain help and errors: rich starts slowly and wraps messages in boxes
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

@@ -3,10 +3,9 @@
 import sys
 from pathlib import Path
 
-from ppsim.plots.interactive import save_html
-
 from ppsim.config import load_config
 from ppsim.plots.gantt import save
+from ppsim.plots.interactive import save_html
 from ppsim.plots.summary import side_by_side
 
 SCHEDULES = ("1f1b", "interleaved-1f1b")
