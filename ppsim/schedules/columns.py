@@ -32,9 +32,8 @@ class Block:
 
 def run(kind: Kind, stage: ArrayLike, microbatch: ArrayLike) -> Block:
     """A run of one kind; `stage` and `microbatch` are numbers or columns, broadcast against each other."""
-    stages, microbatches = np.broadcast_arrays(np.asarray(stage, np.int32), np.asarray(microbatch, np.int32))
-    stages, microbatches = np.atleast_1d(stages), np.atleast_1d(microbatches)
-    return Block(np.full(len(stages), kind, np.int8), stages, microbatches)
+    rows = np.broadcast(stage, microbatch).size
+    return Block(np.full(rows, kind, np.int8), np.full(rows, stage, np.int32), np.full(rows, microbatch, np.int32))
 
 
 def forward_run(stage: ArrayLike, microbatch: ArrayLike) -> Block:
@@ -59,8 +58,8 @@ def concatenate(*blocks: Block) -> Block:
 
 def alternate(*blocks: Block) -> Block:
     """First row of each block, then second row of each, and so on; the blocks are equally long."""
-    count, length = len(blocks), len(blocks[0])
-    return concatenate(*blocks)[np.arange(count * length).reshape(count, length).T.ravel()]
+    columns = ("kind", "stage", "microbatch", "joined")
+    return Block(*(np.stack([getattr(block, name) for block in blocks], axis=1).ravel() for name in columns))
 
 
 def in_slot_order(*rows: tuple[Block, np.ndarray]) -> Block:

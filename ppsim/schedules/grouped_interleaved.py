@@ -42,7 +42,6 @@ def grouped_interleaved(p: int, m: int, v: int, *, group_size: int | None = None
     """Warm-up of (v-1)g + p-r-1 forwards; then F, B pairs; then B; microbatches above m left out."""
     g = p if group_size is None else int(group_size)
     groups = -(-m // g)
-    for r in range(p):
-        forwards, backwards = looped_runs(p, r, v, np.full(groups, g))
+    for r, (forwards, backwards) in enumerate(looped_runs(p, v, np.full(groups, g))):
         rows = warmed_up(forwards, backwards, min((v - 1) * g + p - r - 1, groups * g * v))
         yield rows[rows.microbatch < m]

@@ -74,13 +74,11 @@ def grouped_walk(sizes: np.ndarray, v: int) -> tuple[np.ndarray, np.ndarray]:
     return local_stage, within + np.repeat(np.repeat(first, v), run_length)
 
 
-def looped_runs(p: int, r: int, v: int, sizes: np.ndarray, backward: Kind = Kind.B) -> tuple[Block, Block]:
-    """All forwards and all backwards of device r in the grouped order, loop placement (stage s on device s mod p)."""
+def looped_runs(p: int, v: int, sizes: np.ndarray, backward: Kind = Kind.B) -> Iterator[tuple[Block, Block]]:
+    """For each device all forwards and all backwards in the grouped order; stage s on device s mod p."""
     local_stage, microbatch = grouped_walk(sizes, v)
-    return (
-        run(Kind.F, local_stage * p + r, microbatch),
-        run(backward, (v - 1 - local_stage) * p + r, microbatch),
-    )
+    for r in range(p):
+        yield run(Kind.F, local_stage * p + r, microbatch), run(backward, (v - 1 - local_stage) * p + r, microbatch)
 
 
 def _check(p: int, m: int, v: int, **options: Any) -> None:
@@ -107,6 +105,5 @@ def interleaved_one_forward_one_backward(
 ) -> Iterator[Block]:
     """Warm-up of 2(p-r-1) + (v-1)g forwards, capped at mv; then F, B pairs; then B."""
     sizes = group_sizes(p, m, grouping, group_size)
-    for r in range(p):
-        forwards, backwards = looped_runs(p, r, v, sizes)
+    for r, (forwards, backwards) in enumerate(looped_runs(p, v, sizes)):
         yield warmed_up(forwards, backwards, min(2 * (p - r - 1) + (v - 1) * int(sizes[0]), m * v))

@@ -37,7 +37,6 @@ def _check(p: int, m: int, v: int, **options: Any) -> None:
 def interleaved_zero_bubble(p: int, m: int, v: int, *, grouping: str = "torch") -> Iterator[Block]:
     """Warm-up of (v-1)g + p-1-r forwards, capped at mv; then F, I pairs, with W behind I from the r-th on."""
     sizes = group_sizes(p, m, grouping, None)
-    for r in range(p):
-        forwards, inputs = looped_runs(p, r, v, sizes, Kind.I)
+    for r, (forwards, inputs) in enumerate(looped_runs(p, v, sizes, Kind.I)):
         warmup = min((v - 1) * int(sizes[0]) + p - 1 - r, m * v)
         yield with_delayed_weights(warmed_up(forwards, inputs, warmup), min(r, m * v))

@@ -60,6 +60,5 @@ def overlapped_interleaved(
 ) -> Iterator[Block]:
     """Warm-up of 2(p-r-1) + (v-1)g + 1 forwards, capped at mv; then OVERLAP(F, B); then B."""
     sizes = group_sizes(p, m, grouping, group_size)
-    for r in range(p):
-        forwards, backwards = looped_runs(p, r, v, sizes)
+    for r, (forwards, backwards) in enumerate(looped_runs(p, v, sizes)):
         yield fused_when_warm(forwards, backwards, min(2 * (p - r - 1) + (v - 1) * int(sizes[0]) + 1, m * v), order)
