@@ -50,6 +50,8 @@ class Config:
     jitter : Jitter or None
     seed : int
         Of the jitter.
+    published : mapping
+        What is known of the real run: step (seconds), mfu, tokens_per_second, source. Nothing is computed from it.
     data : mapping
         The sections as they were read, overrides included.
     """
@@ -63,6 +65,7 @@ class Config:
     model: Model | None = None
     jitter: Jitter | None = None
     seed: int = 0
+    published: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self) -> Schedule:
@@ -239,6 +242,7 @@ def _assembled(checked: dict[str, Any], data: Mapping[str, Any], place: str) -> 
         model=model,
         jitter=Jitter(**jitter) if "jitter" in checked else None,
         seed=seed,
+        published=checked.get("published", {}),
         data=data,
     ), []
 

@@ -241,6 +241,7 @@ _JITTER = {
     "slow_links": _slow_links,
     "seed": _count(0),
 }
+_PUBLISHED = {"step": _quantity("seconds"), "mfu": _fraction, "tokens_per_second": _weight, "source": _text}
 DOCUMENT = _section(
     "Document",
     {
@@ -251,6 +252,7 @@ DOCUMENT = _section(
         "schedule": _section("Schedule", _SCHEDULE),
         "costs": _section("Costs", _COSTS),
         "jitter": _section("Jitter", _JITTER),
+        "published": _section("Published", _PUBLISHED),
         "transport": _choice(*TRANSPORTS),
         "engine": _choice(*ENGINES),
     },

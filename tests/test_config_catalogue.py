@@ -7,12 +7,43 @@ from ppsim import load_config
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 
 
+MEASURES = {"step": "makespan", "mfu": "mfu", "tokens_per_second": "tokens_per_second"}
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_every_config_runs(path):
+def test_every_config_runs_within_a_quarter_of_what_was_published(path):
     config = load_config(path)
     run = config.simulate()
     assert 0 < run.bubble_fraction < 0.5
-    assert len(config.name) > 3
+    for name, value in config.published.items():
+        if name != "source":
+            assert getattr(run, MEASURES[name]) == pytest.approx(value, rel=0.26)
+
+
+def test_the_catalogue_holds_a_dozen_published_set_ups_each_with_its_source():
+    published = [load_config(path).published for path in CONFIGS]
+    sources = [entry["source"] for entry in published if entry]
+    assert len(sources) >= 12
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("bloom-176b-384xa100", 176e9),
+        ("deepseek-v3-2048xh800", 671e9),
+        ("gpt-145b-1536xa100", 145.6e9),
+        ("gpt-1t-3072xa100", 1008e9),
+        ("gpt-neox-20b-96xa100", 20.6e9),
+        ("llama-3-405b-16384xh100", 405e9),
+        ("megascale-175b-12288xa100", 175e9),
+        ("mt-nlg-530b-280xa100", 529.6e9),
+        ("nemotron-4-340b-6144xh100", 340e9),
+        ("zero-bubble-28b-32xa100", 28.3e9),
+    ],
+)
+def test_models_of_the_catalogue_have_their_published_parameters(name, parameters):
+    path = next(path for path in CONFIGS if path.stem == name)
+    assert load_config(path).model.parameters == pytest.approx(parameters, rel=0.01)
 
 
 def test_llama_3_8b_on_8_h100_is_the_model_as_published():

@@ -200,9 +200,9 @@ def test_every_assumption_is_written_out_with_units():
     assert "given instead of derived: forward" in text
 
 
-def test_the_175b_step_of_korthikanti_table_5_is_predicted_within_a_tenth():
+def test_the_175b_step_of_korthikanti_table_5_is_predicted_within_5_percent():
     cluster = Cluster(find_device("A100"), find_link("NVLink 3"), find_link("InfiniBand HDR"))
     layout = Layout(tensor=8, sequence_parallel=True, recompute="selective")
     schedule = ppsim.build("interleaved-1f1b", devices=8, microbatches=64, stages_per_device=3)
     run = ppsim.simulate(schedule, DerivedCosts(megatron_model("175B"), cluster, layout))
-    assert run.makespan == pytest.approx(13.75, rel=0.10)  # seconds, published
+    assert run.makespan == pytest.approx(13.75, rel=0.05)  # seconds, published

@@ -73,13 +73,13 @@ def _require_positive(sheet: DeviceSheet | LinkSheet, *names: str) -> None:
             raise ConfigError(f"{name}={value!r} of {sheet.name} must be a finite number above 0")
 
 
-_END_TO_END = "; end to end, so with bubbles and collectives inside: kernels alone reach more"
 _A100_ACHIEVED = (
-    "57.0 % hardware FLOP utilisation of the 1T-parameter model, Korthikanti et al. 2022, arXiv 2205.05198, table 5"
-    + _END_TO_END
+    "about the median of the fractions, 0.47 to 0.71, at which this cost model reproduces published steps on A100; "
+    "docs/cost-model.md has the table"
 )
 _H100_ACHIEVED = (
-    "up to 47 % model FLOP utilisation on H100 clusters, README of github.com/NVIDIA/Megatron-LM (2025)" + _END_TO_END
+    "between the fractions, 0.50 and 0.53, at which this cost model reproduces two published steps on H100; "
+    "docs/cost-model.md has the table"
 )
 _NCCL = "NCCL's tuning table, one hop of a ring, Simple protocol: github.com/NVIDIA/nccl, src/graph/tuning.cc, "
 
@@ -87,20 +87,20 @@ DEVICES: Mapping[str, DeviceSheet] = {
     sheet.name: sheet
     for sheet in (
         DeviceSheet(
-            "A100 SXM", 312e12, 80e9, 0.57,
+            "A100 SXM", 312e12, 80e9, 0.60,
             "NVIDIA A100 80GB data sheet (2021): bf16 312 TFLOP/s dense, 80 GB HBM2e", _A100_ACHIEVED,
         ),
         DeviceSheet(
-            "H100 SXM", 989e12, 80e9, 0.47,
+            "H100 SXM", 989e12, 80e9, 0.52,
             "NVIDIA H100 data sheet (2023): bf16 1,979 TFLOP/s with sparsity, half of it dense; 80 GB HBM3",
             _H100_ACHIEVED,
         ),
         DeviceSheet(
-            "H200 SXM", 989e12, 141e9, 0.47,
+            "H200 SXM", 989e12, 141e9, 0.52,
             "NVIDIA H200 data sheet (2024): the H100's bf16 rate; 141 GB HBM3e", "taken from the H100, the same chip",
         ),
         DeviceSheet(
-            "B200 SXM", 2250e12, 180e9, 0.47,
+            "B200 SXM", 2250e12, 180e9, 0.52,
             "NVIDIA HGX B200 data sheet (2024): bf16 4.5 PFLOP/s with sparsity, half of it dense; 180 GB HBM3e",
             "assumed equal to the H100's: no published figure was found",
         ),

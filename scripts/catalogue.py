@@ -1,0 +1,67 @@
+"""Print the table of docs/cost-model.md: every published set-up of configs/, as published and as simulated."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import ppsim
+from ppsim.config import Config
+from ppsim.timeline import Timeline
+
+CONFIGS = Path(__file__).parent.parent / "configs"
+HEADER = (
+    "config",
+    "parameters",
+    "bubble fraction",
+    "step",
+    "MFU",
+    "published",
+    "simulated / published time",
+    "fitted fraction",
+)
+
+
+def main() -> None:
+    """Print one row a config that says what was published."""
+    print("| " + " | ".join(HEADER) + " |", "|" + "---|" * len(HEADER), sep="\n")
+    for path in sorted(CONFIGS.glob("*.yaml")):
+        config = ppsim.load_config(path, overrides={"engine": "compiled"})
+        if config.published:
+            print("| " + " | ".join(row(path.stem, config)) + " |")
+
+
+def row(name: str, config: Config) -> Iterator[str]:
+    """The cells of one config."""
+    run = config.simulate()
+    yield name
+    yield f"{config.model.parameters / 1e9:.1f} B"
+    yield f"{run.bubble_fraction:.3f}"
+    yield f"{run.makespan:.2f} s"
+    yield f"{run.mfu:.3f}"
+    yield ", ".join(f"{key} {value:g}" for key, value in config.published.items() if key != "source")
+    yield f"{1 / relative_speed(config, run):.2f}"
+    yield f"{fitted_fraction(config):.2f}"
+
+
+def relative_speed(config: Config, run: Timeline) -> float:
+    """Simulated over published speed, by the first measure that is published."""
+    published = config.published
+    if "step" in published:
+        return published["step"] / run.makespan
+    if "mfu" in published:
+        return run.mfu / published["mfu"]
+    return run.tokens_per_second / published["tokens_per_second"]
+
+
+def fitted_fraction(config: Config) -> float:
+    """The achieved fraction of peak at which the simulated speed is the published one, by bisection; at most 1."""
+    low, high = 0.0, 1.0
+    for _ in range(12):
+        middle = (low + high) / 2
+        run = config.changed({"hardware.device.achieved": middle}).simulate()
+        low, high = (middle, high) if relative_speed(config, run) < 1 else (low, middle)
+    return high
+
+
+if __name__ == "__main__":
+    sys.exit(main())
