@@ -4,19 +4,20 @@ import os
 import platform
 import socket
 import subprocess
+from pathlib import Path
 
 import torch
 
 
 def describe_environment(device: torch.device) -> dict[str, object]:
     """Device name, driver, library versions and clocks, as plain values."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     described: dict[str, object] = {
+        "device": f"{_processor()}, {cpus} CPUs",
         "machine": platform.machine(),
         "system": platform.system(),
-        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "device": "cpu",
     }
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
@@ -29,6 +30,16 @@ def describe_environment(device: torch.device) -> dict[str, object]:
             **_nvidia_smi(),
         )
     return described
+
+
+def _processor() -> str:
+    """The processor's name as Linux tells it, or else the architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names and names[0] else platform.processor() or platform.machine()
 
 
 def host_name() -> str:

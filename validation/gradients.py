@@ -29,7 +29,7 @@ def gradient_fault(program: Program, walker: Walker, shape: Shape, control: dist
 def own_gradients(walker: Walker) -> dict[int, list[torch.Tensor | None]]:
     """The weight gradients that one rank holds, by stage."""
     return {
-        number: [None if linear.weight.grad is None else linear.weight.grad.cpu() for linear in stage.linears]
+        number: [None if linear.weight.grad is None else linear.weight.grad.detach().cpu() for linear in stage.linears]
         for number, stage in walker.stages.items()
     }
 
@@ -41,8 +41,8 @@ def compare_gradients(program: Program, gathered: list[dict], shape: Shape) -> s
         held = [grads[stage] for grads in gathered if stage in grads]
         for parts in zip(*held, strict=True):
             total = sum(part for part in parts if part is not None)
-            reference = next(expected)
-            error = float((total - reference.detach()).abs().max() / reference.abs().max().clamp_min(1e-30))
+            reference = next(expected).detach()
+            error = float((total - reference).abs().max() / reference.abs().max().clamp_min(1e-30))
             if not error <= TOLERANCE[shape.dtype]:
                 return f"gradients of stage {stage} differ from a single process's by {error:.2g} of the largest"
     return None

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +17,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 
 import ppsim
-from validation import replay
+from ppsim.schedule import Program
+from validation import options as asked
+from validation.clocks import Clocks
 from validation.environment import describe_environment
+from validation.failures import ReplayError
 from validation.gradients import compare_gradients, own_gradients
 from validation.partition import multiprocessor_streams
 from validation.runtimes import CudaRuntime, Stamps, record_event
@@ -41,6 +45,8 @@ extern "C" __global__ void gate(volatile int* is_open, int milliseconds) {
 }
 """
 GATE_MILLISECONDS = 10_000  # then the step starts even if the host has not enqueued all of it
+LONGEST_WAIT = 60.0  # seconds in which a transfer's other end must have been enqueued
+MOST_STREAMS = 32  # of torch's pool, which hands out the same ones again after that
 LONGEST_SPIN = 2.0  # seconds; the kernel counts nanoseconds in 32 bits
 
 
@@ -55,17 +61,22 @@ class Fabric:
         self.gate_stream = torch.cuda.Stream()
         self.links: dict[tuple[int, int], torch.cuda.Stream] = {}
         self.lock = threading.Lock()
+        self.failed = threading.Event()
 
     def close_gate(self) -> None:
         """Hold back all that waits for `anchor` until `open_gate`."""
-        self.posted: dict[int, tuple[torch.cuda.Event, torch.Tensor, Stamps, int]] = {}
+        torch.cuda.synchronize()  # what was made on other streams, such as weights, is there before the step
+        self.posted: dict[int, tuple[torch.cuda.Event, torch.Tensor, VirtualDevice, int]] = {}
         self.is_open[0] = 0
+        self.closed_at = time.monotonic()
         self.gate_kernel((1, 1, 1), (1, 1, 1), (self.is_open, GATE_MILLISECONDS), stream=self.gate_stream)
         self.anchor = record_event(self.gate_stream)
 
-    def open_gate(self) -> None:
-        """Let the step that was enqueued run."""
+    def open_gate(self) -> bool:
+        """Let the step that was enqueued run; False where the gate had opened by itself before."""
+        self.opened_at = time.monotonic()
         self.is_open[0] = 1
+        return self.opened_at - self.closed_at < GATE_MILLISECONDS / 1e3
 
     def spin(self, seconds: float) -> None:
         """Keep one multiprocessor of the current stream busy."""
@@ -105,20 +116,17 @@ class VirtualDevice(CudaRuntime):
         """Start a new set of stamps behind the gate."""
         self.stamps = Stamps(rows)
         self.arrived: dict[int, torch.cuda.Event] = {}
-        self.on_way = {}
+        self.on_way: dict[int, threading.Event] = {}
         self.sending: list[torch.cuda.Event] = []
         self.kept: list[torch.Tensor] = []
         self.anchor = self.fabric.anchor
         self.compute_stream.wait_event(self.anchor)
-        self.origin = 0.0
+        self.origin = self.fabric.closed_at  # until `end_step` knows when the gate opened
 
     def compute(self, row: int, needs: list[int], work: Callable[[], None]) -> None:
         """Enqueue `work` behind the transfers `needs`, once the host has put those on their links."""
         for tag in needs:
-            if not self.on_way[tag].wait(60):
-                raise TimeoutError(
-                    f"device {self.rank} waits for a transfer that nobody enqueues: the program deadlocks"
-                )
+            self._await_posting(self.on_way[tag])
         super().compute(row, needs, work)
 
     def send(self, row: int, tag: int, peer: int, tensor: torch.Tensor) -> None:
@@ -130,87 +138,116 @@ class VirtualDevice(CudaRuntime):
         self.on_way[tag] = threading.Event()
         self._post_half(row, tag, (peer, self.rank), False, buffer)
 
+    def end_step(self) -> Stamps:
+        """The stamps of the step, which began when the gate opened."""
+        self.origin = self.fabric.opened_at
+        return super().end_step()
+
     def deliver(self, tag: int, end: torch.cuda.Event) -> None:
         """The link knows when the transfer will end."""
         self.arrived[tag] = end
         self.on_way[tag].set()
 
+    def _await_posting(self, posted: threading.Event) -> None:
+        until = time.monotonic() + LONGEST_WAIT
+        while not posted.wait(0.1):
+            if self.fabric.failed.is_set():
+                raise ReplayError("another device failed")
+            if time.monotonic() > until:
+                raise ReplayError(f"device {self.rank} waits for a transfer that nobody enqueues")
+
     def _post_half(self, row: int, tag: int, ends: tuple[int, int], is_send: bool, tensor: torch.Tensor) -> None:
+        self.stamps.issue[row] = time.monotonic()
         self.kept.append(tensor)
         self.fabric.post(tag, ends, is_send, (record_event(self.compute_stream), tensor, self, row))
 
 
-def run_step(walkers: list[Walker], fabric: Fabric) -> list[dict]:
-    """Enqueue one step of all devices behind the gate, one host thread a device, then let it run."""
+def run_step(walkers: list[Walker], fabric: Fabric) -> tuple[list[dict], bool]:
+    """Enqueue one step of all devices behind the gate, one host thread a device, then let it run.
+
+    The columns of each device, and whether all was enqueued before the step began.
+    """
     fabric.close_gate()
-    answers: list = [None] * len(walkers)
+    failures: list[Exception] = []
 
-    def walk(number: int) -> None:
+    def walk(walker: Walker) -> None:
         try:
-            answers[number] = walkers[number].enqueue_step()
+            walker.enqueue_step()
         except Exception as error:
-            answers[number] = error
+            failures.append(error)
+            fabric.failed.set()
 
-    threads = [threading.Thread(target=walk, args=(number,)) for number in range(len(walkers))]
+    threads = [threading.Thread(target=walk, args=(walker,)) for walker in walkers]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    fabric.open_gate()
+    in_time = fabric.open_gate()
     torch.cuda.synchronize()
-    for answer in answers:
-        if isinstance(answer, Exception):
-            raise replay.ReplayError(str(answer))
-    return [
-        step_columns(walker.runtime.end_step(), origin, 0.0) for walker, origin in zip(walkers, answers, strict=True)
-    ]
+    if failures:
+        raise failures[0]
+    return [step_columns(walker.runtime.end_step(), fabric.opened_at, 0.0) for walker in walkers], in_time
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     """The flags of replay.py, and those of one GPU."""
-    parser = replay.make_parser()
-    parser.description = __doc__
+    parser = asked.make_parser(__doc__)
+    parser.prog = "one_gpu.py"
     parser.add_argument("--devices", type=int, required=True, help="virtual devices")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds added to each copy")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     options.backend = "streams"
     return options
 
 
-def measure(options: argparse.Namespace) -> str:
-    """Run the steps and write the trace; a sentence that says what was done."""
-    program = replay.load_program(options, options.devices)
-    shape = replay.make_shape(options, program)
+def replay_all(options: argparse.Namespace) -> list[str]:
+    """Replay each program and write its trace; a sentence for each that says what was done."""
+    programs = asked.load_programs(options, options.devices)
     fabric = Fabric(options.latency)
-    seconds = replay.sleep_seconds(options, program)
-    streams = multiprocessor_streams(options.devices) if seconds is None else None
-    walkers = []
-    for rank in range(options.devices):
-        stream = streams[rank] if streams else torch.cuda.Stream()
-        pad = None if seconds is None else {kind: _spin(fabric, value) for kind, value in seconds.items()}
-        walkers.append(Walker(program, rank, shape, VirtualDevice(rank, fabric, stream), pad))
-    for _ in range(options.warm_up):
-        run_step(walkers, fabric)
-    steps = [run_step(walkers, fabric) for _ in range(options.steps)]
+    if options.compute == "sleep":
+        streams: list[torch.cuda.Stream] = [torch.cuda.Stream() for _ in range(options.devices)]
+    else:
+        streams = multiprocessor_streams(options.devices)
+    return [replay(program, options, fabric, streams) for program in programs]
+
+
+def replay(program: Program, options: argparse.Namespace, fabric: Fabric, streams: list[torch.cuda.Stream]) -> str:
+    """Run the steps of one program and write its trace; a sentence that says what was done."""
+    shape, costs = asked.make_shape(options, program), asked.sleep_costs(options)
+    seconds = costs and asked.sleep_seconds(costs, program)
+    pad = seconds and {kind: _spin(fabric, value) for kind, value in seconds.items()}
+    walkers = [
+        Walker(program, rank, shape, VirtualDevice(rank, fabric, stream), pad) for rank, stream in enumerate(streams)
+    ]
+    steps = []
+    for number in range(options.warm_up + options.steps):
+        columns, in_time = run_step(walkers, fabric)
+        if number < options.warm_up:
+            continue
+        if not in_time:
+            raise ReplayError(
+                f"the host took more than {GATE_MILLISECONDS / 1e3:g} s to enqueue a step; use fewer microbatches"
+            )
+        steps.append(columns)
     said = f"replayed {program.name}: {options.steps} steps on {options.devices} streams of one GPU"
     if options.check_gradients:
         fault = compare_gradients(program, [own_gradients(walker) for walker in walkers], shape)
         if fault:
-            raise replay.ReplayError(fault)
+            raise ReplayError(fault)
         said += ", gradients equal a single process's"
-    if options.out:
+    if path := asked.out_path(options, program):
         gathered = [[step[rank] for step in steps] for rank in range(options.devices)]
-        clocks = [(0.0, 0.0, "one GPU")] * options.devices
+        clocks = [Clocks(0.0, 0.0, 0.0, "one GPU")] * options.devices
         environment = describe_environment(torch.device("cuda"))
-        bytes_sent = shape.buffer(torch.device("cuda")).nbytes
-        write_trace(options.out, trace_document(program, gathered, clocks, bytes_sent, environment, options))
-        said += f", trace in {options.out}"
+        bytes_sent = shape.buffer(torch.device("cpu")).nbytes
+        write_trace(path, trace_document(program, gathered, clocks, bytes_sent, environment, options))
+        said += f"; trace in {path}"
     return said
 
 
 def _spin(fabric: Fabric, seconds: float) -> Callable[[Callable], None]:
     if seconds > LONGEST_SPIN:
-        raise replay.ReplayError(f"an action of {seconds:g} s is too long to spin; use at most {LONGEST_SPIN:g} s")
+        raise ReplayError(f"an action of {seconds:g} s is too long to spin; use at most {LONGEST_SPIN:g} s")
 
     def padded(act: Callable[[], None]) -> None:
         act()
@@ -219,19 +256,36 @@ def _spin(fabric: Fabric, seconds: float) -> Callable[[Callable], None]:
     return padded
 
 
-def main() -> int:
+def check_call(options: argparse.Namespace) -> None:
+    """All that can be wrong with the call; ReplayError or PpsimError says it."""
+    if options.devices < 1:
+        raise ReplayError(f"--devices {options.devices} must be at least 1")
+    if not 0 <= options.latency <= LONGEST_SPIN:
+        raise ReplayError(f"--latency {options.latency:g} must be from 0 to {LONGEST_SPIN:g} seconds")
+    if options.blocking:
+        raise ReplayError("--blocking needs a host that waits, which the streams of one GPU do not have; leave it out")
+    asked.check_numbers(options)
+    asked.check_out(options.out)
+    asked.sleep_costs(options)
+    streams = 1 + options.devices + len(asked.used_pairs(asked.load_programs(options, options.devices)))
+    if streams > MOST_STREAMS:
+        raise ReplayError(f"the programs need {streams} streams and torch has {MOST_STREAMS}; use fewer devices")
+    if not torch.cuda.is_available():
+        raise ReplayError("one_gpu.py needs a CUDA device; on CPUs use torchrun validation/replay.py")
+
+
+def main(arguments: list[str] | None = None) -> int:
     """Entry point; exit status 0 done, 1 broken off, 2 wrong call."""
-    options = parse_arguments()
+    options = parse_arguments(arguments)
     try:
-        if not torch.cuda.is_available():
-            raise replay.ReplayError("one_gpu.py needs a CUDA device; use torchrun validation/replay.py on CPUs")
-        replay.check_out(options.out)
-        print(measure(options))
-    except (replay.ReplayError, ppsim.PpsimError) as error:
+        check_call(options)
+    except (ReplayError, ppsim.PpsimError) as error:
         print(f"replay: {error}", file=sys.stderr)
         return 2
-    except (OSError, RuntimeError) as error:
-        print(f"replay: broken off: {str(error).splitlines()[0]}", file=sys.stderr)
+    try:
+        print(*replay_all(options), sep="\n", flush=True)
+    except (ReplayError, ppsim.PpsimError, OSError, RuntimeError) as error:
+        print(f"replay: broken off: {(str(error).splitlines() or [type(error).__name__])[0]}", file=sys.stderr)
         return 1
     return 0
 

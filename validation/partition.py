@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+SMALLEST_PART = 8  # Hopper hands out multiprocessors in eights
+
 
 def multiprocessor_streams(count: int) -> list[torch.cuda.Stream]:
     """`count` streams, each on its own equal share of the multiprocessors (CUDA green contexts).
@@ -27,10 +29,10 @@ def multiprocessor_streams(count: int) -> list[torch.cuda.Stream]:
     torch.zeros(1, device="cuda")
     device = call(driver.cuDeviceGet, torch.cuda.current_device())
     whole = call(driver.cuDeviceGetDevResource, device, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM)
-    share = whole.sm.smCount // count // 8 * 8  # Hopper hands out multiprocessors in eights
+    share = share_of(whole.sm.smCount, count)
     parts, made, _ = call(driver.cuDevSmResourceSplitByCount, count, whole, 0, share)
     if made < count:
-        raise RuntimeError(f"the GPU can be cut into {made} parts, not {count}; use fewer devices")
+        raise RuntimeError(f"the GPU was cut into {made} parts, not {count}; use fewer devices")
     streams = []
     for part in parts[:count]:
         description = call(driver.cuDevResourceGenerateDesc, [part], 1)
@@ -39,3 +41,12 @@ def multiprocessor_streams(count: int) -> list[torch.cuda.Stream]:
         stream = call(driver.cuGreenCtxStreamCreate, context, driver.CUstream_flags.CU_STREAM_NON_BLOCKING, 0)
         streams.append(torch.cuda.ExternalStream(int(stream)))
     return streams
+
+
+def share_of(multiprocessors: int, count: int) -> int:
+    """Multiprocessors of each of `count` equal parts; RuntimeError where there are too few."""
+    share = multiprocessors // count // SMALLEST_PART * SMALLEST_PART
+    if not share:
+        most = multiprocessors // SMALLEST_PART
+        raise RuntimeError(f"{multiprocessors} multiprocessors cannot be cut into {count} parts; use at most {most}")
+    return share

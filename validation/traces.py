@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import tempfile
-from pathlib import Path
+from dataclasses import asdict
+from datetime import UTC, datetime
 
+from ppsim.files import write_atomically
 from ppsim.schedule import Program
+from validation.clocks import Clocks
 
 SCHEMA = "ppsim.trace/1"
 DECIMALS = 9
@@ -25,7 +26,12 @@ def step_columns(stamps, origin: float, offset: float) -> dict[str, list[float |
 
 
 def trace_document(
-    program: Program, gathered: list, clocks: list, bytes_sent: int, environment: dict, options: argparse.Namespace
+    program: Program,
+    gathered: list,
+    clocks: list[Clocks],
+    bytes_sent: int,
+    environment: dict,
+    options: argparse.Namespace,
 ) -> dict:
     """The document that `ppsim.Timeline.from_trace` reads; times are seconds since the first rank began the step."""
     steps = []
@@ -53,14 +59,21 @@ def trace_document(
         "units": {"time": "seconds", "size": "bytes"},
         "orders": program.orders(),
         "transfer_bytes": bytes_sent,
-        "backend": getattr(options, "backend", "streams"),
-        "layout": getattr(options, "layout", "directed"),
-        "blocking": bool(getattr(options, "blocking", False)),
+        "backend": options.backend,
+        "transport": transport_of(options),
         "compute": compute,
+        "recorded": datetime.now(UTC).date().isoformat(),
         "environment": environment,
-        "clocks": [{"offset": offset, "hop": hop, "method": method} for offset, hop, method in clocks],
+        "clocks": [asdict(clock) for clock in clocks],
         "steps": steps,
     }
+
+
+def transport_of(options: argparse.Namespace) -> str:
+    """How transfers queue: gloo's do not, NCCL's as their communicators, those of one GPU by sender and receiver."""
+    if options.blocking:
+        return "blocking"
+    return {"gloo": "async", "nccl": options.layout, "streams": "directed"}[options.backend]
 
 
 def _shift(value: float | None, by: float) -> float | None:
@@ -68,16 +81,5 @@ def _shift(value: float | None, by: float) -> float | None:
 
 
 def write_trace(path: str, document: dict) -> None:
-    """Write the trace whole or not at all; OSError names the file."""
-    target = Path(path)
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.resolve().parent)
-    try:
-        with os.fdopen(handle, "w") as file:
-            json.dump(document, file, separators=(",", ":"))
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
-    except OSError as error:
-        os.unlink(temporary)
-        raise OSError(f"{path}: the trace could not be written: {error.strerror or error}") from None
+    """Write the trace whole or not at all; ConfigError names the file."""
+    write_atomically(path, json.dumps(document, separators=(",", ":")))

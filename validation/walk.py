@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import torch
@@ -57,7 +56,7 @@ class Walker:
             elif kind in (Kind.F, Kind.B, Kind.I, Kind.W):
                 self._compute(index, kind, stage, microbatch)
             else:
-                self._pass(index)
+                self.runtime.skip(index)  # sharding actions have nothing to do: every rank holds its stages whole
         return origin
 
     def _compute(self, index: int, kind: Kind, stage: int, microbatch: int) -> None:
@@ -103,12 +102,6 @@ class Walker:
         self.values[name, stage, microbatch] = buffer
         peer = self.device_of[from_stage, microbatch]
         self.runtime.receive(index, self._tag(name, stage, microbatch), peer, buffer)
-
-    def _pass(self, index: int) -> None:
-        """Sharding actions have nothing to do here: every rank holds its stages whole."""
-        now = time.monotonic()
-        for column in (self.runtime.stamps.issue, self.runtime.stamps.start, self.runtime.stamps.end):
-            column[index] = now
 
     def _tag(self, name: str, stage: int, microbatch: int) -> int:
         """A number of its own for each transfer, by what it brings to which stage."""

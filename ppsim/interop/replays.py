@@ -13,7 +13,7 @@ import numpy as np
 from ppsim.actions import FIRST_TRANSFER
 from ppsim.costs import Costs
 from ppsim.engines.plan import make_plan
-from ppsim.errors import ConfigError
+from ppsim.errors import ConfigError, PpsimError, shown
 from ppsim.files import read_text
 from ppsim.lowering.rows import transfer_ends
 from ppsim.schedule import Program, Schedule
@@ -52,6 +52,11 @@ class Trace:
     def device_name(self) -> str:
         """Name of the hardware that ran it."""
         return str(self.document.get("environment", {}).get("device", "unknown device"))
+
+    @property
+    def transport(self) -> str:
+        """How its transfers queued, as `ppsim.simulate` takes it."""
+        return str(self.document.get("transport", "async"))
 
     @cached_property
     def compute(self) -> np.ndarray:
@@ -133,10 +138,15 @@ def read_trace(path: str | PathLike[str]) -> Trace:
         document = json.loads(read_text(path))
     except (json.JSONDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not a trace: {error}") from None
+    return trace_of(document, str(path))
+
+
+def trace_of(document: Any, place: str) -> Trace:
+    """The trace that a document of the harness holds; `place` names it in errors, which are those of `read_trace`."""
     found = document.get("schema") if isinstance(document, dict) else type(document).__name__
     if found != SCHEMA:
         raise ConfigError(
-            f"{path}: not a trace: schema is {found!r}, expected {SCHEMA!r}, as the replay harness writes"
+            f"{place}: not a trace: schema is {shown(found)}, expected {SCHEMA!r}, as the replay harness writes"
         )
     try:
         program = Schedule.from_orders(document["orders"], name=str(document.get("schedule", "custom")))
@@ -144,12 +154,14 @@ def read_trace(path: str | PathLike[str]) -> Trace:
         program = program if isinstance(program, Program) else _as_program(program)
         issue, start, end = (_column(document["steps"], name, program) for name in ("issue", "start", "end"))
         transfer_bytes = float(document.get("transfer_bytes", 0.0))
+    except PpsimError as error:
+        raise type(error)(f"{place}: {error}") from None
     except KeyError as error:
-        raise ConfigError(f"{path}: not a whole trace: {error.args[0]!r} is missing") from None
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(f"{path}: not a whole trace: {error}") from None
+        raise ConfigError(f"{place}: not a whole trace: {error.args[0]!r} is missing") from None
+    except (TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        raise ConfigError(f"{place}: not a whole trace: {error}") from None
     rest = {key: value for key, value in document.items() if key not in ("orders", "steps")}
-    return Trace(str(path), program, issue, start, end, transfer_bytes, rest)
+    return Trace(place, program, issue, start, end, transfer_bytes, rest)
 
 
 def _as_program(schedule: Schedule) -> Program:

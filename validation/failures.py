@@ -1,0 +1,115 @@
+"""Says on rank 0 which rank broke a replay, from what each rank leaves in torchrun's store."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import torch.distributed as dist
+
+PATIENCE = 1.0  # seconds in which the other ranks notice a failure too
+LONGEST_LOOK = 3.0  # seconds after which the store is given up
+
+
+class ReplayError(Exception):
+    """The replay cannot run as asked, or broke off; the message is for the person who started it."""
+
+
+class LostPeerError(ReplayError):
+    """The connection to another rank failed."""
+
+    def __init__(self, peer: int, reason: str):
+        super().__init__(f"the connection to rank {peer} failed: {reason}")
+        self.peer = peer
+
+
+class Watch:
+    """Ends the process when it fails or torchrun stops it, with one clear message on rank 0."""
+
+    def __init__(self, rank: int, world: int):
+        self.rank, self.world = rank, world
+        self.store: dist.Store | None = None
+        self.ending = threading.Lock()
+
+    def start(self) -> None:
+        """Take SIGTERM in a thread of its own, since the main thread may be waiting inside the backend.
+
+        Call this before any other thread starts.
+        """
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=self._await_stop, daemon=True).start()
+
+    def say(self, text: str) -> None:
+        """A line on stderr, from rank 0 alone."""
+        if self.rank == 0:
+            print(f"replay: {text}", file=sys.stderr, flush=True)
+
+    def fail(self, error: BaseException) -> None:
+        """Report `error` and end the process with status 1; nothing of torch is torn down, as that could wait."""
+        with self.ending:
+            said = str(error).splitlines()
+            text = said[0] if said else type(error).__name__
+            if not isinstance(error, Exception) or isinstance(error, KeyError | TypeError | AttributeError):
+                text = f"{type(error).__name__}: {text}"
+            self._end(text, getattr(error, "peer", None))
+
+    def _await_stop(self) -> None:
+        signal.sigwait({signal.SIGTERM})
+        with self.ending:
+            self._end("", None)
+
+    def _end(self, text: str, lost: int | None) -> None:
+        threading.Thread(target=self._give_up, daemon=True).start()
+        try:
+            self._report(text, lost)
+            if self.rank == 0:
+                time.sleep(PATIENCE)
+                self.say(f"broken off: {conclusion(self._reports(), self.world)}")
+        except (RuntimeError, OSError):
+            self.say(f"broken off: {text or UNKNOWN}")
+        finally:
+            sys.stderr.flush()
+            os._exit(1)
+
+    def _give_up(self) -> None:
+        time.sleep(PATIENCE + LONGEST_LOOK)
+        self.say(f"broken off: {UNKNOWN}")
+        os._exit(1)
+
+    def _report(self, text: str, lost: int | None) -> None:
+        if self.store is not None:
+            self.store.set(f"failure/{self.rank}", f"{'' if lost is None else lost}|{text}")
+        elif text:
+            self.say(f"broken off: {text}")
+
+    def _reports(self) -> dict[int, tuple[int | None, str]]:
+        found = {}
+        for rank in range(self.world):
+            if self.store is not None and self.store.check([f"failure/{rank}"]):
+                lost, _, text = self.store.get(f"failure/{rank}").decode(errors="replace").partition("|")
+                found[rank] = (int(lost) if lost else None, text)
+        return found
+
+
+UNKNOWN = "a rank has died or the launcher was interrupted; torchrun's last lines name the rank"
+
+
+def conclusion(reports: dict[int, tuple[int | None, str]], world: int) -> str:
+    """What went wrong, from each rank's (rank that it lost, message).
+
+    A rank that says nothing while others do is gone.
+    """
+    spoke = {rank for rank, (_, text) in reports.items() if text}
+    own = [f"rank {rank}: {text}" for rank, (lost, text) in sorted(reports.items()) if text and lost is None]
+    lost = {lost for lost, _ in reports.values() if lost is not None} - set(reports)
+    silent = sorted(lost or (set(range(world)) - set(reports) if spoke else set()))
+    if silent:
+        names = " and ".join(f"rank {rank}" for rank in silent)
+        witness = sorted(rank for rank, (peer, _) in reports.items() if peer in silent) or sorted(spoke)
+        return f"{names} died or does not answer (noticed by rank {witness[0]}: {reports[witness[0]][1]})"
+    if own:
+        return own[0]
+    return next((f"rank {rank}: {text}" for rank, (_, text) in sorted(reports.items()) if text), UNKNOWN)
