@@ -91,6 +91,14 @@ def test_csv_is_the_schedule_and_passes_back_in(tmp_path):
     assert document("simulate", "--schedule", tmp_path / "order.csv")["makespan"] == 33
 
 
+def test_program_is_the_lowered_schedule_and_runs_under_a_transport(tmp_path):
+    assert ppsim(*FLAGS, "--program", tmp_path / "program.csv").status == 0
+    program = library.lower(library.build("1f1b", devices=4, microbatches=8))
+    assert library.Schedule.from_csv(tmp_path / "program.csv") == program
+    result = document("simulate", "--schedule", tmp_path / "program.csv", "--transport", "directed")
+    assert result["makespan"] == library.simulate(program, transport="directed").makespan
+
+
 def test_table_has_a_row_for_each_action(tmp_path):
     assert ppsim(*FLAGS, "--table", tmp_path / "table.csv").status == 0
     rows = list(csv.DictReader((tmp_path / "table.csv").open()))

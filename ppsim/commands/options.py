@@ -13,7 +13,7 @@ import typer
 ConfigFile = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[CONFIG.yaml]", help="Configuration file; instead of one, give the flags.", show_default=False
+        metavar="CONFIG.yaml", help="Configuration file; instead of one, give the flags.", show_default=False
     ),
 ]
 Settings = Annotated[

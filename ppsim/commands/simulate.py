@@ -11,6 +11,7 @@ from ppsim.commands import options
 from ppsim.commands.case import read_case
 from ppsim.commands.reporting import command, print_data, require_suffix, say, write_json
 from ppsim.errors import ConfigError
+from ppsim.lowering import lower
 
 if TYPE_CHECKING:
     from ppsim.timeline import Timeline
@@ -40,7 +41,9 @@ def simulate(
     gantt: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw a Gantt chart: FILE.png, .svg, .pdf or .html.")
     ] = None,
-    memory: Annotated[bool, typer.Option("--memory", help="Draw memory over time under the chart.")] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Draw memory over time under the chart (not in .html).")
+    ] = False,
     trace: Annotated[
         Path | None,
         typer.Option(
@@ -48,7 +51,11 @@ def simulate(
         ),
     ] = None,
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the schedule: one row of actions a device.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the schedule: one row of actions a device, as PyTorch reads it."),
+    ] = None,
+    program: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the schedule with its SEND and RECV, as --csv does.")
     ] = None,
     table: Annotated[
         Path | None, typer.Option(metavar="FILE.csv", help="Write start and end of every action, one row an action.")
@@ -69,7 +76,7 @@ def simulate(
         latency=latency, transport=transport, engine=engine,
     )  # fmt: skip
     timeline = case.simulate()
-    _write_files(timeline, gantt, memory, trace, csv, table)
+    _write_files(timeline, gantt, memory, trace, csv, program, table)
     if json:
         write_json({**timeline.to_dict(), "name": case.name}, json)
     if json != "-":
@@ -79,7 +86,13 @@ def simulate(
 
 
 def _write_files(
-    timeline: Timeline, gantt: Path | None, memory: bool, trace: Path | None, csv: Path | None, table: Path | None
+    timeline: Timeline,
+    gantt: Path | None,
+    memory: bool,
+    trace: Path | None,
+    csv: Path | None,
+    program: Path | None,
+    table: Path | None,
 ) -> None:
     """Every file that was asked for, before anything is printed: a name that cannot be written is then all one sees."""
     if gantt:
@@ -88,9 +101,11 @@ def _write_files(
         timeline.to_perfetto(trace)
     if csv:
         timeline.schedule.to_csv(csv)
+    if program:
+        lower(timeline.schedule).to_csv(program)
     if table:
         _write_table(timeline, table)
-    for path in filter(None, (gantt, trace, csv, table)):
+    for path in filter(None, (gantt, trace, csv, program, table)):
         say(f"wrote {path}")
 
 
