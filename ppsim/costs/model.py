@@ -12,6 +12,7 @@ from ppsim.costs.layers import Layer, block, embedding, head, prediction
 from ppsim.errors import ConfigError, shown
 
 LARGEST = 2**40
+MOST_LAYERS = 2_000
 
 
 @dataclass(frozen=True)
@@ -189,5 +190,6 @@ def _check_field(field: Field, value: Any) -> None:
             raise ConfigError(f"{name}={shown(value)} must be true or false")
     else:
         least = 1 if field.default is MISSING else 0
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
-            raise ConfigError(f"{name}={shown(value)} must be a whole number from {least} to {LARGEST}")
+        most = MOST_LAYERS if name in ("num_layers", "prediction_layers") else LARGEST
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ConfigError(f"{name}={shown(value)} must be a whole number from {least} to {most}")

@@ -8,6 +8,7 @@ import numpy as np
 
 from ppsim.errors import CostError
 
+MOST_LAYERS = 4_000  # `optimal` holds a matrix of layers x layers
 METHODS = ("even", "greedy", "optimal")
 
 
@@ -47,6 +48,8 @@ def by_cost(costs: Sequence[float], num_stages: int, method: str = "optimal") ->
     if method == "greedy":
         return _greedy(column, num_stages)
     if method == "optimal":
+        if len(column) > MOST_LAYERS:
+            raise CostError(f"{len(column)} layers are too many for method='optimal' ({MOST_LAYERS}); use 'greedy'")
         return _optimal(column, num_stages)
     raise CostError(f"method={method!r} is not known; use 'optimal' or 'greedy'")
 

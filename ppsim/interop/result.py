@@ -46,6 +46,16 @@ MEASURES = (
         "bytes",
         "per device: weights + gradients + optimizer state + live activations + transfer buffers",
     ),
+    Measure(
+        "tokens_per_second",
+        "tokens per second",
+        "tokens of a step / its seconds, all data-parallel copies together; null where no model is known",
+    ),
+    Measure(
+        "mfu",
+        "fraction",
+        "model FLOPs of a step, attention in full and nothing recomputed, / what all GPUs could do at their dense peak",
+    ),
 )
 
 
