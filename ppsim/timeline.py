@@ -130,7 +130,7 @@ class Timeline:
 
     @property
     def bubble_ratio(self) -> float:
-        """sum(idle) / sum(busy): idle / ideal, the measure of Megatron-LM and Llama 3."""
+        """sum(idle) / sum(busy): idle / ideal, the measure of Megatron-LM and Llama 3; 0 where no action takes time."""
         busy = float(self.device_busy.sum())
         return max(self.schedule.devices * self.makespan - busy, 0.0) / busy if busy > 0 else 0.0
 

@@ -159,7 +159,7 @@ class Costs:
         def per_stage(name: str) -> np.ndarray:
             return _spread(name, getattr(self, name), stages)
 
-        held = (self.weight_bytes, self.gradient_bytes, self.optimizer_bytes)
+        state = [None if getattr(self, name) is None else per_stage(name) for name in HELD[1:]]
         return CostTable(
             seconds=np.stack([per_stage(name) for name in TIMES]) * scale,
             overlap=None if self.overlap is None else _overlap_matrix(self.overlap, stages) * scale,
@@ -171,8 +171,8 @@ class Costs:
             slice_fraction=self._slice_fraction(schedule.slices),
             activation_bytes=None if self.activation_bytes is None else per_stage("activation_bytes"),
             state_bytes=None
-            if all(value is None for value in held)
-            else np.stack([_spread("bytes", 0.0 if value is None else value, stages) for value in held]),
+            if all(part is None for part in state)
+            else np.stack([np.zeros(stages) if part is None else part for part in state]),
         )
 
     def _slice_fraction(self, slices: int) -> np.ndarray:
