@@ -10,7 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import ppsim
-import ppsim.engines
+import ppsim.jit
+import ppsim.lowering.transfers
 from ppsim.engines import run_plan
 from ppsim.engines.plan import TRANSPORTS, make_plan
 
@@ -162,6 +163,24 @@ def test_both_engines_price_every_link_and_direction_alike(data, transport):
         assert found.tobytes() == expected.tobytes()
 
 
+def lowered(schedule):
+    try:
+        return ppsim.lower(schedule)
+    except ppsim.ScheduleError as error:
+        return str(error)
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data(), random=st.randoms(use_true_random=False))
+def test_large_schedules_are_lowered_by_the_same_recurrence_to_the_same_program(data, random):
+    orders = in_random_order(data.draw(built_schedules().filter(lambda schedule: schedule.slices == 1)), random)
+    schedule = ppsim.Schedule.from_orders(with_some_fused(orders, random))
+    expected = lowered(schedule)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ppsim.lowering.transfers, "ROWS_WORTH_COMPILING", 0)
+        assert lowered(schedule) == expected
+
+
 def test_a_fused_slot_starts_when_both_parts_may_and_ends_as_one():
     orders = [["0F0", "0F1", "(0F2;0B0)OVERLAP_F_B", "0B1", "0B2"], ["1F0", "1B0", "1F1", "1B1", "1F2", "1B2"]]
     run = ppsim.simulate(
@@ -193,16 +212,16 @@ def _failure(program, engine):
 def test_auto_takes_the_compiled_engine_for_large_schedules_only():
     small = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=8))
     large = ppsim.simulate(ppsim.build("1f1b", devices=8, microbatches=1250))
-    assert len(large.row_start) == ppsim.engines.ROWS_WORTH_COMPILING
+    assert len(large.row_start) == ppsim.jit.ROWS_WORTH_COMPILING
     assert (small.engine, large.engine) == ("event", "compiled")
 
 
 @pytest.fixture
 def without_numba(monkeypatch):
     monkeypatch.setitem(sys.modules, "numba", None)
-    ppsim.engines.can_compile.cache_clear()
+    ppsim.jit.can_compile.cache_clear()
     yield
-    ppsim.engines.can_compile.cache_clear()
+    ppsim.jit.can_compile.cache_clear()
 
 
 def test_without_numba_auto_takes_the_event_model_and_compiled_says_what_is_missing(without_numba):
@@ -240,8 +259,3 @@ def test_a_damaged_cache_is_no_error(tmp_path):
     for file in tmp_path.rglob("*.nb*"):
         file.write_bytes(b"not a cache")
     assert python(RUN, NUMBA_CACHE_DIR=str(tmp_path)).stdout == "15.0\n"
-
-
-def test_importing_ppsim_loads_no_heavy_library():
-    loaded = python("import sys, ppsim; print(*sys.modules)").stdout.split()
-    assert not {"numba", "simpy", "matplotlib", "plotly", "pandas", "pydantic", "rich", "typer"} & set(loaded)

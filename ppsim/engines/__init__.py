@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from ppsim.costs import CostModel, Costs
 from ppsim.engines.plan import TRANSPORTS, Plan, make_plan
 from ppsim.errors import ConfigError, CostError, shown
+from ppsim.jit import ROWS_WORTH_COMPILING, can_compile
 from ppsim.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 ENGINES = ("auto", "event", "compiled")
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-
-# Below this many rows the event model is done before Numba has loaded (docs/performance.md has the measurement).
-ROWS_WORTH_COMPILING = 20_000
 
 
 def simulate(
@@ -85,13 +82,3 @@ def run_plan(plan: Plan, engine: str) -> tuple[str, Columns]:
     else:
         from ppsim.engines.event import EventModel as Model
     return engine, Model(plan).run()
-
-
-@cache
-def can_compile() -> bool:
-    """Whether Numba is there and works with the NumPy that is installed."""
-    try:
-        import numba  # noqa: F401 - loaded here to learn whether it loads
-    except Exception:  # Numba refuses a NumPy that is too new with ImportError or SystemError, depending on its version
-        return False
-    return True

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppsim.costs import CostModel, Costs, CostTable
-from ppsim.engines import can_compile, check_call, run_plan
+from ppsim.engines import check_call, run_plan
 from ppsim.engines.jitter import Jitter, JitteredPlan
 from ppsim.engines.plan import Plan, make_plan, repriced
 from ppsim.errors import ConfigError
+from ppsim.jit import can_compile
 from ppsim.progress import track
 from ppsim.schedule import Schedule
 

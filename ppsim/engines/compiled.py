@@ -4,8 +4,9 @@ import numpy as np
 
 from ppsim.engines import kernels
 from ppsim.engines.deadlock import deadlock_error
-from ppsim.engines.jit import prepare
 from ppsim.engines.plan import Plan, Posts
+from ppsim.jit import run
+from ppsim.recurrence import walk
 
 
 class CompiledModel:
@@ -36,10 +37,10 @@ class CompiledModel:
         plan, offsets = self.plan, self.plan.schedule.offsets
         links = (plan.source, plan.remote, plan.transfer_seconds)
         ends = (offsets, plan.seconds, plan.fused, bool(plan.fused.any()), *links, self.position, self.row_end)
-        prepare(kernels.walk, *ends)(*ends)
+        run(walk, *ends)
         if np.array_equal(self.position, offsets[1:]):
             rest = (offsets, plan.fused, *links, self.row_end, self.row_start, self.transfer_start, self.transfer_end)
-            prepare(kernels.complete, *rest)(*rest)
+            run(kernels.complete, *rest)
 
     def _run_queued(self, posts: Posts) -> None:
         plan = self.plan
@@ -47,14 +48,14 @@ class CompiledModel:
         waits = np.zeros(rows, np.int8)
         next_of_send, next_of_recv = np.full(rows, -1, np.int32), np.full(rows, -1, np.int32)
         queues = (posts.offsets, posts.transfer, posts.is_send, posts.queue, waits, next_of_send, next_of_recv)
-        prepare(kernels.link_queues, *queues)(*queues)
+        run(kernels.link_queues, *queues)
         arguments = (
             plan.schedule.offsets, plan.schedule.device, plan.seconds, plan.fused, plan.source, plan.remote,
             plan.transfer_seconds, plan.blocking, posts.offsets, posts.transfer, posts.is_send, posts.before, waits,
             next_of_send, next_of_recv, self.position, self.posted, self.row_start, self.row_end, self.transfer_start,
             self.transfer_end,
         )  # fmt: skip
-        prepare(kernels.walk_and_post, *arguments)(*arguments)
+        run(kernels.walk_and_post, *arguments)
 
     def _arrived(self) -> np.ndarray:
         """Transfers that have ended at a standstill, by consuming row."""

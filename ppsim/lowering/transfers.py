@@ -4,6 +4,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.errors import DeadlockError
+from ppsim.jit import ROWS_WORTH_COMPILING, can_compile, run
 from ppsim.lowering.rows import TransferEnds, insert_rows, transfer_ends
 from ppsim.schedule import Program, Schedule
 from ppsim.waiting import waiting_cycle, waiting_message
@@ -41,6 +42,10 @@ def insert_transfers(schedule: Schedule) -> Program:
 
 def _turns(schedule: Schedule) -> np.ndarray:
     """The turn of the walk in which each row is appended; both parts of a fused slot share one."""
+    if len(schedule.kind) >= ROWS_WORTH_COMPILING and can_compile():
+        turns = _compiled_turns(schedule)
+        if turns is not None:
+            return turns
     offsets, needs = schedule.offsets.tolist(), schedule.source.tolist()
     joined, device_of = schedule.joined.tolist(), schedule.device.tolist()
     turn = [-1] * len(needs)
@@ -75,6 +80,22 @@ def _turns(schedule: Schedule) -> np.ndarray:
         cycle = waiting_cycle(schedule, blocked)
         raise DeadlockError(waiting_message(f"schedule {schedule.name!r} cannot be lowered", cycle), cycle)
     return np.array(turn, np.int64)
+
+
+def _compiled_turns(schedule: Schedule) -> np.ndarray | None:
+    """The turns by the recurrence of the engines, or None at a standstill.
+
+    A turn is the start of a slot that lasts one turn; what a lower device makes is there within the turn, one earlier.
+    """
+    from ppsim.recurrence import walk  # imported here: Numba loads with it
+
+    source, device, offsets = schedule.source, schedule.device, schedule.offsets
+    needs = source >= 0
+    wait = np.where(device.take(source) < device, -1.0, 0.0)
+    position, after = offsets[:-1].copy(), np.full(len(source), -1.0)
+    joined = schedule.joined
+    run(walk, offsets, np.ones(len(source)), joined, bool(joined.any()), source, needs, wait, position, after)
+    return after.astype(np.int64) - 1 if np.array_equal(position, offsets[1:]) else None
 
 
 def postpone_receives(program: Program) -> Program:

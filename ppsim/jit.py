@@ -1,0 +1,78 @@
+"""Compiling with Numba: on first call, kept on disk where that is possible, announced on stderr where it takes time."""
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+MESSAGE = "ppsim: compiling the fast engine; this is done once on a machine\n"
+
+# Below this many rows plain Python is done before Numba has loaded (docs/performance.md has the measurement).
+ROWS_WORTH_COMPILING = 20_000
+
+
+@cache
+def can_compile() -> bool:
+    """Whether Numba is there and works with the NumPy that is installed."""
+    try:
+        import numba  # noqa: F401 - loaded here to learn whether it loads
+    except Exception:  # Numba refuses a NumPy that is too new with ImportError or SystemError, depending on its version
+        return False
+    return True
+
+
+def compiled(function: Callable) -> Callable:
+    """`function` compiled by Numba; without a cache on disk where no directory can be written.
+
+    Sums and products keep the order written: no fast-math, so results equal those of plain Python bit for bit.
+    """
+    import numba
+
+    try:
+        return numba.njit(cache=True, nogil=True)(function)
+    except (RuntimeError, OSError):  # Numba found no directory that it may write
+        return numba.njit(nogil=True)(function)
+
+
+def run(kernel: Any, *arguments: Any) -> None:
+    """Call a compiled kernel; on its first call it is loaded from the cache or compiled."""
+    _ready(kernel, arguments)(*arguments)
+
+
+def _ready(kernel: Any, arguments: tuple) -> Callable:
+    """The kernel, compiled for these arguments, before it changes any of them."""
+    if not hasattr(kernel, "compile"):  # NUMBA_DISABLE_JIT leaves plain functions
+        return kernel
+    import numba
+    from numba.core import event
+
+    signature = tuple(numba.typeof(argument) for argument in arguments)
+    with event.install_listener("numba:compile", _announcement()):
+        try:
+            kernel.compile(signature)
+        except (
+            Exception
+        ):  # the cache is full, damaged or was taken away since; a fault of the code comes up again below
+            kernel = numba.njit(nogil=True)(kernel.py_func)
+            kernel.compile(signature)
+    return kernel
+
+
+@cache
+def _announcement() -> Any:
+    """A listener that says once that a compilation has begun; loading from the cache is silent."""
+    from numba.core import event
+
+    class Announcement(event.Listener):
+        made = False
+
+        def on_start(self, event: Any) -> None:
+            if not self.made:
+                sys.stderr.write(MESSAGE)
+                sys.stderr.flush()
+                self.made = True
+
+        def on_end(self, event: Any) -> None:
+            """Nothing to say."""
+
+    return Announcement()
