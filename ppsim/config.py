@@ -80,14 +80,14 @@ class Config:
             options.setdefault("costs", self.costs)
         return family.build(section["devices"], section["microbatches"], section.get("stages_per_device"), **options)
 
-    def simulate(self) -> Timeline:
-        """Build and simulate; the errors of `build` and of `ppsim.simulate`.
+    def simulate(self, schedule: Schedule | None = None) -> Timeline:
+        """Build and simulate, or simulate another schedule in its place; the errors of `build` and of `ppsim.simulate`.
 
         With jitter this is one sample, the same for the same seed; `ppsim.simulate_many` makes more.
         """
         from ppsim.engines import simulate
 
-        schedule = self.build()
+        schedule = self.build() if schedule is None else schedule
         self._check_gpus(schedule)
         if self.jitter is None:
             return simulate(schedule, self.costs, transport=self.transport, engine=self.engine)

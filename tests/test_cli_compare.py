@@ -105,6 +105,16 @@ def test_a_schedule_of_ones_own_is_compared(tmp_path):
     assert "4 devices and 8 microbatches" in refused[str(file)]
 
 
+def test_the_configs_slow_device_slows_every_schedule():
+    slow = ("--set", "jitter.slow_devices={1: 1.5}")
+    rows = {
+        row["schedule"]: row["makespan"]
+        for row in document(UNIT_COSTS, "--schedules", "1f1b,zb-h1", *slow)["schedules"]
+    }
+    assert rows["1f1b"] > 33
+    assert rows["zb-h1"] > 27
+
+
 def test_the_chart_is_written(tmp_path):
     outcome = ppsim("compare", UNIT_COSTS, "--schedules", "1f1b,zb-h1", "--gantt", tmp_path / "both.svg")
     assert outcome.status == 0

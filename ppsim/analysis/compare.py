@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,7 @@ def compare(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     transport: str = "async",
     engine: str = "auto",
+    run: Callable[[Schedule], Timeline] | None = None,
 ) -> Comparison:
     """Run schedules at equal work: same devices, microbatches, costs and transport.
 
@@ -99,12 +101,16 @@ def compare(
         As in `ppsim.simulate`.
     options : mapping of family name to its options, optional
         Such as `{"interleaved-1f1b": {"group_size": 8}}`.
+    run : function of a schedule, optional
+        Runs one, such as `Config.simulate` with its jitter. Default: `ppsim.simulate` with the above.
 
     Raises
     ------
     BuildError
         For a name that is no family. A schedule that cannot run at this size is no error: it is listed with its reason.
     """
+    if run is None:
+        run = functools.partial(simulate, costs=costs, transport=transport, engine=engine)
     chosen = [find_family(item) if isinstance(item, str) else item for item in which or schedules()]
     timelines: list[Timeline] = []
     refused: dict[str, str] = {}
@@ -117,7 +123,7 @@ def compare(
                 schedule = _built(item, devices, microbatches, stages_per_device, costs, own)
             else:
                 schedule = _of_size(item, devices, microbatches)
-            timelines.append(simulate(schedule, costs, transport=transport, engine=engine))
+            timelines.append(run(schedule))
         except PpsimError as error:
             refused[item.name] = str(error).removeprefix(f"{item.name}: ")
     timelines.sort(key=lambda run: (run.iteration_time, run.peak_activations.max(), run.schedule.name))

@@ -95,8 +95,7 @@ def _compared(case: Config, names: list[str]) -> Comparison:
         stages_per_device=section.get("stages_per_device"),
         costs=case.costs,
         options={section["name"]: section.get("options", {})} if "name" in section else None,
-        transport=case.transport,
-        engine=case.engine,
+        run=case.simulate,
     )
 
 
