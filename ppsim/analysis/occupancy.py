@@ -1,0 +1,159 @@
+"""What devices hold while a timeline runs: live activations and bytes, at their peak and as curves over time."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.engines.plan import by_kind_and_stage, transfer_bytes
+from ppsim.errors import CostError
+from ppsim.evictions import evicted_rows, with_visits
+
+if TYPE_CHECKING:
+    from ppsim.timeline import Timeline
+
+
+class Occupancy:
+    """The part of a timeline's measures that is about memory; `Timeline` gives each of them to its users."""
+
+    def __init__(self, timeline: Timeline):
+        self.timeline = timeline
+        self.schedule, self.plan, self.table = timeline.schedule, timeline.plan, timeline.table
+
+    @cached_property
+    def _activation_changes(self) -> tuple[np.ndarray, np.ndarray]:
+        """What each row adds at its start and frees at its end, in parts of its stage's activations of a microbatch."""
+        schedule, kind = self.schedule, self.schedule.kind
+        kept = self.table.weight_grad_fraction
+        adds = (kind == Kind.F) / schedule.slices
+        freed = np.stack([np.zeros_like(kept), np.ones_like(kept), 1.0 - kept, kept]) / schedule.slices
+        frees = by_kind_and_stage(schedule, freed)
+        if len(schedule.evicted):
+            frees[self._evicted_rows[0]] = adds[self._evicted_rows[1]] = 1.0 / schedule.slices
+        return adds, frees
+
+    @cached_property
+    def _evicted_rows(self) -> tuple[np.ndarray, np.ndarray]:
+        return evicted_rows(self.schedule)
+
+    def _hosted(self, device: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows whose end brings, and whose start takes, the activations that the device keeps for others."""
+        here = self.schedule.evicted[:, 2] == device
+        return self._evicted_rows[0][here], self._evicted_rows[1][here]
+
+    def _live(self, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Live amount on the row's device just after each row's start and just after its end; `weight` is per stage.
+
+        Actions of a device run one at a time, so list order is time order; a timed fused slot takes before it frees.
+        """
+        adds, frees = self._activation_changes
+        row_weight = weight[self.schedule.stage]
+        adds, frees = adds * row_weight, frees * row_weight
+        second = np.flatnonzero(self.plan.fused)
+        if len(second):
+            adds[second - 1] += adds[second]
+            frees[second] += frees[second - 1]
+            adds[second] = frees[second - 1] = 0.0
+        after_end = np.cumsum(adds - frees)
+        first = self.schedule.offsets[:-1]
+        before_device = np.where(first > 0, after_end[first - 1], 0.0)
+        after_end -= np.repeat(before_device, np.diff(self.schedule.offsets))
+        return after_end + frees, after_end
+
+    @cached_property
+    def peak_activations(self) -> np.ndarray:
+        """As `Timeline.peak_activations`."""
+        share = self.table.stage_share
+        unit = share[0] if np.all(share == share[0]) else 1.0  # counting first keeps whole numbers exact
+        peak = np.maximum.reduceat(self._live(share / unit)[0], self.schedule.offsets[:-1]) * unit
+        for host in np.unique(self.schedule.evicted[:, 2]).tolist():
+            peak[host] = self.activations_over_time(host)[1].max()
+        return peak
+
+    @cached_property
+    def _activation_levels(self) -> tuple[np.ndarray, np.ndarray]:
+        return self._live(self.table.stage_share)
+
+    def activations_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
+        """As `Timeline.activations_over_time`."""
+        rows = self.schedule.rows(device)
+        after_start, after_end = (level[rows] for level in self._activation_levels)
+        in_slot = self.plan.fused[rows]
+        happens = np.stack([~in_slot, np.append(~in_slot[1:], True)], axis=1)
+        times = np.stack([self.timeline.row_start[rows], self.timeline.row_end[rows]], axis=1)
+        levels = np.stack([after_start, after_end], axis=1)
+        leave, back = self._hosted(device)
+        amount = self.table.stage_share[self.schedule.stage[leave]] / self.schedule.slices
+        visits = (self.timeline.row_end[leave], self.timeline.row_start[back], amount)
+        return _steps(*with_visits(times[happens], levels[happens], *visits))
+
+    @cached_property
+    def peak_memory(self) -> np.ndarray | None:
+        """As `Timeline.peak_memory`."""
+        if self.table.activation_bytes is None or self.table.state_bytes is None:
+            return None
+        return np.array([self.memory_over_time(device)[1].max() for device in range(self.schedule.devices)])
+
+    @cached_property
+    def static_memory(self) -> np.ndarray | None:
+        """As `Timeline.static_memory`."""
+        if self.table.state_bytes is None:
+            return None
+        device, stage = self.schedule.holdings.T
+        parts = [np.bincount(device, part[stage], minlength=self.schedule.devices) for part in self.table.state_bytes]
+        parts[0] *= self.schedule.weight_versions
+        return np.stack(parts)
+
+    def memory_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
+        """As `Timeline.memory_over_time`."""
+        schedule, activation_bytes, static_memory = self.schedule, self.table.activation_bytes, self.static_memory
+        if activation_bytes is None or static_memory is None:
+            raise CostError(
+                "memory is not known: the costs give no activation_bytes, or none of weight_bytes, gradient_bytes and "
+                "optimizer_bytes"
+            )
+        rows = np.arange(len(schedule.kind))[schedule.rows(device)]
+        adds, frees = self._activation_changes
+        bytes_held = activation_bytes[schedule.stage[rows]]
+        received = rows[self.plan.remote[rows]]
+        sent = self._sent_by(device)
+        leave, back = self._hosted(device)
+        hosted_bytes = activation_bytes[schedule.stage[leave]] / schedule.slices
+        in_bytes = transfer_bytes(schedule, self.table, self.plan.source[received])
+        out_bytes = transfer_bytes(schedule, self.table, self.plan.source[sent])
+        run = self.timeline
+        times = [
+            run.row_end[rows], run.row_end[received], run.transfer_end[sent], run.row_start[back],
+            run.row_start[rows], run.transfer_start[received], run.transfer_start[sent], run.row_end[leave],
+        ]  # fmt: skip
+        changes = [
+            -frees[rows] * bytes_held, -in_bytes, -out_bytes, -hosted_bytes,
+            adds[rows] * bytes_held, in_bytes, out_bytes, hosted_bytes,
+        ]  # fmt: skip
+        time, change = np.concatenate(times), np.concatenate(changes)
+        is_take = np.repeat([0, 0, 0, 0, 1, 1, 1, 1], [len(part) for part in times])
+        order = np.lexsort((is_take, time))
+        return _steps(time[order], static_memory[:, device].sum() + np.cumsum(change[order]))
+
+    def _sent_by(self, device: int) -> np.ndarray:
+        """The transfers that a device sends, named by the rows that consume them."""
+        transfers, first = self._transfers_by_sender
+        return transfers[first[device] : first[device + 1]]
+
+    @cached_property
+    def _transfers_by_sender(self) -> tuple[np.ndarray, np.ndarray]:
+        transfers = np.flatnonzero(self.plan.remote)
+        sender = self.schedule.device[self.plan.source[transfers]]
+        order = np.argsort(sender, kind="stable")
+        return transfers[order], np.searchsorted(sender[order], np.arange(self.schedule.devices + 1))
+
+
+def _steps(times: np.ndarray, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The last level at each time, where it differs from the level before by more than rounding."""
+    last = np.append(np.diff(times) > 0, True)
+    times, levels = times[last], levels[last]
+    changed = np.append(True, np.abs(np.diff(levels)) > 1e-12 * levels.max())
+    return times[changed], levels[changed]
