@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
+from ppsim.errors import ConfigError
+from ppsim.interop.result import microbatches_of_a_step
 from ppsim.plots.scale import percent_text, seconds_text
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from ppsim.timeline import Timeline
 
 NOTHING, DEVICE, TRANSFER, SENDING = range(4)
+SHORTEST = 1e-200  # seconds; below it, columns and pixels a second are no numbers
 DRAWN_KINDS = (Kind.F, Kind.B, Kind.I, Kind.W, Kind.OVERLAP_F_B)
 
 
@@ -96,7 +99,7 @@ class Boxes:
         """What each box started after: a cause and a row of the schedule (-1 where there is none).
 
         NOTHING: the box is its device's first and needs no input. DEVICE: the row before it on its device.
-        TRANSFER: its input, sent by the row given. SENDING: its device's own SENDs (`blocking`), or posts before it.
+        TRANSFER: its input, sent by the row given. SENDING: its device's own SENDs, which hold it up under `blocking`.
         Where the device and the input came free at the same moment the device is named.
         """
         run, schedule = self.timeline, self.timeline.schedule
@@ -105,15 +108,16 @@ class Boxes:
         free = np.where(first, -np.inf, run.row_end[previous])
         arrival, carrier = self._last_arrival()
         by_transfer = (arrival > free) & (carrier >= 0)
-        at_once = run.row_start[self.row] > np.maximum(free, arrival)
-        by_sending = at_once & (run.transport != "async") & ~first
+        held_up = run.row_start[self.row] > np.maximum(free, arrival)
+        by_sending = held_up & run.plan.blocking & ~first & (run.engine != "measured")
         cause = np.select([by_sending, by_transfer, ~first], [SENDING, TRANSFER, DEVICE], NOTHING).astype(np.int8)
         needed = np.select([cause == TRANSFER, cause == DEVICE], [run.plan.source[carrier], previous], -1)
         return cause, needed
 
     def _last_arrival(self) -> tuple[np.ndarray, np.ndarray]:
         """End of the last transfer that the box needs (-inf where none) and the row that consumes it (-1)."""
-        ends = np.where(self.timeline.plan.remote, self.timeline.transfer_end, -np.inf)
+        ends = self.timeline.transfer_end
+        ends = np.where(self.timeline.plan.remote & ~np.isnan(ends), ends, -np.inf)
         second = np.minimum(self.row + 1, len(ends) - 1)
         of_second = np.where(self.slot, ends[second], -np.inf)
         arrival = np.maximum(ends[self.row], of_second)
@@ -128,11 +132,13 @@ class Boxes:
             return f"its input from {schedule.label(needed)} on device {schedule.device[needed]}"
         if cause == DEVICE:
             return f"the device, busy with {schedule.label(needed)}"
-        return "transfers posted before it" if cause == SENDING else "nothing, the first of its device"
+        return "the SENDs of its own device" if cause == SENDING else "nothing, the first of its device"
 
 
 def make_boxes(timeline: Timeline) -> Boxes:
-    """The boxes of a timeline, device by device in time order."""
+    """The boxes of a timeline, device by device in time order; ConfigError for one too short to be drawn."""
+    if 0 < timeline.makespan < SHORTEST:
+        raise ConfigError(f"a makespan of {timeline.makespan:g} s is too short to draw; give costs in seconds")
     schedule, fused = timeline.schedule, timeline.plan.fused
     row = np.flatnonzero(~fused)
     slot = np.append(fused[1:], False)[row]
@@ -156,12 +162,13 @@ def local_stage(schedule: Schedule) -> np.ndarray:
 
     The direction of a microbatch is told by the device that runs its first forward.
     """
-    direction = np.zeros(max(schedule.microbatches, 1), np.int64)
     enters = (schedule.stage == 0) & (schedule.kind == Kind.F)
-    entry_devices = np.unique(schedule.device[enters])
-    direction[schedule.microbatch[enters]] = np.searchsorted(entry_devices, schedule.device[enters])
+    entry_devices, number = np.unique(schedule.device[enters], return_inverse=True)
+    _, name = np.unique(schedule.microbatch, return_inverse=True)
+    direction = np.zeros(int(name.max(initial=0)) + 1, np.int64)
+    direction[name[enters]] = number
+    place = direction[name] * max(schedule.num_stages, 1) + schedule.stage
     span = max(len(entry_devices), 1) * max(schedule.num_stages, 1)
-    place = direction[schedule.microbatch] * max(schedule.num_stages, 1) + schedule.stage
     held, number = np.unique(schedule.device.astype(np.int64) * span + place, return_inverse=True)
     first_of_device = np.searchsorted(held // span, np.arange(schedule.devices))
     return (number - first_of_device[schedule.device]).astype(np.int32)
@@ -185,13 +192,15 @@ def headline(timeline: Timeline) -> str:
 
 def sizes_text(schedule: Schedule) -> str:
     """Name and sizes of a schedule, such as `1f1b, 4 devices, 8 microbatches`."""
-    microbatches = schedule.microbatches // schedule.slices
+    microbatches = microbatches_of_a_step(schedule)
     parts = [schedule.name, counted(schedule.devices, "device")]
     if schedule.num_stages != schedule.devices:
         parts.append(counted(schedule.num_stages, "stage"))
     parts.append(counted(microbatches, "microbatch"))
     if schedule.slices > 1:
         parts.append(f"{schedule.slices} slices each")
+    if schedule.iterations > 1:
+        parts.append(f"{schedule.iterations} iterations")
     return ", ".join(parts)
 
 

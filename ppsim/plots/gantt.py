@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ppsim.errors import ConfigError
+from ppsim.errors import ConfigError, shown
 from ppsim.files import write_atomically
 from ppsim.plots import marks
 from ppsim.plots.boxes import headline, make_boxes
@@ -28,7 +28,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 MOST_WIDTH = 200.0  # inches
 _NARROW, _WIDE = 7.0, 15.0  # inches that a chart takes by itself: a paper's two columns, and a wide screen
 _MEMORY_HEIGHT = 1.5
-_FONTS: Any = {
+FONTS: Any = {
     "font.size": 8.0,
     "axes.titlesize": 8.5,
     "pdf.fonttype": 42,
@@ -93,7 +93,7 @@ def draw(
     boxes = make_boxes(timeline)
     if ax is not None and memory:
         raise ConfigError("memory=... needs a figure of its own; leave ax out, or memory")
-    with matplotlib.rc_context({} if ax is not None else _FONTS):
+    with matplotlib.rc_context({} if ax is not None else FONTS):
         axes = [ax] if ax is not None else _new_axes(boxes, width, bool(memory))
         _frame(axes[0], boxes, title)
         if memory:
@@ -144,7 +144,7 @@ def draw_comparison(
         _check(width, False, labels, timeline)
     every = [make_boxes(timeline) for timeline in timelines]
     longest = max(timeline.makespan for timeline in timelines)
-    with matplotlib.rc_context(_FONTS):
+    with matplotlib.rc_context(FONTS):
         inches = max(map(_width, every)) if width is None else float(width)
         figure, axes = _figure(inches, [marks.height(run.schedule.devices) + 0.25 for run in timelines])
         for number, boxes in enumerate(every):
@@ -168,27 +168,30 @@ def save(timeline: Timeline, path: str | PathLike[str], *, dpi: float = 150, **o
 
 def save_figure(make: Any, path: str | PathLike[str], *, dpi: float = 150) -> None:
     """Write the figure that `make()` returns, atomically; the ending of `path` is checked before anything is drawn."""
-    suffix = Path(path).suffix.lower()
+    suffix = Path(path).suffix.lower() if isinstance(path, str | PathLike) else ""
     if suffix not in SUFFIXES:
-        raise ConfigError(f"{path}: {suffix or 'no ending'} is no chart format; use one of: {', '.join(SUFFIXES)}")
+        place = path if suffix else shown(path)
+        raise ConfigError(f"{place}: {suffix or 'no ending'} is no chart format; use one of: {', '.join(SUFFIXES)}")
     write_atomically(path, _rendered(make(), suffix[1:], dpi))
 
 
 def _rendered(figure: Figure, form: str, dpi: float) -> bytes:
     buffer = io.BytesIO()
     dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[form]
-    with matplotlib.rc_context(_FONTS):
+    with matplotlib.rc_context(FONTS):
         figure.savefig(buffer, format=form, dpi=dpi, metadata=dateless)
     return buffer.getvalue()
 
 
 def _check(width: Any, memory: Any, labels: Any, timeline: Timeline) -> None:
-    if width is not None and not (isinstance(width, int | float) and 1 <= width <= MOST_WIDTH):
-        raise ConfigError(f"width={width!r} is not a figure width; use a number of inches from 1 to {MOST_WIDTH:g}")
-    if labels not in (True, False, "auto"):
-        raise ConfigError(f"labels={labels!r} is not known; use 'auto', True or False")
-    if memory not in (True, False, "activations", "bytes"):
-        raise ConfigError(f"memory={memory!r} is not known; use True, False, 'activations' or 'bytes'")
+    if width is not None and not (type(width) in (int, float) and 1 <= width <= MOST_WIDTH):
+        raise ConfigError(
+            f"width={shown(width)} is not a figure width; use a number of inches from 1 to {MOST_WIDTH:g}"
+        )
+    if not isinstance(labels, bool) and not (isinstance(labels, str) and labels == "auto"):
+        raise ConfigError(f"labels={shown(labels)} is not known; use 'auto', True or False")
+    if not isinstance(memory, bool) and not (isinstance(memory, str) and memory in ("activations", "bytes")):
+        raise ConfigError(f"memory={shown(memory)} is not known; use True, False, 'activations' or 'bytes'")
     if memory == "bytes" and timeline.peak_memory is None:
         raise ConfigError(
             "memory='bytes' needs costs that say what is held (activation_bytes and weight_bytes); "

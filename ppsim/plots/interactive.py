@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import html
+import math
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppsim.errors import ConfigError
+from ppsim.errors import ConfigError, shown
 from ppsim.files import write_atomically
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes, headline, make_boxes, second_cue
@@ -51,23 +52,31 @@ def interactive_figure(
     import plotly.graph_objects as plotly_objects
 
     boxes = make_boxes(timeline)
-    first = 0.0 if start is None else float(start)
-    last = (timeline.makespan or 1.0) if end is None else float(end)
-    if not first < last:
-        raise ConfigError(f"start={start!r} must lie before end={end!r}, both in seconds from the first start")
-    shown = np.flatnonzero((boxes.end >= first) & (boxes.start <= last))
+    first, last = _window(timeline, start, end)
+    visible = np.flatnonzero((boxes.end >= first) & (boxes.start <= last))
     figure = plotly_objects.Figure()
     unit = time_unit(timeline.makespan)
-    if len(shown) > MOST_BOXES:
+    if len(visible) > MOST_BOXES:
         _add_overview(figure, boxes, unit)
     else:
         _add_idle(figure, timeline, unit)
-        _add_bars(figure, boxes, shown, unit, crowded=float(np.median(boxes.length)) < (last - first) / _MOST_EDGED)
+        _add_bars(figure, boxes, visible, unit, crowded=float(np.median(boxes.length)) < (last - first) / _MOST_EDGED)
     cue = second_cue(timeline.schedule)
     if cue:
         _add_legend_entry(figure, cue, palette.shade_colour(boxes.kinds[0], 1, 2))
     _lay_out(figure, timeline, unit, (first, last), headline(timeline) if title is None else title)
     return figure
+
+
+def _window(timeline: Timeline, start: Any, end: Any) -> tuple[float, float]:
+    first = 0.0 if start is None else start
+    last = (timeline.makespan or 1.0) if end is None else end
+    numbers = all(isinstance(value, int | float | np.number) and math.isfinite(value) for value in (first, last))
+    if not (numbers and first < last):
+        raise ConfigError(
+            f"start={shown(start)} must lie before end={shown(end)}, both in seconds from the first start"
+        )
+    return float(first), float(last)
 
 
 def save_html(timeline: Timeline, path: str | PathLike[str]) -> None:
@@ -88,11 +97,13 @@ def save_html(timeline: Timeline, path: str | PathLike[str]) -> None:
 
 
 def _add_bars(
-    figure: plotly.graph_objects.Figure, boxes: Boxes, shown: np.ndarray, unit: TimeUnit, crowded: bool
+    figure: plotly.graph_objects.Figure, boxes: Boxes, visible: np.ndarray, unit: TimeUnit, crowded: bool
 ) -> None:
-    shown = shown[np.argsort(boxes.shade[shown], kind="stable")]  # the legend takes the colour of a trace's first box
+    visible = visible[
+        np.argsort(boxes.shade[visible], kind="stable")
+    ]  # the legend takes the colour of a trace's first box
     for kind in boxes.kinds:
-        mine = shown[boxes.kind[shown] == kind].tolist()
+        mine = visible[boxes.kind[visible] == kind].tolist()
         shades = [palette.shade_colour(kind, shade, boxes.shades) for shade in range(boxes.shades)]
         colours = [shades[boxes.shade[box]] for box in mine]
         figure.add_bar(
@@ -206,5 +217,6 @@ def _add_idle(figure: plotly.graph_objects.Figure, timeline: Timeline, unit: Tim
     devices = timeline.schedule.devices
     figure.add_bar(
         orientation="h", name="idle", y=np.arange(devices), x=np.full(devices, timeline.makespan * unit.factor),
-        width=0.88, marker={"color": palette.IDLE, "line": {"color": "#bbbbbb", "width": 0.3}}, hoverinfo="skip",
+        width=0.88, marker={"color": palette.IDLE, "line": {"color": "#bbbbbb", "width": 0.3}},
+        hoverinfo="skip", legendrank=2000,
     )  # fmt: skip

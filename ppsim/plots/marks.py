@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -191,8 +192,9 @@ def add_outline(ax: Axes, boxes: Boxes, actions: Any) -> None:
         from ppsim.analysis.critical_path import critical_path
 
         actions = critical_path(boxes.timeline)
-    wanted = np.asarray(actions)
-    count = len(boxes.timeline.start)
+    wanted, count = np.array(actions, object), len(boxes.timeline.start)
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        wanted = np.asarray(actions)
     if wanted.dtype.kind not in "iu" or wanted.ndim != 1 or np.any((wanted < 0) | (wanted >= count)):
         raise ConfigError(f"critical_path must be True or a list of action numbers from 0 to {count - 1}")
     mine = np.flatnonzero(np.isin(boxes.action, wanted))

@@ -30,10 +30,11 @@ def timeline_html(timeline: Timeline) -> str:
     exact = len(boxes) <= MOST_BOXES
     body = _exact_rows(boxes, row) if exact else _share_rows(boxes, row)
     height = devices * row + _AXIS
+    frame = _device_names(devices, row) + _axis(timeline.makespan, devices * row)
     chart = (
         f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" xmlns="http://www.w3.org/2000/svg" '
-        f'style="max-width:100%;background:#fff" font-family="sans-serif" font-size="11" fill="{palette.INK}" role="img" '
-        f'aria-label="Gantt chart">{body}{_device_names(devices, row)}{_axis(timeline.makespan, devices * row)}</svg>'
+        f'style="max-width:100%;background:#fff" font-family="sans-serif" font-size="11" fill="{palette.INK}" '
+        f'role="img" aria-label="Gantt chart">{body}{frame}</svg>'
     )
     note = "" if exact else "; rows show the part of the time in each kind, save_html shows every action"
     return (
@@ -115,10 +116,10 @@ def _axis(makespan: float, top: int) -> str:
         f'<text x="{min(place, _WIDTH - 14):.1f}" y="{top + 15}">{tick:.10g}</text>'
         for place, tick in zip(places.tolist(), ticks.tolist(), strict=True)
     )
+    name = f'<text x="{(_WIDTH + _LEFT) / 2:g}" y="{top + 29}">time ({unit.symbol})</text>'
     return (
         f'<path d="M{_LEFT} {top}h{_WIDTH - _LEFT - 8}{marks}" stroke="{palette.INK}" fill="none"/>'
-        f'<g text-anchor="middle">{numbers}<text x="{(_WIDTH + _LEFT) / 2:g}" y="{top + 29}">time ({unit.symbol})</text>'
-        f"</g>"
+        f'<g text-anchor="middle">{numbers}{name}</g>'
     )
 
 

@@ -14,6 +14,19 @@ COLOURS = {
     Kind.OVERLAP_F_B: "#52295f",
 }
 IDLE = "#eeeeee"
+# Causes of idle time, apart from each other and from white paper in the same way.
+CAUSE_COLOURS = {
+    "fill": "#c9d4e3",
+    "drain": "#6f8fb8",
+    "dependency": "#d55e00",
+    "imbalance": "#eccb2f",
+    "transfer": "#6a1fc4",
+    "queue": "#4fdfa2",
+    "sharding": "#a07070",
+    "optimizer": "#404010",
+    "jitter": "#a883ee",
+    "overhead": "#701060",
+}
 TRANSFER_FORWARD = "#1f4e86"
 TRANSFER_BACKWARD = "#8a5a00"
 CRITICAL = "#000000"

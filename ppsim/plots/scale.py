@@ -30,7 +30,9 @@ def seconds_text(seconds: float, digits: int = 4) -> str:
     unit = time_unit(abs(seconds))
     value = seconds * unit.factor
     places = max(digits - 1 - math.floor(math.log10(abs(value))), 0) if value else 0
-    text = f"{value:,.{places}f}" if abs(value) < 1e9 else f"{value:.{digits}g}"
+    if abs(value) >= 1e9:
+        return f"{value:.{digits}g} {unit.symbol}"
+    text = f"{value:,.{places}f}"
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {unit.symbol}"
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.errors import ConfigError
-from ppsim.interop.result import MEASURES
+from ppsim.interop.result import MEASURES, microbatches_of_a_step
 from ppsim.plots.boxes import counted, sizes_text
 from ppsim.plots.scale import percent_text, seconds_text
 from ppsim.units import format_quantity
@@ -20,40 +20,57 @@ if TYPE_CHECKING:
 
 MOST_DEVICES = 16  # rows of the table of devices; more are grouped
 _DEFINITIONS = {measure.name: measure.definition for measure in MEASURES} | {
-    "peak_activations": "largest number of live activations of a device, in microbatches through one device share",
-    "peak_memory": "largest of a device: weights, gradients, optimizer state, live activations, transfer buffers",
+    "peak_activations": "most live activations of a device, in microbatches of one device share",
+    "peak_memory": "largest of a device: weights, gradients, optimizer state, activations, buffers",
+    "iteration_time": "from one iteration to the next where they run on: the slowest device's pace",
+    "steady_bubble_fraction": "idle part of the time between fill and drain",
+    "tokens_per_second": "tokens of one step over its seconds, all data-parallel copies together",
+    "mfu": "model FLOP utilisation: model FLOPs over what all GPUs could do at their dense peak",
 }
-_OVERALL = ("makespan", "span", "bubble_fraction", "bubble_ratio", "span_bubble_fraction")
+_TIMES = ("makespan", "span", "iteration_time")
+_BUBBLES = ("bubble_fraction", "bubble_ratio", "span_bubble_fraction")
 
 
 def summary_text(timeline: Timeline) -> str:
     """The measures with units and definitions, a table of devices, what ran, and where the costs come from."""
-    peaks = ["peak_activations", "peak_memory"]
-    rows = [(name, _overall_value(timeline, name), _DEFINITIONS[name]) for name in (*_OVERALL, *peaks)]
-    lines = [sizes_text(timeline.schedule), _what_ran(timeline), "", *_aligned(rows), ""]
-    lines += _aligned(_device_rows(timeline), right=True)
-    lines += ["", "costs", *("  " + line for line in _aligned(_cost_rows(timeline)))]
+    rows = [(name, _overall_value(timeline, name), _DEFINITIONS[name]) for name in _measures_of([timeline])]
+    lines = [sizes_text(timeline.schedule), _what_ran(timeline), "", *aligned(rows), ""]
+    lines += aligned(_device_rows(timeline), right=True)
+    lines += ["", "costs", *("  " + line for line in aligned(_cost_rows(timeline)))]
     return "\n".join(lines) + "\n"
 
 
 def side_by_side(timelines: Sequence[Timeline]) -> str:
-    """The overall measures of several timelines, a column each; says which has the shortest step."""
+    """The overall measures of several timelines, a column each; says which has the shortest step.
+
+    Raises ConfigError for no timelines.
+    """
     if not timelines:
         raise ConfigError("side_by_side needs at least one timeline, got none")
-    names = (*_OVERALL, "peak_activations", "peak_memory")
     rows = [("", *(run.schedule.name for run in timelines))]
     rows.append(("sizes", *(_short_sizes(run) for run in timelines)))
-    rows += [(name, *(_overall_value(run, name) for run in timelines)) for name in names]
-    lines = _aligned(rows, right=True)
-    best, worst = (choose(timelines, key=lambda run: run.makespan) for choose in (min, max))
-    sizes = {(run.schedule.devices, run.schedule.microbatches // run.schedule.slices) for run in timelines}
-    if len(sizes) == 1 and worst.makespan > best.makespan > 0:
+    rows += [(name, *(_overall_value(run, name) for run in timelines)) for name in _measures_of(timelines)]
+    lines = aligned(rows, right=True)
+    best, worst = (choose(timelines, key=lambda run: run.iteration_time) for choose in (min, max))
+    sizes = {(run.schedule.devices, microbatches_of_a_step(run.schedule)) for run in timelines}
+    if len(sizes) == 1 and worst.iteration_time > best.iteration_time > 0:
         lines += [
             "",
-            f"shortest step: {best.schedule.name}, {seconds_text(best.makespan)}; "
-            f"{worst.schedule.name} takes {worst.makespan / best.makespan:.3f} times as long",
+            f"shortest step: {best.schedule.name}, {seconds_text(best.iteration_time)}; "
+            f"{worst.schedule.name} takes {worst.iteration_time / best.iteration_time:.3f} times as long",
         ]
     return "\n".join(lines) + "\n"
+
+
+def _measures_of(timelines: Sequence[Timeline]) -> list[str]:
+    """Names of the measures that say something about any of the timelines."""
+    names = ["makespan", "span", *_BUBBLES]
+    if any(run.schedule.iterations > 1 for run in timelines):
+        names += ["iteration_time", "steady_bubble_fraction"]
+    names += ["peak_activations", "peak_memory"]
+    return names + [
+        name for name in ("tokens_per_second", "mfu") if any(getattr(run, name) is not None for run in timelines)
+    ]
 
 
 def _what_ran(timeline: Timeline) -> str:
@@ -62,21 +79,21 @@ def _what_ran(timeline: Timeline) -> str:
 
 def _short_sizes(timeline: Timeline) -> str:
     schedule = timeline.schedule
-    return (
-        f"p {schedule.devices}, m {schedule.microbatches // schedule.slices}, {counted(schedule.num_stages, 'stage')}"
-    )
+    return f"p {schedule.devices}, m {microbatches_of_a_step(schedule)}, {counted(schedule.num_stages, 'stage')}"
 
 
 def _overall_value(timeline: Timeline, name: str) -> str:
     value = getattr(timeline, name)
-    if name in ("makespan", "span"):
+    if value is None:
+        return "unknown"
+    if name in _TIMES:
         return seconds_text(value)
-    if name == "peak_activations":
-        return f"{value.max():.4g} (device {value.argmax()})"
-    if name == "peak_memory":
-        return (
-            "unknown" if value is None else f"{format_quantity(float(value.max()), 'bytes')} (device {value.argmax()})"
-        )
+    if name == "tokens_per_second":
+        return f"{value:,.0f} tokens/s"
+    if name in ("peak_activations", "peak_memory"):
+        most = float(value.max())
+        text = f"{most:.4g}" if name == "peak_activations" else format_quantity(most, "bytes")
+        return f"{text} (device {value.argmax()})"
     return f"{value:.4f} ({percent_text(value)})"
 
 
@@ -148,7 +165,7 @@ def format_value(value: float, unit: str) -> str:
     return seconds_text(value) if unit == "seconds" else format_quantity(value, unit)
 
 
-def _aligned(rows: Sequence[tuple[str, ...]], right: bool = False) -> list[str]:
+def aligned(rows: Sequence[tuple[str, ...]], right: bool = False) -> list[str]:
     """Rows as lines with aligned columns; `right` sets all but the first flush right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []

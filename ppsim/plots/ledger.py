@@ -1,0 +1,70 @@
+"""The bubble ledger as a stacked bar chart: a bar a device, a colour a cause."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import matplotlib
+import numpy as np
+
+from ppsim.plots.gantt import FONTS, Chart, save_figure
+from ppsim.plots.palette import CAUSE_COLOURS
+from ppsim.plots.scale import percent_text, round_ticks, time_unit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ppsim.timeline import Timeline
+
+_BAR = 0.8  # of a device's row
+
+
+def draw_ledger(timeline: Timeline) -> Figure:
+    """A matplotlib figure: a bar a device from top to bottom, its idle time stacked by cause.
+
+    `savefig` writes it; `save_ledger` writes it whole or not at all.
+    """
+    ledger = timeline.ledger()
+    devices, total = len(ledger.blame), float(ledger.total.sum())
+    causes = [cause for cause, seconds in ledger.items() if seconds.sum() > 1e-9 * total]
+    longest = float(ledger.total.max())
+    unit = time_unit(longest)
+    with matplotlib.rc_context(FONTS):
+        figure = Chart(figsize=(7.0, max(min(0.28 * devices, 8.0), 0.7) + 1.0), layout="constrained")
+        ax = figure.subplots()
+        left = np.zeros(devices)
+        for cause in causes:
+            share = percent_text(float(ledger[cause].sum()) / total)
+            ax.barh(
+                np.arange(devices), ledger[cause], _BAR if devices <= 64 else 1.0, left, color=CAUSE_COLOURS[cause],
+                edgecolor="white", linewidth=0.6 if devices <= 64 else 0.0, label=f"{cause} {share}",
+            )  # fmt: skip
+            left += ledger[cause]
+        _frame(ax, devices, longest)
+        ax.xaxis.set_major_formatter(lambda seconds, _: f"{seconds * unit.factor:.10g}")
+        ax.set_xticks(round_ticks(longest * unit.factor, 10) / unit.factor)
+        ax.set_xlabel(f"idle time ({unit.symbol})")
+        ax.set_title(
+            f"{timeline.schedule.name}: idle {percent_text(timeline.bubble_fraction)} of all device time, by cause",
+            loc="left", parse_math=False,
+        )  # fmt: skip
+        if causes:
+            columns = min(len(causes), 5)
+            figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=7, handlelength=1.2)
+    return figure
+
+
+def _frame(ax: Any, devices: int, longest: float) -> None:
+    ax.set_xlim(0.0, longest * 1.02 if longest > 0 else 1.0)
+    ax.set_ylim(devices - 0.5, -0.5)
+    ax.set_yticks(range(0, devices, 1 if devices <= 24 else 2 ** int(np.ceil(np.log2(devices / 24)))))
+    ax.set_ylabel("device")
+    ax.tick_params(axis="y", length=0)
+    for side in ("top", "right", "left"):
+        ax.spines[side].set_visible(False)
+
+
+def save_ledger(timeline: Timeline, path: str | PathLike[str], *, dpi: float = 150) -> None:
+    """Draw and write whole or not at all, as PNG, SVG or PDF by the ending of `path`; ConfigError otherwise."""
+    save_figure(lambda: draw_ledger(timeline), path, dpi=dpi)

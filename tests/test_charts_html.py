@@ -1,0 +1,171 @@
+"""Interactive charts: plotly figures, the page for large timelines, and what a notebook shows."""
+
+import base64
+import json
+import re
+import zlib
+
+import numpy as np
+import pytest
+
+import ppsim
+from ppsim.plots.boxes import make_boxes
+from ppsim.plots.interactive import interactive_figure, save_html
+from ppsim.plots.viewer import viewer_html
+
+FUSED = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]]
+
+
+def run(name="1f1b", devices=4, microbatches=8, costs=None, **options):
+    return ppsim.simulate(ppsim.build(name, devices=devices, microbatches=microbatches, **options), costs)
+
+
+def large():
+    return run(devices=8, microbatches=512, costs=ppsim.Costs(forward=1.1, backward=2.3, latency=0.07))
+
+
+def script(page, name):
+    return re.search(f'<script id="{name}"[^>]*>(.*?)</script>', page, re.DOTALL).group(1)
+
+
+def unpacked(page):
+    """The columns of a page, read as its script reads them."""
+    about = json.loads(script(page, "about"))
+    content = zlib.decompress(base64.b64decode(script(page, "columns")))
+    columns, at = {}, 0
+    for name, count, size, summed in about["columns"]:
+        planes = np.frombuffer(content, np.uint8, count * size, at).reshape(size, count).astype(np.uint64)
+        values = (planes << (8 * np.arange(size, dtype=np.uint64))[:, None]).sum(axis=0)
+        columns[name] = np.cumsum(values) % 2**32 if summed else values
+        at += count * size
+    assert at == len(content)
+    return about, columns
+
+
+def test_a_plotly_chart_has_one_trace_a_kind_and_one_for_idle_time():
+    figure = run("zb-h1").to_plotly()
+    assert [trace.name for trace in figure.data] == [
+        "idle", "F forward", "I input-gradient backward", "W weight-gradient backward"
+    ]  # fmt: skip
+    assert len(figure.layout.shapes) == 0
+
+
+def test_hover_tells_action_device_times_and_what_it_waited_for():
+    figure = run(devices=2, microbatches=2, costs=ppsim.Costs(forward=1e-3, backward=2e-3, latency=1e-4)).to_plotly()
+    facts = [list(row) for trace in figure.data[1:] for row in trace.customdata]
+    assert ["1F0", "1.1 ms", "1 ms", "2.1 ms", "its input from 0F0 on device 0"] in facts
+    assert ["0F1", "1 ms", "1 ms", "2 ms", "the device, busy with 0F0"] in facts
+    assert "device %{y}" in figure.data[1].hovertemplate
+    assert figure.layout.xaxis.title.text == "time (ms)"
+
+
+def test_a_large_timeline_is_an_overview_and_exact_in_a_window():
+    overview = interactive_figure(large())
+    assert [trace.type for trace in overview.data][:2] == ["heatmap", "heatmap"]
+    window = interactive_figure(large(), start=100, end=130)
+    names = [facts[0] for trace in window.data[1:] for facts in trace.customdata]
+    timeline = large()
+    inside = np.flatnonzero((timeline.end >= 100) & (timeline.start <= 130))
+    assert sorted(names) == sorted(timeline.schedule.label(row) for row in inside.tolist())
+
+
+@pytest.mark.parametrize(("start", "end"), [(5, 5), (6, 5), ("a", None), (0, float("nan")), (float("-inf"), 3)])
+def test_a_window_that_is_none_is_refused(start, end):
+    with pytest.raises(ppsim.ConfigError, match="must lie before"):
+        interactive_figure(run(), start=start, end=end)
+
+
+def test_names_cannot_put_markup_into_a_page(tmp_path):
+    orders = ppsim.build("1f1b", devices=4, microbatches=8).orders()
+    schedule = ppsim.Schedule.from_orders(orders, name="</script><img src=x>")
+    timeline = ppsim.simulate(schedule)
+    assert "<img" not in viewer_html(make_boxes(timeline))
+    save_html(timeline, tmp_path / "chart.html")
+    assert "<img src=x>" not in (tmp_path / "chart.html").read_text(encoding="utf-8")
+
+
+def test_small_charts_carry_plotly_and_large_ones_their_own_script(tmp_path):
+    save_html(run(), tmp_path / "small.html")
+    save_html(large(), tmp_path / "large.html")
+    small, page = ((tmp_path / name).read_text(encoding="utf-8") for name in ("small.html", "large.html"))
+    assert "Plotly.newPlot" in small
+    assert "Plotly" not in page
+    for text in (small, page):
+        assert not re.search(r'<(script|link|img)[^>]+(src|href)="?https?:', text)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["large.html", "small.html"]
+
+
+def test_a_page_of_131072_actions_stays_below_two_megabytes_even_when_no_two_times_are_alike():
+    timeline = run(devices=64, microbatches=1024)
+    boxes = make_boxes(timeline)
+    noise = np.random.default_rng(0).lognormal(0, 0.1, len(boxes))
+    noisy = type(boxes)(**{**vars_of(boxes), "length": boxes.length * noise / noise.max()})
+    assert len(boxes) == 131_072
+    assert len(viewer_html(boxes).encode()) < 100_000
+    assert len(viewer_html(noisy).encode()) < 2_000_000
+
+
+def vars_of(boxes):
+    return {name: getattr(boxes, name) for name in type(boxes).__dataclass_fields__}
+
+
+def test_the_page_holds_every_box_to_a_fraction_of_the_makespan():
+    timeline = large()
+    boxes = make_boxes(timeline)
+    about, columns = unpacked(viewer_html(boxes))
+    start, length = columns["start"] * about["tick"], columns["length"] * about["tick"]
+    assert start == pytest.approx(timeline.start, abs=1e-9 * timeline.makespan)
+    assert start + length == pytest.approx(timeline.end, abs=1e-9 * timeline.makespan)
+    assert np.array_equal(columns["stage"], timeline.schedule.stage)
+    assert np.array_equal(columns["microbatch"], timeline.schedule.microbatch)
+    assert columns["offsets"].tolist() == timeline.schedule.offsets.tolist()
+    assert [about["kinds"][code]["letter"] for code in columns["kind"][:3].astype(int)] == ["F", "F", "F"]
+
+
+def test_the_page_knows_the_producer_that_a_box_waited_for():
+    timeline = large()
+    boxes = make_boxes(timeline)
+    about, columns = unpacked(viewer_html(boxes))
+    waiting = np.flatnonzero(columns["cause"] == about["causes"].index("transfer"))
+    back = (
+        columns["needed"].astype(np.uint32).view(np.int32)
+        if columns["needed"].dtype == np.uint32
+        else columns["needed"].astype(np.uint32).astype(np.int32)
+    )
+    assert np.array_equal(waiting + back[waiting], timeline.plan.source[waiting])
+
+
+def test_slots_keep_both_parts_in_the_page():
+    timeline = ppsim.simulate(ppsim.Schedule.from_orders(FUSED), ppsim.Costs(overlap=2.5))
+    about, columns = unpacked(viewer_html(make_boxes(timeline)))
+    slot = [code for code, kind in enumerate(about["kinds"]) if kind["slot"]]
+    box = np.flatnonzero(columns["kind"] == slot[0])[0]
+    parts = [
+        int(columns[name][box]) for name in ("stage", "microbatch", "other_stage", "other_microbatch", "forward_first")
+    ]
+    assert parts == [1, 1, 1, 0, 1]
+
+
+def test_a_notebook_shows_a_timeline_as_a_small_chart_with_its_numbers():
+    page = run()._repr_html_()
+    assert page.count("<svg") == 1
+    assert "makespan 33 s" in page
+    assert "bubble fraction 27.3 %" in page
+    assert "time (s)" in page
+    assert page.count("<text") == 64 + 4 + 7 + 1  # actions, devices, ticks, axis
+    assert len(page) < 10_000
+
+
+def test_a_notebook_shows_a_large_timeline_as_shares():
+    page = run(devices=64, microbatches=1024)._repr_html_()
+    assert "data:image/png;base64," in page
+    assert "rows show the part of the time in each kind" in page
+    assert len(page) < 100_000
+
+
+@pytest.mark.parametrize("costs", [ppsim.Costs(forward=0, backward=0), ppsim.Costs(forward=0, backward=1)])
+def test_actions_of_zero_length_are_no_trouble(costs):
+    timeline = run(costs=costs)
+    assert timeline._repr_html_()
+    assert timeline.to_plotly()
+    assert viewer_html(make_boxes(timeline))

@@ -1,0 +1,222 @@
+"""Charts by matplotlib: what is drawn, where, and the files."""
+
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.figure import Figure
+
+import ppsim
+from ppsim.plots import gantt, marks
+
+ACTIVATIONS = "live activations\n(microbatches,\none device share)"
+
+
+def run(name="1f1b", devices=4, microbatches=8, costs=None, **options):
+    return ppsim.simulate(ppsim.build(name, devices=devices, microbatches=microbatches, **options), costs)
+
+
+def kind_collections(figure):
+    return [part for part in figure.axes[0].collections if isinstance(part, PolyCollection)][
+        1:
+    ]  # the first is idle time
+
+
+def texts_in(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+@pytest.mark.parametrize(("name", "kinds"), [("1f1b", 2), ("zb-h1", 3), ("gpipe", 2)])
+def test_each_kind_is_one_collection(name, kinds):
+    assert len(kind_collections(run(name).plot())) == kinds
+
+
+def test_boxes_lie_where_and_when_their_actions_run():
+    timeline = run()
+    corners = np.concatenate([
+        [path.vertices[:4] for path in part.get_paths()] for part in kind_collections(timeline.plot())
+    ])  # fmt: skip
+    drawn = sorted(zip(np.rint(corners[:, 0, 1] + 0.43), corners[:, 0, 0], corners[:, 1, 0], strict=True))
+    device = timeline.schedule.device
+    assert drawn == sorted(zip(device, timeline.start, timeline.end, strict=True))
+
+
+def test_devices_go_from_top_to_bottom_and_time_has_a_unit():
+    axes = run(costs=ppsim.Costs(forward=1e-4, backward=2e-4)).plot().axes[0]
+    assert axes.get_ylim() == (3.5, -0.5)
+    assert axes.get_xlabel() == "time (ms)"
+    assert axes.get_title(loc="left") == "1f1b, 4 devices, 8 microbatches: makespan 3.3 ms, bubble fraction 27.3 %"
+
+
+def test_microbatches_are_labelled_where_they_fit():
+    assert sorted(map(int, texts_in(run().plot().axes[0]))) == sorted([*range(8)] * 8)
+    assert texts_in(run().plot(labels=False).axes[0]) == []
+    assert texts_in(run(devices=64, microbatches=128).plot().axes[0]) == []
+
+
+def test_labels_lie_inside_their_boxes():
+    timeline = run("interleaved-1f1b", 4, 16, stages_per_device=2)
+    figure = timeline.plot()
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    pixels_per_second = axes.get_window_extent().width / timeline.makespan
+    for text in axes.texts:
+        centre = text.get_position()
+        box = np.flatnonzero(
+            (timeline.schedule.device == centre[1]) & (timeline.start <= centre[0]) & (timeline.end >= centre[0])
+        )
+        assert len(box) == 1
+        assert text.get_window_extent().width <= (timeline.end - timeline.start)[box[0]] * pixels_per_second
+
+
+def test_too_many_actions_are_shown_as_shares_of_time():
+    figure = run(microbatches=2048).plot()
+    assert kind_collections(figure) == []
+    assert len(figure.axes[0].images) == 1
+    assert "a row is the part of its time in each kind" in figure.axes[0].get_xlabel()
+
+
+def test_actions_of_zero_length_are_ticks():
+    figure = run(costs=ppsim.Costs(forward=0, backward=1)).plot()
+    ticks = [part for part in figure.axes[0].collections if isinstance(part, LineCollection)]
+    assert len(ticks[0].get_segments()) == 32
+
+
+def test_transfers_run_from_sender_to_receiver():
+    figure = run(devices=2, microbatches=1, costs=ppsim.Costs(latency=0.5)).plot(transfers=True)
+    lines = [part.get_segments() for part in figure.axes[0].collections if isinstance(part, LineCollection)]
+    forward, backward = lines
+    assert forward[0][:, 0].tolist() == [1.0, 1.5]
+    assert forward[0][0, 1] < forward[0][1, 1]
+    assert backward[0][:, 0].tolist() == [4.5, 5.0]
+    assert backward[0][0, 1] > backward[0][1, 1]
+
+
+def test_the_critical_path_is_outlined():
+    timeline = run()
+    outlines = timeline.plot(critical_path=True).axes[0].collections[-1]
+    assert len(outlines.get_paths()) == len(timeline.critical_path())
+    chosen = timeline.plot(critical_path=[0, 5]).axes[0].collections[-1]
+    assert len(chosen.get_paths()) == 2
+
+
+@pytest.mark.parametrize(
+    ("costs", "memory", "label"),
+    [
+        (ppsim.Costs(), True, ACTIVATIONS),
+        (ppsim.Costs(activation_bytes=1e9, weight_bytes=2e9), True, "memory (GB)"),
+        (ppsim.Costs(activation_bytes=1e9, weight_bytes=2e9), "activations", ACTIVATIONS),
+        (ppsim.Costs(activation_bytes=1e6, weight_bytes=2e6), "bytes", "memory (MB)"),
+    ],
+)  # fmt: skip
+def test_memory_over_time_stands_under_the_chart_with_its_unit(costs, memory, label):
+    timeline = run(costs=costs)
+    axes = timeline.plot(memory=memory).axes[1]
+    assert axes.get_ylabel() == label
+    assert axes.get_xlim() == (0, timeline.makespan)
+    assert len(axes.collections[0].get_segments()) == 4
+
+
+def test_the_memory_curve_reaches_the_peak():
+    curves = run().plot(memory=True).axes[1].collections[0].get_segments()
+    assert [curve[:, 1].max() for curve in curves] == [4, 3, 2, 1]
+
+
+def test_a_comparison_has_one_time_axis_and_a_block_a_timeline():
+    timelines = [run("gpipe"), run("zb-h1", costs=ppsim.Costs(forward=1, input_grad=1, weight_grad=1))]
+    figure = gantt.draw_comparison(timelines, titles=["first", "second"])
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["first", "second"]
+    assert {axes.get_xlim() for axes in figure.axes} == {(0, 33)}
+    assert figure.axes[-1].get_xlabel() == "time (s)"
+
+
+def test_a_chart_can_be_drawn_into_given_axes():
+    axes = Figure().subplots()
+    figure = run().plot(ax=axes, title="mine")
+    assert axes.figure is figure
+    assert axes.get_title(loc="left") == "mine"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"width": 0}, "from 1 to 200"),
+        ({"width": "wide"}, "from 1 to 200"),
+        ({"labels": "all"}, "use 'auto', True or False"),
+        ({"memory": "gb"}, "'activations' or 'bytes'"),
+        ({"memory": "bytes"}, "activation_bytes"),
+        ({"critical_path": [99999]}, "action numbers from 0 to 63"),
+        ({"critical_path": "all"}, "action numbers from 0 to 63"),
+        ({"critical_path": [[1], [2, 3]]}, "action numbers from 0 to 63"),
+    ],
+)
+def test_wrong_options_are_named(options, message):
+    with pytest.raises(ppsim.ConfigError, match=message):
+        run().plot(**options)
+
+
+def test_memory_needs_a_figure_of_its_own():
+    with pytest.raises(ppsim.ConfigError, match="leave ax out"):
+        run().plot(ax=Figure().subplots(), memory=True)
+
+
+@pytest.mark.parametrize(
+    ("timelines", "titles", "message"), [([], None, "at least one"), (1, ["a", "b"], "give one each")]
+)
+def test_comparisons_of_nothing_or_with_wrong_titles_are_refused(timelines, titles, message):
+    with pytest.raises(ppsim.ConfigError, match=message):
+        gantt.draw_comparison([run()] * timelines if timelines else [], titles=titles)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF"), (".PNG", b"\x89PNG")]
+)
+def test_the_ending_of_the_path_says_the_format(tmp_path, suffix, magic):
+    path = tmp_path / f"chart{suffix}"
+    gantt.save(run(), path)
+    assert path.read_bytes().startswith(magic)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("path", ["chart.jpg", "chart", None, 5])
+def test_another_ending_is_refused_before_anything_is_drawn(path):
+    with pytest.raises(ppsim.ConfigError, match=r"use one of: \.png, \.svg, \.pdf"):
+        gantt.save(run(), path)
+
+
+def test_a_folder_that_is_missing_is_an_error(tmp_path):
+    with pytest.raises(ppsim.ConfigError, match="cannot be written"):
+        gantt.save(run(), tmp_path / "missing" / "chart.png")
+
+
+def test_vector_charts_hold_text_as_text_and_are_the_same_each_time(tmp_path):
+    for name in ("a.svg", "b.svg"):
+        gantt.save(run(), tmp_path / name)
+    first, second = ((tmp_path / name).read_bytes() for name in ("a.svg", "b.svg"))
+    assert first == second
+    words = "".join(ElementTree.fromstring(first).itertext())  # noqa: S314 - our own file
+    assert "B full backward" in words
+    assert "time (s)" in words
+
+
+def test_names_with_dollars_are_no_formulas():
+    schedule = ppsim.Schedule.from_orders([["0F0", "0B0"]], name="a$b_$")
+    figure = ppsim.simulate(schedule).plot()
+    figure.draw_without_rendering()
+    assert figure.axes[0].get_title(loc="left").startswith("a$b_$, 1 device")
+
+
+def test_drawing_leaves_pyplot_and_its_settings_alone():
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    run().plot()._repr_png_()
+    assert dict(matplotlib.rcParams) == before
+    assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
+
+
+def test_rows_of_many_devices_stay_within_a_page():
+    assert marks.height(64) == pytest.approx(64 * 0.11)
+    assert marks.height(1) == 0.6

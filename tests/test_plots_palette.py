@@ -1,0 +1,53 @@
+"""The colours: apart for every reader, and labels that can be read on them."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from ppsim.actions import Kind
+from ppsim.plots import palette
+
+# Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB.
+SIGHT = {
+    "normal": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+}
+RGB_TO_XYZ = np.array(
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.072175], [0.0193339, 0.119192, 0.9503041]]
+)
+
+
+def cielab(colour: str, sight: str) -> np.ndarray:
+    channels = np.array(palette.channels(colour)) / 255
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    xyz = RGB_TO_XYZ @ np.clip(np.array(SIGHT[sight]) @ linear, 0, 1) / [0.95047, 1.0, 1.08883]
+    x, y, z = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+def test_kinds_and_idle_time_are_told_apart_by_every_reader(sight):
+    for one, other in itertools.combinations([*palette.COLOURS.values(), palette.IDLE], 2):
+        assert np.linalg.norm(cielab(one, sight) - cielab(other, sight)) >= 20, (one, other)
+
+
+def test_labels_stand_out_on_every_shade_of_every_kind():
+    for kind, shades in itertools.product(palette.COLOURS, (1, 2, 4, 8)):
+        for shade in range(shades):
+            ground = palette.shade_colour(kind, shade, shades)
+            assert palette.contrast(palette.label_colour(ground), ground) >= 4.5
+
+
+def test_later_local_stages_are_paler():
+    shades = [palette.shade_colour(Kind.F, shade, 4) for shade in range(4)]
+    lightness = [cielab(colour, "normal")[0] for colour in shades]
+    assert shades[0] == palette.COLOURS[Kind.F]
+    assert lightness == sorted(lightness)
+    assert len(set(shades)) == 4
+
+
+def test_every_kind_that_is_drawn_has_a_colour_and_a_title():
+    assert set(palette.COLOURS) == set(palette.TITLES) == {Kind.F, Kind.B, Kind.I, Kind.W, Kind.OVERLAP_F_B}

@@ -1,0 +1,90 @@
+"""The summary: every measure with its unit and definition, every cost with its origin."""
+
+import pytest
+
+import ppsim
+from ppsim.plots.summary import side_by_side, summary_text
+
+
+def run(name, devices=4, microbatches=8, costs=None, **options):
+    return ppsim.simulate(
+        ppsim.build(name, devices=devices, microbatches=microbatches, **options), costs, engine="event"
+    )
+
+
+def test_the_summary_of_a_small_run_looks_like_this():
+    costs = ppsim.Costs(forward=1e-3, backward=2e-3, latency=1e-5, activation_bytes=2e9, weight_bytes=4e9)
+    assert (
+        summary_text(run("1f1b", 2, 4, costs))
+        == """\
+1f1b, 2 devices, 4 microbatches
+16 actions, transport async, engine event
+
+makespan              15.04 ms         last end - first start over all devices
+span                  15.04 ms         max over devices of (last end - first start)
+bubble_fraction       0.2021 (20.2 %)  1 - sum(busy) / (devices x makespan): idle / total
+bubble_ratio          0.2533 (25.3 %)  sum(idle) / sum(busy): idle / ideal
+span_bubble_fraction  0.2021 (20.2 %)  1 - max(busy) / span
+peak_activations      2 (device 0)     most live activations of a device, in microbatches of one device share
+peak_memory           8 GB (device 0)  largest of a device: weights, gradients, optimizer state, activations, buffers
+
+device   busy     idle  idle / makespan  peak activations  peak memory
+0       12 ms  3.04 ms           20.2 %                 2         8 GB
+1       12 ms  3.04 ms           20.2 %                 1         6 GB
+
+costs
+  forward           1 ms   one microbatch through one stage  given
+  backward          2 ms   one microbatch through one stage  given
+  latency           10 µs  each transfer                     given
+  activation_bytes  2 GB   one microbatch on one stage       given
+  weight_bytes      4 GB   one stage                         given
+  gradient_bytes    0 B    one stage                         default
+  optimizer_bytes   0 B    one stage                         default
+"""
+    )
+
+
+def test_many_devices_are_grouped_with_their_least_and_largest_values():
+    lines = summary_text(run("1f1b", 64, 64)).splitlines()
+    assert "0-3     192 s  189 s           49.6 %          61 .. 64" in lines
+    assert sum(line.startswith(("0-", "4-", "60-")) for line in lines) == 3
+
+
+def test_uneven_stages_show_their_range():
+    text = summary_text(run("1f1b", 3, 4, ppsim.Costs(forward=[1, 2, 3], backward=[2, 4, 6], per="stage")))
+    assert "forward    1 s .. 3 s    one microbatch through one stage  given" in text
+
+
+def test_what_nobody_gave_is_said_to_be_a_default():
+    text = summary_text(run("1f1b"))
+    assert "forward    1 s           one microbatch through one stage  default" in text
+    assert "transfers  take no time" in text
+    assert "peak_memory           unknown" in text
+
+
+def test_iterations_that_run_on_show_the_steady_pace():
+    text = summary_text(run("pipedream"))
+    assert "iteration_time          24 s" in text
+    assert "steady_bubble_fraction  0.0000" in text
+
+
+def test_side_by_side_has_a_column_a_timeline_and_names_the_shorter_step():
+    text = side_by_side([run("1f1b"), run("interleaved-1f1b", stages_per_device=2)])
+    lines = text.splitlines()
+    assert lines[0].split() == ["1f1b", "interleaved-1f1b"]
+    assert lines[2].split() == ["makespan", "33", "s", "28.5", "s"]
+    assert lines[-1] == "shortest step: interleaved-1f1b, 28.5 s; 1f1b takes 1.158 times as long"
+
+
+def test_steps_of_different_sizes_are_not_ranked():
+    assert "shortest" not in side_by_side([run("1f1b", 2), run("1f1b", 4)])
+
+
+def test_side_by_side_of_nothing_is_an_error():
+    with pytest.raises(ppsim.ConfigError, match="at least one timeline"):
+        side_by_side([])
+
+
+def test_the_timeline_summarises_itself():
+    timeline = run("1f1b")
+    assert timeline.summary() == summary_text(timeline)
