@@ -287,6 +287,12 @@ class Timeline:
 
         return draw(self, **options)
 
+    def plot_ledger(self):
+        """The bubble ledger as a stacked bar chart: a bar a device, a colour a cause. Returns the matplotlib figure."""
+        from ppsim.plots.ledger import draw_ledger
+
+        return draw_ledger(self)
+
     def to_plotly(self, **options: Any):
         """An interactive Gantt chart as a plotly figure."""
         from ppsim.plots.interactive import interactive_figure

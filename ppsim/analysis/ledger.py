@@ -4,32 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppsim.actions import KIND_NAMES
+from ppsim.actions import KIND_NAMES, Kind
+from ppsim.analysis.gaps import Gaps
 from ppsim.engines import run_plan
-from ppsim.engines.plan import row_seconds
+from ppsim.engines.plan import Plan, repriced
 from ppsim.timeline import Timeline
 
-CAUSES = ("fill", "drain", "dependency", "imbalance", "transfer", "queue", "sharding", "optimizer", "jitter", "overhead")
+if TYPE_CHECKING:
+    import pandas
+
+CAUSES = {
+    "fill": "before a device's first action",
+    "drain": "after a device's last action",
+    "dependency": "another device was computing what the next action needs",
+    "imbalance": "the part of dependency that goes away when all stages are equal",
+    "transfer": "a transfer was on its way: latency and bytes",
+    "queue": "a transfer stood behind others, or behind one that could not start",
+    "sharding": "weights were gathered or gradients reduced",
+    "optimizer": "the optimizer step ran",
+    "jitter": "the part of dependency, transfer and queue that goes away without noise",
+    "overhead": "all that the next action needs was there: the cost of starting it, in measured runs",
+}
 
 
 @dataclass(frozen=True)
 class Ledger(Mapping[str, np.ndarray]):
     """Idle seconds by cause: `ledger["fill"]` has one entry a device; the causes sum to `run.device_idle`.
 
+    `fill` and `drain` lie before a device's first and after its last action. The time between two actions is walked
+    back from the later one: while the transfer that came last was on its way it is `transfer`; while that stood in a
+    queue, posted at both ends, `queue`; before that, while the device whose action made it ready was computing,
+    `dependency`; and where that device was idle itself, whatever it was waiting for in turn.
+
     Attributes
     ----------
     seconds : mapping cause -> float64 (devices,)
-        fill: before a device's first action; drain: after its last. Between actions, by what the next action was
-        waiting for at each moment: dependency (another device computing), imbalance (the part of that which goes away
-        when all stages are equal), transfer (latency and bytes), queue (a transfer behind others), sharding, optimizer,
-        jitter (the part that goes away without noise), overhead (nothing at all: in measured runs the time between the
-        moment an action could start and its start).
+        In the order of `CAUSES`, which defines each; never negative.
     blame : float64 (devices, devices, kinds)
-        Idle seconds of a device by the device that was computing meanwhile and the kind of what it computed;
-        sums over the last two axes to dependency + imbalance + jitter.
+        Idle seconds of a device (first index) by the device that was computing meanwhile and the kind of what it
+        computed; a timed fused slot is OVERLAP_F_B. Sums to all that was waited for computing: dependency, imbalance
+        and their part of jitter.
     """
 
     seconds: dict[str, np.ndarray]
@@ -58,150 +76,118 @@ class Ledger(Mapping[str, np.ndarray]):
         ]
         return sorted(rows, key=lambda row: (-row[2], row[0], row[1]))
 
+    def table(self) -> str:
+        """Idle time by device and cause as text with units, and whom each device waited for."""
+        from ppsim.plots.ledger_text import ledger_text
 
-class _Gaps:
-    """Walks back, for all idle gaps at once, what the action after each gap was waiting for at each moment.
+        return ledger_text(self)
 
-    A gap's cursor is a row and a moment `until`; each step attributes the seconds just before `until` to one cause and
-    moves the cursor back, until the gap's beginning. Every step passes a row or a transfer, so it ends.
-    """
+    def to_dict(self) -> dict[str, Any]:
+        """Seconds by cause, in all and per device, with definitions, and who is blamed, as plain Python values."""
+        return {
+            "schema": "ppsim.ledger/1",
+            "unit": "seconds",
+            "definitions": dict(CAUSES),
+            "total": {cause: float(seconds.sum()) for cause, seconds in self.items()},
+            "devices": {cause: seconds.tolist() for cause, seconds in self.items()},
+            "blame": [
+                {"device": device, "waited_for_device": holder, "kind": kind, "seconds": seconds}
+                for device in range(len(self.blame))
+                for holder, kind, seconds in self.blamed(device)
+            ],
+        }
 
-    def __init__(self, run: Timeline):
-        self.run = run
-        plan, schedule = run.plan, run.schedule
-        devices = schedule.devices
-        first_row = schedule.offsets[:-1]
-        self.previous_end = np.concatenate([[0.0], run.row_end[:-1]])
-        second = np.flatnonzero(plan.fused)
-        self.previous_end[second] = self.previous_end[second - 1]
-        self.previous_end[first_row] = -np.inf
-        self.transfer = _awaited_transfer(run)
-        self.ready = _ready(run)
-        start_gap = np.flatnonzero((run.row_start > self.previous_end) & np.isfinite(self.previous_end) & ~plan.fused)
-        self.row = start_gap
-        self.device = schedule.device[start_gap]
-        self.begin = self.previous_end[start_gap]
-        self.until = run.row_start[start_gap]
-        self.idle = {cause: np.zeros(devices) for cause in ("dependency", "transfer", "queue", "overhead")}
-        self.blame = np.zeros((devices, devices, len(KIND_NAMES)))
+    def to_frame(self) -> pandas.DataFrame:
+        """Seconds as a table with one row a device and one column a cause (needs pandas)."""
+        import pandas
 
-    def walk(self) -> None:
-        while len(self.row):
-            self._behind_transfers()
-            self._behind_compute()
+        return pandas.DataFrame(self.seconds, index=pandas.RangeIndex(len(self.blame), name="device"))
 
-    def _take(self, cause: str, back_to: np.ndarray, holder: np.ndarray | None = None) -> None:
-        """Attribute the time from `back_to` (or the gap's beginning) up to `until`, and move the cursor there."""
-        moment = np.clip(back_to, self.begin, self.until)
-        seconds = self.until - moment
-        np.add.at(self.idle[cause], self.device, seconds)
-        if holder is not None:
-            schedule = self.run.schedule
-            np.add.at(self.blame, (self.device, schedule.device[holder], schedule.kind[holder]), seconds)
-        self.until = moment
+    def __str__(self) -> str:
+        return self.table()
 
-    def _keep(self, open_gaps: np.ndarray) -> None:
-        for name in ("row", "device", "begin", "until"):
-            setattr(self, name, getattr(self, name)[open_gaps])
-
-    def _behind_transfers(self) -> None:
-        """From an idle device's row over its transfer to the row whose end made the transfer ready."""
-        self._keep(self.until > self.begin)
-        transfer = self.transfer[self.row]
-        waited = transfer >= 0
-        self._take("overhead", np.where(waited, self.run.transfer_end[transfer], -np.inf))
-        self._keep(waited)
-        transfer = transfer[waited]
-        self._take("transfer", self.run.transfer_start[transfer])
-        self._take("queue", self.ready[0][transfer])
-        self.row = self.ready[1][transfer].astype(np.int64)
-        self._keep(self.until > self.begin)
-
-    def _behind_compute(self) -> None:
-        """Back over rows that a device ran one after the other, to a row before which it was idle itself."""
-        waiting = []
-        while len(self.row):
-            self._take("dependency", self.run.row_start[self.row], self.row)
-            idle_before = self.previous_end[self.row] < self.until
-            open_gaps = self.until > self.begin
-            arrived = idle_before & open_gaps
-            waiting.append([getattr(self, name)[arrived] for name in ("row", "device", "begin", "until")])
-            self._keep(open_gaps & ~idle_before)
-            self.row = self.row - 1 - self.run.plan.fused[self.row - 1]
-        columns = [np.concatenate(parts) for parts in zip(*waiting, strict=True)] if waiting else []
-        if columns:
-            self.row, self.device, self.begin, self.until = columns
-
-
-def _awaited_transfer(run: Timeline) -> np.ndarray:
-    """For each row the transfer that arrived last of those it waited for: its own, its slot's, a blocking SEND's."""
-    plan = run.plan
-    rows = np.arange(len(plan.seconds))
-    awaited = np.where(plan.remote, rows, -1)
-    arrival = np.where(plan.remote, run.transfer_end, -np.inf)
-    second = np.flatnonzero(plan.fused)
-    later = second[arrival[second] > arrival[second - 1]]
-    awaited[later - 1], arrival[later - 1] = awaited[later], arrival[later]
-    posts = plan.posts
-    if posts is not None and plan.blocking:
-        owner = np.repeat(np.arange(run.schedule.devices), np.diff(posts.offsets))
-        for post in np.flatnonzero(posts.is_send & (posts.before < run.schedule.offsets[owner + 1])).tolist():
-            row, transfer = posts.before[post], posts.transfer[post]
-            if run.transfer_end[transfer] > arrival[row]:
-                awaited[row], arrival[row] = transfer, run.transfer_end[transfer]
-    return awaited
-
-
-def _ready(run: Timeline) -> tuple[np.ndarray, np.ndarray]:
-    """When each transfer had been posted at both ends, and the row whose end made it so."""
-    plan = run.plan
-    rows = np.arange(len(plan.seconds))
-    maker = np.where(plan.remote, plan.source, -1).astype(np.int64)
-    maker[plan.remote] -= plan.fused[maker[plan.remote]]
-    if plan.posts is not None:
-        posts = plan.posts
-        first = np.repeat(run.schedule.offsets[:-1], np.diff(posts.offsets))
-        last_before = np.where(posts.before > first, posts.before - 1, -1).astype(np.int64)
-        last_before[last_before >= 0] -= plan.fused[last_before[last_before >= 0]]
-        end = np.where(last_before >= 0, run.row_end[last_before], -np.inf)
-        by_end = np.argsort(end, kind="stable")
-        maker[posts.transfer[by_end]] = last_before[by_end]
-    moment = np.where(maker >= 0, run.row_end[maker], np.nan)
-    return np.where(plan.remote, moment, np.nan)[rows], maker
+    def _repr_html_(self) -> str:
+        return f"<pre>{self.table()}</pre>"
 
 
 def ledger(run: Timeline) -> Ledger:
     """Partition the idle time of a run by cause; see `Ledger`.
 
-    The imbalance of a device is by how much its dependency idle shrinks when every stage takes the mean time of its
-    kind (the run is simulated again with such stages); it never exceeds the dependency idle.
+    Jitter and imbalance compare with other runs of the same plan. Jitter is by how much a device's dependency, transfer
+    and queue shrink when every action and transfer takes what the costs say (in a measured run: the mean of its kind and
+    stage); imbalance by how much its dependency then shrinks further when every action takes the mean of its kind.
+    Neither exceeds what it is a part of.
     """
-    gaps = _Gaps(run)
-    gaps.walk()
+    gaps = Gaps(run).walk()
     seconds = {cause: np.zeros(run.schedule.devices) for cause in CAUSES}
     seconds["fill"] = run.device_start - run.device_start.min()
     seconds["drain"] = run.device_end.max() - run.device_end
-    seconds.update(gaps.idle)
-    if not _stages_are_equal(run):
-        equal = _Gaps(_with_equal_stages(run))
-        equal.walk()
-        dependency = seconds["dependency"]
-        seconds["imbalance"] = np.clip(dependency - equal.idle["dependency"], 0.0, dependency)
-        seconds["dependency"] = dependency - seconds["imbalance"]
-    return Ledger(seconds, gaps.blame)
+    for cause in ("dependency", "transfer", "queue", "sharding", "overhead"):
+        seconds[cause] = gaps.seconds(cause)
+    calm = _without_noise(run)
+    if _differ(calm, run.plan):
+        still = _gaps_under(run, calm)
+        for cause in ("dependency", "transfer", "queue"):
+            _move(seconds, cause, "jitter", seconds[cause] - still.seconds(cause))
+    equal = replace(calm, seconds=_averaged(calm, _kinds(calm)))
+    if _differ(equal, calm):
+        still = _gaps_under(run, equal)
+        _move(seconds, "dependency", "imbalance", seconds["dependency"] - still.seconds("dependency"))
+    return _rounded(seconds, gaps.blame, run.device_idle)
 
 
-def _stages_are_equal(run: Timeline) -> bool:
-    times = [run.table.seconds] if run.table.overlap is None else [run.table.seconds, run.table.overlap.reshape(1, -1)]
-    return all(np.array_equal(column, np.broadcast_to(column[:, :1], column.shape)) for column in times)
+def _gaps_under(run: Timeline, plan: Plan) -> Gaps:
+    """The gaps of the same run under another plan."""
+    engine, columns = run_plan(plan, "auto" if run.engine == "measured" else run.engine)
+    return Gaps(Timeline(plan, run.table, run.costs, *columns, engine=engine)).walk()
 
 
-def _with_equal_stages(run: Timeline) -> Timeline:
-    """The same run with every stage taking the mean time of its kind, every fused slot the mean of all."""
-    table = run.table
-    mean = np.repeat(table.seconds.mean(axis=1, keepdims=True), table.seconds.shape[1], axis=1)
-    overlap = None if table.overlap is None else np.full_like(table.overlap, table.overlap.mean())
-    equal = replace(table, seconds=mean, overlap=overlap)
-    plan = replace(run.plan, seconds=row_seconds(run.schedule, equal))
-    engine, columns = run_plan(plan, run.engine)
-    return Timeline(plan, equal, run.costs, *columns, engine=engine)
+def _move(seconds: dict[str, np.ndarray], source: str, target: str, amount: np.ndarray) -> None:
+    moved = np.clip(amount, 0.0, seconds[source])
+    seconds[source] = seconds[source] - moved
+    seconds[target] = seconds[target] + moved
+
+
+def _without_noise(run: Timeline) -> Plan:
+    """The run's plan at the costs it was priced by; of a measured run at the means of its own times."""
+    plan, schedule = run.plan, run.schedule
+    if run.engine != "measured":
+        return repriced(plan, run.table)
+    groups = _kinds(plan) * schedule.num_stages + schedule.stage
+    return replace(
+        plan,
+        seconds=_averaged(plan, groups),
+        transfer_seconds=_averaged(replace(plan, seconds=plan.transfer_seconds), np.where(plan.remote, groups, -1)),
+    )
+
+
+def _kinds(plan: Plan) -> np.ndarray:
+    """A number for each kind of row: its kind and slice; -1 for the second row of a timed slot, which takes no time."""
+    schedule, second = plan.schedule, np.flatnonzero(plan.fused)
+    kind = schedule.kind.astype(np.int64)
+    kind[second - 1] = Kind.OVERLAP_F_B
+    groups = kind * schedule.slices + schedule.microbatch % schedule.slices
+    groups[second] = -1
+    return groups
+
+
+def _averaged(plan: Plan, groups: np.ndarray) -> np.ndarray:
+    """Seconds of each row replaced by the mean of its group."""
+    _, group = np.unique(groups, return_inverse=True)
+    return (np.bincount(group, plan.seconds) / np.bincount(group))[group]
+
+
+def _differ(one: Plan, other: Plan) -> bool:
+    """Whether two plans differ by more than rounding."""
+    return not all(
+        np.allclose(getattr(one, name), getattr(other, name), rtol=1e-9, atol=0.0)
+        for name in ("seconds", "transfer_seconds")
+    )
+
+
+def _rounded(seconds: dict[str, np.ndarray], blame: np.ndarray, idle: np.ndarray) -> Ledger:
+    """The ledger that sums to `idle`; a sum of gaps differs from it by rounding, and where measured actions overlap."""
+    total = np.sum(list(seconds.values()), axis=0)
+    seconds["overhead"] = np.where(total > 0, seconds["overhead"], idle)
+    factor = np.divide(idle, total, out=np.ones_like(total), where=total > 0)
+    return Ledger({cause: column * factor for cause, column in seconds.items()}, blame * factor[:, None, None])

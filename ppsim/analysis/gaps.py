@@ -1,0 +1,143 @@
+"""Walks back from every idle gap of a timeline over what the action after it was waiting for at each moment."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ppsim.actions import KIND_NAMES, Kind
+from ppsim.timeline import Timeline
+
+WAITING = ("dependency", "transfer", "queue", "sharding", "overhead")
+_CAUSE = {name: number for number, name in enumerate(WAITING)}
+_OF_SHARDING = (Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD)
+_CURSOR = ("row", "device", "begin", "until")
+
+
+class Gaps:
+    """Idle seconds between a device's actions, by what they were waiting for; `walk` fills the two arrays.
+
+    A gap's cursor is a row and a moment `until`; each step attributes the seconds just before `until` to one cause and
+    moves the cursor back, until the gap's beginning. Every step passes a row or a transfer, so it ends; all gaps move
+    at once.
+
+    Attributes
+    ----------
+    idle : float64 (causes, devices)
+        Rows in the order of `WAITING`.
+    blame : float64 (devices, devices, kinds)
+        Seconds that a device waited for another device to compute, by that device and the kind of what it computed.
+    """
+
+    def __init__(self, run: Timeline):
+        self.run = run
+        plan, schedule = run.plan, run.schedule
+        self.previous_end = _previous_ends(run)
+        self.transfer = _awaited_transfer(run)
+        self.ready, self.maker = _ready(run)
+        self.kind = schedule.kind.astype(np.int64)
+        self.kind[np.flatnonzero(plan.fused) - 1] = Kind.OVERLAP_F_B
+        self.cause = np.where(np.isin(self.kind, _OF_SHARDING), _CAUSE["sharding"], _CAUSE["dependency"])
+        before = self.previous_end
+        self.row = np.flatnonzero((run.row_start > before) & np.isfinite(before) & ~plan.fused)
+        self.device = schedule.device[self.row]
+        self.begin, self.until = before[self.row], run.row_start[self.row]
+        self.idle = np.zeros((len(WAITING), schedule.devices))
+        self.blame = np.zeros((schedule.devices, schedule.devices, len(KIND_NAMES)))
+
+    def walk(self) -> Gaps:
+        """Attribute every second of every gap."""
+        while len(self.row):
+            self._behind_transfers()
+            self._behind_compute()
+        return self
+
+    def seconds(self, cause: str) -> np.ndarray:
+        """Idle seconds of each device under one of `WAITING`."""
+        return self.idle[_CAUSE[cause]]
+
+    def _take(self, cause: int | np.ndarray, back_to: np.ndarray) -> np.ndarray:
+        """Attribute the time from `back_to` (or the gap's beginning) up to `until`, and move the cursor there."""
+        moment = np.clip(back_to, self.begin, self.until)
+        seconds = self.until - moment
+        np.add.at(self.idle, (np.broadcast_to(cause, self.device.shape), self.device), seconds)
+        self.until = moment
+        return seconds
+
+    def _keep(self, chosen: np.ndarray) -> None:
+        for name in _CURSOR:
+            setattr(self, name, getattr(self, name)[chosen])
+
+    def _behind_transfers(self) -> None:
+        """From an idle device's row over its transfer to the row whose end made the transfer ready."""
+        self._keep(self.until > self.begin)
+        transfer = self.transfer[self.row]
+        waited = transfer >= 0
+        self._take(_CAUSE["overhead"], np.where(waited, self.run.transfer_end[transfer], -np.inf))
+        self._keep(waited)
+        transfer = transfer[waited]
+        self._take(_CAUSE["transfer"], self.run.transfer_start[transfer])
+        self._take(_CAUSE["queue"], self.ready[transfer])
+        self.row = self.maker[transfer]
+        self._keep(self.until > self.begin)
+
+    def _behind_compute(self) -> None:
+        """Back over rows that a device ran one after the other, to a row before which it was idle itself."""
+        arrived: list[list[np.ndarray]] = []
+        while len(self.row):
+            holder = self.row
+            seconds = self._take(self.cause[holder], self.run.row_start[holder])
+            np.add.at(self.blame, (self.device, self.run.schedule.device[holder], self.kind[holder]), seconds)
+            idle_before = self.previous_end[self.row] < self.until
+            still_open = self.until > self.begin
+            here = idle_before & still_open
+            arrived.append([getattr(self, name)[here] for name in _CURSOR])
+            self._keep(still_open & ~idle_before)
+            self.row = self.row - 1 - self.run.plan.fused[self.row - 1]
+        if arrived:
+            for name, parts in zip(_CURSOR, zip(*arrived, strict=True), strict=True):
+                setattr(self, name, np.concatenate(parts))
+
+
+def _previous_ends(run: Timeline) -> np.ndarray:
+    """When the device was done with the action before each row; -inf for its first."""
+    ends = np.concatenate([[0.0], run.row_end[:-1]])
+    second = np.flatnonzero(run.plan.fused)
+    ends[second] = ends[second - 1]
+    ends[run.schedule.offsets[:-1]] = -np.inf
+    return ends
+
+
+def _awaited_transfer(run: Timeline) -> np.ndarray:
+    """For each row the transfer that arrived last of those it waited for: its own, its slot's, a blocking SEND's."""
+    plan, posts = run.plan, run.plan.posts
+    awaited = np.where(plan.remote, np.arange(len(plan.seconds)), -1)
+    arrival = np.where(plan.remote, run.transfer_end, -np.inf)
+    second = np.flatnonzero(plan.fused)
+    later = second[arrival[second] > arrival[second - 1]]
+    awaited[later - 1], arrival[later - 1] = awaited[later], arrival[later]
+    if posts is not None and plan.blocking:
+        owner = np.repeat(np.arange(run.schedule.devices), np.diff(posts.offsets))
+        sends = np.flatnonzero(posts.is_send & (posts.before < run.schedule.offsets[owner + 1]))
+        sends = sends[np.argsort(run.transfer_end[posts.transfer[sends]], kind="stable")]
+        row, transfer = posts.before[sends], posts.transfer[sends]
+        last = np.full(len(awaited), -1)
+        last[row] = transfer  # of several SENDs before one row the one that ends last is written last
+        row = np.flatnonzero(last >= 0)
+        row = row[run.transfer_end[last[row]] > arrival[row]]
+        awaited[row] = last[row]
+    return awaited
+
+
+def _ready(run: Timeline) -> tuple[np.ndarray, np.ndarray]:
+    """When each transfer had been posted at both ends, and the row whose end made it so; nan and -1 for no transfer."""
+    plan, posts = run.plan, run.plan.posts
+    maker = np.where(plan.remote, plan.source, -1).astype(np.int64)
+    maker[plan.remote] -= plan.fused[maker[plan.remote]]
+    if posts is not None:
+        first = np.repeat(run.schedule.offsets[:-1], np.diff(posts.offsets))
+        last_before = np.where(posts.before > first, posts.before - 1, -1).astype(np.int64)
+        last_before[last_before >= 0] -= plan.fused[last_before[last_before >= 0]]
+        end = np.where(last_before >= 0, run.row_end[last_before], -np.inf)
+        by_end = np.argsort(end, kind="stable")
+        maker[posts.transfer[by_end]] = last_before[by_end]  # of the two posts the later one is written last
+    return np.where(plan.remote, run.row_end[maker], np.nan), maker
