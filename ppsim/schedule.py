@@ -257,6 +257,12 @@ class Schedule:
             f"{self.microbatches} microbatches, {len(self)} actions>"
         )
 
+    def to_text(self) -> str:
+        """A table of time slots and devices in which each action stands once and idle slots are kept."""
+        from ppsim.plots.table import schedule_table
+
+        return schedule_table(self)
+
     def _repr_html_(self) -> str:
         from ppsim.plots.table import schedule_html
 

@@ -282,7 +282,8 @@ class Timeline:
         write_trace(self, path, file_format)
 
     def plot(self, **options: Any):
-        """A matplotlib Gantt chart; options as in `ppsim.plots.gantt.draw`. Returns the figure."""
+        """A matplotlib Gantt chart; `width`, `memory`, `transfers`, `labels`, `critical_path` and other options as in
+        `ppsim.plots.gantt.draw`. Returns the figure, which a notebook shows."""
         from ppsim.plots.gantt import draw
 
         return draw(self, **options)
@@ -294,13 +295,15 @@ class Timeline:
         return draw_ledger(self)
 
     def to_plotly(self, **options: Any):
-        """An interactive Gantt chart as a plotly figure."""
+        """An interactive Gantt chart as a plotly figure; `start` and `end` choose a window, as in
+        `ppsim.plots.interactive.interactive_figure`."""
         from ppsim.plots.interactive import interactive_figure
 
         return interactive_figure(self, **options)
 
     def to_text(self, **options: Any) -> str:
-        """A Gantt chart in Unicode boxes, one row a device."""
+        """A Gantt chart in Unicode boxes, one row a device; `width`, `unicode` and `color` as in
+        `ppsim.plots.text.gantt_text`."""
         from ppsim.plots.text import gantt_text
 
         return gantt_text(self, **options)
