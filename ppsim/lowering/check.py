@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import FIRST_SHARDING, FIRST_TRANSFER, Kind
-from ppsim.faults import MOST_OF_ONE_RULE, place
+from ppsim.faults import place, told
 from ppsim.lowering.rows import transfer_ends
 from ppsim.lowering.sharding import last_backwards
 from ppsim.schedule import Program
@@ -148,10 +148,7 @@ def _is_send(kind: np.ndarray) -> np.ndarray:
 
 def _told(rows: np.ndarray, beside: np.ndarray, sentence: Callable[[int, int], str]) -> Iterator[str]:
     """A sentence for each of the first rows, and how many more there are."""
-    for row, other in zip(rows[:MOST_OF_ONE_RULE].tolist(), beside[:MOST_OF_ONE_RULE].tolist(), strict=True):
-        yield sentence(row, other)
-    if len(rows) > MOST_OF_ONE_RULE:
-        yield f"{len(rows) - MOST_OF_ONE_RULE} more faults like: {sentence(int(rows[-1]), int(beside[-1]))}"
+    return told(sentence, rows, beside)
 
 
 def crossed_transfers(program: Program) -> Iterator[str]:
