@@ -36,10 +36,15 @@ def compiled(function: Callable) -> Callable:
 
 def run(kernel: Any, *arguments: Any) -> None:
     """Call a compiled kernel; on its first call it is loaded from the cache or compiled."""
-    _ready(kernel, arguments)(*arguments)
+    if kernel not in _ready:
+        _ready[kernel] = _prepared(kernel, arguments)
+    _ready[kernel](*arguments)
 
 
-def _ready(kernel: Any, arguments: tuple) -> Callable:
+_ready: dict[Any, Callable] = {}
+
+
+def _prepared(kernel: Any, arguments: tuple) -> Callable:
     """The kernel, compiled for these arguments, before it changes any of them."""
     if not hasattr(kernel, "compile"):  # NUMBA_DISABLE_JIT leaves plain functions
         return kernel

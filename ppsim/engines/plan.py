@@ -8,8 +8,11 @@ import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind
 from ppsim.costs.table import CostTable
+from ppsim.engines.ports import Ports, make_ports
+from ppsim.engines.streams import Gathers, Reductions, find_gathers, find_reductions, optimizer_seconds
 from ppsim.errors import DeadlockError
-from ppsim.lowering import has_transfers, lower, transfer_ends
+from ppsim.lowering import has_transfers, transfer_ends
+from ppsim.lowering.transfers import insert_transfers
 from ppsim.schedule import Program, Schedule
 from ppsim.waiting import waiting_message
 
@@ -56,9 +59,18 @@ class Plan:
     transfer_seconds : float64
         Latency + bytes / bandwidth of the row's transfer, 0 where it has none.
     posts : Posts or None
-        None under `async`, where nothing queues.
+        None under `async`, where nothing queues; with gathers or ports also there, each end in a queue of its own.
     blocking : bool
         Whether a device's next compute action waits for the SENDs posted before it.
+    gathers : Gathers or None
+        UNSHARDs that take time.
+    reductions : Reductions or None
+    optimizer : str or None
+        "sync", "post-validated", or None where the step ends with the last action and reduction.
+    optimizer_seconds : float64 (devices,) or None
+        None without an optimizer step.
+    ports : Ports or None
+        What transfers share beside their queues.
     """
 
     schedule: Schedule
@@ -70,23 +82,30 @@ class Plan:
     transfer_seconds: np.ndarray
     posts: Posts | None = None
     blocking: bool = False
+    gathers: Gathers | None = None
+    reductions: Reductions | None = None
+    optimizer: str | None = None
+    optimizer_seconds: np.ndarray | None = None
+    ports: Ports | None = None
 
 
-def make_plan(schedule: Schedule, table: CostTable, transport: str) -> Plan:
+def make_plan(schedule: Schedule, table: CostTable, transport: str, optimizer: str | None = None) -> Plan:
     """Resolve a valid schedule or program; under a queued transport a schedule is lowered first."""
     compute = schedule.schedule if isinstance(schedule, Program) else schedule
     source = compute.source
     remote = (compute.device.take(source) != compute.device) & (source >= 0)
     fused = compute.joined if table.overlap is not None else np.zeros(len(source), bool)
     _refuse_slots_that_need_themselves(compute, fused)
+    program = schedule
+    if transport != "async" and remote.any() and not has_transfers(schedule):
+        program = insert_transfers(schedule)
+    gathers = find_gathers(program, table)
+    ports = make_ports(compute, table, remote)
     posts = None
     if transport != "async":
-        program = (
-            schedule
-            if isinstance(schedule, Program) and (has_transfers(schedule) or not remote.any())
-            else lower(compute)
-        )
         posts = _posts(program, compute, transport)
+    elif gathers is not None or ports is not None:
+        posts = _unqueued_posts(compute, remote)
     return Plan(
         compute,
         transport,
@@ -97,21 +116,46 @@ def make_plan(schedule: Schedule, table: CostTable, transport: str) -> Plan:
         _transfer_seconds(compute, table, source, remote),
         posts,
         transport == "blocking",
+        gathers,
+        find_reductions(program, table),
+        optimizer,
+        None if optimizer is None else optimizer_seconds(compute, table),
+        ports,
     )
 
 
 def repriced(plan: Plan, table: CostTable) -> Plan:
-    """The same plan under other costs, which time fused slots if and only if its own did; who waits for whom stays."""
+    """The same plan under other costs of the same `structure`; who waits for whom stays."""
+    gathers, reductions = plan.gathers, plan.reductions
+    if gathers is not None and table.unshard_seconds is not None:
+        gathers = replace(gathers, seconds=table.unshard_seconds[gathers.stage])
+    if reductions is not None and table.reduce_seconds is not None:
+        reductions = replace(reductions, seconds=table.reduce_seconds[reductions.stage])
     return replace(
         plan,
         seconds=row_seconds(plan.schedule, table),
         transfer_seconds=_transfer_seconds(plan.schedule, table, plan.source, plan.remote),
+        gathers=gathers,
+        reductions=reductions,
+        optimizer_seconds=None if plan.optimizer is None else optimizer_seconds(plan.schedule, table),
+        ports=make_ports(plan.schedule, table, plan.remote),
+    )
+
+
+def structure(table: CostTable) -> tuple[bool, ...]:
+    """What of a table says who waits for whom: whether fused slots, UNSHARDs and reductions take time, and ports."""
+    return tuple(
+        column is not None
+        for column in (table.overlap, table.unshard_seconds, table.reduce_seconds, table.link_ports, table.port_capacity)
     )
 
 
 def by_kind_and_stage(schedule: Schedule, values: np.ndarray) -> np.ndarray:
     """For each row of a compute schedule its entry in `values`, an array of F, B, I and W by stage, (4, stages)."""
-    return values.ravel().take(schedule.kind.astype(np.int64) * schedule.num_stages + schedule.stage)
+    cell = schedule.kind.astype(np.int64)
+    cell *= schedule.num_stages  # in place: at a million rows fresh memory costs more than the sums
+    cell += schedule.stage
+    return values.ravel().take(cell)
 
 
 def row_seconds(schedule: Schedule, table: CostTable) -> np.ndarray:
@@ -175,7 +219,7 @@ def _refuse_slots_that_need_themselves(schedule: Schedule, fused: np.ndarray) ->
             raise DeadlockError(waiting_message(f"schedule {schedule.name!r} deadlocks", [line]), [line])
 
 
-def _posts(program: Program, compute: Schedule, transport: str) -> Posts:
+def _posts(program: Schedule, compute: Schedule, transport: str) -> Posts:
     ends = transfer_ends(program)
     owner = program.device[ends.row].astype(np.int64)
     queue = {
@@ -190,4 +234,20 @@ def _posts(program: Program, compute: Schedule, transport: str) -> Posts:
         ends.is_send,
         compute_before[ends.row],
         queue,
+    )
+
+
+def _unqueued_posts(compute: Schedule, remote: np.ndarray) -> Posts:
+    """Each SEND directly behind its producer, each RECV where its device begins, and each in a queue of its own."""
+    consumer = np.flatnonzero(remote).astype(np.int32)
+    producer = compute.source[consumer]
+    owner = np.concatenate([compute.device[consumer], compute.device[producer]])
+    before = np.concatenate([compute.offsets[compute.device[consumer]], producer + 1]).astype(np.int32)
+    order = np.lexsort((before, owner))
+    return Posts(
+        np.searchsorted(owner[order], np.arange(compute.devices + 1)),
+        np.tile(consumer, 2)[order],
+        np.repeat([False, True], len(consumer))[order],
+        before[order],
+        np.arange(len(order)),
     )

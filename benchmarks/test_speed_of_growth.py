@@ -1,0 +1,58 @@
+"""Build, simulate and measure from ten thousand to ten million actions: time and memory of an action stay the same."""
+
+import subprocess
+import sys
+
+import pytest
+
+import ppsim
+
+COSTS = ppsim.Costs(forward=1.0, backward=2.0, latency=0.1)
+
+
+def whole_path(family, microbatches):
+    schedule = ppsim.build(family, devices=64, microbatches=microbatches)
+    run = ppsim.simulate(schedule, COSTS, engine="compiled")
+    return len(schedule), run.makespan, run.bubble_fraction, run.span, run.peak_activations
+
+
+@pytest.mark.parametrize("microbatches", [80, 640, 1024, 8192, 65536, 81920])
+def test_whole_path_of_1f1b(benchmark, microbatches):
+    actions, *_ = benchmark.pedantic(whole_path, ("1f1b", microbatches), rounds=5, warmup_rounds=1)
+    benchmark.extra_info.update(family="1f1b", actions=actions)
+
+
+@pytest.mark.parametrize("microbatches", [64, 1024, 32768])
+def test_whole_path_of_interleaved_1f1b(benchmark, microbatches):
+    actions, *_ = benchmark.pedantic(whole_path, ("interleaved-1f1b", microbatches), rounds=5, warmup_rounds=1)
+    benchmark.extra_info.update(family="interleaved-1f1b", actions=actions)
+
+
+MEASURE = """
+import re, sys
+from pathlib import Path
+sys.path.insert(0, "benchmarks")
+from test_speed_of_growth import whole_path
+
+def peak():
+    return 1024 * int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+
+whole_path("1f1b", 80)
+before = peak()
+actions = whole_path(sys.argv[1], int(sys.argv[2]))[0]
+print((peak() - before) / actions)
+"""
+
+
+@pytest.mark.parametrize(("family", "microbatches"), [("1f1b", 65536), ("interleaved-1f1b", 32768)])
+def test_peak_memory(benchmark, family, microbatches):
+    """Bytes an action by which the whole path raises the peak of a fresh process."""
+    actions = len(ppsim.build(family, devices=64, microbatches=microbatches))
+
+    def measure():
+        command = [sys.executable, "-c", MEASURE, family, str(microbatches)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own interpreter
+        return float(done.stdout)
+
+    bytes_per_action = benchmark.pedantic(measure, rounds=1)
+    benchmark.extra_info.update(family=family, actions=actions, bytes_per_action=bytes_per_action)
