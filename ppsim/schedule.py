@@ -235,10 +235,7 @@ class Schedule:
             table[device] = ["" if column in idle else next(texts, "") for column in range(columns)]
 
     def to_csv(self, path: str | PathLike[str]) -> None:
-        """Write one row a device, no header. The file appears whole or not at all.
-
-        Idle slots are empty cells, except in a program: PyTorch reads none there.
-        """
+        """Write one row a device, whole or not at all; idle slots are empty cells (PyTorch reads none in a program)."""
         write_atomically(path, "".join(",".join(row) + "\n" for row in self._cells(with_idle=not self.is_program)))
 
     def __eq__(self, other: object) -> bool:
