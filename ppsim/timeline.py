@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import pandas
 
     from ppsim.analysis.bounds import LowerBound
-    from ppsim.analysis.critical_path import Sensitivities
     from ppsim.analysis.ledger import Ledger
     from ppsim.analysis.memory import Memory
     from ppsim.analysis.occupancy import Occupancy
+    from ppsim.analysis.sensitivities import Sensitivities
 
 
 class Timeline:
@@ -240,7 +240,7 @@ class Timeline:
 
     def sensitivities(self) -> Sensitivities:
         """Seconds of step per second of each kind, stage, device and link."""
-        from ppsim.analysis.critical_path import sensitivities
+        from ppsim.analysis.sensitivities import sensitivities
 
         return sensitivities(self)
 
@@ -283,7 +283,8 @@ class Timeline:
 
     def plot(self, **options: Any):
         """A matplotlib Gantt chart; `width`, `memory`, `transfers`, `labels`, `critical_path` and other options as in
-        `ppsim.plots.gantt.draw`. Returns the figure, which a notebook shows."""
+        `ppsim.plots.gantt.draw`. Returns the figure, which a notebook shows.
+        """
         from ppsim.plots.gantt import draw
 
         return draw(self, **options)
@@ -296,14 +297,16 @@ class Timeline:
 
     def to_plotly(self, **options: Any):
         """An interactive Gantt chart as a plotly figure; `start` and `end` choose a window, as in
-        `ppsim.plots.interactive.interactive_figure`."""
+        `ppsim.plots.interactive.interactive_figure`.
+        """
         from ppsim.plots.interactive import interactive_figure
 
         return interactive_figure(self, **options)
 
     def to_text(self, **options: Any) -> str:
         """A Gantt chart in Unicode boxes, one row a device; `width`, `unicode` and `color` as in
-        `ppsim.plots.text.gantt_text`."""
+        `ppsim.plots.text.gantt_text`.
+        """
         from ppsim.plots.text import gantt_text
 
         return gantt_text(self, **options)

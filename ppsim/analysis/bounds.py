@@ -24,12 +24,13 @@ class LowerBound:
     device : int or None
         The device it speaks of; None for the dataflow of one microbatch.
     gap : float
-        makespan / seconds - 1: how far above the bound the run is.
+        makespan / seconds - 1: how far above the bound the run is, a fraction; 0 where it is proven shortest.
     bounds : mapping name -> seconds
         busiest device: its compute seconds. fill + work + drain: the least time before a device's first action, its
         compute seconds and the least time after its last. dataflow: the longest way of one microbatch. memory: each
-        activation is held for at least its way to the last stage and back, so that a device which may hold
-        `peak_activations` at once needs (sum of holding times) / peak seconds between its fill and its drain.
+        activation is held for at least its way to the last stage and back (an evicted one only while its own actions
+        run), so that a device which may hold `peak_activations` at once needs (sum of holding times) / peak seconds
+        between its fill and its drain.
     """
 
     seconds: float
@@ -50,13 +51,19 @@ def lower_bound(run: Timeline) -> LowerBound:
         "fill + work + drain": head + run.device_busy + tail,
         "memory": head + _holding(run, before) / np.maximum(run.peak_activations, 1e-300) + tail,
     }
-    bounds = {name: float(seconds.max()) for name, seconds in per_device.items()}
-    bounds["dataflow"] = float((before + _lengths(run) + after).max())
+    unrounded = {name: float(seconds.max()) for name, seconds in per_device.items()}
+    unrounded["dataflow"] = float((before + _lengths(run) + after).max())
+    bounds = {name: _without_rounding(seconds, run.makespan) for name, seconds in unrounded.items()}
     which = max(bounds, key=lambda name: bounds[name])
     device = int(per_device[which].argmax()) if which in per_device else None
     seconds = bounds[which]
     gap = run.makespan / seconds - 1.0 if seconds > 0 else 0.0
     return LowerBound(seconds, which, device, gap, bounds)
+
+
+def _without_rounding(bound: float, makespan: float) -> float:
+    """The bound, unless it lies above the makespan by no more than the rounding of sums: then the makespan."""
+    return makespan if makespan < bound <= makespan * (1.0 + 1e-9) else bound
 
 
 def _lengths(run: Timeline) -> np.ndarray:
@@ -115,6 +122,10 @@ def _holding(run: Timeline, before: np.ndarray) -> np.ndarray:
     forward, backward = row_tables(schedule)
     weight = _weight_rows(run)[backward]
     held = before[backward] + lengths[backward] - before[forward]
+    if len(schedule.evicted):
+        stage, microbatch, _ = schedule.evicted.T
+        away = forward[stage, microbatch], backward[stage, microbatch]
+        held[stage, microbatch] = lengths[away[0]] + lengths[away[1]]
     kept = np.where(weight >= 0, lengths[weight] * table.weight_grad_fraction[:, None], 0.0)
     amount = (held + kept) * table.stage_share[:, None] / schedule.slices
     return np.bincount(schedule.device[forward].ravel(), amount.ravel(), minlength=schedule.devices)

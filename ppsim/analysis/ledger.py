@@ -114,9 +114,9 @@ def ledger(run: Timeline) -> Ledger:
     """Partition the idle time of a run by cause; see `Ledger`.
 
     Jitter and imbalance compare with other runs of the same plan. Jitter is by how much a device's dependency, transfer
-    and queue shrink when every action and transfer takes what the costs say (in a measured run: the mean of its kind and
-    stage); imbalance by how much its dependency then shrinks further when every action takes the mean of its kind.
-    Neither exceeds what it is a part of.
+    and queue shrink when every action and transfer takes what the costs say (in a measured run: the mean of its kind
+    and stage); imbalance by how much its dependency then shrinks further when every action takes the mean of its kind,
+    transfers as they are. Neither exceeds what it is a part of.
     """
     gaps = Gaps(run).walk()
     seconds = {cause: np.zeros(run.schedule.devices) for cause in CAUSES}
