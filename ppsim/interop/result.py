@@ -5,6 +5,7 @@ its origin.
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -79,6 +80,7 @@ def result_document(timeline: Timeline) -> dict[str, Any]:
         "transport": timeline.transport,
         "engine": timeline.engine,
         **{measure.name: plain(getattr(timeline, measure.name)) for measure in MEASURES},
+        "lower_bound": plain(asdict(timeline.lower_bound())),
         "units": {measure.name: measure.unit for measure in MEASURES},
         "definitions": {measure.name: measure.definition for measure in MEASURES},
         "costs": _cost_document(timeline),

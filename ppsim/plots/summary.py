@@ -22,6 +22,7 @@ MOST_DEVICES = 16  # rows of the table of devices; more are grouped
 _DEFINITIONS = {measure.name: measure.definition for measure in MEASURES} | {
     "peak_activations": "most live activations of a device, in microbatches of one device share",
     "peak_memory": "largest of a device: weights, gradients, optimizer state, activations, buffers",
+    "lower_bound": "no order of the same actions on the same devices takes less; gap: makespan above it",
     "iteration_time": "from one iteration to the next where they run on: the slowest device's pace",
     "steady_bubble_fraction": "idle part of the time between fill and drain",
     "tokens_per_second": "tokens of one step over its seconds, all data-parallel copies together",
@@ -64,7 +65,7 @@ def side_by_side(timelines: Sequence[Timeline]) -> str:
 
 def _measures_of(timelines: Sequence[Timeline]) -> list[str]:
     """Names of the measures that say something about any of the timelines."""
-    names = ["makespan", "span", *_BUBBLES]
+    names = ["makespan", "lower_bound", "span", *_BUBBLES]
     if any(run.schedule.iterations > 1 for run in timelines):
         names += ["iteration_time", "steady_bubble_fraction"]
     names += ["peak_activations", "peak_memory"]
@@ -83,6 +84,9 @@ def _short_sizes(timeline: Timeline) -> str:
 
 
 def _overall_value(timeline: Timeline, name: str) -> str:
+    if name == "lower_bound":
+        bound = timeline.lower_bound()
+        return f"{seconds_text(bound.seconds)} (gap {percent_text(bound.gap)})"
     value = getattr(timeline, name)
     if value is None:
         return "unknown"
