@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from ppsim import __version__
+from ppsim.commands.calibrate import calibrate
 from ppsim.commands.check import check
 from ppsim.commands.compare import compare
+from ppsim.commands.evaluate import evaluate
 from ppsim.commands.families import list_families
 from ppsim.commands.hardware import hardware
 from ppsim.commands.optimum import optimum
@@ -32,6 +34,8 @@ app.command("compare")(compare)
 app.command("what-if")(what_if)
 app.command("check")(check)
 app.command("optimum")(optimum)
+app.command("calibrate")(calibrate)
+app.command("evaluate")(evaluate)
 app.command("list")(list_families)
 app.command("validate")(validate)
 app.command("hardware")(hardware)

@@ -7,12 +7,13 @@ import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 
+import ppsim
 from ppsim.files import write_atomically
 from ppsim.schedule import Program
 from validation.clocks import Clocks
 
 SCHEMA = "ppsim.trace/1"
-DECIMALS = 9
+DECIMALS = 7
 
 
 def step_columns(stamps, origin: float, offset: float) -> dict[str, list[float | None]]:
@@ -60,7 +61,7 @@ def trace_document(
         "orders": program.orders(),
         "transfer_bytes": bytes_sent,
         "backend": options.backend,
-        "transport": transport_of(options),
+        "transport": transport_of(program, options),
         "compute": compute,
         "recorded": datetime.now(UTC).date().isoformat(),
         "environment": environment,
@@ -69,11 +70,19 @@ def trace_document(
     }
 
 
-def transport_of(options: argparse.Namespace) -> str:
-    """How transfers queue: gloo's do not, NCCL's as their communicators, those of one GPU by sender and receiver."""
+def transport_of(program: Program, options: argparse.Namespace) -> str:
+    """How transfers queue: NCCL's as their communicators, others by sender and receiver.
+
+    With gloo, transfers of one pair may overtake each other; that matters only where the queues would deadlock.
+    """
     if options.blocking:
         return "blocking"
-    return {"gloo": "async", "nccl": options.layout, "streams": "directed"}[options.backend]
+    transport = options.layout if options.backend == "nccl" else "directed"
+    try:
+        ppsim.simulate(program, transport=transport)
+    except ppsim.DeadlockError:
+        return "async"
+    return transport
 
 
 def _shift(value: float | None, by: float) -> float | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.costs.table import CostTable
-from ppsim.errors import ConfigError, CostError
+from ppsim.errors import ConfigError, CostError, shown
 from ppsim.files import read_text, write_atomically
 
 if TYPE_CHECKING:
@@ -18,6 +18,27 @@ if TYPE_CHECKING:
 
 SCHEMA = "ppsim.profile/1"
 KINDS = ("F", "B", "I", "W")
+
+
+@dataclass(frozen=True)
+class LinkFit:
+    """How latency and bandwidth were fitted.
+
+    Attributes
+    ----------
+    sizes, seconds : lists of float
+        Bytes and median seconds of the transfers of each size that was measured.
+    latency, bandwidth : (low, high)
+        95 % confidence intervals, seconds and bytes per second.
+    residual : float
+        Median relative distance of the transfers from the fitted line.
+    """
+
+    sizes: list[float]
+    seconds: list[float]
+    latency: tuple[float, float]
+    bandwidth: tuple[float, float]
+    residual: float
 
 
 @dataclass(frozen=True)
@@ -40,6 +61,8 @@ class Profile:
         Of a transfer: seconds, and bytes per second (inf where transfers of one size only were measured).
     links : mapping "sender-receiver" -> seconds
         Seconds of one transfer between two devices where they were measured.
+    link_fit : LinkFit or None
+        Intervals and residual of latency and bandwidth; None where nothing was transferred.
     transfer_bytes : float
         Bytes of one transfer in the runs.
     jitter : float
@@ -52,6 +75,8 @@ class Profile:
         The schedules that were fitted, as `name p m`; `ppsim evaluate` calls all others held out.
     source : str
         Device name of the machine.
+    recorded : str
+        Date of the newest run.
     """
 
     devices: int
@@ -61,12 +86,14 @@ class Profile:
     latency: float = 0.0
     bandwidth: float = math.inf
     links: dict[str, float] = field(default_factory=dict)
+    link_fit: LinkFit | None = None
     transfer_bytes: float = 0.0
     jitter: float = 0.0
     overlap_slowdown: float = 1.0
     residual: float = 0.0
     fitted: list[str] = field(default_factory=list)
     source: str = "unknown device"
+    recorded: str = ""
 
     @property
     def provenance(self) -> dict[str, str]:
@@ -85,7 +112,7 @@ class Profile:
                 f"calibrate on {schedule.devices} devices"
             )
         stages, devices = schedule.num_stages, schedule.devices
-        parts = {kind: covered(values, stages) for kind, values in self._completed().items()}
+        parts = {kind: covered(values, stages) for kind, values in self._needed().items()}
         latency = np.full((devices, devices), self.latency)
         for pair, seconds in self.links.items():
             sender, receiver = (int(number) for number in pair.split("-"))
@@ -101,14 +128,18 @@ class Profile:
             slice_fraction=np.full(schedule.slices, 1.0 / schedule.slices),
         )
 
-    def _completed(self) -> dict[str, list[float]]:
-        """All four kinds: B = I + W, and of a lone B each half."""
+    def completed(self) -> dict[str, list[float]]:
+        """Seconds of the kinds that are known or follow: B = I + W, and of a lone B each half."""
         known = dict(self.seconds)
         if "B" not in known and {"I", "W"} <= known.keys():
             known["B"] = [i + w for i, w in zip(known["I"], known["W"], strict=True)]
         if "B" in known:
             for kind in ("I", "W"):
                 known.setdefault(kind, [value / 2 for value in known["B"]])
+        return known
+
+    def _needed(self) -> dict[str, list[float]]:
+        known = self.completed()
         if missing := [kind for kind in KINDS if kind not in known]:
             raise CostError(f"the profile has no seconds of {', '.join(missing)}; calibrate on a run that has them")
         return known
@@ -132,6 +163,7 @@ def write_profile(profile: Profile, path: str | PathLike[str]) -> None:
         "units": {"time": "seconds", "size": "bytes"},
         "provenance": "measured",
         "source": profile.source,
+        "recorded": profile.recorded,
         "devices": profile.devices,
         "fitted": list(profile.fitted),
         "seconds": {kind: [_short(value) for value in values] for kind, values in profile.seconds.items()},
@@ -142,6 +174,11 @@ def write_profile(profile: Profile, path: str | PathLike[str]) -> None:
     }
     names = ("overhead", "latency", "bandwidth", "transfer_bytes", "jitter", "overlap_slowdown", "residual")
     document.update({name: _short(getattr(profile, name)) for name in names})
+    if profile.link_fit:
+        document["link_fit"] = {
+            name: [_short(item) for item in value] if isinstance(value, list | tuple) else _short(value)
+            for name, value in vars(profile.link_fit).items()
+        }
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = None
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment] - keep the order written above
@@ -165,45 +202,85 @@ def read_profile(path: str | PathLike[str]) -> Profile:
             f"{path}: not a profile: schema is {found!r}, expected {SCHEMA!r}, as `ppsim calibrate` writes"
         )
     try:
-        seconds = {
-            kind: [_time(value, f"seconds.{kind}") for value in document["seconds"][kind]]
-            for kind in document["seconds"]
-        }
-        if unknown := [kind for kind in seconds if kind not in KINDS]:
-            raise ValueError(f"seconds.{unknown[0]}: unknown kind; use {', '.join(KINDS)}")
-        if empty := [kind for kind, values in seconds.items() if not values]:
-            raise ValueError(f"seconds.{empty[0]}: is empty; list one time a part of the model")
-        names = ("overhead", "latency", "transfer_bytes", "jitter", "overlap_slowdown", "residual")
-        numbers = {name: _time(document[name], name) for name in names if name in document}
-        bandwidth = float(document.get("bandwidth", math.inf))
-        if not bandwidth > 0:
-            raise ValueError(f"bandwidth: {bandwidth!r} must be above 0 bytes per second")
-        return Profile(
-            devices=int(document["devices"]),
-            seconds=seconds,
-            interval={
-                kind: [(low, high) for low, high in pairs] for kind, pairs in document.get("interval", {}).items()
-            },
-            bandwidth=bandwidth,
-            links={_pair(pair): _time(value, f"links.{pair}") for pair, value in document.get("links", {}).items()},
-            fitted=[str(name) for name in document.get("fitted", [])],
-            source=str(document.get("source", "unknown device")),
-            **numbers,
-        )
+        return _profile_of(document)
     except KeyError as error:
         raise ConfigError(f"{path}: not a whole profile: {error.args[0]!r} is missing") from None
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ConfigError(f"{path}: not a profile: {error}") from None
 
 
-def _time(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"{name}: {value!r} must be a finite number of at least 0")
+def _profile_of(document: dict[str, Any]) -> Profile:
+    """The profile that a checked-as-we-go document holds; ValueError and its like name the field."""
+    seconds = {
+        str(kind): [_time(value, f"seconds.{kind}") for value in values] for kind, values in document["seconds"].items()
+    }
+    if unknown := [kind for kind in seconds if kind not in KINDS]:
+        raise ValueError(f"seconds.{unknown[0]}: unknown kind; use {', '.join(KINDS)}")
+    if not seconds or not all(seconds.values()):
+        raise ValueError("seconds: a kind is empty, or all are missing; list one time a part of the model")
+    if len({len(values) for values in seconds.values()}) > 1:
+        raise ValueError("seconds: the kinds have lists of different lengths; list one time a part of the model")
+    devices = document["devices"]
+    if type(devices) is not int or devices < 1:
+        raise ValueError(f"devices: {shown(devices)} must be a whole number of at least 1")
+    names = ("overhead", "latency", "transfer_bytes", "jitter", "overlap_slowdown", "residual")
+    numbers = {name: _time(document[name], name) for name in names if name in document}
+    links = {_pair(pair, devices): _time(value, f"links.{pair}") for pair, value in document.get("links", {}).items()}
+    fit = document.get("link_fit")
+    return Profile(
+        devices=devices,
+        seconds=seconds,
+        interval={
+            str(kind): [_interval(pair, f"interval.{kind}") for pair in pairs]
+            for kind, pairs in document.get("interval", {}).items()
+        },
+        bandwidth=_bandwidth(document.get("bandwidth", math.inf), "bandwidth"),
+        links=links,
+        link_fit=fit and _link_fit(fit),
+        fitted=[str(name) for name in document.get("fitted", [])],
+        source=str(document.get("source", "unknown device")),
+        recorded=str(document.get("recorded", "")),
+        **numbers,
+    )
+
+
+def _link_fit(fit: dict[str, Any]) -> LinkFit:
+    low, high = (_bandwidth(value, "link_fit.bandwidth") for value in fit["bandwidth"])
+    return LinkFit(
+        sizes=[_time(value, "link_fit.sizes") for value in fit["sizes"]],
+        seconds=[_time(value, "link_fit.seconds") for value in fit["seconds"]],
+        latency=_interval(fit["latency"], "link_fit.latency"),
+        bandwidth=(low, high),
+        residual=_time(fit["residual"], "link_fit.residual"),
+    )
+
+
+def _interval(pair: Any, name: str) -> tuple[float, float]:
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise ValueError(f"{name}: {shown(pair)} must be two numbers, low and high")
+    return _number(pair[0], name), _number(pair[1], name)
+
+
+def _bandwidth(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise ValueError(f"{name}: {shown(value)} must be above 0 bytes per second")
     return float(value)
 
 
-def _pair(text: Any) -> str:
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{name}: {shown(value)} must be a finite number")
+    return float(value)
+
+
+def _time(value: Any, name: str) -> float:
+    if _number(value, name) < 0:
+        raise ValueError(f"{name}: {shown(value)} must be at least 0")
+    return float(value)
+
+
+def _pair(text: Any, devices: int) -> str:
     sender, _, receiver = str(text).partition("-")
-    if not (sender.isdecimal() and receiver.isdecimal()):
-        raise ValueError(f"links: {text!r} must be two devices, such as 0-1")
+    if not (sender.isdecimal() and receiver.isdecimal() and max(int(sender), int(receiver)) < devices):
+        raise ValueError(f"links: {shown(text)} must be two of the {devices} devices, such as 0-1")
     return f"{int(sender)}-{int(receiver)}"

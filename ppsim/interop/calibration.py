@@ -4,30 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
 
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.costs.profile import KINDS, Profile
+from ppsim.costs.profile import KINDS, LinkFit, Profile
+from ppsim.engines import simulate
 from ppsim.errors import CostError
 from ppsim.interop.replays import Trace
+from ppsim.timeline import Timeline
 
 SIGMA = 1.4826  # median absolute deviation -> standard deviation of a normal distribution
+TRIMMED = 0.1  # part of the values left out at each end of a mean
+ROUNDS = 8  # of the secant that finds the overhead
+RESAMPLES = 200  # for the intervals of latency and bandwidth
 
 
 def calibrate(traces: Sequence[Trace]) -> Profile:
     """A profile of all traces together.
 
-    Action times are medians over microbatches and steps, less the overhead that every action pays; latency and
-    bandwidth come from a Theil-Sen line through the transfers of each size. CostError where the traces do not belong
-    together or hold no complete action.
+    Action times are medians over microbatches and steps. Latency and bandwidth come from a Theil-Sen line through the
+    transfers of each size. The overhead of an action is first the trimmed mean of the time between the moment when it
+    could have started and its start, then moved until the median error of the traces' step times is zero: a device
+    that starts late delays the others, which no gap of its own shows.
+
+    Raises CostError where the traces do not belong together or hold no complete action.
     """
     if not traces:
         raise CostError("no traces to calibrate on; name at least one trace file")
     devices = {trace.program.devices for trace in traces}
     if len(devices) > 1:
         raise CostError(f"the traces ran on {sorted(devices)} devices; calibrate on one number of devices at a time")
-    overhead = max(0.0, _median(np.concatenate([_gaps(trace) for trace in traces])))
     samples = _action_samples(traces)
     if not samples:
         raise CostError("the traces hold no complete compute action; record them again")
@@ -36,27 +45,56 @@ def calibrate(traces: Sequence[Trace]) -> Profile:
     for kind in KINDS:
         if kind in samples:
             seconds[kind], interval[kind] = _per_part(samples[kind], parts)
-    latency, bandwidth, links = _links(traces)
-    return Profile(
+    latency, bandwidth, links, link_fit = _links(traces)
+    profile = Profile(
         devices=devices.pop(),
         seconds=seconds,
         interval=interval,
-        overhead=overhead,
+        overhead=max(0.0, _trimmed_mean(np.concatenate([_gaps(trace) for trace in traces]))),
         latency=latency,
         bandwidth=bandwidth,
         links=links,
+        link_fit=link_fit,
         transfer_bytes=float(np.median([trace.transfer_bytes for trace in traces])),
         jitter=_jitter(samples),
         overlap_slowdown=_overlap_slowdown(traces),
         residual=_residual(samples, seconds, parts),
         fitted=[run_name(trace) for trace in traces],
         source=traces[0].device_name,
+        recorded=max((trace.recorded for trace in traces), default="") or date.today().isoformat(),
     )
+    return _with_overhead(profile, traces)
 
 
 def run_name(trace: Trace) -> str:
     """Schedule and size of a run, as a profile lists it."""
-    return f"{trace.program.name} p={trace.program.devices} m={trace.program.microbatches}"
+    name = f"{trace.program.name} p={trace.program.devices} m={trace.program.microbatches}"
+    return f"{name} {trace.transfer_bytes:g} B" if trace.transfer_bytes else name
+
+
+def predict(trace: Trace, profile: Profile) -> Timeline:
+    """The trace's own program under the profile's costs, its transfers of the trace's size, queued as they were."""
+    return simulate(trace.program, replace(profile, transfer_bytes=trace.transfer_bytes), transport=trace.transport)
+
+
+def _with_overhead(profile: Profile, traces: Sequence[Trace]) -> Profile:
+    """The profile with the overhead that brings the median error of the step times to zero, by the secant method."""
+    steps = np.array([np.median(trace.step_seconds) for trace in traces])
+    if len(profile.completed()) < len(KINDS) or not np.isfinite(steps).all():
+        return profile
+
+    def error(overhead: float) -> float:
+        candidate = replace(profile, overhead=overhead)
+        return float(np.median([predict(trace, candidate).makespan for trace in traces] / steps)) - 1.0
+
+    low, high = profile.overhead, profile.overhead + 0.01 * float(np.mean(profile.seconds[min(profile.seconds)]))
+    low_error, high_error = error(low), error(high)
+    for _ in range(ROUNDS):
+        if high_error == low_error:
+            break
+        at = max(0.0, high - high_error * (high - low) / (high_error - low_error))
+        low, low_error, high, high_error = high, high_error, at, error(at)
+    return replace(profile, overhead=high)
 
 
 # A sample group is (number of stages, stage) -> all measured seconds of a kind.
@@ -109,41 +147,68 @@ def _gaps(trace: Trace) -> np.ndarray:
     return gaps[np.isfinite(gaps)]
 
 
-def _links(traces: Sequence[Trace]) -> tuple[float, float, dict[str, float]]:
-    """Latency, bandwidth over all links, and seconds of a transfer on each link."""
+def _links(traces: Sequence[Trace]) -> tuple[float, float, dict[str, float], LinkFit | None]:
+    """Latency, bandwidth over all links, seconds of a transfer on each link (one size only), and how well that fits."""
     sizes, times = [], []
     by_link: dict[str, list[np.ndarray]] = {}
     for trace in traces:
         consumer, _, _ = trace.transfers
         schedule = trace.program.schedule
-        sender, receiver = schedule.device[schedule.source[consumer]], schedule.device[consumer]
+        links = np.stack([schedule.device[schedule.source[consumer]], schedule.device[consumer]], axis=1)
         for step in range(len(trace.end)):
             begin, arrived = trace.transfer_times(step)
             seconds = np.maximum(arrived - begin, 0.0)
             known = np.isfinite(seconds)
-            sizes.append(np.full(known.sum(), trace.transfer_bytes))
+            sizes.append(np.full(int(known.sum()), trace.transfer_bytes))
             times.append(seconds[known])
-            for pair in set(zip(sender[known].tolist(), receiver[known].tolist(), strict=True)):
-                chosen = known & (sender == pair[0]) & (receiver == pair[1])
-                by_link.setdefault(f"{pair[0]}-{pair[1]}", []).append(seconds[chosen])
+            for sender, receiver in np.unique(links[known], axis=0).tolist():
+                chosen = known & (links == (sender, receiver)).all(axis=1)
+                by_link.setdefault(f"{sender}-{receiver}", []).append(seconds[chosen])
     size, seconds = np.concatenate(sizes), np.concatenate(times)
-    latency, per_byte = _line(size, seconds)
-    links = {pair: _median(np.concatenate(values)) for pair, values in sorted(by_link.items())} if per_byte == 0 else {}
-    return latency, math.inf if per_byte <= 0 else 1.0 / per_byte, links
+    if not len(size):
+        return 0.0, math.inf, {}, None
+    latency, per_byte, fit = fit_line(size, seconds)
+    single = {pair: _median(np.concatenate(values)) for pair, values in sorted(by_link.items())}
+    return latency, math.inf if per_byte <= 0 else 1.0 / per_byte, single if per_byte <= 0 else {}, fit
+
+
+def fit_line(size: np.ndarray, seconds: np.ndarray) -> tuple[float, float, LinkFit]:
+    """Seconds at no bytes, seconds per byte, and how well that line fits: Theil and Sen through each size's median.
+
+    The 95 % intervals come from resampling the transfers of each size.
+    """
+    distinct, which = np.unique(size, return_inverse=True)
+    groups = [seconds[which == number] for number in range(len(distinct))]
+    medians = np.array([np.median(group) for group in groups])
+    latency, slope = _line(distinct, medians)
+    generator = np.random.default_rng(0)
+    resampled = np.stack([np.median(generator.choice(group, (RESAMPLES, len(group))), axis=1) for group in groups], 1)
+    lines = np.array([_line(distinct, row) for row in resampled])
+    low, high = np.percentile(lines, [2.5, 97.5], axis=0).tolist()
+    fitted = latency + slope * size
+    return (
+        latency,
+        slope,
+        LinkFit(
+            sizes=distinct.tolist(),
+            seconds=medians.tolist(),
+            latency=(low[0], high[0]),
+            bandwidth=(_inverse(high[1]), _inverse(low[1])),
+            residual=_median(np.abs(seconds - fitted) / np.maximum(fitted, 1e-12)),
+        ),
+    )
 
 
 def _line(size: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
-    """Theil-Sen line through the median time of each size: seconds at no bytes, seconds per byte."""
-    if not len(size):
-        return 0.0, 0.0
-    distinct = np.unique(size)
-    medians = np.array([np.median(seconds[size == value]) for value in distinct])
-    if len(distinct) == 1:
-        return float(medians[0]), 0.0
-    low, high = np.triu_indices(len(distinct), 1)
-    slope = float(np.median((medians[high] - medians[low]) / (distinct[high] - distinct[low])))
-    slope = max(slope, 0.0)
-    return max(float(np.median(medians - slope * distinct)), 0.0), slope
+    slope = 0.0
+    if len(size) > 1:
+        low, high = np.triu_indices(len(size), 1)
+        slope = max(float(np.median((seconds[high] - seconds[low]) / (size[high] - size[low]))), 0.0)
+    return max(float(np.median(seconds - slope * size)), 0.0), slope
+
+
+def _inverse(seconds_per_byte: float) -> float:
+    return 1.0 / seconds_per_byte if seconds_per_byte > 0 else math.inf
 
 
 def _jitter(samples: Samples) -> float:
@@ -200,3 +265,11 @@ def _residual(samples: Samples, seconds: dict[str, list[float]], parts: int) -> 
 
 def _median(values: np.ndarray) -> float:
     return float(np.median(values)) if len(values) else 0.0
+
+
+def _trimmed_mean(values: np.ndarray) -> float:
+    """Mean without the smallest and the largest tenth; 0 of nothing."""
+    ordered = np.sort(values)
+    cut = int(TRIMMED * len(ordered))
+    kept = ordered[cut : len(ordered) - cut]
+    return float(kept.mean()) if len(kept) else 0.0

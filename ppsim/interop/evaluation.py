@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ppsim.actions import Kind
 from ppsim.costs.profile import Profile
-from ppsim.engines import simulate
-from ppsim.interop.calibration import run_name
+from ppsim.interop.calibration import predict, run_name
 from ppsim.interop.replays import Trace
 from ppsim.timeline import Timeline
+
+GROUPS = ("fitted", "held_out", "all")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class RunError:
         predicted / measured - 1, signed.
     action_error : float
         Mean over actions of |predicted start - measured start| / measured step time, of the median step.
+    kind_error : mapping kind -> float
+        Median over actions of predicted / measured seconds - 1, signed, without the profile's overhead of an action.
     """
 
     name: str
@@ -37,15 +41,22 @@ class RunError:
     predicted: float
     error: float
     action_error: float
+    kind_error: dict[str, float]
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """All runs' predictions and what they come to.
 
-    `mape` is the mean absolute percentage error of the step time, as a fraction, and `kendall_tau` the rank correlation
-    of predicted and measured step times; both over "fitted", "held_out" and "all" runs.
-    Where a group has too few runs the value is None.
+    Attributes
+    ----------
+    runs : list of RunError
+    mape : mapping group -> float or None
+        Mean absolute percentage error of the step time, as a fraction, over "fitted", "held_out" and "all" runs.
+    kendall_tau : mapping group -> float or None
+        Rank correlation of predicted and measured step times. None where a group has too few runs.
+    notes : list of str
+        What was missing from traces.
     """
 
     runs: list[RunError]
@@ -55,44 +66,47 @@ class Evaluation:
 
 
 def evaluate(traces: Sequence[Trace], profile: Profile) -> Evaluation:
-    """Predict every trace's program with the profile and compare."""
+    """Predict every trace's program with the profile and compare.
+
+    Raises CostError where the profile does not fit a trace, DeadlockError where a trace's program cannot run.
+    """
     runs = [_run_error(trace, profile) for trace in traces]
-    groups = {
-        "fitted": [run for run in runs if run.fitted],
-        "held_out": [run for run in runs if not run.fitted],
-        "all": runs,
-    }
+    chosen = {name: [run for run in runs if name == "all" or run.fitted == (name == "fitted")] for name in GROUPS}
     mape = {
-        name: float(np.mean([abs(run.error) for run in group])) if group else None for name, group in groups.items()
+        name: float(np.mean([abs(run.error) for run in group])) if group else None for name, group in chosen.items()
     }
     tau = {
-        name: kendall_tau([r.predicted for r in group], [r.measured for r in group]) for name, group in groups.items()
+        name: kendall_tau([r.predicted for r in group], [r.measured for r in group]) for name, group in chosen.items()
     }
     return Evaluation(runs, mape, tau, [note for trace in traces for note in trace.notes])
-
-
-def predict(trace: Trace, profile: Profile) -> Timeline:
-    """The trace's own program under the profile's costs; gloo queues nothing, NCCL as its communicators do."""
-    if trace.document.get("backend") == "nccl":
-        transport = "blocking" if trace.document.get("blocking") else str(trace.document.get("layout", "directed"))
-        return simulate(trace.program, profile, transport=transport)
-    return simulate(trace.program, profile, transport="blocking" if trace.document.get("blocking") else "async")
 
 
 def _run_error(trace: Trace, profile: Profile) -> RunError:
     predicted = predict(trace, profile)
     measured = float(np.median(trace.step_seconds))
     actual = trace.timeline()
-    shift = np.abs((predicted.start - predicted.start.min()) - (actual.start - actual.start.min()))
+    shift = np.abs((predicted.row_start - predicted.row_start.min()) - (actual.row_start - actual.row_start.min()))
     name = run_name(trace)
     return RunError(
         name,
         name in profile.fitted,
         measured,
         predicted.makespan,
-        predicted.makespan / measured - 1.0,
-        float(shift.mean() / measured),
+        predicted.makespan / measured - 1.0 if measured > 0 else float("nan"),
+        float(shift.mean() / measured) if measured > 0 else float("nan"),
+        _kind_errors(actual, predicted, profile.overhead),
     )
+
+
+def _kind_errors(actual: Timeline, predicted: Timeline, overhead: float) -> dict[str, float]:
+    """Median over the measured actions of each kind of (predicted - overhead) / measured seconds - 1."""
+    real, simulated = actual.row_end - actual.row_start, predicted.row_end - predicted.row_start - overhead
+    errors = {}
+    for kind in (Kind.F, Kind.B, Kind.I, Kind.W):
+        rows = (actual.schedule.kind == kind) & (real > 0)
+        if rows.any():
+            errors[kind.name] = float(np.median(simulated[rows] / real[rows])) - 1.0
+    return errors
 
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:

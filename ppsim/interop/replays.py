@@ -12,7 +12,7 @@ import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER
 from ppsim.costs import Costs
-from ppsim.engines.plan import make_plan
+from ppsim.engines.plan import TRANSPORTS, make_plan
 from ppsim.errors import ConfigError, PpsimError, shown
 from ppsim.files import read_text
 from ppsim.lowering.rows import transfer_ends
@@ -20,6 +20,8 @@ from ppsim.schedule import Program, Schedule
 from ppsim.timeline import Timeline
 
 SCHEMA = "ppsim.trace/1"
+UNKNOWN = "unknown device"
+MOST_SECONDS = 1e9
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,18 @@ class Trace:
     @property
     def device_name(self) -> str:
         """Name of the hardware that ran it."""
-        return str(self.document.get("environment", {}).get("device", "unknown device"))
+        environment = self.document.get("environment")
+        return str(environment.get("device", UNKNOWN)) if isinstance(environment, dict) else UNKNOWN
 
     @property
     def transport(self) -> str:
         """How its transfers queued, as `ppsim.simulate` takes it."""
         return str(self.document.get("transport", "async"))
+
+    @property
+    def recorded(self) -> str:
+        """Date of the run, or nothing."""
+        return str(self.document.get("recorded", ""))
 
     @cached_property
     def compute(self) -> np.ndarray:
@@ -66,23 +74,29 @@ class Trace:
     @cached_property
     def notes(self) -> list[str]:
         """What is missing from the file, as sentences; empty where all is there."""
-        lost = int(np.isnan(self.end).sum())
+        missing = np.isnan(self.start) | np.isnan(self.end)
+        lost, steps = int(missing.sum()), int(missing.any(axis=1).sum())
         if not lost:
             return []
-        steps = int(np.isnan(self.end).any(axis=1).sum())
         return [f"{self.path}: {lost} of {self.end.size} events are missing, in {steps} steps; used as far as it goes"]
 
     @cached_property
+    def usable_steps(self) -> np.ndarray:
+        """The steps whose compute actions are all there, or else those that hold any; int64."""
+        known = ~(np.isnan(self.start) | np.isnan(self.end))[:, self.compute]
+        whole = np.flatnonzero(known.all(axis=1))
+        return whole if len(whole) else np.flatnonzero(known.any(axis=1))
+
+    @cached_property
     def step_seconds(self) -> np.ndarray:
-        """Measured step time of each step: last end - first start of its compute actions; float64 (steps,)."""
-        return np.nanmax(self.end[:, self.compute], axis=1) - np.nanmin(self.start[:, self.compute], axis=1)
+        """Measured time of each of `usable_steps`: last end - first start of its compute actions."""
+        start, end = (times[np.ix_(self.usable_steps, self.compute)] for times in (self.start, self.end))
+        return np.nanmax(end, axis=1) - np.nanmin(start, axis=1)
 
     @cached_property
     def median_step(self) -> int:
-        """The complete step (if there is one) whose step time is the median."""
-        whole = np.flatnonzero(~np.isnan(self.end[:, self.compute]).any(axis=1))
-        candidates = whole if len(whole) else np.arange(len(self.end))
-        order = candidates[np.argsort(self.step_seconds[candidates], kind="stable")]
+        """The one of `usable_steps` whose step time is the median."""
+        order = self.usable_steps[np.argsort(self.step_seconds, kind="stable")]
         return int(order[(len(order) - 1) // 2])
 
     @cached_property
@@ -117,6 +131,7 @@ class Trace:
         transfer_start, transfer_end = np.full(len(start), np.nan), np.full(len(start), np.nan)
         consumer = self.transfers[0]
         begin, arrived = self.transfer_times(step)
+        arrived = np.where(np.isnan(arrived), start[consumer], arrived)
         transfer_start[consumer] = np.fmin(begin, arrived)
         transfer_end[consumer] = arrived
         costs = Costs(transfer_bytes=self.transfer_bytes)
@@ -151,7 +166,7 @@ def trace_of(document: Any, place: str) -> Trace:
     try:
         program = Schedule.from_orders(document["orders"], name=str(document.get("schedule", "custom")))
         program.validate()
-        program = program if isinstance(program, Program) else _as_program(program)
+        program = as_program(program)
         issue, start, end = (_column(document["steps"], name, program) for name in ("issue", "start", "end"))
         transfer_bytes = float(document.get("transfer_bytes", 0.0))
     except PpsimError as error:
@@ -161,11 +176,22 @@ def trace_of(document: Any, place: str) -> Trace:
     except (TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise ConfigError(f"{place}: not a whole trace: {error}") from None
     rest = {key: value for key, value in document.items() if key not in ("orders", "steps")}
-    return Trace(place, program, issue, start, end, transfer_bytes, rest)
+    trace = Trace(place, program, issue, start, end, transfer_bytes, rest)
+    if not len(trace.usable_steps):
+        raise ConfigError(f"{place}: holds the times of no action; record it again")
+    if not (np.isfinite(transfer_bytes) and transfer_bytes >= 0):
+        raise ConfigError(f"{place}: transfer_bytes {transfer_bytes!r} must be a finite number of at least 0")
+    if trace.transport not in TRANSPORTS:
+        raise ConfigError(
+            f"{place}: transport {shown(trace.transport)} is not known; use one of: {', '.join(TRANSPORTS)}"
+        )
+    return trace
 
 
-def _as_program(schedule: Schedule) -> Program:
-    """A schedule of one device has no transfers and is its own program."""
+def as_program(schedule: Schedule) -> Program:
+    """A schedule whose lists hold no transfers, such as one of one device, is its own program."""
+    if isinstance(schedule, Program):
+        return schedule
     return Program(
         schedule.kind,
         schedule.stage,
@@ -191,7 +217,10 @@ def _column(steps: list, name: str, program: Program) -> np.ndarray:
                 raise ValueError(
                     f"steps[{number}].{name}[{device}] has {len(values)} entries for {last - first} actions"
                 )
-            column[number, first : first + len(values)] = [np.nan if value is None else value for value in values]
+            column[number, first : first + len(values)] = [
+                np.nan if value is None else float(value) for value in values
+            ]
+    column[~(np.abs(column) < MOST_SECONDS)] = np.nan  # infinite and absurd times are as good as none
     return column
 
 

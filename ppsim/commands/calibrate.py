@@ -1,0 +1,74 @@
+"""`ppsim calibrate TRACE... -o profile.yaml`: costs measured by the replay harness, fitted and written down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ppsim.commands.reporting import command, print_data, say
+
+if TYPE_CHECKING:
+    from ppsim.costs.profile import Profile
+
+Traces = Annotated[
+    list[Path], typer.Argument(metavar="TRACE...", help="Files that validation/replay.py wrote, or a Kineto folder.")
+]
+
+
+@command
+def calibrate(
+    traces: Traces,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.yaml", help="The profile to write.")],
+) -> None:
+    """Fit a cost profile to measured traces."""
+    from ppsim.costs.profile import write_profile
+    from ppsim.interop.calibration import calibrate as fit
+    from ppsim.interop.kineto import read_any_trace
+
+    runs = [read_any_trace(path) for path in traces]
+    for run in runs:
+        for note in run.notes:
+            say(note)
+    profile = fit(runs)
+    write_profile(profile, output)
+    say(f"wrote {output}")
+    print_data(profile_text(profile))
+
+
+def profile_text(profile: Profile) -> str:
+    """What was measured, with units, intervals and residuals."""
+    from ppsim.plots.scale import percent_text, seconds_text
+    from ppsim.units import format_quantity
+
+    lines = [
+        f"measured on {profile.source}, {profile.recorded}: {profile.devices} devices, from {', '.join(profile.fitted)}"
+    ]
+    for kind, values in profile.seconds.items():
+        pairs = zip(values, profile.interval[kind], strict=True)
+        stages = ", ".join(
+            f"{seconds_text(value)} ± {seconds_text((high - low) / 2, 2)}" for value, (low, high) in pairs
+        )
+        lines.append(f"{kind} by part of the model  {stages}")
+    lines.append(f"overhead of an action      {seconds_text(profile.overhead)}")
+    fit = profile.link_fit
+    if fit:
+        low, high = fit.latency
+        lines.append(
+            f"latency of a transfer      {seconds_text(profile.latency)} ({seconds_text(low)} to {seconds_text(high)})"
+        )
+        if len(fit.sizes) > 1:
+            low, high = (format_quantity(value, "bytes per second") for value in fit.bandwidth)
+            lines.append(
+                f"bandwidth                  {format_quantity(profile.bandwidth, 'bytes per second')} ({low} to {high})"
+            )
+        else:
+            lines.append("bandwidth                  not measured: all transfers have one size")
+        lines.append(f"residual of transfers      {percent_text(fit.residual)} (median)")
+    lines += [
+        f"residual of actions        {percent_text(profile.residual)} (median)",
+        f"jitter of actions          {percent_text(profile.jitter)} (robust standard deviation)",
+        f"slow-down under transfers  {profile.overlap_slowdown:.3f} x",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,146 @@
+"""`ppsim evaluate TRACE... --profile P`: how wrong the simulator is on measured runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ppsim.commands import options
+from ppsim.commands.calibrate import Traces
+from ppsim.commands.reporting import command, print_data, require_suffix, say, write_json
+
+if TYPE_CHECKING:
+    from ppsim.costs.profile import Profile
+    from ppsim.interop.evaluation import Evaluation, RunError
+    from ppsim.interop.replays import Trace
+
+SCHEMA = "ppsim.evaluation/1"
+CHARTS = (".png", ".svg", ".pdf")
+HEADINGS = ("run", "", "measured", "predicted", "error", "per action", "F", "B", "I", "W")
+NOTE = (
+    "error: predicted / measured step time - 1 (measured: median over steps); per action: mean distance of starts\n"
+    "over the step time; F, B, I, W: median error of the seconds of one, without the overhead of an action"
+)
+
+
+@command
+def evaluate(
+    traces: Traces,
+    profile: Annotated[Path, typer.Option(metavar="P.yaml", help="What `ppsim calibrate` wrote.")],
+    chart: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Measured over predicted Gantt: FILE.png, .svg or .pdf.")
+    ] = None,
+    json: options.JsonTarget = None,
+    table: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="Measured and predicted times, a row an action.")
+    ] = None,
+) -> None:
+    """Compare predicted with measured step times, of fitted and of held-out runs."""
+    from ppsim.costs.profile import read_profile
+    from ppsim.interop.evaluation import evaluate as compare
+    from ppsim.interop.kineto import read_any_trace
+
+    if chart:
+        require_suffix("--chart", chart, CHARTS)
+    costs = read_profile(profile)
+    runs = [read_any_trace(path) for path in traces]
+    evaluation = compare(runs, costs)
+    for note in evaluation.notes:
+        say(note)
+    if chart:
+        _draw(runs, costs, chart)
+    if table:
+        from ppsim.files import write_atomically
+
+        write_atomically(table, _rows_text(runs, costs))
+        say(f"wrote {table}")
+    if json:
+        write_json(evaluation_document(evaluation, costs), json)
+    if json != "-":
+        print_data(evaluation_text(evaluation, costs))
+
+
+def _draw(runs: list[Trace], profile: Profile, path: Path) -> None:
+    """Each run measured and below it predicted, all on one time axis."""
+    from ppsim.interop.calibration import predict, run_name
+    from ppsim.plots.gantt import draw_comparison, save_figure
+    from ppsim.plots.scale import seconds_text
+
+    timelines, titles = [], []
+    for run in runs:
+        for word, timeline in (("measured", run.timeline()), ("predicted", predict(run, profile))):
+            timelines.append(timeline)
+            titles.append(f"{run_name(run)}, {word}: {seconds_text(timeline.makespan)}")
+    save_figure(lambda: draw_comparison(timelines, titles=titles), path)
+    say(f"wrote {path}")
+
+
+def _rows_text(runs: list[Trace], profile: Profile) -> str:
+    """CSV of both timelines of each run, one row an action; seconds."""
+    from ppsim.interop.calibration import predict, run_name
+    from ppsim.interop.replays import action_errors
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for number, run in enumerate(runs):
+        columns = action_errors(run.timeline(), predict(run, profile))
+        if number == 0:
+            writer.writerow(["run", "device", "action", *columns])
+        actions = [(device, action) for device, row in enumerate(run.program.schedule.orders()) for action in row]
+        for (device, action), *values in zip(actions, *columns.values(), strict=True):
+            writer.writerow([run_name(run), device, action, *(f"{value:.9f}" for value in values)])
+    return text.getvalue()
+
+
+def evaluation_document(evaluation: Evaluation, profile: Profile) -> dict[str, Any]:
+    """The evaluation as plain values; times in seconds, errors as fractions."""
+    return {
+        "schema": SCHEMA,
+        "units": {"time": "seconds", "error": "fraction"},
+        "source": profile.source,
+        "recorded": profile.recorded,
+        "runs": [vars(run) for run in evaluation.runs],
+        "mape": evaluation.mape,
+        "kendall_tau": evaluation.kendall_tau,
+        "notes": evaluation.notes,
+    }
+
+
+def evaluation_text(evaluation: Evaluation, profile: Profile) -> str:
+    """A table of runs, and the errors of each group."""
+    rows = [HEADINGS, *(_cells(run) for run in evaluation.runs)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [f"profile measured on {profile.source}, {profile.recorded}", ""]
+    for row in rows:
+        first = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
+        rest = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
+        lines.append("  ".join([*first, *rest]).rstrip())
+    lines += ["", NOTE, ""]
+    for group, words in (("fitted", "fitted runs"), ("held_out", "held-out runs"), ("all", "all runs")):
+        mape, tau = evaluation.mape[group], evaluation.kendall_tau[group]
+        if mape is not None:
+            ranks = "" if tau is None else f", Kendall rank correlation {tau:+.2f}"
+            lines.append(f"{words}: mean absolute error of the step time {100 * mape:.2f} %{ranks}")
+    return "\n".join(lines)
+
+
+def _cells(run: RunError) -> tuple[str, ...]:
+    from ppsim.plots.scale import seconds_text
+
+    return (
+        run.name,
+        "fitted" if run.fitted else "held out",
+        seconds_text(run.measured),
+        seconds_text(run.predicted),
+        _signed(run.error),
+        f"{100 * run.action_error:.2f} %",
+        *(_signed(run.kind_error[kind]) if kind in run.kind_error else "-" for kind in "FBIW"),
+    )
+
+
+def _signed(fraction: float) -> str:
+    return f"{100 * fraction:+.2f} %"
