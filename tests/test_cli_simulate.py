@@ -123,6 +123,26 @@ def test_gantt_charts_have_the_format_of_their_ending(tmp_path, name, start):
     assert (tmp_path / name).read_bytes().startswith(start)
 
 
+@pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF")])
+def test_the_ledger_is_drawn_in_the_format_of_its_ending(tmp_path, name, start):
+    assert ppsim(*FLAGS, "--ledger-chart", tmp_path / name).status == 0
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
+def test_the_ledger_is_printed_and_stands_in_the_document():
+    assert "device 0        0 s     0 s         9 s      9 s\n" in ppsim(*FLAGS, "--ledger").out
+    ledger = document(*FLAGS, "--ledger")["ledger"]
+    assert ledger["total"]["fill"] == 6
+    assert "ledger" not in document(*FLAGS)
+
+
+def test_the_critical_path_is_outlined_on_the_chart(tmp_path):
+    assert ppsim(*FLAGS, "--gantt", tmp_path / "plain.svg").status == 0
+    assert ppsim(*FLAGS, "--gantt", tmp_path / "path.svg", "--critical-path").status == 0
+    assert "critical path" in (tmp_path / "path.svg").read_text()
+    assert "critical path" not in (tmp_path / "plain.svg").read_text()
+
+
 @pytest.mark.parametrize(("name", "start"), [("a.json", b"{"), ("a.pftrace", b"\n")])
 def test_traces_have_the_format_of_their_ending(tmp_path, name, start):
     assert ppsim(*FLAGS, "--trace", tmp_path / name).status == 0
@@ -141,6 +161,9 @@ def test_traces_have_the_format_of_their_ending(tmp_path, name, start):
         ([UNIT_COSTS, "--engine", "steam"], "auto"),
         ([UNIT_COSTS, "--gantt", "chart.doc"], ".png, .svg, .pdf, .html"),
         ([UNIT_COSTS, "--trace", "trace.txt"], ".pftrace, .json"),
+        ([UNIT_COSTS, "--ledger-chart", "chart.html"], ".png, .svg, .pdf"),
+        ([UNIT_COSTS, "--critical-path"], "--critical-path needs --gantt"),
+        ([UNIT_COSTS, "--critical-path", "--gantt", "chart.html"], "--critical-path needs --gantt"),
         ([UNIT_COSTS, "--gantt", "no/such/folder/chart.png"], "cannot be written"),
         ([UNIT_COSTS, "--csv", "no/such/folder/order.csv"], "cannot be written"),
         ([UNIT_COSTS, "--json", "no/such/folder/a.json"], "cannot be written"),

@@ -20,14 +20,14 @@ def test_the_summary_of_a_small_run_looks_like_this():
 1f1b, 2 devices, 4 microbatches
 16 actions, transport async, engine event
 
-makespan              15.04 ms              last end - first start over all devices
-lower_bound           15.02 ms (gap 0.1 %)  no order of the same actions on the same devices takes less; gap: makespan above it
-span                  15.04 ms              max over devices of (last end - first start)
-bubble_fraction       0.2021 (20.2 %)       1 - sum(busy) / (devices x makespan): idle / total
-bubble_ratio          0.2533 (25.3 %)       sum(idle) / sum(busy): idle / ideal
-span_bubble_fraction  0.2021 (20.2 %)       1 - max(busy) / span
-peak_activations      2 (device 0)          most live activations of a device, in microbatches of one device share
-peak_memory           8 GB (device 0)       largest of a device: weights, gradients, optimizer state, activations, buffers
+makespan              15.04 ms           last end - first start over all devices
+lower_bound           15.02 ms (+0.1 %)  no order of the same actions takes less; +: how far the makespan is above it
+span                  15.04 ms           max over devices of (last end - first start)
+bubble_fraction       0.2021 (20.2 %)    1 - sum(busy) / (devices x makespan): idle / total
+bubble_ratio          0.2533 (25.3 %)    sum(idle) / sum(busy): idle / ideal
+span_bubble_fraction  0.2021 (20.2 %)    1 - max(busy) / span
+peak_activations      2 (device 0)       most live activations of a device, in microbatches of one device share
+peak_memory           8 GB (device 0)    largest of a device: weights, gradients, optimizer state, activations, buffers
 
 device   busy     idle  idle / makespan  peak activations  peak memory
 0       12 ms  3.04 ms           20.2 %                 2         8 GB

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,8 @@ from ppsim.lowering import lower
 if TYPE_CHECKING:
     from ppsim.timeline import Timeline
 
-CHARTS = (".png", ".svg", ".pdf", ".html")
+STATIC_CHARTS = (".png", ".svg", ".pdf")
+CHARTS = (*STATIC_CHARTS, ".html")
 TRACES = (".pftrace", ".json")
 
 
@@ -61,12 +63,26 @@ def simulate(
         Path | None, typer.Option(metavar="FILE.csv", help="Write start and end of every action, one row an action.")
     ] = None,
     text: Annotated[bool, typer.Option("--text", help="Draw the Gantt chart in the terminal.")] = False,
+    critical_path: Annotated[
+        bool,
+        typer.Option("--critical-path", help="Outline the chain that sets the makespan in --gantt (not .html)."),
+    ] = False,
+    ledger: Annotated[
+        bool, typer.Option("--ledger", help="Print idle time by device and cause; with --json, add it to the document.")
+    ] = False,
+    ledger_chart: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw idle time by device and cause: FILE.png, .svg or .pdf.")
+    ] = None,
 ) -> None:
     """Simulate a schedule; print its measures."""
     if gantt:
         require_suffix("--gantt", gantt, CHARTS)
     if trace:
         require_suffix("--trace", trace, TRACES)
+    if ledger_chart:
+        require_suffix("--ledger-chart", ledger_chart, STATIC_CHARTS)
+    if critical_path and not (gantt and gantt.suffix.lower() in STATIC_CHARTS):
+        raise ConfigError(f"--critical-path needs --gantt FILE with one of: {', '.join(STATIC_CHARTS)}")
     if text and json == "-":
         raise ConfigError("--text and --json - both print to stdout; choose one, or give --json a file")
     case = read_case(
@@ -76,40 +92,37 @@ def simulate(
         latency=latency, transport=transport, engine=engine,
     )  # fmt: skip
     timeline = case.simulate()
-    _write_files(timeline, gantt, memory, trace, csv, program, table)
+    _write_files(
+        [
+            (gantt, lambda path: save_gantt(timeline, path, memory, critical_path)),
+            (ledger_chart, lambda path: _save_ledger(timeline, path)),
+            (trace, timeline.to_perfetto),
+            (csv, timeline.schedule.to_csv),
+            (program, lambda path: lower(timeline.schedule).to_csv(path)),
+            (table, lambda path: _write_table(timeline, path)),
+        ]
+    )
     if json:
-        write_json({**timeline.to_dict(), "name": case.name}, json)
+        document = {**timeline.to_dict(), "name": case.name}
+        write_json({**document, "ledger": timeline.ledger().to_dict()} if ledger else document, json)
     if json != "-":
         print_data(timeline.summary())
+        if ledger:
+            print_data("\n" + timeline.ledger().table())
     if text:
         print_data("\n" + timeline.to_text())
 
 
-def _write_files(
-    timeline: Timeline,
-    gantt: Path | None,
-    memory: bool,
-    trace: Path | None,
-    csv: Path | None,
-    program: Path | None,
-    table: Path | None,
-) -> None:
+def _write_files(files: list[tuple[Path | None, Callable[[Path], None]]]) -> None:
     """Every file that was asked for, before anything is printed: a name that cannot be written is then all one sees."""
-    if gantt:
-        save_gantt(timeline, gantt, memory)
-    if trace:
-        timeline.to_perfetto(trace)
-    if csv:
-        timeline.schedule.to_csv(csv)
-    if program:
-        lower(timeline.schedule).to_csv(program)
-    if table:
-        _write_table(timeline, table)
-    for path in filter(None, (gantt, trace, csv, program, table)):
+    wanted = [(path, write) for path, write in files if path]
+    for path, write in wanted:
+        write(path)
+    for path, _ in wanted:
         say(f"wrote {path}")
 
 
-def save_gantt(timeline: Timeline, path: Path, memory: bool = False) -> None:
+def save_gantt(timeline: Timeline, path: Path, memory: bool = False, critical_path: bool = False) -> None:
     """A chart in the format that the ending of `path` says."""
     if path.suffix.lower() == ".html":
         from ppsim.plots.interactive import save_html
@@ -118,7 +131,13 @@ def save_gantt(timeline: Timeline, path: Path, memory: bool = False) -> None:
     else:
         from ppsim.plots.gantt import save
 
-        save(timeline, path, memory=memory)
+        save(timeline, path, memory=memory, critical_path=critical_path)
+
+
+def _save_ledger(timeline: Timeline, path: Path) -> None:
+    from ppsim.plots.ledger import save_ledger
+
+    save_ledger(timeline, path)
 
 
 def _write_table(timeline: Timeline, path: Path) -> None:
