@@ -15,6 +15,19 @@ def test_import(compare):
     )
 
 
+def test_loading_the_compiled_engine(compare):
+    """The first simulation of a process on the compiled engine, with its loops cached, against the event model."""
+    code = "import ppsim; ppsim.simulate(ppsim.build('gpipe', devices=2, microbatches=2), engine={!r})"
+    compare.benchmark.extra_info.update(process="the same, and one simulation on the compiled engine")
+    compare(
+        lambda: subprocess.run([sys.executable, "-c", code.format("event")], check=True),
+        lambda: subprocess.run([sys.executable, "-c", code.format("compiled")], check=True),
+        other_name="event model",
+        own_per_other=1,
+        rounds=9,
+    )
+
+
 def test_help(compare):
     compare.benchmark.extra_info.update(process="ppsim --help")
     compare(
