@@ -14,6 +14,7 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.hardware import Cluster, DeviceSheet, LinkSheet, find_device, find_link
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
+from ppsim.costs.profile import Profile, read_profile
 from ppsim.engines.jitter import Jitter
 from ppsim.engines.plan import make_plan
 from ppsim.errors import ConfigError, CostError, PpsimError, shown
@@ -43,7 +44,7 @@ class Config:
     schedule : mapping
         The checked section `schedule`.
     costs : CostModel
-        `Costs` of given numbers, or `DerivedCosts` of a model, a cluster and a layout.
+        `Costs` of given numbers, `DerivedCosts` of a model, a cluster and a layout, or a measured `Profile`.
     transport, engine : str
     model : Model or None
         None where all costs are given.
@@ -223,7 +224,9 @@ def _assembled(checked: dict[str, Any], data: Mapping[str, Any], place: str) -> 
     given = checked.get("costs", {})
     faults += _missing_partners(checked)
     costs: Any = None
-    if not faults and model and cluster and layout:
+    if "profile" in given:
+        costs = _profile(checked, place, faults)
+    elif not faults and model and cluster and layout:
         costs = faults.attempt(("layout",), lambda: DerivedCosts(model, cluster, layout, given))
         faults.attempt(("costs",), lambda: Costs(**given))
     elif not faults:
@@ -293,6 +296,20 @@ def _model(section: dict[str, Any] | None, place: str, faults: _Faults) -> Model
     missing = [name for name in REQUIRED_SHAPE if name not in shape]
     faults += [(("model", name), "is missing; give it, or huggingface: the path of a config.json") for name in missing]
     return None if missing else faults.attempt(("model",), lambda: Model(**shape))
+
+
+def _profile(checked: dict[str, Any], place: str, faults: _Faults) -> Profile | None:
+    """Costs measured by `ppsim calibrate`; the path is relative to the config."""
+    given = checked["costs"]
+    faults += [
+        (("costs", key), "does not go with profile: the file says it; leave it out")
+        for key in given
+        if key != "profile"
+    ]
+    if "model" in checked:
+        faults.append((("model",), "does not go with costs.profile, which prices a model by itself; leave one out"))
+    path = os.path.join(os.path.dirname(place), given["profile"])
+    return faults.attempt(("costs", "profile"), lambda: read_profile(path))
 
 
 def _cluster(section: dict[str, Any] | None, faults: _Faults) -> Cluster | None:

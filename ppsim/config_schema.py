@@ -234,6 +234,7 @@ _COSTS = {
     "per": _choice("device", "stage"),
     "weight_grad_fraction_of_activation": _nested(_share),
     "slice_costs": _nested(_weight),
+    "profile": _text,
 }
 _JITTER = {
     **dict.fromkeys(("actions", "transfers", "devices", "links"), _sigma),
