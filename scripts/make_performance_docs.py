@@ -27,9 +27,9 @@ equal bit for bit, and tests hold them to it. The times are whole calls of `ppsi
 latency; under queued transports that includes lowering.
 """
 
-AUTO = """`engine="auto"` takes the event model below {rows:,} rows and the compiled engine from there on. The event model needs
-{milliseconds:.0f} ms for {actions:,} actions; loading Numba and the compiled loops, once in a process, takes {loading:.0f} ms.
-Small charts then never wait for Numba. In a loop over many small schedules `engine="compiled"` or
+AUTO = """`engine="auto"` takes the event model below {rows:,} rows and the compiled engine from there on. The event
+model needs {milliseconds:.0f} ms for {actions:,} actions; loading Numba and the loops takes {loading:.0f} ms, once in a
+process. Small charts then never wait for Numba. In a loop over many small schedules `engine="compiled"` or
 `ppsim.simulate_many` is the better choice.
 
 The first use on a machine compiles for some seconds and says so on stderr; the result is kept in the package's
