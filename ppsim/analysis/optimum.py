@@ -12,7 +12,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.costs import CostModel, Costs, CostTable
 from ppsim.engines import simulate
-from ppsim.errors import ConfigError
+from ppsim.errors import ConfigError, shown
 from ppsim.schedule import Schedule
 from ppsim.schedules import build
 from ppsim.schedules.columns import Block
@@ -20,6 +20,7 @@ from ppsim.timeline import Timeline
 
 MOST_ACTIONS = 1500
 FINEST = 100_000  # ticks in the longest action, at most
+GRAINS = 1_000_000  # parts of an activation; what is held is rounded down to them
 
 
 @dataclass(frozen=True)
@@ -55,16 +56,19 @@ def optimum(
     time_limit: float = 60.0,
     workers: int = 2,
 ) -> Optimum:
-    """The shortest schedule with one stage a device.
+    """The shortest schedule with one stage a device, where transfers never queue (transport `async`).
 
     Parameters
     ----------
-    devices, microbatches : int
+    devices : int
+        One stage each.
+    microbatches : int
+        Of one step.
     costs : Costs or any CostModel, optional
         Default: F, I and W of one second each.
     memory_limit : activations, optional
-        Cap on each device, in microbatches through one device share; held from the start of F to the end of W (or B).
-        Default: none.
+        Cap on the `peak_activations` of each device, in microbatches through one device share: held from the start of F
+        to the end of B, or of I and W in the parts that the costs say. Default: none.
     split : bool
         Backward as I and W (the default), or as B.
     time_limit : seconds
@@ -75,16 +79,27 @@ def optimum(
     Raises
     ------
     ConfigError
-        OR-Tools is not installed, the case is too large, the cap is below one activation, or no schedule was found.
+        OR-Tools is not installed, the case is too large, the cap holds no activation, a limit is no number above 0, or
+        no schedule was found in time.
     """
+    _check_limits(memory_limit, time_limit, workers)
     start = build("zb-h1" if split else "1f1b", devices=devices, microbatches=microbatches)
     if len(start.kind) > MOST_ACTIONS:
         raise ConfigError(f"{len(start.kind)} actions are too many to solve exactly; use at most {MOST_ACTIONS}")
-    if memory_limit is not None and not memory_limit >= 1:
-        raise ConfigError(f"memory_limit={memory_limit!r} holds no microbatch; use at least 1")
     costs = Costs(forward=1.0, input_grad=1.0, weight_grad=1.0) if costs is None else costs
     problem = _Problem(start, costs.table(start), memory_limit)
+    problem.hint(simulate(start, costs))
     return problem.solve(costs, time_limit, workers)
+
+
+def _check_limits(memory_limit: Any, time_limit: Any, workers: Any) -> None:
+    for name, value in (("memory_limit", memory_limit), ("time_limit", time_limit)):
+        if value is None and name == "memory_limit":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise ConfigError(f"{name}={shown(value)} must be a finite number above 0, such as 4")
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise ConfigError(f"workers={shown(workers)} must be a whole number of at least 1, such as 2")
 
 
 class _Problem:
@@ -95,8 +110,11 @@ class _Problem:
         self.start, self.table = start, table
         self.stages, self.microbatches = start.num_stages, start.microbatches
         self.split = bool((start.kind == Kind.W).any())
-        self.tick, self.exact = _tick([*table.seconds.ravel().tolist(), *table.latency.ravel().tolist()])
-        self.ticks = np.floor(table.seconds / self.tick + 1e-9).astype(int)
+        self.kinds = (Kind.F, Kind.I, Kind.W) if self.split else (Kind.F, Kind.B)
+        seconds = table.seconds[list(self.kinds)]
+        transfers = [self._transfer_seconds(*way) for way in self._ways()]
+        self.tick, self.exact = _tick([*seconds.ravel().tolist(), *transfers])
+        self.ticks = {kind: [self._whole_ticks(time) for time in table.seconds[kind].tolist()] for kind in self.kinds}
         self.model = self.cp_model.CpModel()
         self.horizon = self._horizon()
         self.begin: dict[tuple[Kind, int, int], Any] = {}
@@ -107,14 +125,17 @@ class _Problem:
         self._add_devices(memory_limit)
 
     def _horizon(self) -> int:
-        transfers = 2 * self.stages * self.microbatches * math.ceil(float(self.table.latency.max()) / self.tick + 1)
-        return int(self.ticks.sum()) * self.microbatches + transfers + 1
+        """Ticks in which everything can run one after the other."""
+        ticks = sum(map(sum, self.ticks.values())) + sum(self._transfer(*way) for way in self._ways())
+        return ticks * self.microbatches + 1
+
+    def _whole_ticks(self, seconds: float) -> int:
+        """Whole ticks; rounded down where times are no multiples of it, so that the bound stays one."""
+        return round(seconds / self.tick) if self.exact else math.floor(seconds / self.tick)
 
     def _add_actions(self) -> None:
-        kinds = (Kind.F, Kind.I, Kind.W) if self.split else (Kind.F, Kind.B)
-        for kind in kinds:
-            for stage in range(self.stages):
-                length = int(self.ticks[kind, stage])
+        for kind in self.kinds:
+            for stage, length in enumerate(self.ticks[kind]):
                 for microbatch in range(self.microbatches):
                     key = (kind, stage, microbatch)
                     self.begin[key] = self.model.new_int_var(0, self.horizon, f"{stage}{kind.name}{microbatch}")
@@ -131,8 +152,8 @@ class _Problem:
                     self._follows((Kind.W, *here), (Kind.I, *here), 0)
                 if stage:
                     above = (stage - 1, microbatch)
-                    self._follows((Kind.F, *here), (Kind.F, *above), self._transfer(0, stage - 1, stage))
-                    self._follows((backward, *above), (backward, *here), self._transfer(1, stage, stage - 1))
+                    self._follows((Kind.F, *here), (Kind.F, *above), self._transfer(stage - 1, stage))
+                    self._follows((backward, *above), (backward, *here), self._transfer(stage, stage - 1))
         # Microbatches are alike, so each stage may run them in order.
         for kind, stage, microbatch in self.begin:
             if microbatch:
@@ -141,26 +162,56 @@ class _Problem:
     def _follows(self, later: tuple, earlier: tuple, ticks: int) -> None:
         self.model.add(self.begin[later] >= self.end[earlier] + ticks)
 
-    def _transfer(self, backward: int, sender: int, receiver: int) -> int:
-        per_byte = self.table.seconds_per_byte[sender, receiver]
-        seconds = self.table.latency[sender, receiver] + self.table.transfer_bytes[backward, sender] * per_byte
-        return math.floor(seconds / self.tick + 1e-9)
+    def _ways(self) -> list[tuple[int, int]]:
+        """(sending, receiving) stage of each transfer of one microbatch; a stage's device has its number."""
+        up = [(stage, stage + 1) for stage in range(self.stages - 1)]
+        return up + [(receiver, sender) for sender, receiver in up]
+
+    def _transfer_seconds(self, sender: int, receiver: int) -> float:
+        table = self.table
+        sent = table.transfer_bytes[int(sender > receiver), sender]
+        return float(table.latency[sender, receiver] + sent * table.seconds_per_byte[sender, receiver])
+
+    def _transfer(self, sender: int, receiver: int) -> int:
+        return self._whole_ticks(self._transfer_seconds(sender, receiver))
 
     def _add_devices(self, memory_limit: float | None) -> None:
-        last = Kind.W if self.split else Kind.B
+        last = self.kinds[-1]
         self.makespan = self.model.new_int_var(0, self.horizon, "makespan")
         for stage in range(self.stages):
             own = [key for key in self.interval if key[1] == stage]
             self.model.add_no_overlap([self.interval[key] for key in own])
             self.model.add(self.makespan >= self.end[last, stage, self.microbatches - 1])
             if memory_limit is not None:
-                held = []
-                for microbatch in range(self.microbatches):
-                    first, freed = self.begin[Kind.F, stage, microbatch], self.end[last, stage, microbatch]
-                    size = self.model.new_int_var(0, self.horizon, "")
-                    held.append(self.model.new_interval_var(first, size, freed, ""))
-                self.model.add_cumulative(held, [1] * len(held), math.floor(memory_limit + 1e-9))
+                self._add_cap(stage, memory_limit)
         self.model.minimize(self.makespan)
+
+    def _add_cap(self, stage: int, memory_limit: float) -> None:
+        """At most `memory_limit` held: all from F to the backward, of which the part that W needs stays until W."""
+        share = float(self.table.stage_share[stage])
+        kept = float(self.table.weight_grad_fraction[stage]) if self.split else 0.0
+        amounts = [math.floor(GRAINS * part + 1e-6) for part in (1.0 - kept, kept)]
+        cap = math.floor(GRAINS * memory_limit / share + 1e-3)  # above the sum of what the amounts gain by rounding
+        if cap < sum(amounts):
+            raise ConfigError(
+                f"memory_limit={memory_limit!r} holds no microbatch of stage {stage}; use at least {share:g}"
+            )
+        grain = math.gcd(*amounts) or 1
+        held, demands = [], []
+        for amount, ending in zip(amounts, self.kinds[1:], strict=False):
+            for microbatch in range(self.microbatches if amount else 0):
+                first, freed = self.begin[Kind.F, stage, microbatch], self.end[ending, stage, microbatch]
+                size = self.model.new_int_var(0, self.horizon, "")
+                held.append(self.model.new_interval_var(first, size, freed, ""))
+                demands.append(amount // grain)
+        self.model.add_cumulative(held, demands, cap // grain)
+
+    def hint(self, run: Timeline) -> None:
+        """Start the search at a known schedule."""
+        schedule = run.schedule
+        keys = zip(schedule.kind.tolist(), schedule.stage.tolist(), schedule.microbatch.tolist(), strict=True)
+        for (kind, stage, microbatch), start in zip(keys, run.row_start.tolist(), strict=True):
+            self.model.add_hint(self.begin[Kind(kind), stage, microbatch], self._whole_ticks(start))
 
     def solve(self, costs: CostModel, time_limit: float, workers: int) -> Optimum:
         solver = self.cp_model.CpSolver()
@@ -171,13 +222,16 @@ class _Problem:
             raise ConfigError(f"no schedule found within {time_limit:g} s; allow more time or a smaller case")
         run = simulate(self._schedule(solver), costs)
         bound = solver.best_objective_bound * self.tick
-        proven = run.makespan <= bound * (1 + 1e-9) + 1e-12
+        proven = run.makespan <= bound * (1 + 1e-9)
         return Optimum(run, run.makespan, min(bound, run.makespan), proven, self.exact)
 
     def _schedule(self, solver: Any) -> Schedule:
         blocks = []
         for stage in range(self.stages):
-            own = sorted((key for key in self.begin if key[1] == stage), key=lambda k: (solver.value(self.begin[k]), k))
+            own = sorted(
+                (key for key in self.begin if key[1] == stage),
+                key=lambda key: (solver.value(self.begin[key]), solver.value(self.end[key]), key),
+            )
             columns = np.array([(kind, stage, microbatch) for kind, _, microbatch in own]).T
             blocks.append(Block(columns[0].astype(np.int8), columns[1].astype(np.int32), columns[2].astype(np.int32)))
         return Schedule.from_blocks(blocks, name="optimum")

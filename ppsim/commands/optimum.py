@@ -10,6 +10,7 @@ import typer
 from ppsim.commands import options
 from ppsim.commands.case import read_case
 from ppsim.commands.reporting import command, print_data, say, write_json
+from ppsim.errors import ConfigError
 
 
 @command
@@ -29,7 +30,7 @@ def optimum(
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the schedule found.")] = None,
     json: options.JsonTarget = None,
 ) -> None:
-    """Prove the shortest schedule of a tiny case (needs the extra `solver`)."""
+    """Prove the shortest schedule of a tiny case, one stage a device, no queues (needs the extra `solver`)."""
     from ppsim.analysis.optimum import optimum as solve
 
     case = read_case(
@@ -38,6 +39,8 @@ def optimum(
         backward=backward, input_grad=input_grad, weight_grad=weight_grad, latency=latency,
     )  # fmt: skip
     section = case.schedule
+    if "csv" in section:
+        raise ConfigError(f"{config}: schedule.csv fixes the order; the optimum needs devices and microbatches instead")
     found = solve(
         section["devices"],
         section["microbatches"],
@@ -55,7 +58,12 @@ def optimum(
         "bound": found.bound,
         "proven": found.proven,
         "exact": found.exact,
-        "units": {"makespan": "seconds", "bound": "seconds"},
+        "peak_activations": found.run.peak_activations.tolist(),
+        "units": {
+            "makespan": "seconds",
+            "bound": "seconds",
+            "peak_activations": "microbatches through one device share of the model",
+        },
         "orders": found.run.schedule.orders(),
     }
     if json:
