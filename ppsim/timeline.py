@@ -9,6 +9,7 @@ import numpy as np
 
 from ppsim.costs import CostModel, CostTable
 from ppsim.engines.plan import Plan
+from ppsim.engines.streams import Spans, run_optimizer, run_reductions, unshard_spans
 from ppsim.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Timeline:
         An OVERLAP_F_B slot is two rows; `start` and `end` have one entry an action.
     transfer_start, transfer_end : float64 arrays, seconds, one entry a row
         Of the transfer that the row consumes; nan where it consumes none.
+    unshard_start, unshard_end : float64 arrays, seconds, one entry an UNSHARD that takes time
+        In program order, device by device; `unshards` has them with their devices and stages.
     engine, transport : str
         What ran.
     costs : CostModel
@@ -49,6 +52,8 @@ class Timeline:
         row_end: np.ndarray,
         transfer_start: np.ndarray,
         transfer_end: np.ndarray,
+        unshard_start: np.ndarray | None = None,
+        unshard_end: np.ndarray | None = None,
         *,
         engine: str,
     ):
@@ -59,6 +64,8 @@ class Timeline:
         self.row_end = row_end
         self.transfer_start = transfer_start
         self.transfer_end = transfer_end
+        self.unshard_start = np.empty(0) if unshard_start is None else unshard_start
+        self.unshard_end = np.empty(0) if unshard_end is None else unshard_end
         self.engine = engine
 
     @classmethod
@@ -93,13 +100,39 @@ class Timeline:
 
     @cached_property
     def device_start(self) -> np.ndarray:
-        """First start on each device, seconds."""
-        return self.row_start[self.schedule.offsets[:-1]]
+        """First start on each device, seconds: of a compute action or an UNSHARD that takes time."""
+        start = self.row_start[self.schedule.offsets[:-1]]
+        return _merged(np.minimum, start, self.unshards.device, self.unshards.start)
 
     @cached_property
     def device_end(self) -> np.ndarray:
-        """Last end on each device, seconds."""
-        return self.row_end[self.schedule.offsets[1:] - 1]
+        """Last end on each device, seconds: of a compute action, a gradient reduction or an optimizer step."""
+        steps = self.optimizer_steps
+        return self._gradients_ready if steps is None else steps.end
+
+    @cached_property
+    def unshards(self) -> Spans:
+        """The UNSHARDs that take time: device, stage, start and end in seconds."""
+        return unshard_spans(self.plan.gathers, self.unshard_start, self.unshard_end)
+
+    @cached_property
+    def reductions(self) -> Spans:
+        """The gradient reductions that take time: device, stage, start and end in seconds."""
+        return run_reductions(self.plan.reductions, self.row_end)
+
+    @cached_property
+    def optimizer_steps(self) -> Spans | None:
+        """Each device's optimizer step: device, start and end in seconds; None where none was asked for."""
+        plan = self.plan
+        if plan.optimizer is None or plan.optimizer_seconds is None:
+            return None
+        return run_optimizer(plan.optimizer, self._gradients_ready, plan.optimizer_seconds)
+
+    @cached_property
+    def _gradients_ready(self) -> np.ndarray:
+        """When each device's last action and reduction have ended."""
+        end = self.row_end[self.schedule.offsets[1:] - 1]
+        return _merged(np.maximum, end, self.reductions.device, self.reductions.end)
 
     @cached_property
     def device_busy(self) -> np.ndarray:
@@ -321,6 +354,15 @@ class Timeline:
             f"<Timeline {self.schedule.name}: {self.schedule.devices} devices, makespan {self.makespan:.6g} s, "
             f"bubble fraction {self.bubble_fraction:.4f}, engine {self.engine}>"
         )
+
+
+def _merged(extreme: np.ufunc, column: np.ndarray, device: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """The smaller (or larger) of a time a device and those of `times` on it."""
+    if not len(device):
+        return column
+    merged = column.copy()
+    extreme.at(merged, device, times)
+    return merged
 
 
 def _rest(part: float, whole: float) -> float:

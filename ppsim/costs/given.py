@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PerStage = float | Sequence[float] | np.ndarray
 TIMES = ("forward", "backward", "input_grad", "weight_grad")
+STREAMS = ("unshard", "reduce_grad", "optimizer_step")
 HELD = ("activation_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes")
 PROVENANCES = ("given", "derived", "measured")
 
@@ -50,6 +51,10 @@ class Costs:
         Part of an activation that W needs; I frees the rest. Default 1: I frees nothing.
     slice_costs : list, optional
         Relative time of each slice of a microbatch, for schedules that cut sequences. Default: equal.
+    unshard, reduce_grad, optimizer_step : seconds >= 0, number or list, optional
+        Of gathering the weights of one device share, reducing its gradients over the data-parallel copies, and stepping
+        its parameters; once a step, beside the compute actions. A gather takes place where a program has UNSHARD; the
+        step, where `simulate(..., optimizer=)` asks for it.
     activation_bytes, weight_bytes, gradient_bytes, optimizer_bytes : bytes per stage, optional
         Held for one microbatch, and for the stage's parameters. Never scaled. Without them memory is not known.
     provenance : mapping of parameter name -> "given", "derived" or "measured"
@@ -76,12 +81,19 @@ class Costs:
     weight_bytes: PerStage | None = None
     gradient_bytes: PerStage | None = None
     optimizer_bytes: PerStage | None = None
+    unshard: PerStage | None = None
+    reduce_grad: PerStage | None = None
+    optimizer_step: PerStage | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.per, str) or self.per not in ("device", "stage"):
             raise CostError(f"per={shown(self.per)} is not known; use 'device' (equal work) or 'stage'")
         origins = self._check_times() | self._check_slots() | self._check_transfers() | self._check_memory()
+        for name in STREAMS:
+            if getattr(self, name) is not None:
+                self._keep(name, _column(name, getattr(self, name), "seconds"))
+                origins[name] = "given"
         object.__setattr__(self, "provenance", origins | self._stated_origins())
 
     def _keep(self, name: str, column: np.ndarray) -> None:
@@ -160,6 +172,7 @@ class Costs:
             return _spread(name, getattr(self, name), stages)
 
         state = [None if getattr(self, name) is None else per_stage(name) for name in HELD[1:]]
+        streams = [None if getattr(self, name) is None else per_stage(name) * scale for name in STREAMS]
         return CostTable(
             seconds=np.stack([per_stage(name) for name in TIMES]) * scale,
             overlap=None if self.overlap is None else _overlap_matrix(self.overlap, stages) * scale,
@@ -173,6 +186,9 @@ class Costs:
             state_bytes=None
             if all(part is None for part in state)
             else np.stack([np.zeros(stages) if part is None else part for part in state]),
+            unshard_seconds=streams[0],
+            reduce_seconds=streams[1],
+            optimizer_seconds=streams[2],
         )
 
     def _slice_fraction(self, slices: int) -> np.ndarray:

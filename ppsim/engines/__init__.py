@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ppsim.costs import CostModel, Costs
-from ppsim.engines.plan import TRANSPORTS, Plan, make_plan
+from ppsim.engines.plan import TRANSPORTS, Columns, Plan, make_plan
+from ppsim.engines.streams import OPTIMIZERS
 from ppsim.errors import ConfigError, CostError, shown
 from ppsim.jit import ROWS_WORTH_COMPILING, can_compile
 from ppsim.schedule import Schedule
 
 if TYPE_CHECKING:
+    from ppsim.engines.jitter import Jitter
     from ppsim.timeline import Timeline
 
 ENGINES = ("auto", "event", "compiled")
-Columns = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def simulate(
-    schedule: Schedule, costs: CostModel | None = None, *, transport: str = "async", engine: str = "auto"
+    schedule: Schedule,
+    costs: CostModel | None = None,
+    *,
+    transport: str = "async",
+    engine: str = "auto",
+    optimizer: str | None = None,
+    jitter: Jitter | None = None,
+    seed: int = 0,
 ) -> Timeline:
     """Run a schedule or program and return its timeline.
 
@@ -36,6 +42,14 @@ def simulate(
         "event" is the SimPy model, "compiled" gives the same timeline bit for bit, faster. "auto" takes the compiled
         one for schedules of at least 20,000 rows, where the time that Numba needs to load is won back, and the event
         model where Numba cannot be imported. `Timeline.engine` tells which ran.
+    optimizer : {"sync", "post-validated"}, optional
+        End the step with an optimizer step, of the length that the costs say: on all devices when the last one has
+        its gradients, as a global gradient norm needs, or on each when it has its own. Default: the step ends with
+        the last action and gradient reduction.
+    jitter : Jitter, optional
+        Noise of actions, transfers, devices and links: one sample of it. `ppsim.simulate_many` draws many.
+    seed : int >= 0
+        Of the jitter; equal seeds give equal samples, the first of `ppsim.simulate_many`.
 
     Raises
     ------
@@ -44,15 +58,21 @@ def simulate(
     CostError
         The costs do not fit the schedule.
     ConfigError
-        Unknown transport or engine; `engine="compiled"` where Numba cannot be imported.
+        Unknown transport, engine or optimizer; a jitter or seed that cannot be; `engine="compiled"` where Numba cannot
+        be imported.
     """
-    check_call(schedule, transport, engine)
+    check_call(schedule, transport, engine, optimizer)
     costs = Costs() if costs is None else costs
     if not callable(getattr(costs, "table", None)):
         raise CostError(f"costs={shown(costs)} cannot price a schedule; give ppsim.Costs(forward=..., backward=...)")
     compute = getattr(schedule, "schedule", schedule)
     table = costs.table(compute)
-    plan = make_plan(schedule, table, transport)
+    plan = make_plan(schedule, table, transport, optimizer)
+    if jitter is not None:
+        from ppsim.engines.jitter import JitteredPlan, check_jitter
+
+        check_jitter(jitter, seed)
+        plan = JitteredPlan(plan, table, jitter, int(seed)).sample(0)
     engine, columns = run_plan(plan, engine)
 
     from ppsim.timeline import Timeline
@@ -60,9 +80,12 @@ def simulate(
     return Timeline(plan, table, costs, *columns, engine=engine)
 
 
-def check_call(schedule: Schedule, transport: str, engine: str) -> None:
+def check_call(schedule: Schedule, transport: str, engine: str, optimizer: str | None = None) -> None:
     """Refuse unknown names and what is no valid schedule."""
-    for word, value, legal in (("transport", transport, TRANSPORTS), ("engine", engine, ENGINES)):
+    words = [("transport", transport, TRANSPORTS), ("engine", engine, ENGINES)]
+    if optimizer is not None:
+        words.append(("optimizer", optimizer, OPTIMIZERS))
+    for word, value, legal in words:
         if not isinstance(value, str) or value not in legal:
             raise ConfigError(f"{word}={shown(value)} is not known; use one of: {', '.join(legal)}")
     if not isinstance(schedule, Schedule):

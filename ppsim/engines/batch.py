@@ -9,8 +9,8 @@ import numpy as np
 
 from ppsim.costs import CostModel, Costs, CostTable
 from ppsim.engines import check_call, run_plan
-from ppsim.engines.jitter import Jitter, JitteredPlan
-from ppsim.engines.plan import Plan, make_plan, repriced
+from ppsim.engines.jitter import Jitter, JitteredPlan, check_jitter
+from ppsim.engines.plan import Plan, make_plan, repriced, structure
 from ppsim.errors import ConfigError
 from ppsim.jit import can_compile
 from ppsim.progress import track
@@ -122,6 +122,7 @@ def simulate_many(
     costs: CostModel | Sequence[CostModel] | None = None,
     *,
     transport: str = "async",
+    optimizer: str | None = None,
     jitter: Jitter | None = None,
     samples: int | None = None,
     seed: int = 0,
@@ -136,8 +137,8 @@ def simulate_many(
         Validated first.
     costs : list of Costs or any CostModel, or one of them
         Default: `Costs()`.
-    transport, engine : str
-        As in `ppsim.simulate`, except that "auto" takes the compiled engine at every size.
+    transport, optimizer, engine : str
+        As in `ppsim.simulate`, except that engine "auto" takes the compiled one at every size.
     jitter : Jitter, optional
         Noise of actions, transfers, devices and links.
     samples : int, optional
@@ -157,14 +158,14 @@ def simulate_many(
     >>> jitter = ppsim.Jitter(actions=0.05, slow_devices={3: 1.2})
     >>> ppsim.simulate_many(schedule, costs, jitter=jitter, samples=1000).p95
     """
-    check_call(schedule, transport, engine)
+    check_call(schedule, transport, engine, optimizer)
     models = _models(costs)
+    check_jitter(jitter, seed)
     samples = _samples(samples, jitter)
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ConfigError(f"seed={seed!r} must be a whole number of at least 0")
     if engine == "auto" and can_compile():
         engine = "compiled"
-    runs = _runs(schedule, models, transport, jitter, samples, int(seed))
+    plans = _Plans(schedule, transport, optimizer)
+    runs = _runs(plans, models, jitter, samples, int(seed))
     return _measure(schedule, transport, engine, runs, len(models), samples, int(seed), progress)
 
 
@@ -179,8 +180,6 @@ def _models(costs: CostModel | Sequence[CostModel] | None) -> list[CostModel]:
 
 
 def _samples(samples: int | None, jitter: Jitter | None) -> int:
-    if jitter is not None and not isinstance(jitter, Jitter):
-        raise ConfigError(f"jitter={jitter!r:.60} must be a ppsim.Jitter, such as ppsim.Jitter(actions=0.05)")
     random = jitter is not None and jitter.is_random
     if samples is None:
         return SAMPLES if random else 1
@@ -191,17 +190,30 @@ def _samples(samples: int | None, jitter: Jitter | None) -> int:
     return int(samples)
 
 
+class _Plans:
+    """The plans of one schedule under many costs: what does not depend on them is worked out once."""
+
+    def __init__(self, schedule: Schedule, transport: str, optimizer: str | None):
+        self.schedule, self.transport, self.optimizer = schedule, transport, optimizer
+        self.compute = getattr(schedule, "schedule", schedule)
+        self.known: dict[tuple[bool, ...], Plan] = {}
+
+    def under(self, table: CostTable) -> Plan:
+        """The plan under these costs."""
+        like = structure(table)
+        if like in self.known:
+            return repriced(self.known[like], table)
+        self.known[like] = make_plan(self.schedule, table, self.transport, self.optimizer)
+        return self.known[like]
+
+
 def _runs(
-    schedule: Schedule, models: list[CostModel], transport: str, jitter: Jitter | None, samples: int, seed: int
+    plans: _Plans, models: list[CostModel], jitter: Jitter | None, samples: int, seed: int
 ) -> Iterator[tuple[Plan, CostTable, CostModel]]:
     """The plan of each run, in the order of the batch's columns."""
-    compute = getattr(schedule, "schedule", schedule)
-    plans: dict[bool, Plan] = {}
     for model in models:
-        table = model.table(compute)
-        timed = table.overlap is not None
-        plan = repriced(plans[timed], table) if timed in plans else make_plan(schedule, table, transport)
-        plans[timed] = plan
+        table = model.table(plans.compute)
+        plan = plans.under(table)
         if jitter is None:
             yield plan, table, model
             continue

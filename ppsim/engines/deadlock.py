@@ -27,7 +27,8 @@ def deadlock_error(plan: Plan, position: np.ndarray, posted: np.ndarray, arrived
     Every transfer is consumed by an action, so wherever a transfer is stuck some device is stuck too.
     """
     standstill = _Standstill(plan, position, posted, arrived)
-    cycle = standstill.device_cycle() if plan.posts is None else standstill.post_cycle(plan.posts)
+    posts = None if plan.transport == "async" else plan.posts
+    cycle = standstill.device_cycle() if posts is None else standstill.post_cycle(posts)
     subject = f"schedule {plan.schedule.name!r} deadlocks under transport {plan.transport!r}"
     return DeadlockError(waiting_message(subject, cycle), cycle)
 

@@ -5,19 +5,69 @@ from collections.abc import Generator
 
 import numpy as np
 import simpy
+from simpy.events import NORMAL, EventPriority
 
 from ppsim.engines.deadlock import deadlock_error
-from ppsim.engines.plan import Plan, Posts
+from ppsim.engines.plan import Columns, Plan, Posts
+from ppsim.engines.ports import PortLines
+
+LAST = 2  # a priority behind SimPy's own: after everything else that happens at the same time
 
 
 class Arrival(simpy.Event):
-    """The end of a transfer. Made by whoever comes first, set off by the link, waited for by the receiver."""
+    """The end of a transfer or gather. Made by whoever comes first, set off by its link, waited for by its user."""
 
-    def after(self, seconds: float) -> None:
-        """Let the event happen `seconds` from now."""
+    def after(self, seconds: float, priority: int = NORMAL) -> None:
+        """Let the event happen `seconds` from now; at equal times the lower priority goes first."""
         self._ok = True
         self._value = None
-        self.env.schedule(self, delay=seconds)
+        self.env.schedule(self, EventPriority(priority), seconds)
+
+
+class GatherStreams:
+    """The UNSHARDs of each device, which run one after the other once they are posted."""
+
+    def __init__(self, env: simpy.Environment, plan: Plan):
+        self.env = env
+        self.unposted: list[deque[tuple[int, int]]] = [deque() for _ in range(plan.schedule.devices)]
+        self.streams: list[deque[int]] = [deque() for _ in range(plan.schedule.devices)]
+        self.seconds: list[float] = []
+        self.gathered: list[Arrival] = []
+        self.of_row: dict[int, Arrival] = {}
+        gathers = plan.gathers
+        if gathers is not None:
+            self.seconds = gathers.seconds.tolist()
+            self.gathered = [Arrival(env) for _ in self.seconds]
+            self.of_row = dict(zip(gathers.user.tolist(), self.gathered, strict=True))
+            for number, (device, before) in enumerate(zip(gathers.device, gathers.before.tolist(), strict=True)):
+                self.unposted[device].append((before, number))
+        self.start, self.end = [0.0] * len(self.seconds), [0.0] * len(self.seconds)
+
+    def needed(self, row: int, end: int) -> list[Arrival]:
+        """What the slot of rows `row` to `end` waits for."""
+        if not self.of_row:
+            return []
+        return [self.of_row[part] for part in range(row, end) if part in self.of_row]
+
+    def post(self, device: int, row: int) -> None:
+        """Put the gathers that stand before a row on the stream of its device."""
+        unposted, stream = self.unposted[device], self.streams[device]
+        while unposted and unposted[0][0] <= row:
+            stream.append(unposted.popleft()[1])
+            if len(stream) == 1:
+                self._run_first(stream)
+
+    def _run_first(self, stream: deque[int]) -> None:
+        number = stream[0]
+        self.start[number] = self.env.now
+        self.end[number] = self.env.now + self.seconds[number]
+        self.gathered[number].callbacks.append(lambda _: self._leave(stream))
+        self.gathered[number].after(self.seconds[number])
+
+    def _leave(self, stream: deque[int]) -> None:
+        stream.popleft()
+        if stream:
+            self._run_first(stream)
 
 
 class EventModel:
@@ -25,7 +75,8 @@ class EventModel:
 
     A device process takes its rows in order: it makes the posts that stand before the row, waits for the row's
     transfer, lets the row's seconds pass and hands the result to the link. Under `async` the link starts a transfer
-    when its producer ends; otherwise a transfer starts when it heads a queue at both of its ends.
+    when its producer ends; otherwise a transfer starts when it heads a queue at both of its ends. Where links share
+    ports, it then stands in the lines before them. UNSHARDs run one after the other on the gather stream of a device.
     """
 
     def __init__(self, plan: Plan):
@@ -45,9 +96,12 @@ class EventModel:
         self.queues: dict[int, deque[int]] = {}
         self.ends_headed = [0] * rows
         self.queue_of: dict[tuple[bool, int], deque[int]] = {}
+        self.gathers = GatherStreams(self.env, plan)
+        self.ports = None if plan.ports is None else PortLines(plan.ports, _turns(plan.posts))
+        self.arbitrating = False
 
-    def run(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Start and end of each row, start and end of each row's transfer (nan where none); DeadlockError."""
+    def run(self) -> Columns:
+        """Start and end of each row, of each row's transfer (nan where none), and of each gather; DeadlockError."""
         posts = self.plan.posts
         for device in range(self.plan.schedule.devices):
             self.env.process(self.walk(device) if posts is None else self.walk_and_post(device, posts))
@@ -59,6 +113,8 @@ class EventModel:
             np.array(self.end),
             np.array(self.transfer_start),
             np.array(self.transfer_end),
+            np.array(self.gathers.start),
+            np.array(self.gathers.end),
         )
 
     def walk(self, device: int) -> Generator[simpy.Event]:
@@ -94,6 +150,7 @@ class EventModel:
                 if self.plan.blocking and is_send[post]:
                     sending.append(number)
                 post += 1
+            self.gathers.post(device, row)
             if row == last:
                 return
             end = row + 2 if self.fused[row + 1] else row + 1
@@ -102,6 +159,9 @@ class EventModel:
                 if arrival.callbacks is not None:
                     yield arrival
             sending.clear()
+            for gathered in self.gathers.needed(row, end):
+                if gathered.callbacks is not None:
+                    yield gathered
             yield from self.compute(row, end)
             row = end
             self.position[device] = row
@@ -143,7 +203,11 @@ class EventModel:
         """One end of a transfer has come to the head of its queue; it starts when both have."""
         self.ends_headed[transfer] += 1
         if self.ends_headed[transfer] == 2:
-            self.start_transfer(transfer).callbacks.append(lambda _: self.leave_queues(transfer))
+            if self.ports is None or not self.ports.ports_of[transfer]:
+                self.start_transfer(transfer).callbacks.append(lambda _: self.leave_queues(transfer))
+            else:
+                self.ports.ready.append(transfer)
+                self.arbitrate_later()
 
     def leave_queues(self, transfer: int) -> None:
         """A transfer has ended: the next in each of its queues comes to the head."""
@@ -152,6 +216,23 @@ class EventModel:
             queue.popleft()
             if queue:
                 self.head_queue(queue[0])
+        if self.ports is not None and self.ports.ports_of[transfer]:
+            self.ports.leave(transfer)
+            self.arbitrate_later()
+
+    def arbitrate_later(self) -> None:
+        """Look at the ports once everything else of this moment has happened."""
+        if not self.arbitrating:
+            self.arbitrating = True
+            arbitration = Arrival(self.env)
+            arbitration.callbacks.append(self.arbitrate)
+            arbitration.after(0.0, LAST)
+
+    def arbitrate(self, _: simpy.Event) -> None:
+        """Start what the ports let through."""
+        self.arbitrating = False
+        for transfer in self.ports.start() if self.ports else ():
+            self.start_transfer(transfer).callbacks.append(lambda _, transfer=transfer: self.leave_queues(transfer))
 
     def _arrived(self) -> np.ndarray:
         return np.array([arrival is not None and arrival.callbacks is None for arrival in self.arrivals])
@@ -163,3 +244,11 @@ def _consumers(plan: Plan) -> np.ndarray:
     remote = np.flatnonzero(plan.remote)
     consumer[plan.source[remote]] = remote
     return consumer
+
+
+def _turns(posts: Posts | None) -> dict[int, int]:
+    """Who joins a line first at equal times, by transfer: the lower sender, then its program order."""
+    if posts is None:
+        return {}
+    sends = np.flatnonzero(posts.is_send)
+    return dict(zip(posts.transfer[sends].tolist(), sends.tolist(), strict=True))

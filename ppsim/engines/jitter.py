@@ -11,7 +11,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.costs import CostTable
 from ppsim.engines.plan import Plan
-from ppsim.errors import CostError
+from ppsim.errors import ConfigError, CostError, shown
 
 _ACTIONS, _TRANSFERS, _DEVICES, _LINKS = range(4)
 
@@ -27,7 +27,8 @@ class Jitter:
     actions, transfers : sigma >= 0
         A factor for each action, and for each transfer, of each sample.
     devices, links : sigma >= 0
-        A factor for each device, and for each pair of devices, that holds for a whole sample.
+        A factor for each device, and for each pair of devices, that holds for a whole sample. That of a device is
+        also of its optimizer step; collectives of sharded and data parallelism have no noise.
     slow_devices : mapping of device -> factor > 0
         Lengthens every action of the device in all samples, such as {3: 1.2}.
     slow_links : mapping of (device, device) -> factor > 0
@@ -71,6 +72,14 @@ _KEYS = {"slow_devices": "a device", "slow_links": "a pair of devices"}
 _SUCH = {"slow_devices": "{3: 1.2}", "slow_links": "{(0, 1): 2.0}"}
 
 
+def check_jitter(jitter: Jitter | None, seed: int) -> None:
+    """Refuse what is no jitter or no seed with a ConfigError."""
+    if jitter is not None and not isinstance(jitter, Jitter):
+        raise ConfigError(f"jitter={shown(jitter)} must be a ppsim.Jitter, such as ppsim.Jitter(actions=0.05)")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ConfigError(f"seed={shown(seed)} must be a whole number of at least 0")
+
+
 class JitteredPlan:
     """Makes the samples of one plan.
 
@@ -94,11 +103,12 @@ class JitteredPlan:
 
     def sample(self, number: int) -> Plan:
         """The plan under the factors of sample `number`; the same number gives the same factors."""
-        plan = self.plan
+        plan, device = self.plan, self._device_factors(number)
         return replace(
             plan,
-            seconds=plan.seconds * self._action_factors(number),
+            seconds=plan.seconds * self._action_factors(number, device),
             transfer_seconds=self._transfer_seconds(number),
+            optimizer_seconds=None if plan.optimizer_seconds is None else plan.optimizer_seconds * device,
         )
 
     def _cell(self, first: np.ndarray, rows: slice | np.ndarray) -> np.ndarray:
@@ -110,10 +120,12 @@ class JitteredPlan:
         normal = np.random.default_rng([self.seed, number, what]).standard_normal(shape)
         return np.exp(sigma * normal - sigma**2 / 2)
 
-    def _action_factors(self, number: int) -> np.ndarray:
-        device = self.slow_device
-        if self.jitter.devices:
-            device = device * self._draw(_DEVICES, self.jitter.devices, number, device.shape)
+    def _device_factors(self, number: int) -> np.ndarray:
+        if not self.jitter.devices:
+            return self.slow_device
+        return self.slow_device * self._draw(_DEVICES, self.jitter.devices, number, self.slow_device.shape)
+
+    def _action_factors(self, number: int, device: np.ndarray) -> np.ndarray:
         factors = device[self.plan.schedule.device]
         if self.cell is not None:
             forward, inputs, weights = self._draw(_ACTIONS, self.jitter.actions, number, (3, *self.shape))

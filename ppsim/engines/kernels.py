@@ -94,13 +94,19 @@ def run_transfers(
 def walk_and_post(
     offsets, device_of, seconds, fused, source, remote, transfer_seconds, blocking,
     post_offsets, transfer, is_send, before, waits, next_of_send, next_of_recv,
-    position, posted, row_start, row_end, transfer_start, transfer_end,
+    position, posted, row_start, row_end, transfer_start, transfer_end, gathers,
 ):  # fmt: skip
     """Fill the four columns of times where SENDs and RECVs queue; `position` and `posted` tell where devices stand.
 
-    A transfer that has not ended has nan as its end.
+    A transfer that has not ended has nan as its end. A gather waits for its own device alone, so that its times are
+    known when it is posted. `gathers` holds their offsets, before, seconds and columns of times, and the gather that
+    each row waits for, or -1; that column is empty where nothing is gathered.
     """
+    gather_offsets, gather_before, gather_seconds, gather_start, gather_end, gather_of = gathers
+    any_gathers = len(gather_of) > 0
+    next_gather = gather_offsets[:-1].copy()
     devices = len(offsets) - 1
+    gathered_at = np.zeros(devices, np.float64)
     for row in range(len(seconds)):
         transfer_start[row] = 0.0 if remote[row] else np.nan
         transfer_end[row] = np.nan
@@ -122,6 +128,12 @@ def walk_and_post(
                     transfer_start, transfer_end, waiting_for, moving, stack, height,
                 )  # fmt: skip
                 post += 1
+            if any_gathers:
+                while next_gather[device] < gather_offsets[device + 1] and gather_before[next_gather[device]] <= row:
+                    gather = next_gather[device]
+                    gather_start[gather] = max(free, gathered_at[device])
+                    gather_end[gather] = gathered_at[device] = gather_start[gather] + gather_seconds[gather]
+                    next_gather[device] += 1
             if row == last:
                 break
             stop = row + 2 if row + 1 < last and fused[row + 1] else row + 1
@@ -135,6 +147,8 @@ def walk_and_post(
                         missing = part if missing < 0 else missing
                     else:
                         start = max(start, transfer_end[part])
+                if any_gathers and gather_of[part] >= 0:
+                    start = max(start, gather_end[gather_of[part]])
             if missing >= 0:
                 waiting_for[device] = missing
                 break

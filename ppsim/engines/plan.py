@@ -18,6 +18,9 @@ from ppsim.waiting import waiting_message
 
 TRANSPORTS = ("async", "directed", "pair", "rank", "blocking")
 
+# Start and end of rows, of their transfers, and of gathers: what an engine returns.
+Columns = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
 
 @dataclass(frozen=True)
 class Posts:
@@ -144,10 +147,8 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
 
 def structure(table: CostTable) -> tuple[bool, ...]:
     """What of a table says who waits for whom: whether fused slots, UNSHARDs and reductions take time, and ports."""
-    return tuple(
-        column is not None
-        for column in (table.overlap, table.unshard_seconds, table.reduce_seconds, table.link_ports, table.port_capacity)
-    )
+    ports = None if table.port_capacity is None else table.link_ports
+    return tuple(column is not None for column in (table.overlap, table.unshard_seconds, table.reduce_seconds, ports))
 
 
 def by_kind_and_stage(schedule: Schedule, values: np.ndarray) -> np.ndarray:
