@@ -63,6 +63,17 @@ class CostTable:
         Bytes of weights, gradients and optimizer state of each stage; None where no model was given.
     workload : Workload or None
         None where no model was given.
+    exchange_seconds : float64 (4, stages) or None
+        The part of `seconds` in collectives inside actions, tensor-, context- and expert-parallel ones.
+    recompute_bytes : float64 (stages,) or None
+        Bytes that a backward of a whole microbatch holds beside the activations while it recomputes.
+    unshard_seconds, reduce_seconds, optimizer_seconds : float64 (stages,) or None
+        Of gathering a stage's weights, reducing its gradients over the data-parallel copies, and stepping its
+        parameters. None: UNSHARD is free, nothing is reduced, the step is free.
+    link_ports : int32 (devices, devices, ports on a way) or None
+        By [sender, receiver] the ports that a transfer goes through; -1 where the way has no more.
+    port_capacity : int64 (ports,) or None
+        Transfers that each port carries at once, each at its full rate; None where nothing is shared.
     """
 
     seconds: np.ndarray
@@ -76,6 +87,13 @@ class CostTable:
     activation_bytes: np.ndarray | None = None
     state_bytes: np.ndarray | None = None
     workload: Workload | None = None
+    exchange_seconds: np.ndarray | None = None
+    recompute_bytes: np.ndarray | None = None
+    unshard_seconds: np.ndarray | None = None
+    reduce_seconds: np.ndarray | None = None
+    optimizer_seconds: np.ndarray | None = None
+    link_ports: np.ndarray | None = None
+    port_capacity: np.ndarray | None = None
 
 
 class CostModel(Protocol):
