@@ -1,13 +1,14 @@
-"""The YAML config: a schedule with what prices it, read, checked and ready to simulate. Keys: docs/cost-model.md."""
+"""The YAML config: a schedule with what prices it, read, checked and ready to simulate. Keys: docs/config.md."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from ppsim.actions import Kind
 from ppsim.config_schema import Fault, check
 from ppsim.costs import CostModel, Costs
 from ppsim.costs.derive import DerivedCosts
@@ -16,9 +17,9 @@ from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
 from ppsim.costs.profile import Profile, read_profile
 from ppsim.engines.jitter import Jitter
-from ppsim.engines.plan import make_plan
 from ppsim.errors import ConfigError, CostError, PpsimError, shown
 from ppsim.files import read_text
+from ppsim.lowering import lower
 from ppsim.schedule import Schedule
 from ppsim.schedules.registry import find_family
 from ppsim.yaml_text import Path, read_yaml
@@ -46,6 +47,8 @@ class Config:
     costs : CostModel
         `Costs` of given numbers, `DerivedCosts` of a model, a cluster and a layout, or a measured `Profile`.
     transport, engine : str
+    optimizer : "sync", "post-validated" or None
+        How the step ends; None leaves the optimizer step out.
     model : Model or None
         None where all costs are given.
     jitter : Jitter or None
@@ -63,6 +66,7 @@ class Config:
     costs: CostModel = field(default_factory=Costs)
     transport: str = "async"
     engine: str = "auto"
+    optimizer: str | None = None
     model: Model | None = None
     jitter: Jitter | None = None
     seed: int = 0
@@ -90,20 +94,24 @@ class Config:
 
         schedule = self.build() if schedule is None else schedule
         self._check_gpus(schedule)
-        if self.jitter is None:
-            return simulate(schedule, self.costs, transport=self.transport, engine=self.engine)
-        return self._simulate_sample(schedule, self.jitter)
+        if self.sharded and not (schedule.kind == Kind.UNSHARD).any():
+            schedule = lower(schedule, sharded=True)
+        return simulate(
+            schedule,
+            self.costs,
+            transport=self.transport,
+            engine=self.engine,
+            optimizer=self.optimizer,
+            jitter=self.jitter,
+            seed=self.seed,
+        )
 
-    def _simulate_sample(self, schedule: Schedule, jitter: Jitter) -> Timeline:
-        from ppsim.engines import check_call, run_plan
-        from ppsim.engines.jitter import JitteredPlan
-        from ppsim.timeline import Timeline
-
-        check_call(schedule, self.transport, self.engine)
-        table = self.costs.table(getattr(schedule, "schedule", schedule))
-        plan = JitteredPlan(make_plan(schedule, table, self.transport), table, jitter, self.seed).sample(0)
-        engine, columns = run_plan(plan, self.engine)
-        return Timeline(plan, table, self.costs, *columns, engine=engine)
+    @property
+    def sharded(self) -> bool:
+        """Whether weights are sharded over data-parallel copies, so that schedules run with UNSHARD and REDUCE_GRAD."""
+        if isinstance(self.costs, DerivedCosts):
+            return self.costs.layout.sharded
+        return getattr(self.costs, "unshard", None) is not None
 
     def _check_gpus(self, schedule: Schedule) -> None:
         gpus = self.data.get("hardware", {}).get("gpus")
@@ -242,6 +250,7 @@ def _assembled(checked: dict[str, Any], data: Mapping[str, Any], place: str) -> 
         costs=costs,
         transport=checked.get("transport", "async"),
         engine=checked.get("engine", "auto"),
+        optimizer=checked.get("optimizer"),
         model=model,
         jitter=Jitter(**jitter) if "jitter" in checked else None,
         seed=seed,
@@ -323,7 +332,7 @@ def _cluster(section: dict[str, Any] | None, faults: _Faults) -> Cluster | None:
     ]
     if device is None or None in links:
         return None
-    others = {key: section[key] for key in ("gpus_per_node", "node_of_device") if key in section}
+    others = {key: section[key] for key in ("gpus_per_node", "node_of_device", "cards_per_node") if key in section}
     return Cluster(device, links[0], links[-1], **others)
 
 
@@ -332,12 +341,13 @@ def _sheet(kind: Any, find: Callable[[str], Any], section: dict[str, Any]) -> An
     changes = {key: value for key, value in section.items() if key != "like"}
     if "like" in section:
         sheet = find(section["like"])
-        if "achieved" in changes:
-            changes["achieved_source"] = "given"
-        if "latency" in changes:
-            changes["latency_source"] = "given"
-        return replace(sheet, **changes)
-    needed = [item.name for item in fields(kind) if "source" not in item.name and item.name != "name"]
+        sources = {"achieved_source": {"achieved"}, "latency_source": {"latency"}}
+        if "source" not in changes:
+            others = changes.keys() - {"name", "achieved", "latency", *sources}
+            changes |= {"source": f"given: {', '.join(sorted(others))}; else {sheet.source}"} if others else {}
+        given = {name: "given" for name, numbers in sources.items() if numbers & changes.keys()}
+        return replace(sheet, **given | changes)
+    needed = [item.name for item in fields(kind) if item.default is MISSING and item.name != "name"]
     missing = [name for name in needed if name not in changes]
     if missing:
         raise ConfigError(f"gives no {', '.join(missing)}; give {', '.join(needed)}, or like: a known one")

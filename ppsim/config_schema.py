@@ -12,9 +12,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, cr
 from ppsim.costs.hardware import find_device, find_link
 from ppsim.costs.layers import RECOMPUTE
 from ppsim.costs.model import Model
-from ppsim.costs.partition import METHODS
+from ppsim.costs.partition import method as partition_method
 from ppsim.engines import ENGINES
 from ppsim.engines.plan import TRANSPORTS
+from ppsim.engines.streams import OPTIMIZERS
 from ppsim.errors import ConfigError, shown
 from ppsim.units import parse_quantity
 from ppsim.yaml_text import Path
@@ -118,16 +119,6 @@ def _recompute(value: Any) -> str | tuple[str, ...]:
     return levels if isinstance(value, list) else value
 
 
-def _partition(value: Any) -> str | tuple[int, ...]:
-    if isinstance(value, str) and value in METHODS:
-        return value
-    if isinstance(value, list) and value and all(type(count) is int and count >= 0 for count in value):
-        return tuple(value)
-    raise ConfigError(
-        f"{shown(value)} is no partition; use one of: {', '.join(METHODS)}, or list each stage's blocks as in [5, 4]"
-    )
-
-
 def _sheet(find: Callable[[str], Any]) -> Check:
     def check(value: Any) -> str:
         return find(_text(value)).name
@@ -198,23 +189,30 @@ _DEVICE = {
     "name": _text,
     "peak": _quantity("FLOP/s"),
     "memory": _quantity("bytes"),
+    "memory_bandwidth": _BANDWIDTH,
     "achieved": _fraction,
+    **dict.fromkeys(("source", "achieved_source"), _text),
 }
-_LINK = {"like": _sheet(find_link), "name": _text, "bandwidth": _BANDWIDTH, "latency": _quantity("seconds")}
+_LINK = {
+    "like": _sheet(find_link),
+    "name": _text,
+    "bandwidth": _BANDWIDTH,
+    "latency": _quantity("seconds"),
+    **dict.fromkeys(("source", "latency_source"), _text),
+}
 _HARDWARE = {
     "device": _section("Device", _DEVICE),
     "link": _section("Link", _LINK),
     "network": _section("Network", _LINK),
-    "gpus_per_node": _count(),
-    "gpus": _count(),
+    **dict.fromkeys(("gpus_per_node", "cards_per_node", "gpus"), _count()),
     "node_of_device": _whole_numbers,
 }
 _LAYOUT = {
     **dict.fromkeys(("tensor", "context", "expert", "data", "microbatch_size"), _count()),
-    **dict.fromkeys(("sequence_parallel", "distributed_optimizer", "overlap"), _flag),
-    "partition": _partition,
+    **dict.fromkeys(("sequence_parallel", "distributed_optimizer", "sharded", "overlap"), _flag),
+    "partition": partition_method,
     "recompute": _recompute,
-    "recompute_stages": _count(0),
+    **dict.fromkeys(("recompute_stages", "first_stage_layers", "last_stage_layers"), _count(0)),
 }
 _MODEL = {"huggingface": _text, **{field.name: _model_check(field) for field in dataclasses.fields(Model)}}
 _SCHEDULE = {
@@ -225,6 +223,7 @@ _SCHEDULE = {
 }
 _COSTS = {
     **dict.fromkeys(("forward", "backward", "input_grad", "weight_grad"), _SECONDS),
+    **dict.fromkeys(("unshard", "reduce_grad", "optimizer_step"), _SECONDS),
     **dict.fromkeys(
         ("activation_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes", "transfer_bytes"), _BYTES
     ),
@@ -256,6 +255,7 @@ DOCUMENT = _section(
         "published": _section("Published", _PUBLISHED),
         "transport": _choice(*TRANSPORTS),
         "engine": _choice(*ENGINES),
+        "optimizer": _choice(*OPTIMIZERS),
     },
     required=("schedule",),
 )

@@ -149,7 +149,7 @@ def test_all_faults_come_at_once_each_with_path_line_value_and_what_is_legal(wri
         ({"schedule.name": "1f2b"}, r"unknown schedule '1f2b'; did you mean .*1f1b"),
         ({"schedule.devices": 2.5}, "schedule.devices: 2.5 must be a whole number"),
         ({"layout.tensor": 3}, "layout.*tensor=3 does not divide the 4 attention heads; use 2 or 4"),
-        ({"layout.partition": "evenly"}, "'evenly' is no partition; use one of: even, greedy, optimal"),
+        ({"layout.partition": "evenly"}, r"'evenly' is no partition; use one of: even, by_cost\(greedy\), by_cost"),
         ({"layout.recompute": ["none", "half"]}, "'half' is not known; use one of: none, selective, full"),
         ({"hardware.device": "H1000"}, "hardware.device: unknown device 'H1000'; did you mean H100 SXM"),
         ({"hardware.link": {"latency": "1 us"}}, "hardware.link: gives no bandwidth"),

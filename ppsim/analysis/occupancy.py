@@ -124,19 +124,30 @@ class Occupancy:
         hosted_bytes = activation_bytes[schedule.stage[leave]] / schedule.slices
         in_bytes = transfer_bytes(schedule, self.table, self.plan.source[received])
         out_bytes = transfer_bytes(schedule, self.table, self.plan.source[sent])
+        again, again_bytes = self.recomputing(device)
         run = self.timeline
         times = [
-            run.row_end[rows], run.row_end[received], run.transfer_end[sent], run.row_start[back],
+            run.row_end[rows], run.row_end[received], run.transfer_end[sent], run.row_start[back], run.row_end[again],
             run.row_start[rows], run.transfer_start[received], run.transfer_start[sent], run.row_end[leave],
+            run.row_start[again],
         ]  # fmt: skip
         changes = [
-            -frees[rows] * bytes_held, -in_bytes, -out_bytes, -hosted_bytes,
-            adds[rows] * bytes_held, in_bytes, out_bytes, hosted_bytes,
+            -frees[rows] * bytes_held, -in_bytes, -out_bytes, -hosted_bytes, -again_bytes,
+            adds[rows] * bytes_held, in_bytes, out_bytes, hosted_bytes, again_bytes,
         ]  # fmt: skip
         time, change = np.concatenate(times), np.concatenate(changes)
-        is_take = np.repeat([0, 0, 0, 0, 1, 1, 1, 1], [len(part) for part in times])
+        is_take = np.repeat([0, 0, 0, 0, 0, 1, 1, 1, 1, 1], [len(part) for part in times])
         order = np.lexsort((is_take, time))
         return _steps(time[order], static_memory[:, device].sum() + np.cumsum(change[order]))
+
+    def recomputing(self, device: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of the device's backwards that recompute, and the bytes that each holds for that from start to end."""
+        kind, stage, table_bytes = self.schedule.kind, self.schedule.stage, self.table.recompute_bytes
+        rows = np.arange(len(kind))[self.schedule.rows(device)]
+        if table_bytes is None or not table_bytes.any():
+            return rows[:0], np.zeros(0)
+        rows = rows[(kind[rows] == Kind.B) | (kind[rows] == Kind.I)]
+        return rows, table_bytes[stage[rows]] / self.schedule.slices
 
     def _sent_by(self, device: int) -> np.ndarray:
         """The transfers that a device sends, named by the rows that consume them."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.costs.collectives import all_gather, all_reduce, all_to_all
+from ppsim.costs.data_parallel import gather_seconds, optimizer_seconds, reduce_seconds
 from ppsim.costs.given import Costs
 from ppsim.costs.hardware import Cluster
 from ppsim.costs.layers import VALUE_BYTES, Layer
@@ -16,12 +17,15 @@ from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
 from ppsim.costs.table import CostTable, Workload
 from ppsim.errors import ConfigError
+from ppsim.lowering.sharding import LOOK_AHEAD
 from ppsim.units import format_quantity
 
 if TYPE_CHECKING:
     from ppsim.schedule import Schedule
 
-TIMES = ("forward", "backward", "input_grad", "weight_grad", "overlap")
+BACKWARD = ("backward", "input_grad", "weight_grad")
+STEP = ("unshard", "reduce_grad", "optimizer_step")
+TIMES = ("forward", *BACKWARD, "overlap", *STEP)
 BYTES = ("activation_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes")
 OTHERS = ("weight_grad_fraction_of_activation", "transfer_bytes", "latency", "bandwidth")
 
@@ -115,21 +119,36 @@ class DerivedCosts:
         """Bytes that one GPU sends to the next stage, and back, for one microbatch."""
         return self.border_bytes / (self.layout.tensor if self.layout.sequence_parallel else 1)
 
-    def _stage_bytes(self, layers: list[Layer], recompute: str) -> dict[str, float]:
+    def held(self, layers: list[Layer]) -> tuple[float, float]:
+        """Dense parameters and parameters of routed experts of a stage on one GPU; a tied matrix in one stage once."""
+        dense, experts = (sum(part) for part in zip(*map(self.layout.held, layers), strict=True)) if layers else (0, 0)
+        if self.model.tied_embeddings and {"embedding", "head"} <= {layer.name for layer in layers}:
+            dense -= self.layout.held(replace(layers[0], copied_parameters=0))[0]
+        return float(dense), float(experts)
+
+    def _stage_bytes(self, layers: list[Layer], recompute: str, gathered: float) -> dict[str, float]:
         layout = self.layout
         whole = sum(layer.activation_bytes(1, False, recompute) for layer in layers)
-        held = sum(layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute) for layer in layers)
         kept = sum(layer.weight_grad_bytes for layer in layers)
-        states = np.sum([layout.state_bytes(layer) for layer in layers], axis=0) if layers else np.zeros(3)
-        if self.model.tied_embeddings and {"embedding", "head"} <= {layer.name for layer in layers}:
-            states -= layout.state_bytes(replace(layers[0], copied_parameters=0))
+        states = layout.state_bytes(self.held(layers), gathered)
         return {
-            "activation_bytes": held * layout.microbatch_size / layout.context,
-            "weight_bytes": float(states[0]),
-            "gradient_bytes": float(states[1]),
-            "optimizer_bytes": float(states[2]),
+            "activation_bytes": sum(self._activation_bytes(layer, recompute) for layer in layers),
+            "weight_bytes": states[0],
+            "gradient_bytes": states[1],
+            "optimizer_bytes": states[2],
             "weight_grad_fraction_of_activation": min(1.0, kept / whole) if whole else 1.0,
         }
+
+    def _activation_bytes(self, layer: Layer, recompute: str) -> float:
+        """Bytes that one GPU holds of a layer for one microbatch."""
+        layout = self.layout
+        held = layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute)
+        return held * layout.microbatch_size / layout.context
+
+    def _recompute_bytes(self, layers: list[Layer], recompute: str) -> float:
+        """Bytes that a backward brings back for the layer that it recomputes, the largest of the stage's."""
+        dropped = [self._activation_bytes(one, "none") - self._activation_bytes(one, recompute) for one in layers]
+        return max(dropped, default=0.0)
 
     # -- stages ------------------------------------------------------------------------------------------------------
 
@@ -155,29 +174,37 @@ class DerivedCosts:
             "input_grad_collectives": float(collectives[1]) + (forward_again if recompute == "full" else 0.0),
         }
 
-    def for_stages(self, num_stages: int, devices: int | None = None) -> Costs:
-        """The costs as per-stage lists; `devices` scales given times that are per device share."""
-        levels = self.layout.recompute_of(num_stages)
-        stages = list(zip(self.stage_layers(num_stages), levels, strict=True))
+    def for_stages(self, num_stages: int, devices: int | None = None, copies: int = 1) -> Costs:
+        """The costs as per-stage lists.
+
+        `devices` scales given times that are per device share; `copies` devices of a pipeline hold each stage.
+        """
+        stages = self._stages(num_stages)
+        gathered = min(LOOK_AHEAD * (devices or num_stages) / num_stages, 1.0)
         times = _columns([self._stage_times(*stage) for stage in stages])
         derived = {
             "forward": times["forward"] + times["forward_collectives"],
             "input_grad": times["input_grad"] + times["input_grad_collectives"],
             "weight_grad": times["weight_grad"],
-            **_columns([self._stage_bytes(*stage) for stage in stages]),
+            **_columns([self._stage_bytes(*stage, gathered) for stage in stages]),
             "transfer_bytes": self.transfer_bytes,
             "latency": self.cluster.link.latency,
             "bandwidth": self.cluster.link.bandwidth,
+            **self._step_seconds([layers for layers, _ in stages], copies),
         }
         if self.layout.overlap:
             derived["overlap"] = _overlap(times)
         given = self._given_per_stage(num_stages, devices)
-        if {"backward", "input_grad", "weight_grad"} & given.keys():
+        if {*BACKWARD} & given.keys():
             del derived["input_grad"], derived["weight_grad"]
         provenance = {name: "derived" for name in derived if name not in given}
         if "input_grad" in derived:
             provenance["backward"] = "derived"
         return Costs(**{**derived, **given}, per="stage", provenance=provenance)
+
+    def _stages(self, num_stages: int) -> list[tuple[list[Layer], str]]:
+        """The layers and the recompute level of each stage."""
+        return list(zip(self.stage_layers(num_stages), self.layout.recompute_of(num_stages), strict=True))
 
     def _given_per_stage(self, num_stages: int, devices: int | None) -> dict[str, Any]:
         given = {name: value for name, value in self.given.items() if name != "per"}
@@ -193,28 +220,66 @@ class DerivedCosts:
 
         Raises CostError or ConfigError where partition, recompute levels or nodes do not fit the schedule.
         """
-        stages, devices = schedule.num_stages, schedule.devices
-        table = self.for_stages(stages, devices).table(schedule)
-        nodes = np.array(self.cluster.nodes(devices, self.layout.gpus_per_device))
-        same = nodes[:, None] == nodes[None, :]
-        link, network = self.cluster.link, self.cluster.network
-        blocks = np.array([sum(layer.name == "block" for layer in layers) for layers in self.stage_layers(stages)])
+        num_stages, devices = schedule.num_stages, schedule.devices
+        stages = self._stages(num_stages)
+        blocks = np.array([sum(layer.name == "block" for layer in layers) for layers, _ in stages])
         return replace(
-            table,
-            latency=table.latency if "latency" in self.given else np.where(same, link.latency, network.latency),
-            seconds_per_byte=table.seconds_per_byte
-            if "bandwidth" in self.given
-            else np.where(same, 1 / link.bandwidth, 1 / network.bandwidth),
+            self.for_stages(num_stages, devices, len(schedule.holdings) // num_stages).table(schedule),
             stage_share=blocks * devices / self.model.num_layers,
             workload=self.workload(devices),
+            exchange_seconds=self._exchange_seconds(stages),
+            recompute_bytes=np.array([self._recompute_bytes(*stage) for stage in stages])
+            if "activation_bytes" not in self.given
+            else None,
+            **self._links(devices),
         )
+
+    def _exchange_seconds(self, stages: list[tuple[list[Layer], str]]) -> np.ndarray:
+        """Seconds in the collectives of F, B, I and W by stage; 0 where the time was given."""
+        times = _columns([self._stage_times(*stage) for stage in stages])
+        forward = times["forward_collectives"] * ("forward" not in self.given)
+        backward = times["input_grad_collectives"] * (not {*BACKWARD} & self.given.keys())
+        return np.stack([forward, backward, backward, np.zeros_like(forward)])
+
+    def _links(self, devices: int) -> dict[str, np.ndarray]:
+        """Columns of the transfers between each pair of devices: link or network, and the cards on the way."""
+        cluster, group = self.cluster, self.layout.gpus_per_device
+        nodes = np.array(cluster.nodes(devices, group))
+        same = nodes[:, None] == nodes[None, :]
+        link, network = cluster.link, cluster.network_of_group(group)
+        columns = {}
+        if "latency" not in self.given:
+            columns["latency"] = np.where(same, link.latency, network.latency)
+        if "bandwidth" not in self.given:
+            columns["seconds_per_byte"] = np.where(same, 1 / link.bandwidth, 1 / network.bandwidth)
+        if cluster.cards_per_node is not None:
+            _, card = np.unique(cluster.card_of_devices(devices, group), axis=0, return_inverse=True)
+            out, into = 2 * card.reshape(-1, 1), 2 * card.reshape(1, -1) + 1
+            ports = np.stack(np.broadcast_arrays(out, into), axis=-1)
+            columns["link_ports"] = np.where(same[..., None], -1, ports).astype(np.int32)
+            columns["port_capacity"] = np.ones(2 * (card.max() + 1), np.int64)
+        return columns
+
+    def _step_seconds(self, stages: list[list[Layer]], copies: int) -> dict[str, list[Any]]:
+        """What is done once a step for each stage: gathers, reductions and the optimizer step."""
+        layout, cluster = self.layout, self.cluster
+        held = [self.held(layers) for layers in stages]
+        columns = {}
+        if layout.sharded:
+            columns["unshard"] = [gather_seconds(part, layout, cluster) for part in held]
+        if copies * max(layout.data_groups) > 1:
+            columns["reduce_grad"] = [reduce_seconds(part, layout, cluster, copies) for part in held]
+        if cluster.device.memory_bandwidth is not None:
+            columns["optimizer_step"] = [optimizer_seconds(part, layout, cluster) for part in held]
+        return columns
 
     # -- what a reader wants to know ---------------------------------------------------------------------------------
 
     @property
     def provenance(self) -> Mapping[str, str]:
         """Where each parameter of `Costs` comes from: "derived" or "given"."""
-        derived = dict.fromkeys(("forward", "backward", "input_grad", "weight_grad", *BYTES, *OTHERS), "derived")
+        overlap = ("overlap",) if self.layout.overlap else ()
+        derived = dict.fromkeys(("forward", *BACKWARD, *overlap, *BYTES, *OTHERS, *STEP), "derived")
         return derived | {name: "given" for name in self.given if name != "per"}
 
     def workload(self, devices: int) -> Workload:

@@ -26,12 +26,17 @@ class Layout:
     sequence_parallel : bool
         Split what tensor parallelism leaves whole along the sequence (Korthikanti et al. 2022).
     distributed_optimizer : bool
-        Split the optimizer state over the data- and context-parallel group.
+        Split the optimizer state over the data- and context-parallel group (ZeRO stage 1).
+    sharded : bool
+        Split weights and optimizer state over that group: UNSHARD gathers a stage's weights before use and REDUCE_GRAD
+        scatters its gradients (ZeRO stage 3).
     microbatch_size : int >= 1
         Sequences in one microbatch.
-    partition : "even", "greedy", "optimal" or blocks of each stage
-        `even` spreads the blocks, embedding with the first and head with the last stage; `greedy` and `optimal` balance
-        the seconds of all layers.
+    partition : "even", "by_cost(greedy)", "by_cost(optimal)" or blocks of each stage
+        `even` spreads the blocks, embedding with the first and head with the last stage; the other two balance the
+        seconds of all layers, and `greedy` and `optimal` are short for them.
+    first_stage_layers, last_stage_layers : int, optional
+        Blocks of the first and of the last stage, which also hold embedding and head; `even` spreads the rest.
     recompute : one of "none", "selective", "full", or one of them a stage
     recompute_stages : int, optional
         Apply `recompute` to this many first stages only.
@@ -51,8 +56,11 @@ class Layout:
     data: int = 1
     sequence_parallel: bool = False
     distributed_optimizer: bool = False
+    sharded: bool = False
     microbatch_size: int = 1
     partition: str | tuple[int, ...] = "even"
+    first_stage_layers: int | None = None
+    last_stage_layers: int | None = None
     recompute: str | tuple[str, ...] = "none"
     recompute_stages: int | None = None
     overlap: bool = False
@@ -62,11 +70,10 @@ class Layout:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ConfigError(f"{name}={value!r} must be a whole number of at least 1")
-        if isinstance(self.partition, str) and self.partition not in partition.METHODS:
-            raise ConfigError(
-                f"partition={self.partition!r} is not known; use one of: {', '.join(partition.METHODS)}, or list the "
-                f"blocks of each stage"
-            )
+        object.__setattr__(self, "partition", partition.method(self.partition))
+        for name in ("first_stage_layers", "last_stage_layers"):
+            if getattr(self, name) is not None and self.partition != "even":
+                raise ConfigError(f"{name}={getattr(self, name)} goes with partition 'even'; leave one of them out")
         for level in (self.recompute,) if isinstance(self.recompute, str) else self.recompute:
             if level not in RECOMPUTE:
                 raise ConfigError(f"recompute={level!r} is not known; use one of: {', '.join(RECOMPUTE)}")
@@ -101,15 +108,16 @@ class Layout:
         if self.partition in ("greedy", "optimal"):
             counts = partition.by_cost(layer_costs, num_stages, self.partition)
         else:
-            counts = (
-                partition.even(model.num_layers, num_stages)
-                if isinstance(self.partition, str)
-                else partition.explicit(self.partition, model.num_layers, num_stages)
-            )
+            counts = self._blocks(model.num_layers, num_stages)
             counts[0] += 1
             counts[-1] += len(model.layers) - model.num_layers - 1
         ends = [sum(counts[: stage + 1]) for stage in range(num_stages)]
         return [model.layers[end - count : end] for count, end in zip(counts, ends, strict=True)]
+
+    def _blocks(self, num_layers: int, num_stages: int) -> list[int]:
+        if not isinstance(self.partition, str):
+            return partition.explicit(self.partition, num_layers, num_stages)
+        return partition.even(num_layers, num_stages, self.first_stage_layers, self.last_stage_layers)
 
     def recompute_of(self, num_stages: int) -> list[str]:
         """The recompute level of each stage."""
@@ -123,19 +131,33 @@ class Layout:
         first = num_stages if self.recompute_stages is None else self.recompute_stages
         return [self.recompute if stage < first else "none" for stage in range(num_stages)]
 
-    def state_bytes(self, layer: Layer) -> tuple[float, float, float]:
-        """Bytes of weights, gradients and optimizer state of one layer on one GPU.
+    @property
+    def data_groups(self) -> tuple[int, int]:
+        """GPUs that hold the same dense parameters, and the same routed experts."""
+        group = self.data * self.context
+        return group, max(1, group // self.expert)
+
+    @property
+    def optimizer_groups(self) -> tuple[int, int]:
+        """GPUs over which the optimizer state of dense parameters, and of routed experts, is split."""
+        return self.data_groups if self.distributed_optimizer or self.sharded else (1, 1)
+
+    def held(self, layer: Layer) -> tuple[float, float]:
+        """Dense parameters and parameters of routed experts of one layer on one GPU, before any sharding of weights."""
+        experts = layer.expert_parameters / (self.tensor * self.expert)
+        return layer.split_parameters / self.tensor + layer.copied_parameters, experts
+
+    def state_bytes(self, held: tuple[float, float], gathered: float = 1.0) -> tuple[float, float, float]:
+        """Bytes of weights, gradients and optimizer state of `held` parameters on one GPU.
 
         18 bytes a parameter: bf16 weights 2, fp32 gradients 4, fp32 weights and both Adam moments 12; with a
         distributed optimizer 6 + 12/d over a group of d. Source: Megatron-LM, docs/source/api-guide/dist_optimizer.md.
+        Sharded weights take 2/d and, for the part of the time or of the stages that they are `gathered`, 2 more.
         """
-        dense = layer.split_parameters / self.tensor + layer.copied_parameters
-        experts = layer.expert_parameters / (self.tensor * self.expert)
-        group = self.data * self.context if self.distributed_optimizer else 1
-        expert_group = max(1, group // self.expert) if self.distributed_optimizer else 1
-        held = dense + experts
-        optimizer = OPTIMIZER_BYTES * (dense / group + experts / expert_group)
-        return WEIGHT_BYTES * held, GRADIENT_BYTES * held, optimizer
+        total = sum(held)
+        split = sum(part / size for part, size in zip(held, self.optimizer_groups, strict=True))
+        weights = split + gathered * total if self.sharded else total
+        return WEIGHT_BYTES * weights, GRADIENT_BYTES * total, OPTIMIZER_BYTES * split
 
 
 def _no_divisor(word: str, value: int, of: str, number: int) -> str:

@@ -3,23 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from ppsim.errors import CostError
+from ppsim.errors import ConfigError, CostError, shown
 
 MOST_LAYERS = 4_000  # `optimal` holds a matrix of layers x layers
-METHODS = ("even", "greedy", "optimal")
+METHODS = ("even", "by_cost(greedy)", "by_cost(optimal)")
+_SHORT = {"even": "even", "greedy": "greedy", "optimal": "optimal"} | {
+    f"by_cost({name})": name for name in ("greedy", "optimal")
+}
 
 
-def even(num_layers: int, num_stages: int) -> list[int]:
+def method(value: Any) -> str | tuple[int, ...]:
+    """The short name of a method (even, greedy, optimal), or listed counts as a tuple; else ConfigError."""
+    if isinstance(value, list | tuple) and value and all(type(count) is int and count >= 0 for count in value):
+        return tuple(value)
+    if isinstance(value, str) and value.replace(" ", "") in _SHORT:
+        return _SHORT[value.replace(" ", "")]
+    raise ConfigError(
+        f"{shown(value)} is no partition; use one of: {', '.join(METHODS)}, or list each stage's blocks as in [5, 4]"
+    )
+
+
+def even(num_layers: int, num_stages: int, first: int | None = None, last: int | None = None) -> list[int]:
     """Layers of each stage: the quotient, and one more for each of the first stages while the remainder lasts.
 
-    Raises CostError where there are fewer layers than stages.
+    `first` and `last`, where given, are the layers of the first and of the last stage; the rest is spread over the
+    others. Raises CostError where there are fewer layers than stages to fill.
     """
-    _require_enough(num_layers, num_stages)
-    quotient, remainder = divmod(num_layers, num_stages)
-    return [quotient + (stage < remainder) for stage in range(num_stages)]
+    if first is None and last is None:
+        _require_enough(num_layers, num_stages)
+        quotient, remainder = divmod(num_layers, num_stages)
+        return [quotient + (stage < remainder) for stage in range(num_stages)]
+    front, back = ([count] if count is not None else [] for count in (first, last))
+    rest, stages = num_layers - sum(front + back), num_stages - len(front + back)
+    if stages < 1 or rest < stages:
+        raise CostError(
+            f"first_stage_layers={first} and last_stage_layers={last} leave {rest} of {num_layers} layers for {stages} "
+            f"of {num_stages} stages; leave at least one layer for each, or list the layers of each stage"
+        )
+    return [*front, *even(rest, stages), *back]
 
 
 def by_cost(costs: Sequence[float], num_stages: int, method: str = "optimal") -> list[int]:

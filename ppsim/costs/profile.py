@@ -100,9 +100,11 @@ class Profile:
         """Where each cost comes from."""
         names = {"F": "forward", "B": "backward", "I": "input_grad", "W": "weight_grad"}
         measured = {names[kind]: "measured" for kind in self.seconds}
-        return {name: measured.get(name, "derived") for name in names.values()} | dict.fromkeys(
-            ("latency", "bandwidth", "transfer_bytes"), "measured"
-        )
+        return {name: measured.get(name, "derived") for name in names.values()} | {
+            "latency": "measured",
+            "bandwidth": "measured" if math.isfinite(self.bandwidth) else "not measured: one size of transfers",
+            "transfer_bytes": "measured",
+        }
 
     def table(self, schedule: Schedule) -> CostTable:
         """The costs of `schedule`; CostError when it runs on another number of devices than the profile."""

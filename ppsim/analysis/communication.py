@@ -1,0 +1,47 @@
+"""Exposed communication: the time of each device that goes to communication which nothing hides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.engines.plan import by_kind_and_stage
+
+if TYPE_CHECKING:
+    from ppsim.timeline import Timeline
+
+IDLE_CAUSES = ("transfer", "queue", "sharding")
+
+
+def exposed_communication(timeline: Timeline) -> np.ndarray:
+    """Seconds of each device in collectives inside its actions, and idle because of communication.
+
+    The idle part is what the bubble ledger puts under transfer, queue and sharding.
+    """
+    ledger = timeline.ledger()
+    return collectives_inside(timeline) + sum(ledger[cause] for cause in IDLE_CAUSES)
+
+
+def collectives_inside(timeline: Timeline) -> np.ndarray:
+    """Seconds of each device in tensor-, context- and expert-parallel collectives that lengthen its actions.
+
+    An OVERLAP_F_B slot hides its collectives behind the computation of both parts: exposed is what the slot is longer
+    than that. Where noise or a slow device lengthens an action, its collectives take the same part of it as without.
+    """
+    schedule, table, plan = timeline.schedule, timeline.table, timeline.plan
+    if table.exchange_seconds is None:
+        return np.zeros(schedule.devices)
+    computing = by_kind_and_stage(schedule, table.seconds - table.exchange_seconds)
+    whole = by_kind_and_stage(schedule, table.seconds)
+    second = np.flatnonzero(plan.fused)
+    if len(second) and table.overlap is not None:
+        first = second - 1
+        forward = np.where(schedule.kind[first] == Kind.F, first, second)
+        backward = first + second - forward
+        computing[first] += computing[second]
+        whole[first] = table.overlap[schedule.stage[forward], schedule.stage[backward]]
+        whole[second] = computing[second] = 0.0
+    part = np.divide(whole - computing, whole, out=np.zeros_like(whole), where=whole > 0)
+    return np.add.reduceat(plan.seconds * np.clip(part, 0.0, 1.0), schedule.offsets[:-1])
