@@ -145,6 +145,16 @@ class Timeline:
         return np.maximum(self.makespan - self.device_busy, 0.0)
 
     @cached_property
+    def exposed_communication(self) -> np.ndarray:
+        """Seconds of each device in collectives inside its actions, and idle because of communication.
+
+        The idle part is what the ledger puts under transfer, queue and sharding.
+        """
+        from ppsim.analysis.communication import exposed_communication
+
+        return exposed_communication(self)
+
+    @cached_property
     def makespan(self) -> float:
         """Last end - first start over all devices, seconds."""
         return float(self.device_end.max() - self.device_start.min())

@@ -29,9 +29,9 @@ span_bubble_fraction  0.2021 (20.2 %)    1 - max(busy) / span
 peak_activations      2 (device 0)       most live activations of a device, in microbatches of one device share
 peak_memory           8 GB (device 0)    largest of a device: weights, gradients, optimizer state, activations, buffers
 
-device   busy     idle  idle / makespan  peak activations  peak memory
-0       12 ms  3.04 ms           20.2 %                 2         8 GB
-1       12 ms  3.04 ms           20.2 %                 1         6 GB
+device   busy     idle  idle / makespan  exposed communication  peak activations  peak memory
+0       12 ms  3.04 ms           20.2 %                  30 µs                 2         8 GB
+1       12 ms  3.04 ms           20.2 %                  10 µs                 1         6 GB
 
 costs
   forward           1 ms   one microbatch through one stage  given

@@ -38,6 +38,11 @@ MEASURES = (
     ),
     Measure("device_idle", "seconds", "per device: makespan - busy"),
     Measure(
+        "exposed_communication",
+        "seconds",
+        "per device: collectives inside actions, and idle under transfer, queue and sharding in the ledger",
+    ),
+    Measure(
         "peak_activations",
         "microbatches through one device share of the model",
         "per device: most live activations, in microbatches through one device share of the model",

@@ -109,9 +109,13 @@ def _device_rows(timeline: Timeline) -> list[tuple[str, ...]]:
         (timeline.device_busy, seconds_text),
         (timeline.device_idle, seconds_text),
         (timeline.device_idle / timeline.makespan if timeline.makespan > 0 else np.zeros(devices), percent_text),
-        (timeline.peak_activations, lambda value: f"{value:.4g}"),
     ]
-    header = ["device", "busy", "idle", "idle / makespan", "peak activations"]
+    header = ["device", "busy", "idle", "idle / makespan"]
+    if timeline.exposed_communication.any():
+        columns.append((timeline.exposed_communication, seconds_text))
+        header.append("exposed communication")
+    columns.append((timeline.peak_activations, lambda value: f"{value:.4g}"))
+    header.append("peak activations")
     if timeline.peak_memory is not None:
         columns.append((timeline.peak_memory, lambda value: format_quantity(value, "bytes")))
         header.append("peak memory")
