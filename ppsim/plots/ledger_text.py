@@ -27,14 +27,18 @@ def ledger_text(ledger: Ledger) -> str:
     groups = np.array_split(np.arange(devices), min(devices, MOST_DEVICES))
     columns = [ledger[cause] for cause in causes] + [ledger.total]
     rows = [("idle time", *causes, "all")]
-    rows += [(_name(group), *(seconds_text(float(column[group].sum())) for column in columns)) for group in groups]
-    rows.append(("all devices", *(seconds_text(float(column.sum())) for column in columns)))
+    rows += [(_name(group), *(_text(column[group], total) for column in columns)) for group in groups]
+    rows.append(("all devices", *(_text(column, total) for column in columns)))
     rows.append(("share", *(percent_text(float(column.sum()) / total) for column in columns)))
     lines = aligned(rows, right=True)
     blamed = [_blame_line(ledger, group, total) for group in groups]
     if any(blamed):
         lines += ["", "waited for another device to compute:", *filter(None, blamed)]
     return "\n".join(lines) + "\n"
+
+
+def _text(seconds: np.ndarray, total: float) -> str:
+    return seconds_text(float(seconds.sum()) if seconds.sum() > _SEEN * total else 0.0)
 
 
 def _name(group: np.ndarray) -> str:

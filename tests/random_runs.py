@@ -1,0 +1,56 @@
+"""Hypothesis strategies of simulated runs: random and known schedules, costs, transports; and longer runs."""
+
+import dataclasses
+
+import numpy as np
+from hypothesis import assume
+from hypothesis import strategies as st
+from random_schedules import schedules
+
+import ppsim
+from ppsim.engines import run_plan
+from ppsim.engines.plan import TRANSPORTS
+from ppsim.timeline import Timeline
+
+ROUND_SECONDS = st.sampled_from([0.0, 0.1, 0.3, 1.0, 2.0])
+ANY_SECONDS = st.one_of(ROUND_SECONDS, st.floats(0.0, 5.0))
+FAMILIES = ("bpipe", "dualpipe", "hanayo", "interleaved-1f1b", "pipedream", "seq1f1b", "terapipe", "zb-h1", "zb-v")
+
+
+@st.composite
+def family_schedules(draw):
+    return ppsim.build(draw(st.sampled_from(FAMILIES)), devices=draw(st.sampled_from([2, 4])), microbatches=8)
+
+
+@st.composite
+def runs(draw, seconds=ANY_SECONDS):
+    """A run of a random schedule under random costs and transport; those that deadlock are left out."""
+    schedule = draw(st.one_of(schedules(), schedules(), family_schedules()))
+    a_stage = st.lists(seconds, min_size=schedule.num_stages, max_size=schedule.num_stages)
+    costs = ppsim.Costs(
+        per="stage",
+        forward=draw(a_stage),
+        input_grad=draw(a_stage),
+        weight_grad=draw(a_stage),
+        latency=draw(seconds),
+        overlap=draw(st.one_of(st.none(), a_stage)),
+        weight_grad_fraction_of_activation=draw(st.floats(0.0, 1.0)),
+    )
+    try:
+        return ppsim.simulate(schedule, costs, transport=draw(st.sampled_from(TRANSPORTS)))
+    except ppsim.DeadlockError:
+        assume(False)
+
+
+def rerun(run, **columns):
+    """The same run with other `seconds` or `transfer_seconds` of its plan."""
+    plan = dataclasses.replace(run.plan, **columns)
+    engine, times = run_plan(plan, "event")
+    return Timeline(plan, run.table, run.costs, *times, engine=engine)
+
+
+def lengthened(run, action, seconds):
+    """The run with one action that many seconds longer."""
+    longer = run.plan.seconds.copy()
+    longer[np.flatnonzero(~run.schedule.joined)[action]] += seconds
+    return rerun(run, seconds=longer)

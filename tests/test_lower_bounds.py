@@ -1,0 +1,81 @@
+"""Lower bounds: below every makespan, and reached by the schedules that are known to be best."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from random_runs import runs
+
+import ppsim
+from ppsim.schedules.registry import find_family
+
+
+@settings(max_examples=150)
+@given(runs())
+def test_every_bound_is_at_most_the_makespan(run):
+    bound = run.lower_bound()
+    assert all(seconds <= run.makespan for seconds in bound.bounds.values()), bound
+    assert bound.seconds == max(bound.bounds.values()) == bound.bounds[bound.which]
+    assert bound.gap >= 0
+
+
+@pytest.mark.parametrize("family", sorted(ppsim.schedules()))
+@pytest.mark.parametrize("transport", ["async", "rank"])
+def test_every_family_stays_above_its_bounds_when_stages_and_links_are_uneven(family, transport):
+    kwargs = {"costs": ppsim.Costs()} if "costs" in find_family(family).options else {}
+    schedule = ppsim.build(family, devices=4, microbatches=8, **kwargs)
+    stages = schedule.num_stages
+    costs = ppsim.Costs(
+        forward=np.linspace(1.0, 2.0, stages),
+        input_grad=np.linspace(2.0, 0.5, stages),
+        weight_grad=1.0,
+        latency=0.13,
+        weight_grad_fraction_of_activation=0.4,
+    )
+    try:
+        run = ppsim.simulate(schedule, costs, transport=transport)
+    except ppsim.DeadlockError:
+        return
+    assert max(run.lower_bound().bounds.values()) <= run.makespan
+
+
+@pytest.mark.parametrize(
+    ("family", "which"),
+    [
+        ("naive", "memory"),
+        ("gpipe", "fill + work + drain"),
+        ("1f1b", "fill + work + drain"),
+        ("zb-h1", "fill + work + drain"),
+    ],
+)
+def test_schedules_that_are_best_of_their_kind_reach_their_bound(family, which):
+    run = ppsim.simulate(ppsim.build(family, devices=4, microbatches=8), ppsim.Costs(forward=1.0, backward=2.0))
+    bound = run.lower_bound()
+    assert (bound.which, bound.gap) == (which, 0.0)
+    assert bound.seconds == run.makespan
+
+
+def test_the_bounds_of_1f1b_by_hand():
+    run = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=8), ppsim.Costs(forward=1.0, backward=2.0))
+    assert run.lower_bound().bounds == {
+        "busiest device": 8 * 3.0,
+        "fill + work + drain": 3 * 1.0 + 8 * 3.0 + 3 * 2.0,
+        "memory": 8 * (4 * 3.0) / 4 + 9.0,  # device 3: holds one at a time for F + B, after 3 F and before 3 B
+        "dataflow": 4 * 3.0,
+    }
+
+
+def test_evicted_activations_are_not_held_in_between():
+    run = ppsim.simulate(ppsim.build("bpipe", devices=4, microbatches=8))
+    assert run.lower_bound().bounds["memory"] <= run.makespan
+
+
+def test_the_gap_is_how_far_the_makespan_is_above():
+    run = ppsim.simulate(ppsim.build("chimera", devices=4, microbatches=8))
+    bound = run.lower_bound()
+    assert bound.gap == pytest.approx(run.makespan / bound.seconds - 1)
+    assert bound.gap > 0
+
+
+def test_work_that_takes_no_time_has_no_gap():
+    run = ppsim.simulate(ppsim.build("1f1b", devices=2, microbatches=2), ppsim.Costs(forward=0.0, backward=0.0))
+    assert (run.lower_bound().seconds, run.lower_bound().gap) == (0.0, 0.0)
