@@ -108,7 +108,7 @@ class Timeline:
     def device_end(self) -> np.ndarray:
         """Last end on each device, seconds: of a compute action, a gradient reduction or an optimizer step."""
         steps = self.optimizer_steps
-        return self._gradients_ready if steps is None else steps.end
+        return self.gradients_ready if steps is None else steps.end
 
     @cached_property
     def unshards(self) -> Spans:
@@ -126,11 +126,11 @@ class Timeline:
         plan = self.plan
         if plan.optimizer is None or plan.optimizer_seconds is None:
             return None
-        return run_optimizer(plan.optimizer, self._gradients_ready, plan.optimizer_seconds)
+        return run_optimizer(plan.optimizer, self.gradients_ready, plan.optimizer_seconds)
 
     @cached_property
-    def _gradients_ready(self) -> np.ndarray:
-        """When each device's last action and reduction have ended."""
+    def gradients_ready(self) -> np.ndarray:
+        """When each device's last action and gradient reduction have ended, seconds."""
         end = self.row_end[self.schedule.offsets[1:] - 1]
         return _merged(np.maximum, end, self.reductions.device, self.reductions.end)
 

@@ -16,10 +16,8 @@ def critical_nodes(run: Timeline) -> tuple[StepGraph, list[int]]:
     """
     graph = step_graph(run)
     first, sources = graph.edges_into()
-    rows = len(run.row_end)
     end = graph.end.tolist()
-    ends = np.where(np.isnan(graph.end[:rows]), -np.inf, graph.end[:rows])
-    node = int(np.argmax(ends))
+    node = int(np.nanargmax(graph.end))
     chain = [node]
     while True:
         before = sources[first[node] : first[node + 1]]

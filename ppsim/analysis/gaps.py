@@ -34,6 +34,7 @@ class Gaps:
         self.previous_end = _previous_ends(run)
         self.transfer = _awaited_transfer(run)
         self.ready, self.maker = _ready(run)
+        self.gathered = _gathered(run)
         self.kind = schedule.kind.astype(np.int64)
         self.kind[np.flatnonzero(plan.fused) - 1] = Kind.OVERLAP_F_B
         self.cause = np.where(np.isin(self.kind, _OF_SHARDING), _CAUSE["sharding"], _CAUSE["dependency"])
@@ -68,17 +69,23 @@ class Gaps:
             setattr(self, name, getattr(self, name)[chosen])
 
     def _behind_transfers(self) -> None:
-        """From an idle device's row over its transfer to the row whose end made the transfer ready."""
+        """From an idle device's row over its transfer to the row whose end made the transfer ready.
+
+        Time in which the row waited for an UNSHARD alone is taken first; where that is all, the row before is next.
+        """
         self._keep(self.until > self.begin)
-        transfer = self.transfer[self.row]
-        waited = transfer >= 0
-        self._take(_CAUSE["overhead"], np.where(waited, self.run.transfer_end[transfer], -np.inf))
-        self._keep(waited)
-        transfer = transfer[waited]
-        self._take(_CAUSE["transfer"], self.run.transfer_start[transfer])
-        self._take(_CAUSE["queue"], self.ready[transfer])
-        self.row = self.maker[transfer]
-        self._keep(self.until > self.begin)
+        transfer, before = self.transfer[self.row], self.previous_end[self.row]
+        arrival = np.where(transfer >= 0, self.run.transfer_end[transfer], -np.inf)
+        gathered = self.gathered[self.row]
+        self._take(_CAUSE["overhead"], np.maximum(arrival, gathered))
+        self._take(_CAUSE["sharding"], np.where(gathered > arrival, np.maximum(arrival, before), self.until))
+        alone = (gathered > arrival) & (arrival <= before)
+        waited = (transfer >= 0) & ~alone
+        self._take(_CAUSE["transfer"], np.where(waited, self.run.transfer_start[transfer], self.until))
+        self._take(_CAUSE["queue"], np.where(waited, self.ready[transfer], self.until))
+        own = self.row - 1 - self.run.plan.fused[self.row - 1]
+        self.row = np.where(alone, own, self.maker[transfer])
+        self._keep((alone | waited) & (self.until > self.begin))
 
     def _behind_compute(self) -> None:
         """Back over rows that a device ran one after the other, to a row before which it was idle itself."""
@@ -104,6 +111,16 @@ def _previous_ends(run: Timeline) -> np.ndarray:
     second = np.flatnonzero(run.plan.fused)
     ends[second] = ends[second - 1]
     ends[run.schedule.offsets[:-1]] = -np.inf
+    return ends
+
+
+def _gathered(run: Timeline) -> np.ndarray:
+    """When the UNSHARD that each row's slot waits for ends; -inf for none."""
+    ends = np.full(len(run.row_end), -np.inf)
+    if run.plan.gathers is not None:
+        ends[run.plan.gathers.user] = run.unshard_end
+        second = np.flatnonzero(run.plan.fused)
+        ends[second - 1] = np.maximum(ends[second - 1], ends[second])
     return ends
 
 

@@ -7,13 +7,18 @@ from functools import cached_property
 
 import numpy as np
 
+from ppsim.analysis.port_order import port_edges
+from ppsim.analysis.stream_nodes import stream_nodes
 from ppsim.engines.plan import Plan, Posts
 from ppsim.timeline import Timeline
 
 
 @dataclass(frozen=True)
 class StepGraph:
-    """Nodes are the rows of the schedule (0..n-1) and the transfers (n + consuming row); an edge says "ends before".
+    """Nodes are all that takes time; an edge says "ends before".
+
+    First the rows of the schedule (0..n-1), then the transfers (n + consuming row), then what runs on other streams:
+    UNSHARDs, gradient reductions, the barrier of a "sync" optimizer, and one optimizer step a device.
 
     Attributes
     ----------
@@ -22,6 +27,8 @@ class StepGraph:
         edges belong to the first.
     seconds, start, end : float64 arrays, one entry a node
         nan where the node does not exist.
+    stream_kind : int8 array, one entry a node from 2 n on
+        Kind.UNSHARD, Kind.REDUCE_GRAD, or one of `stream_nodes.BARRIER`, `stream_nodes.OPTIMIZER`.
     """
 
     before: np.ndarray
@@ -29,6 +36,7 @@ class StepGraph:
     seconds: np.ndarray
     start: np.ndarray
     end: np.ndarray
+    stream_kind: np.ndarray
 
     @cached_property
     def order(self) -> list[int]:
@@ -59,26 +67,40 @@ class StepGraph:
 
 
 def step_graph(run: Timeline) -> StepGraph:
-    """The graph of a run; under a queued transport with each queue's order as edges."""
+    """The graph of a run; under a queued transport with each queue's order, and with ports the order of this run."""
     plan = run.plan
     rows = len(plan.seconds)
     node = np.arange(rows) - plan.fused
     edges = [_list_edges(plan, node), _transfer_edges(plan, node, rows)]
     if plan.posts is not None:
         edges.append(_queue_edges(plan, plan.posts, node, rows))
-    before = np.concatenate([pair[0] for pair in edges])
-    after = np.concatenate([pair[1] for pair in edges])
+    if plan.ports is not None and plan.posts is not None:
+        ready = _latest_ends(run, edges)
+        before, after = port_edges(run, plan.ports, plan.posts, ready)
+        edges.append((rows + before, rows + after))
+    streams = stream_nodes(run, node)
+    edges.append((streams.before, streams.after))
     gone, none = plan.fused, ~plan.remote
     columns = [
-        (plan.seconds, plan.transfer_seconds),
-        (run.row_start, run.transfer_start),
-        (run.row_end, run.transfer_end),
+        (plan.seconds, plan.transfer_seconds, streams.seconds),
+        (run.row_start, run.transfer_start, streams.start),
+        (run.row_end, run.transfer_end, streams.end),
     ]
     seconds, start, end = (
-        np.concatenate([np.where(gone, np.nan, of_row), np.where(none, np.nan, of_transfer)])
-        for of_row, of_transfer in columns
+        np.concatenate([np.where(gone, np.nan, of_row), np.where(none, np.nan, of_transfer), of_stream])
+        for of_row, of_transfer, of_stream in columns
     )
-    return StepGraph(before, after, seconds, start, end)
+    before, after = (np.concatenate(ends) for ends in zip(*edges, strict=True))
+    return StepGraph(before, after, seconds, start, end, streams.kind)
+
+
+def _latest_ends(run: Timeline, edges: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """For each transfer the latest end of what has to end before it."""
+    ends = np.concatenate([run.row_end, run.transfer_end])
+    latest = np.full(len(ends), -np.inf)
+    for before, after in edges:
+        np.maximum.at(latest, after, ends[before])
+    return latest[len(run.row_end) :]
 
 
 def _list_edges(plan: Plan, node: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
-from ppsim.analysis.gaps import Gaps
+from ppsim.analysis.ends import idle_at_ends
+from ppsim.analysis.gaps import WAITING, Gaps
 from ppsim.engines import run_plan
 from ppsim.engines.plan import Plan, repriced
 from ppsim.timeline import Timeline
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 
 CAUSES = {
     "fill": "before a device's first action",
-    "drain": "after a device's last action",
+    "drain": "after all that a device does in the step",
     "dependency": "another device was computing what the next action needs",
     "imbalance": "the part of dependency that goes away when all stages are equal",
     "transfer": "a transfer was on its way: latency and bytes",
     "queue": "a transfer stood behind others, or behind one that could not start",
-    "sharding": "weights were gathered or gradients reduced",
-    "optimizer": "the optimizer step ran",
+    "sharding": "weights were gathered or gradients reduced, and no computing hid it",
+    "optimizer": "the optimizer step ran, or waited for the other devices' gradients",
     "jitter": "the part of dependency, transfer and queue that goes away without noise",
     "overhead": "all that the next action needs was there: the cost of starting it, in measured runs",
 }
@@ -120,10 +121,9 @@ def ledger(run: Timeline) -> Ledger:
     """
     gaps = Gaps(run).walk()
     seconds = {cause: np.zeros(run.schedule.devices) for cause in CAUSES}
-    seconds["fill"] = run.device_start - run.device_start.min()
-    seconds["drain"] = run.device_end.max() - run.device_end
-    for cause in ("dependency", "transfer", "queue", "sharding", "overhead"):
-        seconds[cause] = gaps.seconds(cause)
+    seconds.update(idle_at_ends(run, gaps))
+    for cause in WAITING:
+        seconds[cause] = seconds[cause] + gaps.seconds(cause)
     calm = _without_noise(run)
     if _differ(calm, run.plan):
         still = _gaps_under(run, calm)

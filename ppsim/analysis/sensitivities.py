@@ -10,6 +10,7 @@ import numpy as np
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.critical_path import critical_nodes, node_slack
 from ppsim.analysis.graph import StepGraph
+from ppsim.analysis.stream_nodes import OPTIMIZER
 from ppsim.timeline import Timeline
 
 _TIED = 1e-11  # of the makespan: chains that differ by less are equally long but for rounding
@@ -25,8 +26,8 @@ class Sensitivities:
     Attributes
     ----------
     kind : mapping of kind name -> float
-        When every action of the kind takes one second longer; "transfer": every transfer. A timed fused slot is
-        OVERLAP_F_B.
+        When every action of the kind takes one second longer; "transfer": every transfer; "optimizer": every device's
+        optimizer step. A timed fused slot is OVERLAP_F_B.
     stage : float64 (stages,)
         When every compute action of the stage does; a timed fused slot belongs to both of its stages.
     device : float64 (devices,)
@@ -47,10 +48,11 @@ def sensitivities(run: Timeline) -> Sensitivities:
     graph, chain = critical_nodes(run)
     of_row = schedule.kind.astype(np.int64)
     of_row[np.flatnonzero(run.plan.fused) - 1] = Kind.OVERLAP_F_B
-    kinds = np.unique(of_row[~run.plan.fused]).tolist()
+    kinds = np.unique(np.concatenate([of_row[~run.plan.fused], graph.stream_kind[graph.stream_kind >= 0]])).tolist()
     ends = np.stack([schedule.device[run.plan.source[remote]], schedule.device[remote]], axis=1)
     links, link = np.unique(ends, axis=0, return_inverse=True)
-    first_stage = len(KIND_NAMES) + 1  # the kinds, then "transfer", the stages, the devices, the links
+    transfer, optimizer = len(KIND_NAMES), len(KIND_NAMES) + 1
+    first_stage = len(KIND_NAMES) + 2  # the kinds, these two, then the stages, the devices, the links
     first_device = first_stage + schedule.num_stages
     first_link = first_device + schedule.devices
     rows = len(of_row)
@@ -58,8 +60,11 @@ def sensitivities(run: Timeline) -> Sensitivities:
     number[remote] = first_link + link.ravel()
 
     def counts(node: int) -> set[int]:
+        if node >= 2 * rows:
+            kind = int(graph.stream_kind[node - 2 * rows])
+            return {kind} if kind >= 0 else {optimizer} if kind == OPTIMIZER else set()
         if node >= rows:
-            return {len(KIND_NAMES), int(number[node - rows])}
+            return {transfer, int(number[node - rows])}
         slot = of_row[node] == Kind.OVERLAP_F_B
         stages = schedule.stage[node : node + 1 + slot].tolist()
         return {int(of_row[node]), int(first_device + schedule.device[node]), *(first_stage + s for s in stages)}
@@ -67,7 +72,9 @@ def sensitivities(run: Timeline) -> Sensitivities:
     most = np.zeros(first_link + len(links))
     for totals in _chain_totals(graph, chain, counts, len(most)):
         np.maximum(most, totals, out=most)
-    by_kind = {KIND_NAMES[kind]: float(most[kind]) for kind in kinds} | {"transfer": float(most[len(KIND_NAMES)])}
+    by_kind = {KIND_NAMES[kind]: float(most[kind]) for kind in kinds} | {"transfer": float(most[transfer])}
+    if run.plan.optimizer is not None:
+        by_kind["optimizer"] = float(most[optimizer])
     by_link = {tuple(pair): float(value) for pair, value in zip(links.tolist(), most[first_link:], strict=True)}
     return Sensitivities(by_kind, most[first_stage:first_device], most[first_device:first_link], by_link)
 
