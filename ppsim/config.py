@@ -231,6 +231,7 @@ def _assembled(checked: dict[str, Any], data: Mapping[str, Any], place: str) -> 
     layout = faults.attempt(("layout",), lambda: Layout(**checked.get("layout", {})))
     given = checked.get("costs", {})
     faults += _missing_partners(checked)
+    faults += _unpriced_optimizer(checked, cluster)
     costs: Any = None
     if "profile" in given:
         costs = _profile(checked, place, faults)
@@ -290,6 +291,18 @@ def _missing_partners(checked: dict[str, Any]) -> list[Fault]:
         ((section,), "needs a section `model`; without one all costs are given in `costs`")
         for section in ("hardware", "layout")
         if section in checked and "model" not in checked
+    ]
+
+
+def _unpriced_optimizer(checked: dict[str, Any], cluster: Cluster | None) -> list[Fault]:
+    known = cluster is None or cluster.device.memory_bandwidth is not None
+    if "optimizer" not in checked or known or "optimizer_step" in checked.get("costs", {}):
+        return []
+    return [
+        (
+            ("hardware", "device"),
+            "gives no memory_bandwidth, which the optimizer step is priced by; give it, or costs.optimizer_step",
+        )
     ]
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ppsim
-from ppsim import ConfigError, DerivedCosts, PpsimError, load_config
+from ppsim import ConfigError, CostError, DerivedCosts, PpsimError, load_config
 
 UNIT = """
 name: four devices
@@ -159,6 +159,13 @@ def test_all_faults_come_at_once_each_with_path_line_value_and_what_is_legal(wri
         ({"costs.overlap": [[1, 2], [3, "x"]]}, "costs.overlap.*'x' must be a number of seconds"),
         ({"costs.input_grad": 1}, "costs: input_grad is given without weight_grad"),
         ({"costs.bandwidth": -1}, "-1 must be a number of bytes per second"),
+        ({"optimizer": "sync"}, "hardware.device.*gives no memory_bandwidth, which the optimizer step is priced by"),
+        ({"optimizer": "late"}, "optimizer: 'late' is not known; use one of: sync, post-validated"),
+        ({"hardware.cards_per_node": 0}, "hardware.cards_per_node: 0 must be a whole number of at least 1"),
+        (
+            {"layout.first_stage_layers": 1, "layout.partition": "greedy"},
+            "layout.*first_stage_layers=1 goes with partition 'even'",
+        ),
     ],
 )
 def test_each_wrong_value_is_one_clear_error(write, changes, message):
@@ -194,6 +201,38 @@ def test_jitter_in_a_config_is_one_sample_the_same_on_both_engines(write):
     assert event.device_busy[1] / plain.device_busy[1] == pytest.approx(2, rel=0.15)
     moved = event.transfer_end - event.transfer_start
     assert np.nanmax(moved) == pytest.approx(3 * np.nanmax(plain.transfer_end - plain.transfer_start))
+
+
+def test_users_bring_their_own_devices_and_links_with_sources(write):
+    sheet = {"name": "ours", "peak": "2 PFLOP/s", "memory": "96 GB", "achieved": 0.4, "memory_bandwidth": "4 TB/s"}
+    config = load_config(
+        write(DERIVED),
+        overrides={"hardware.device": sheet | {"source": "measured in May"}, "hardware.link.latency_source": "ours"},
+    )
+    device, link = config.costs.cluster.device, config.costs.cluster.link
+    assert (device.name, device.peak, device.memory, device.memory_bandwidth) == ("ours", 2e15, 96e9, 4e12)
+    assert (device.source, device.achieved_source) == ("measured in May", "given")
+    assert (link.source, link.latency_source) == ("given", "ours")
+    changed = load_config(write(DERIVED), overrides={"hardware.device": {"like": "A100", "memory": "40 GB"}})
+    assert changed.costs.cluster.device.source.startswith("given: memory; else NVIDIA A100")
+
+
+def test_sharded_weights_and_an_optimizer_step_in_a_config(write):
+    changes = {"layout.sharded": True, "optimizer": "post-validated", "hardware.device.memory_bandwidth": "1 TB/s"}
+    run = load_config(write(DERIVED), overrides=changes).simulate()
+    assert len(run.unshards.device) == 2
+    assert len(run.reductions.device) == 2
+    assert run.optimizer_steps is not None
+    plain = load_config(write(DERIVED)).simulate()
+    assert run.static_memory[2].sum() < plain.static_memory[2].sum()
+    given = load_config(write(UNIT), overrides={"costs.unshard": "100 ms"}).simulate()
+    assert given.unshards.end[0] - given.unshards.start[0] == 0.1
+
+
+def test_more_stages_than_layers_is_one_clear_error(write):
+    config = load_config(write(DERIVED), overrides={"schedule.devices": 9})
+    with pytest.raises(CostError, match="8 layers cannot fill 9 stages of at least one layer each; use at most 8"):
+        config.simulate()
 
 
 @pytest.mark.parametrize(

@@ -85,3 +85,25 @@ def test_mfu_of_devices_that_never_wait_is_the_achieved_fraction_over_what_atten
     schedule = ppsim.build("1f1b", devices=1, microbatches=4)
     run = ppsim.simulate(schedule, DerivedCosts(model, CLUSTER, Layout()))
     assert run.mfu == pytest.approx(0.5)
+
+
+def test_a_backward_holds_the_block_that_it_recomputes_from_its_start_to_its_end():
+    model = Model(num_layers=8, hidden=64, heads=4, vocabulary=1, sequence=32)
+    schedule = ppsim.build("1f1b", devices=4, microbatches=8)
+    run = ppsim.simulate(schedule, DerivedCosts(model, CLUSTER, Layout(recompute="full")))
+    block = model.layers[1]
+    again = block.activation_bytes() - block.activation_bytes(recompute="full")
+    assert run.table.recompute_bytes.tolist() == [again] * 4
+    without = np.asarray(run.table.activation_bytes)[1] * run.peak_activations[1] + run.static_memory[:, 1].sum()
+    held = run.memory()
+    assert run.peak_memory[1] == pytest.approx(without + again + held.transfer_buffers[1])
+    times, levels = run.memory_over_time(1)
+    backward = schedule.rows(1).start + schedule.kind[schedule.rows(1)].tolist().index(1)
+    before, during = (levels[np.searchsorted(times, run.row_start[backward], side) - 1] for side in ("left", "right"))
+    assert during - before == pytest.approx(again)
+
+
+def test_nothing_is_brought_back_without_recomputation():
+    assert not run_of().table.recompute_bytes.any()
+    selective = Layout(recompute="selective")
+    assert not run_of(layout=selective).table.recompute_bytes.any()  # flash attention holds no scores

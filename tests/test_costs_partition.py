@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppsim import CostError
-from ppsim.costs.partition import by_cost, even, explicit
+from ppsim import ConfigError, CostError
+from ppsim.costs.partition import by_cost, even, explicit, method
 
 costs_and_stages = st.lists(st.integers(0, 9), min_size=1, max_size=8).flatmap(
     lambda costs: st.tuples(st.just(costs), st.integers(1, len(costs)))
@@ -87,3 +87,25 @@ def test_costs_that_are_no_numbers_are_an_error():
         by_cost([1, float("nan")], 1)
     with pytest.raises(CostError, match="'best' is not known; use 'optimal' or 'greedy'"):
         by_cost([1, 1], 1, "best")
+
+
+def test_first_and_last_stage_can_hold_fewer_layers():
+    assert even(62, 32, 1, 1) == [1, *[2] * 30, 1]
+    assert even(126, 128, 0, 0) == [0, *[1] * 126, 0]
+    assert even(10, 4, first=1) == [1, 3, 3, 3]
+    assert even(10, 4, last=1) == [3, 3, 3, 1]
+    for wrong in ((10, 4, 9, 0), (3, 4, 1, 1), (4, 1, 2, 2)):
+        with pytest.raises(CostError, match="leave"):
+            even(*wrong)
+
+
+@pytest.mark.parametrize("name", ["greedy", "optimal"])
+def test_methods_have_a_long_and_a_short_name(name):
+    assert method(name) == method(f"by_cost({name})") == name
+    assert method([2, 1]) == (2, 1)
+
+
+@pytest.mark.parametrize("wrong", ["evenly", "by_cost", 3, [], [-1, 2], [1.0], [True]])
+def test_what_is_no_partition_is_one_clear_error(wrong):
+    with pytest.raises(ConfigError, match=r"is no partition; use one of: even, by_cost\(greedy\), by_cost\(optimal\)"):
+        method(wrong)
