@@ -63,9 +63,6 @@ def test_fused_slots_that_wait_for_each_other_are_shown_as_a_cycle():
     ]
 
 
-# -- sharding ----------------------------------------------------------------------------------------------------------
-
-
 def test_one_stage_is_gathered_once_and_its_gradient_reduced_after_the_last_backward():
     assert lowered([["0F0", "0F1", "0B0", "0B1"]], sharded=True) == [
         "0UNSHARD 0F0 0F1 0B0 0B1 0REDUCE_GRAD 0RESHARD",
@@ -114,9 +111,6 @@ def test_a_stage_held_twice_is_reduced_on_both_devices():
         assert [action for action in row if "REDUCE" in action] == ["1REDUCE_GRAD", "0REDUCE_GRAD"]
 
 
-# -- just in time ------------------------------------------------------------------------------------------------------
-
-
 def test_a_just_in_time_receive_stands_before_its_consumer():
     schedule = ppsim.build("1f1b", devices=3, microbatches=3)
     for row in ppsim.lower(schedule, receive="just-in-time").orders()[2:]:
@@ -138,7 +132,13 @@ def test_just_in_time_receives_of_a_pair_keep_the_order_of_their_sends():
         ppsim.lower(schedule, sharded=True, receive=receive).check("directed", pytorch=True)
 
 
-# -- what always holds -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("receive", RECEIVES)
+def test_a_program_keeps_what_the_lists_of_its_schedule_do_not_say(receive):
+    for name in ("bpipe", "pipedream", "seq1f1b"):
+        schedule = ppsim.build(name, devices=4, microbatches=8)
+        program = ppsim.lower(schedule, receive=receive)
+        assert repr(program.traits) == repr(schedule.traits)
+        assert ppsim.simulate(program).iteration_time == ppsim.simulate(schedule).iteration_time
 
 
 def test_a_program_is_lowered_from_its_compute_actions_again():

@@ -90,6 +90,13 @@ def test_an_unknown_name_is_answered_with_the_nearest(name, near):
         ppsim.build(name, devices=2, microbatches=2)
 
 
+def test_a_name_near_to_none_is_answered_with_all():
+    with pytest.raises(
+        BuildError, match=r"^unknown schedule 'nope'; the names are: naive, gpipe, .*terapipe; `ppsim list`"
+    ):
+        ppsim.build("nope", devices=2, microbatches=2)
+
+
 def test_an_unknown_option_is_answered_with_the_known():
     with pytest.raises(
         BuildError, match="unknown option 'group'; the options of this schedule are: grouping, group_size"

@@ -131,8 +131,7 @@ def postpone_receives(program: Program) -> Program:
         program.microbatch[order],
         program.offsets,
         joined=program.joined[order],
-        name=program.name,
-        slices=program.slices,
+        **program.traits,
     )
     moved._valid = True
     return moved

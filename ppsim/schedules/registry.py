@@ -154,10 +154,9 @@ def find_family(name: str) -> Family:
     """The family called `name`; BuildError with the nearest names otherwise."""
     if isinstance(name, str) and name in _FAMILIES:
         return _FAMILIES[name]
-    near = difflib.get_close_matches(shown(name), _FAMILIES, n=3, cutoff=0.4) or list(_FAMILIES)
-    raise BuildError(
-        f"unknown schedule {shown(name)}; did you mean {' or '.join(near)}? `ppsim list` shows all of them"
-    )
+    near = difflib.get_close_matches(shown(name), _FAMILIES, n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"the names are: {', '.join(_FAMILIES)};"
+    raise BuildError(f"unknown schedule {shown(name)}; {hint} `ppsim list` tells what each is")
 
 
 def require_count(word: str, value: Any, least: int = 1, most: int = MOST_ACTIONS) -> int:
