@@ -75,8 +75,6 @@ class Schedule:
         self.evicted = np.empty((0, 3), np.int32) if evicted is None else evicted
         self._valid = False
 
-    # -- construction ------------------------------------------------------------------------------------------------
-
     @classmethod
     def from_blocks(cls, blocks: Iterable[Block], **traits: Any) -> Schedule:
         """A schedule from one Block of rows a device; `traits` are the other keyword arguments of Schedule."""
@@ -124,8 +122,6 @@ class Schedule:
         return _from_cells(
             cls, table, lambda row, column: f"{path}: row {row + 1}, column {column + 1}", name or str(path), slices
         )
-
-    # -- sizes -------------------------------------------------------------------------------------------------------
 
     @property
     def devices(self) -> int:
@@ -185,8 +181,6 @@ class Schedule:
         """What the lists do not say, as keyword arguments for a schedule or program made from this one."""
         words = ("name", "slices", "iterations", "weight_versions", "evicted")
         return {word: getattr(self, word) for word in words}
-
-    # -- reading -----------------------------------------------------------------------------------------------------
 
     def actions(self, device: int) -> Iterator[Action]:
         """The actions of one device, in list order, made as they are looked at."""
@@ -264,8 +258,6 @@ class Schedule:
         from ppsim.plots.table import schedule_html
 
         return schedule_html(self)
-
-    # -- checking ----------------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
         """Raise ScheduleError with every fault found; return None where there is none.

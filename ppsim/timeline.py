@@ -86,8 +86,6 @@ class Timeline:
     def transport(self) -> str:
         return self.plan.transport
 
-    # -- time --------------------------------------------------------------------------------------------------------
-
     @cached_property
     def start(self) -> np.ndarray:
         """Start of each compute action in seconds, device by device in list order; a fused slot is one entry."""
@@ -194,8 +192,6 @@ class Timeline:
 
         return iteration_time(self)
 
-    # -- activations and memory --------------------------------------------------------------------------------------
-
     @cached_property
     def _occupancy(self) -> Occupancy:
         from ppsim.analysis.occupancy import Occupancy
@@ -245,8 +241,6 @@ class Timeline:
 
         return memory(self)
 
-    # -- throughput --------------------------------------------------------------------------------------------------
-
     @property
     def tokens_per_second(self) -> float | None:
         """Tokens of one step over its seconds, all data-parallel copies together; None where no model is known."""
@@ -260,8 +254,6 @@ class Timeline:
         from ppsim.analysis.throughput import model_flop_utilisation
 
         return model_flop_utilisation(self)
-
-    # -- why it is as long as it is ------------------------------------------------------------------------------------
 
     def ledger(self) -> Ledger:
         """Idle seconds by cause: a mapping cause -> array, one entry a device; they sum to `device_idle`."""
@@ -292,8 +284,6 @@ class Timeline:
         from ppsim.analysis.bounds import lower_bound
 
         return lower_bound(self)
-
-    # -- looking at it -----------------------------------------------------------------------------------------------
 
     def summary(self) -> str:
         """The measures as readable text, with units."""

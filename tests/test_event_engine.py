@@ -17,9 +17,6 @@ def simulate(orders, costs=None, **options):
     return ppsim.simulate(schedule, costs, engine="event", **options)
 
 
-# -- dependencies ------------------------------------------------------------------------------------------------------
-
-
 def test_without_costs_a_forward_takes_1_second_and_a_backward_2():
     assert actions(simulate([["0F0", "0B0"]])) == ["0F0 0-1  0B0 1-3"]
 
@@ -54,9 +51,6 @@ def test_two_ends_of_a_pipeline_may_send_microbatches_at_once():
     both_ways = [["0F0", "1F1", "1B1", "0B0"], ["0F1", "1F0", "1B0", "0B1"]]
     run = simulate(both_ways, Costs(forward=1, backward=1, latency=0.5))
     assert actions(run) == ["0F0 0-1  1F1 1.5-2.5  1B1 2.5-3.5  0B0 4-5", "0F1 0-1  1F0 1.5-2.5  1B0 2.5-3.5  0B1 4-5"]
-
-
-# -- transfers ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_transfer_takes_latency_and_bytes_over_bandwidth_beside_the_computation():
@@ -101,9 +95,6 @@ def test_a_program_with_early_receives_runs_as_under_async_until_two_transfers_m
     assert actions(run) == ["0F0 0-1  0F1 1-2  0B0 12-13  0B1 15-16", "1F0 4-5  1F1 7-8  1B0 8-9  1B1 9-10"]
 
 
-# -- costs of stages ---------------------------------------------------------------------------------------------------
-
-
 def test_uneven_stages_take_their_own_times():
     costs = Costs(forward=[1, 3], backward=[2, 4])
     run = simulate(build("1f1b", devices=2, microbatches=2), costs)
@@ -125,8 +116,6 @@ def test_actions_of_no_length_stand_in_their_order():
     assert actions(run) == ["0F0 0-0  0B0 0-0", "1F0 0-0  1B0 0-0"]
     assert (run.makespan, run.span, run.bubble_fraction, run.bubble_ratio, run.span_bubble_fraction) == (0, 0, 0, 0, 0)
 
-
-# -- fused slots -------------------------------------------------------------------------------------------------------
 
 SLOW_LAST = Costs(forward=[1, 3], backward=[2, 4])
 
@@ -194,9 +183,6 @@ def test_a_slot_is_priced_by_the_stages_of_its_parts():
     assert "0F1 1-2.5  1B0 1-2.5" in actions(run)[0]
 
 
-# -- any schedule ------------------------------------------------------------------------------------------------------
-
-
 @given(schedules(), seconds, seconds, seconds, st.floats(0, 5))
 def test_every_dependency_holds_and_every_action_starts_as_soon_as_it_may(schedule, F, I, W, c):  # noqa: E741
     costs = Costs(forward=F, input_grad=I, weight_grad=W, latency=c)
@@ -230,9 +216,6 @@ def test_a_run_is_reproducible(schedule, transport):
 def test_a_chain_of_two_thousand_stages_needs_no_recursion():
     run = simulate([[f"{s}F0", f"{s}B0"] for s in range(2000)], Costs(forward=1, backward=1))
     assert run.makespan == 4000
-
-
-# -- wrong calls -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

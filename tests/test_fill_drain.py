@@ -16,9 +16,6 @@ def lists(schedule):
     return [" ".join(order) for order in schedule.orders()]
 
 
-# -- naive -------------------------------------------------------------------------------------------------------------
-
-
 def test_naive_takes_one_microbatch_at_a_time():
     assert lists(build("naive", devices=2, microbatches=2)) == ["0F0 0B0 0F1 0B1", "1F0 1B0 1F1 1B1"]
 
@@ -42,9 +39,6 @@ def test_naive_makespan_is_m_p_times_f_plus_b_and_2c_a_crossing(p, m, F, B, c):
 def test_naive_bubble_fraction_is_p_minus_1_over_p(p, m, F, B):
     run = simulate(build("naive", devices=p, microbatches=m), Costs(forward=F, backward=B))
     assert run.bubble_fraction == pytest.approx((p - 1) / p, rel=1e-9)
-
-
-# -- GPipe -------------------------------------------------------------------------------------------------------------
 
 
 def test_gpipe_runs_all_forwards_then_all_backwards_in_the_order_asked_for():
@@ -75,9 +69,6 @@ def test_gpipe_bubble_fraction_is_p_minus_1_over_m_plus_p_minus_1(p, m, F, B, or
     run = simulate(schedule, Costs(forward=F, backward=B))
     assert run.bubble_fraction == pytest.approx((p - 1) / (m + p - 1), rel=1e-9)
     assert run.bubble_ratio == pytest.approx((p - 1) / m, rel=1e-9)
-
-
-# -- breadth first -----------------------------------------------------------------------------------------------------
 
 
 def test_breadth_first_runs_all_of_one_stage_before_the_next_and_back_in_reverse():

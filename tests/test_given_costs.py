@@ -24,9 +24,6 @@ def times(costs):
     return costs.forward, costs.backward, costs.input_grad, costs.weight_grad
 
 
-# -- missing parts -----------------------------------------------------------------------------------------------------
-
-
 def test_missing_times_follow_from_those_given():
     assert times(Costs()) == (1, 2, 1, 1)
     assert times(Costs(forward=3)) == (3, 2, 1, 1)
@@ -56,9 +53,6 @@ def test_a_backward_is_input_grad_and_weight_grad_and_each_follows_from_the_othe
 
 def test_rounding_makes_no_part_longer_than_its_whole():
     assert Costs(backward=0.3, input_grad=0.1 + 0.2).weight_grad == 0
-
-
-# -- tables ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_table_holds_the_seconds_of_each_kind_and_stage():
@@ -137,9 +131,6 @@ def test_a_list_has_one_value_a_stage_of_the_schedule(costs, sentence):
     assert sentence in str(caught.value)
 
 
-# -- origins -----------------------------------------------------------------------------------------------------------
-
-
 def test_every_cost_says_where_it_comes_from():
     assert set(Costs().provenance.values()) == {"default"}
     origins = Costs(backward=2, latency=1, activation_bytes=3).provenance
@@ -150,8 +141,6 @@ def test_every_cost_says_where_it_comes_from():
     measured = Costs(forward=1, provenance={"forward": "measured", "input_grad": "derived"}).provenance
     assert (measured["forward"], measured["input_grad"], measured["backward"]) == ("measured", "derived", "default")
 
-
-# -- refusals ----------------------------------------------------------------------------------------------------------
 
 LEGAL_TIME = "must be a finite number of seconds from 0 to 1e+100, or a list of such numbers, one a stage"
 

@@ -22,9 +22,6 @@ def lists(schedule):
     return [" ".join(order) for order in schedule.orders()]
 
 
-# -- lists and timelines -----------------------------------------------------------------------------------------------
-
-
 def test_groups_of_p_microbatches_walk_all_local_stages_before_the_next_group():
     assert lists(interleaved(2, 4)) == [
         "0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3",
@@ -60,9 +57,6 @@ def test_one_stage_a_device_in_groups_of_p_has_eager_1f1bs_lists():
     # The warm-up is 2(p-r-1) + (v-1)g forwards, whose first part alone is the eager one.
     eager = build("eager-1f1b", devices=4, microbatches=8)
     assert interleaved(4, 8, v=1) == eager
-
-
-# -- groupings ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -150,9 +144,6 @@ def test_no_grouping_deadlocks():
                 schedule = interleaved(p, m, v=1 + (p + m) % 4, **options)
                 schedule._valid = False
                 schedule.validate()
-
-
-# -- closed forms ------------------------------------------------------------------------------------------------------
 
 
 @given(devices, st.integers(1, 5), stages_per_device, seconds, seconds)

@@ -24,9 +24,6 @@ def curve(steps):
     return list(zip(*(column.tolist() for column in steps), strict=True))
 
 
-# -- time --------------------------------------------------------------------------------------------------------------
-
-
 def test_times_are_those_of_each_action_device_by_device_in_list_order():
     run = simulate(TWO, UNEVEN)
     assert run.start.tolist() == [0, 6, 1, 4]
@@ -102,9 +99,6 @@ def test_measures_keep_their_definitions_for_any_schedule(schedule, F, B, c, ove
         assert run.bubble_ratio == pytest.approx(run.bubble_fraction / (1 - run.bubble_fraction), rel=1e-6, abs=1e-9)
 
 
-# -- activations -------------------------------------------------------------------------------------------------------
-
-
 def test_a_forward_takes_an_activation_at_its_start_and_a_backward_frees_it_at_its_end():
     run = simulate([["0F0", "0F1", "0B0", "0B1"]], Costs(forward=1, backward=2))
     assert curve(run.activations_over_time(0)) == [(0, 1), (1, 2), (4, 1), (6, 0)]
@@ -172,8 +166,6 @@ def test_the_step_curve_rises_to_the_peak_and_ends_at_nothing(schedule, kept):
         assert levels[-1] == pytest.approx(0, abs=1e-9)
         assert times[0] == run.device_start[device]
 
-
-# -- memory ------------------------------------------------------------------------------------------------------------
 
 HELD = Costs(
     forward=1, backward=2, latency=1, transfer_bytes=10, bandwidth=10,  # a transfer takes 2 s and holds 10 bytes

@@ -12,9 +12,6 @@ def lists(schedule):
     return [" ".join(order) for order in schedule.orders()]
 
 
-# -- 1F1B --------------------------------------------------------------------------------------------------------------
-
-
 def test_1f1b_warms_up_with_p_minus_r_minus_1_forwards_and_then_alternates():
     assert lists(build("1f1b", devices=3, microbatches=4)) == [
         "0F0 0F1 0F2 0B0 0F3 0B1 0B2 0B3",
@@ -91,9 +88,6 @@ def test_1f1b_bubble_fraction_is_p_minus_1_over_m_plus_p_minus_1(p, m, F, B):
 def test_device_r_of_1f1b_holds_p_minus_r_activations_at_most(p, m):
     run = simulate(build("1f1b", devices=p, microbatches=m))
     assert run.peak_activations.tolist() == [min(m, p - r) for r in range(p)]
-
-
-# -- eager -------------------------------------------------------------------------------------------------------------
 
 
 def test_eager_1f1b_warms_up_twice_as_long():

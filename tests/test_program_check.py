@@ -37,9 +37,6 @@ def test_a_schedule_is_lowered_before_it_is_checked():
     ppsim.build("1f1b", devices=4, microbatches=6).check("rank", pytorch=True)
 
 
-# -- transfers ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_missing_send_and_a_missing_recv_are_named_with_their_device():
     assert faults(changed("0SEND_F1")) == [
         "0SEND_F1 is missing on device 0: 0F1 makes what is needed by 1F1 of device 1"
@@ -101,8 +98,6 @@ def test_forward_and_backward_transfers_of_one_pair_keep_one_order():
     assert "1SEND_F0 (device 1, position 2) meets 0RECV_B0 (device 0, position 2)" in faults(crossed)[0]
 
 
-# -- sharding actions --------------------------------------------------------------------------------------------------
-
 SHARDED = ["0UNSHARD", "0F0", "0B0", "0REDUCE_GRAD", "0RESHARD"]
 
 
@@ -134,9 +129,6 @@ def test_a_program_with_sharding_actions_and_without_transfers_is_not_lowered_ye
     assert ppsim.simulate(program, transport="rank").makespan == ppsim.simulate(program).makespan == 6
 
 
-# -- what PyTorch takes for granted ------------------------------------------------------------------------------------
-
-
 def test_pytorch_needs_the_last_stage_forward_in_microbatch_order():
     swapped = ppsim.Schedule.from_orders([["0F1", "0F0", "0B0", "0B1"], ["1F1", "1F0", "1B0", "1B1"]])
     swapped.check("rank")
@@ -157,9 +149,6 @@ def test_pytorch_divides_gradients_only_where_they_are_reduced():
         f"them by the number of microbatches; lower with sharded=True"
         for stage in (0, 1)
     ]
-
-
-# -- deadlocks ---------------------------------------------------------------------------------------------------------
 
 
 def cycle(orders, transport):
@@ -252,9 +241,6 @@ def test_a_long_chain_of_waits_is_told_without_recursion():
     with pytest.raises(ppsim.DeadlockError) as error:
         ppsim.Schedule.from_orders(orders).validate()
     assert len(error.value.cycle) <= p
-
-
-# -- always a clear answer ---------------------------------------------------------------------------------------------
 
 
 @settings(deadline=None, max_examples=80)

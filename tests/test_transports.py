@@ -132,8 +132,6 @@ def test_the_same_stage_on_two_devices_runs_by_microbatch(transport):
         assert actions(run) == ["0F0 0-1  1F1 7-8  1B1 8-10  0B0 16-18", "0F1 0-1  1F0 4-5  1B0 5-7  0B1 13-15"]
 
 
-# -- fused slots -------------------------------------------------------------------------------------------------------
-
 FUSED = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]]
 
 
@@ -160,9 +158,6 @@ def test_a_timed_slot_whose_backward_needs_its_own_forward_is_a_deadlock():
     costs = ppsim.Costs(forward=1, backward=2, overlap=2.5)
     with pytest.raises(ppsim.DeadlockError, match="0B0 and 0F0 share one fused slot"):
         simulate([["(0F0;0B0)OVERLAP_F_B"]], "async", costs)
-
-
-# -- sharding actions --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("transport", ["async", *QUEUED])

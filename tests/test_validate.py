@@ -29,9 +29,6 @@ def test_a_lowered_schedule_is_valid(schedule):
     assert Schedule.from_orders(ppsim.lower(schedule, sharded=True).orders()).validate() is None
 
 
-# -- one rule each -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("orders", [[], [[]], [[], []], [[None, ""]], [["0SEND_F0"]], [["0UNSHARD", "0RESHARD"]]])
 def test_a_schedule_without_compute_actions_is_empty(orders):
     assert faults(orders) == [
@@ -151,9 +148,6 @@ def test_numbers_with_huge_gaps_are_named_and_cost_no_memory():
         tracemalloc.stop()
 
 
-# -- many faults -------------------------------------------------------------------------------------------------------
-
-
 def test_all_faults_stand_in_one_error():
     program = [
         ["0F0", "0F0", "0B1", "0F1", "0SEND_F0"],
@@ -186,9 +180,6 @@ def test_of_one_rule_the_first_50_are_told_and_the_rest_counted():
         "the backward of 0F49 is missing: add 0B49, or 0I49 and 0W49",
         "30 more faults like: the backward of 0F79 is missing: add 0B79, or 0I79 and 0W79",
     ]
-
-
-# -- waiting cycles ----------------------------------------------------------------------------------------------------
 
 
 def cycle(orders):
@@ -253,9 +244,6 @@ def test_a_cycle_is_told_beside_other_faults():
 
 def test_a_ring_of_ten_thousand_devices_is_told_without_recursion():
     assert len(cycle(ring(10_000))) == 10_000
-
-
-# -- anything ----------------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=200)

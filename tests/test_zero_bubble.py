@@ -20,9 +20,6 @@ def split(F, I, W, c=0.0):
     return Costs(forward=F, input_grad=I, weight_grad=W, latency=c)
 
 
-# -- ZB-H1 -------------------------------------------------------------------------------------------------------------
-
-
 def test_zb_h1_keeps_1f1bs_order_and_starts_w_after_r_input_gradients():
     schedule = build("zb-h1", devices=3, microbatches=4)
     assert lists(schedule) == [
@@ -93,9 +90,6 @@ def test_zb_h1_holds_p_minus_r_whole_activations_and_r_parts_that_w_needs(p, mor
     assert run.peak_activations == pytest.approx([p - r + r * kept for r in range(p)], rel=1e-9)
 
 
-# -- ZB-H2 -------------------------------------------------------------------------------------------------------------
-
-
 def test_zb_h2_fills_the_idle_time_before_the_first_backward_with_forwards():
     assert lists(build("zb-h2", devices=3, microbatches=5)) == [
         "0F0 0F1 0F2 0F3 0F4 0I0 0W0 0I1 0W1 0I2 0W2 0I3 0W3 0I4 0W4",
@@ -150,9 +144,6 @@ def test_zb_h2_needs_2p_minus_1_microbatches():
         "zb-h2: microbatches=6 with devices=4: it needs at least 2 x devices - 1 = 7 microbatches to fill the "
         "pipeline; use 7, or zb-h1"
     )
-
-
-# -- the published numbers ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -157,9 +157,6 @@ def _uuid(trace: Trace, track: int) -> int:
     return trace.schedule.devices + 1 + track
 
 
-# -- protobuf ----------------------------------------------------------------------------------------------------------
-
-
 def _varint(number: int) -> bytes:
     groups = [number & 127]
     while number := number >> 7:

@@ -99,8 +99,6 @@ class Trace:
                 yield self._actions(first, last), self._transfers(first, last), self._levels(first, last)
                 first = last
 
-    # -- tracks --------------------------------------------------------------------------------------------------------
-
     def _lay_transfers(self, remote: np.ndarray) -> None:
         """Sort the transfers by link and start; lanes of a link part those that overlap."""
         start, end = (
@@ -143,8 +141,6 @@ class Trace:
     def _add(self, name: str, device: int, counts: bool = False) -> int:
         self.tracks.append(Track(name, device, len(self.tracks), counts))
         return len(self.tracks) - 1
-
-    # -- contents ------------------------------------------------------------------------------------------------------
 
     def _actions(self, first: int, last: int) -> Slices:
         rows = np.arange(self.schedule.offsets[first], self.schedule.offsets[last])

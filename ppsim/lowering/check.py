@@ -20,9 +20,6 @@ def program_faults(program: Program) -> Iterator[str]:
     yield from reduction_faults(program)
 
 
-# -- transfers ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Ends:
     """Every SEND and RECV that could be meant, one entry an end.
@@ -177,8 +174,6 @@ def crossed_transfers(program: Program) -> Iterator[str]:
         ),
     )
 
-
-# -- sharding ----------------------------------------------------------------------------------------------------------
 
 _START, _USE, _UNSHARD, _RESHARD, _END = range(5)
 
