@@ -115,6 +115,37 @@ def test_validate_takes_the_slices(tmp_path):
     assert "1 microbatches" in outcome.out
 
 
+CROSSED = """0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1
+1RECV_F1,1RECV_F0,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1
+"""
+
+
+def test_validate_says_which_transport_cannot_run_a_valid_program(tmp_path):
+    (tmp_path / "crossed.csv").write_text(CROSSED)
+    assert ppsim("validate", tmp_path / "crossed.csv").status == 0
+    outcome = ppsim("validate", tmp_path / "crossed.csv", "--transport", "rank")
+    assert (outcome.status, outcome.out) == (1, "")
+    for part in ("0SEND_F0 (device 0, position 1) meets 1RECV_F1", "it deadlocks under transport 'rank'"):
+        assert part in outcome.err
+
+
+def test_validate_says_what_pytorch_would_not(tmp_path):
+    library.build("zb-v", devices=2, microbatches=4).to_csv(tmp_path / "schedule.csv")
+    outcome = ppsim("validate", tmp_path / "schedule.csv", "--pytorch", "--transport", "pair")
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.out.endswith("48 actions, runs under pair, fit for PyTorch\n")
+    library.build("chimera", devices=2, microbatches=4).to_csv(tmp_path / "twice.csv")
+    outcome = ppsim("validate", tmp_path / "twice.csv", "--pytorch")
+    assert outcome.status == 1
+    assert "stage 0 runs on devices 0, 1: PyTorch runs each stage on one device" in outcome.err
+
+
+def test_validate_refuses_an_unknown_transport(tmp_path):
+    outcome = ppsim("validate", tmp_path / "schedule.csv", "--transport", "bus")
+    assert outcome.status == 2
+    assert "--transport: 'bus' is not known; use one of: async, directed, pair, rank, blocking" in outcome.err
+
+
 def test_errors_of_a_process_are_one_message_without_a_traceback():
     process = start("simulate", UNIT_COSTS, "--set", "schedule.microbatches=none")
     out, err = process.communicate(timeout=60)
