@@ -12,6 +12,7 @@ from ppsim.commands.check import check
 from ppsim.commands.compare import compare
 from ppsim.commands.evaluate import evaluate
 from ppsim.commands.families import list_families
+from ppsim.commands.fits import fits
 from ppsim.commands.hardware import hardware
 from ppsim.commands.optimum import optimum
 from ppsim.commands.simulate import simulate
@@ -32,6 +33,7 @@ app = typer.Typer(
 app.command("simulate")(simulate)
 app.command("compare")(compare)
 app.command("what-if")(what_if)
+app.command("fits")(fits)
 app.command("check")(check)
 app.command("optimum")(optimum)
 app.command("calibrate")(calibrate)

@@ -21,7 +21,7 @@ def main() -> None:
     header = ("model", "published schedule", "ours", "samples/s and GPU", "published", "memory", "published")
     print("| " + " | ".join(header) + " |", "|" + "---|" * len(header), sep="\n")
     for row, run in rows():
-        rate, memory = rate_of(run), run.peak_memory.max() / 1e9
+        rate, memory = rate_of(run), run.memory().peak.max() / 1e9
         print(
             f"| {row['model']} | {row['schedule']} | {SCHEDULES[row['schedule']]} | {rate:.3g} | "
             f"{row['samples_per_gpu_second']} | {memory:.0f} GB | {row['memory_gb']} GB |"

@@ -1,4 +1,4 @@
-"""The zero-bubble paper's measured throughput and memory (arXiv 2401.10241, table 4) against costs that nobody fitted."""
+"""The zero-bubble paper's throughput and memory (arXiv 2401.10241, table 4) against costs that nobody fitted."""
 
 import pytest
 from zero_bubble_table import rate_of, rows

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ppsim.costs.layers import RECOMPUTE
-from ppsim.errors import CostError, ScheduleError
+from ppsim.errors import PpsimError
 from ppsim.schedules.registry import schedules
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _first(config: Config, candidates: Iterator[Mapping[str, Any]], headroom: fl
     for changes in candidates:
         try:
             fitting = _try(config, changes, headroom)
-        except ScheduleError:
+        except PpsimError:
             continue
         if fitting.spare >= 0:
             return fitting
@@ -82,7 +82,7 @@ def _best_schedule(config: Config, headroom: float) -> Fitting | None:
         changes = {"schedule.name": family.name, "schedule.options": None, "schedule.stages_per_device": None}
         try:
             fitting = _try(config, changes, headroom)
-        except (ScheduleError, CostError):
+        except PpsimError:
             continue
         if fitting.spare >= 0 and (best is None or fitting.run.makespan < best.run.makespan):
             best = fitting

@@ -1,0 +1,96 @@
+"""`ppsim fits`: whether a config's peak memory stays within its devices, and if not, what would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ppsim.commands.options import JsonTarget, Settings
+from ppsim.commands.reporting import ANSWER_IS_NO, command, print_data, write_json
+from ppsim.errors import ConfigError, shown
+from ppsim.units import format_quantity
+
+if TYPE_CHECKING:
+    from ppsim.analysis.fit import Fitting
+    from ppsim.analysis.memory import Memory
+
+SCHEMA = "ppsim.fits/1"
+
+
+@command
+def fits(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Configuration with a model and hardware.")],
+    headroom: Annotated[
+        str, typer.Option(metavar="PART", help="Part of the memory that must stay free, such as 0.1 or 10%.")
+    ] = "10%",
+    settings: Settings = None,
+    json: JsonTarget = None,
+) -> None:
+    """Say whether a config fits its devices; if not, what would, and exit with status 1.
+
+    Of the recompute levels and of fewer microbatches the first that fits is named, of other schedules the fastest.
+    """
+    from ppsim.commands.case import read_case
+
+    part = _part(headroom)
+    case = read_case(config, settings, None)
+    memory = case.simulate().memory()
+    does = memory.fits(part)
+    found = [] if does else case.what_fits(part)
+    if json:
+        write_json(_document(memory, part, does, found), json)
+    if json != "-":
+        print_data(memory.summary() + "\n" + "\n".join(_verdict(memory, part, does, found)))
+    if not does:
+        raise typer.Exit(ANSWER_IS_NO)
+
+
+def _part(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise ConfigError(
+            f"--headroom {shown(text)} must be a part of the memory from 0 to below 1, such as 0.1 or 10%"
+        )
+    return value
+
+
+def _verdict(memory: Memory, part: float, does: bool, found: list[Fitting]) -> Iterator[str]:
+    spare = float(memory.spare(part).min())
+    device = int(memory.spare(part).argmin())
+    room = f"with {part:.0%} of the memory kept free"
+    if does:
+        yield f"fits {room}: {format_quantity(spare, 'bytes')} left on device {device}, the fullest"
+        return
+    yield f"does not fit {room}: device {device} is {format_quantity(-spare, 'bytes')} over"
+    for fitting in found:
+        changes = ", ".join(f"{key}={value}" for key, value in fitting.changes.items() if value is not None)
+        yield (
+            f"  fits with --set {changes}: step {format_quantity(fitting.run.iteration_time, 'seconds')}, "
+            f"{format_quantity(fitting.spare, 'bytes')} left"
+        )
+    if not found:
+        yield "  no recompute level, fewer microbatches or other schedule alone makes it fit"
+
+
+def _document(memory: Memory, part: float, does: bool, found: list[Fitting]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "fits": does,
+        "headroom": part,
+        "spare": memory.spare(part).tolist(),
+        "memory": memory.to_dict(),
+        "fits_with": [
+            {"changes": dict(one.changes), "iteration_time": one.run.iteration_time, "spare": one.spare}
+            for one in found
+        ],
+        "units": {
+            "headroom": "fraction of a device's memory", "spare": "bytes per device", "memory": "bytes per device",
+            "memory.moment": "seconds", "iteration_time": "seconds",
+        },
+    }  # fmt: skip
