@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CONFIG := configs/llama-3-8b-8xh100.yaml
 
-.PHONY: help demo test lint unit-test bench docs clean
+.PHONY: help demo test lint check unit-test bench docs clean
 
 help:
 	@echo "make demo   simulate a real model under two schedules; charts in demo/"
 	@echo "make test   lint, type check and all tests"
 	@echo "make lint   ruff and pyright"
+	@echo "make check  the gate on configs/: no measure is worse than in configs/baseline.json"
 	@echo "make bench  the benchmarks"
 	@echo "make docs   pages and pictures that are made by scripts"
 	@echo "make clean  remove .venv, demo/ and caches"
@@ -30,7 +31,7 @@ $(VENV)/installed-for-tests: $(VENV)/installed
 demo: $(VENV)/installed
 	@$(BIN)/python scripts/demo.py $(CONFIG) demo
 
-test: lint unit-test
+test: lint check unit-test
 
 unit-test: $(VENV)/installed-for-tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --benchmark-disable
@@ -39,6 +40,9 @@ lint: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+check: $(VENV)/installed
+	$(BIN)/ppsim check configs/*.yaml --baseline configs/baseline.json
 
 bench: $(VENV)/installed-for-tests
 	$(BIN)/python -m pytest benchmarks --benchmark-only

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from ppsim.analysis.baseline import GUARDED, IDLE, Baseline, Numbers, config_key, read_baseline, write_baseline
 from ppsim.analysis.what_if import run_numbers
-from ppsim.errors import ConfigError
-from ppsim.files import read_text, write_atomically
+from ppsim.errors import ConfigError, shown
 from ppsim.timeline import Timeline
+from ppsim.units import format_quantity, parse_quantity
 
-SCHEMA = "ppsim.baseline/1"
-GUARDED = ("makespan", "bubble_fraction", "bubble_ratio", "span_bubble_fraction", "peak_activations", "peak_memory")
-LIMITS = {"max_bubble": "bubble_fraction", "max_memory": "peak_memory", "max_step_time": "makespan"}
-IDLE = "idle: "
 NOISE = 1e-9  # relative: what rounding on another machine may change
+_UNITS = {"makespan": "seconds", "peak_activations": "microbatches", "peak_memory": "bytes"}  # the others: fraction
 
 
 @dataclass(frozen=True)
@@ -31,13 +29,13 @@ class Finding:
     before : float or None
         The baseline's value; None where it has none.
     after : float or None
-        The value now.
+        The value now; None where it is not known.
     verdict : str
-        "regression", "over the limit", "new" (not in the baseline), "improved" or "same".
+        "regression", "over the limit", "new" (not in the baseline), "lost" (no longer known), "improved" or "same".
     limit : float or None
-        The largest value allowed, from the baseline with its tolerance or from a --max option.
+        The largest value allowed, from the baseline with its tolerance or from a limit.
     why : tuple of str
-        For a regression: what changed in the bubble ledger, largest first.
+        Of a measure that moved: what changed in the bubble ledger, largest first.
     """
 
     config: str
@@ -52,29 +50,77 @@ class Finding:
     @property
     def failed(self) -> bool:
         """Whether the gate closes."""
-        return self.verdict in ("regression", "over the limit", "new")
+        return self.verdict not in ("same", "improved")
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """By how much a measure may grow: the larger of an absolute and a relative amount."""
+    """By how much measures may grow: the larger of an absolute and a relative amount.
 
-    absolute: float = 0.0
+    Attributes
+    ----------
+    absolute : mapping of measure -> float
+        In the measure's own unit; measures that it does not name may not grow.
+    relative : float
+        Part of the baseline's value.
+    """
+
+    absolute: Mapping[str, float] = field(default_factory=dict)
     relative: float = 0.0
 
-    def __post_init__(self) -> None:
-        for name in ("absolute", "relative"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ConfigError(f"{name} tolerance {value!r} must be a finite number of at least 0")
+    @classmethod
+    def parse(cls, absolute: Mapping[str, Any] | None = None, relative: Any = 0.0) -> Tolerance:
+        """From numbers or text with units, such as `{"makespan": "2 ms"}` and "1%"; ConfigError otherwise."""
+        amounts = {}
+        for name, amount in (absolute or {}).items():
+            if name not in GUARDED:
+                raise ConfigError(f"absolute tolerance of {shown(name)}: no measure; use one of {', '.join(GUARDED)}")
+            amounts[name] = _amount(f"absolute tolerance of {name}", amount, _UNITS.get(name, "fraction"))
+        return cls(amounts, _amount("relative tolerance", relative, "fraction"))
 
-    def limit(self, value: float) -> float:
+    def limit(self, measure: str, value: float) -> float:
         """The largest value that still passes."""
-        return value + max(self.absolute, (self.relative + NOISE) * abs(value))
+        return value + max(self.absolute.get(measure, 0.0), (self.relative + NOISE) * abs(value))
 
 
-Numbers = Mapping[str, tuple[float | None, str]]
-Baseline = dict[str, dict[str, float | None]]
+@dataclass(frozen=True)
+class Limits:
+    """The largest values allowed of each config, whatever the baseline says; None: no limit."""
+
+    bubble: float | None = None
+    memory: float | None = None
+    step_time: float | None = None
+
+    @classmethod
+    def parse(cls, max_bubble: Any = None, max_memory: Any = None, max_step_time: Any = None) -> Limits:
+        """From numbers or text with units, such as "15%", "80 GB", "2 s"; ConfigError otherwise."""
+        given = (
+            ("max_bubble", max_bubble, "fraction"),
+            ("max_memory", max_memory, "bytes"),
+            ("max_step_time", max_step_time, "seconds"),
+        )
+        return cls(*(None if value is None else _amount(name, value, unit) for name, value, unit in given))
+
+    def of_measures(self) -> list[tuple[str, float]]:
+        """(measure, largest value) of those that are set."""
+        pairs = (("bubble_fraction", self.bubble), ("peak_memory", self.memory), ("makespan", self.step_time))
+        return [(name, limit) for name, limit in pairs if limit is not None]
+
+
+def _amount(what: str, value: Any, unit: str) -> float:
+    """A number >= 0 of `unit`, from a number or text."""
+    if unit in ("seconds", "bytes"):
+        try:
+            return parse_quantity(value, unit)
+        except ConfigError as error:
+            raise ConfigError(f"{what}: {error}") from None
+    text, number = str(value).strip(), math.nan
+    with contextlib.suppress(ValueError):
+        number = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+    if isinstance(value, bool) or not (math.isfinite(number) and number >= 0):
+        example = "4" if unit == "microbatches" else "0.15 or 15%"
+        raise ConfigError(f"{what}: {shown(value)} must be a finite number of at least 0, such as {example}")
+    return number
 
 
 def measured(run: Timeline) -> Numbers:
@@ -83,29 +129,91 @@ def measured(run: Timeline) -> Numbers:
     return {name: number for name, number in numbers.items() if name in GUARDED or name.startswith(IDLE)}
 
 
+def measure_configs(
+    paths: Sequence[str | os.PathLike[str]],
+    baseline: str | os.PathLike[str] | None,
+    overrides: Mapping[str, Any] | None = None,
+) -> dict[str, Numbers]:
+    """Simulate each config, once, under its name in the baseline."""
+    from ppsim.config import load_config
+
+    unique = {config_key(path, baseline): path for path in paths}
+    if not unique:
+        raise ConfigError("no config to check; give at least one, such as configs/unit-costs.yaml")
+    return {key: measured(load_config(path, overrides=overrides).simulate()) for key, path in unique.items()}
+
+
+def check_configs(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    baseline: str | os.PathLike[str] | None = None,
+    limits: Limits | None = None,
+    tolerance: Tolerance | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> list[Finding]:
+    """Everything that the gate finds.
+
+    Parameters
+    ----------
+    paths : sequence of str or PathLike
+        Config files; one that is named twice is checked once.
+    baseline : file, optional
+        Written by `update_baseline`.
+    limits, tolerance : Limits, Tolerance, optional
+        Default: none.
+    overrides : mapping of dotted key -> value, optional
+        Changes of all configs.
+
+    Raises
+    ------
+    ConfigError
+        A broken baseline or config; nothing to check against; a memory limit where no memory is known.
+    PpsimError
+        As in `Config.simulate`.
+    """
+    limits, tolerance = limits or Limits(), tolerance or Tolerance()
+    if baseline is None and not limits.of_measures():
+        raise ConfigError("nothing to check against: give a baseline, or the most bubble, memory or step time allowed")
+    old = None if baseline is None else read_baseline(baseline)
+    return [
+        finding
+        for config, numbers in measure_configs(paths, baseline, overrides).items()
+        for finding in judge(config, numbers, old, tolerance, limits)
+    ]
+
+
+def update_baseline(
+    paths: Sequence[str | os.PathLike[str]],
+    baseline: str | os.PathLike[str],
+    overrides: Mapping[str, Any] | None = None,
+) -> int:
+    """Write the baseline of these configs and no others, whole or not at all; returns how many."""
+    numbers = measure_configs(paths, baseline, overrides)
+    write_baseline(baseline, numbers)
+    return len(numbers)
+
+
+def unchecked(paths: Sequence[str | os.PathLike[str]], baseline: str | os.PathLike[str], old: Baseline) -> list[str]:
+    """Configs of a baseline that are not among `paths`."""
+    return sorted(set(old) - {config_key(path, baseline) for path in paths})
+
+
 def judge(
-    config: str,
-    numbers: Numbers,
-    baseline: Baseline | None,
-    tolerance: Tolerance,
-    limits: Mapping[str, float | None],
+    config: str, numbers: Numbers, baseline: Baseline | None, tolerance: Tolerance, limits: Limits
 ) -> list[Finding]:
     """All findings of one config; `baseline` None looks at the limits alone."""
     findings = []
-    if baseline is not None:
-        if config not in baseline:
-            value, unit = numbers["makespan"]
-            findings.append(Finding(config, "makespan", unit, None, value, "new"))
-        else:
-            findings += [_against(config, name, numbers, baseline[config], tolerance) for name in GUARDED]
-    for option, name in LIMITS.items():
-        limit = limits.get(option)
-        if limit is not None:
-            value, unit = numbers[name]
-            if value is None:
-                raise ConfigError(f"{config}: {option} cannot be checked: the costs do not say what memory is held")
-            verdict = "over the limit" if value > limit * (1 + NOISE) else "same"
-            findings.append(Finding(config, name, unit, None, value, verdict, limit))
+    if baseline is not None and config not in baseline:
+        value, unit = numbers["makespan"]
+        findings.append(Finding(config, "makespan", unit, None, value, "new"))
+    elif baseline is not None:
+        findings += [_against(config, name, numbers, baseline[config], tolerance) for name in GUARDED]
+    for name, limit in limits.of_measures():
+        value, unit = numbers[name]
+        if value is None:
+            raise ConfigError(f"{config}: no limit of {name} can be checked: the costs do not say what memory is held")
+        verdict = "over the limit" if value > limit * (1 + NOISE) else "same"
+        findings.append(Finding(config, name, unit, None, value, verdict, limit))
     return findings
 
 
@@ -113,118 +221,25 @@ def _against(
     config: str, name: str, numbers: Numbers, old: Mapping[str, float | None], tolerance: Tolerance
 ) -> Finding:
     after, unit = numbers[name]
-    before = old.get(name)
+    before = old[name]
     if before is None or after is None:
-        verdict = "same" if before == after else "new" if before is None else "same"
+        verdict = "same" if before == after else "new" if before is None else "lost"
         return Finding(config, name, unit, before, after, verdict)
-    limit = tolerance.limit(before)
-    if after > limit:
-        return Finding(config, name, unit, before, after, "regression", limit, _why(numbers, old))
-    verdict = "improved" if after < before - NOISE * abs(before) else "same"
-    return Finding(config, name, unit, before, after, verdict, limit)
+    limit = tolerance.limit(name, before)
+    grown, shrunk = after > limit, after < before - NOISE * abs(before)
+    verdict = "regression" if grown else "improved" if shrunk else "same"
+    return Finding(config, name, unit, before, after, verdict, limit, _why(numbers, old) if grown or shrunk else ())
 
 
 def _why(numbers: Numbers, old: Mapping[str, float | None]) -> tuple[str, ...]:
     """The ledger rows that changed, largest first."""
     moved = []
-    for name, (value, unit) in numbers.items():
-        before = old.get(name)
+    for name, (value, _) in numbers.items():
+        before = old.get(name, 0.0)
         if name.startswith(IDLE) and value is not None and before is not None:
             difference = value - before
-            if abs(difference) > NOISE * max(abs(value), abs(before), 1e-300):
-                moved.append((abs(difference), f"{name.removeprefix(IDLE)} {difference:+.4g} {unit}"))
+            if abs(difference) > NOISE * max(abs(value), abs(before)):
+                sign = "+" if difference > 0 else "-"
+                text = f"{name.removeprefix(IDLE)} {sign}{format_quantity(abs(difference), 'seconds')}"
+                moved.append((abs(difference), text))
     return tuple(text for _, text in sorted(moved, key=lambda row: -row[0]))
-
-
-def config_key(path: str | os.PathLike[str], baseline: str | os.PathLike[str] | None) -> str:
-    """The name of a config in a baseline: its path from the baseline's folder, with forward slashes."""
-    start = os.path.dirname(os.path.abspath(baseline)) if baseline else os.getcwd()
-    return os.path.relpath(path, start).replace(os.sep, "/")
-
-
-def write_baseline(path: str | os.PathLike[str], configs: Mapping[str, Numbers]) -> None:
-    """Write a baseline: readable JSON, sorted, units named; whole or not at all."""
-    units = {name: unit for numbers in configs.values() for name, (_, unit) in numbers.items()}
-    document = {
-        "schema": SCHEMA,
-        "units": units,
-        "configs": {
-            config: {name: value for name, (value, _) in numbers.items()} for config, numbers in configs.items()
-        },
-    }
-    write_atomically(path, json.dumps(document, indent=2, sort_keys=True, allow_nan=False) + "\n")
-
-
-def read_baseline(path: str | os.PathLike[str]) -> Baseline:
-    """Read a baseline; ConfigError naming the file and the field for anything that is not one."""
-    try:
-        document = json.loads(read_text(path))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path}: not a baseline: {error}; write one with --update") from None
-    found = document.get("schema") if isinstance(document, dict) else type(document).__name__
-    if found != SCHEMA:
-        raise ConfigError(f"{path}: not a baseline: schema is {found!r}, expected {SCHEMA!r}; write one with --update")
-    configs = document.get("configs")
-    if not isinstance(configs, dict):
-        raise ConfigError(f"{path}: 'configs' is missing or no mapping; write the baseline again with --update")
-    for config, numbers in configs.items():
-        if not isinstance(numbers, dict):
-            raise ConfigError(f"{path}: configs.{config} is no mapping of measures; write it again with --update")
-        for name, value in numbers.items():
-            if value is not None and not _is_finite(value):
-                raise ConfigError(
-                    f"{path}: configs.{config}.{name} is {value!r}, not a number; write it again with --update"
-                )
-    return configs
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def markdown_report(findings: Sequence[Finding]) -> str:
-    """A Markdown table of what moved, for a CI summary."""
-    failed = sum(finding.failed for finding in findings)
-    heading = f"{failed} measure(s) got worse" if failed else "no measure got worse"
-    lines = [f"### ppsim check: {heading}", ""]
-    moved = moved_findings(findings)
-    if moved:
-        lines += ["| config | measure | baseline | now | allowed | verdict | why |", "|---|---|---|---|---|---|---|"]
-        lines += ["| " + " | ".join([*row(finding), "; ".join(finding.why) or "-"]) + " |" for finding in moved]
-    return "\n".join(lines) + "\n"
-
-
-def moved_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """Those that changed or failed."""
-    return [finding for finding in findings if finding.verdict != "same"]
-
-
-def row(finding: Finding) -> list[str]:
-    """Config, measure, baseline, now, allowed and verdict of a finding, as text with units."""
-    from ppsim.units import format_quantity
-
-    def text(value: float | None) -> str:
-        if value is None:
-            return "-"
-        return f"{value:.6g}" if finding.unit in ("fraction", "microbatches") else format_quantity(value, finding.unit)
-
-    values = [text(value) for value in (finding.before, finding.after, finding.limit)]
-    return [finding.config, finding.measure, *values, finding.verdict]
-
-
-def junit_report(findings: Sequence[Finding]) -> str:
-    """JUnit XML: one test case a config and measure."""
-    from xml.etree import ElementTree
-
-    failures = sum(finding.failed for finding in findings)
-    suite = ElementTree.Element("testsuite", name="ppsim check", tests=str(len(findings)), failures=str(failures))
-    for finding in findings:
-        case = ElementTree.SubElement(suite, "testcase", classname=finding.config, name=finding.measure)
-        if finding.failed:
-            _, _, before, after, limit, verdict = row(finding)
-            failure = ElementTree.SubElement(
-                case, "failure", message=f"{verdict}: {before} -> {after}, allowed {limit}"
-            )
-            failure.text = "\n".join(finding.why)
-    ElementTree.indent(suite)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"

@@ -41,7 +41,7 @@ def read_case(
     changes |= {f"schedule.options.{key}": value for key, value in _pairs("--option", options)}
     if str(flags.get("schedule") or "").lower().endswith(".csv"):
         changes["schedule.csv"] = os.path.abspath(changes.pop("schedule.name"))
-    changes |= dict(_pairs("--set", settings))
+    changes |= settings_of(settings)
     if config is not None:
         return load_config(config, overrides=changes)
     _require_flags(changes)
@@ -57,6 +57,11 @@ def _of_flag(fault: str) -> str:
         if fault.startswith(f"{path}: "):
             return f"--{name.replace('_', '-')}: {fault.removeprefix(f'{path}: ')}"
     return fault
+
+
+def settings_of(settings: Iterable[str] | None) -> dict[str, Any]:
+    """`--set` options as dotted keys with their values; ConfigError for one that is no KEY=VALUE."""
+    return dict(_pairs("--set", settings))
 
 
 def _pairs(option: str, texts: Iterable[str] | None) -> list[tuple[str, str]]:

@@ -1,0 +1,48 @@
+"""The pytest plugin: a fixture that holds configs to a baseline and to limits, as `ppsim check` does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def ppsim_check(pytestconfig: pytest.Config) -> Callable[..., None]:
+    """A function that fails the test with a table of what got worse.
+
+    `ppsim_check("configs/a.yaml", "configs/b.yaml", baseline="configs/baseline.json", max_bubble=0.15)`; paths are
+    relative to pytest's root directory. Keywords: baseline; max_bubble, max_memory, max_step_time; tolerance_abs (a
+    mapping of measure -> amount) and tolerance_rel; overrides (a mapping of dotted config key -> value). Numbers may be
+    text with a unit, such as "80 GB". Raises PpsimError for a broken baseline or config.
+    """
+
+    def check(
+        *configs: str | os.PathLike[str],
+        baseline: str | os.PathLike[str] | None = None,
+        max_bubble: float | str | None = None,
+        max_memory: float | str | None = None,
+        max_step_time: float | str | None = None,
+        tolerance_abs: Mapping[str, float | str] | None = None,
+        tolerance_rel: float | str = 0.0,
+        overrides: Mapping[str, Any] | None = None,
+    ) -> None:
+        # Imported here, so that tests which do not use the fixture start as fast as before.
+        from ppsim.analysis.gate import Limits, Tolerance, check_configs
+        from ppsim.analysis.gate_reports import findings_text
+
+        __tracebackhide__ = True
+        root = pytestconfig.rootpath
+        findings = check_configs(
+            [root / config for config in configs],
+            baseline=None if baseline is None else root / baseline,
+            limits=Limits.parse(max_bubble, max_memory, max_step_time),
+            tolerance=Tolerance.parse(tolerance_abs, tolerance_rel),
+            overrides=overrides,
+        )
+        if any(finding.failed for finding in findings):
+            pytest.fail(f"ppsim check\n{findings_text(findings)}", pytrace=False)
+
+    return check

@@ -1,0 +1,139 @@
+"""`ppsim check`: exit statuses, the table of what moved, the reports, and a baseline that is never half written."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from command_line import CONFIGS, ENVIRONMENT, UNIT_COSTS, ppsim
+
+WORSE = ("--set", "costs.latency=0.5")
+
+
+@pytest.fixture
+def baseline(tmp_path, monkeypatch):
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    outcome = ppsim("check", UNIT_COSTS, "--baseline", tmp_path / "b.json", "--update")
+    assert (outcome.status, outcome.out, outcome.err) == (0, "", f"wrote {tmp_path / 'b.json'}: 1 config(s)\n")
+    return tmp_path / "b.json"
+
+
+def test_what_has_not_moved_passes(baseline):
+    outcome = ppsim("check", UNIT_COSTS, "--baseline", baseline)
+    assert (outcome.status, outcome.out, outcome.err) == (0, "6 measures of 1 config(s): nothing moved\n", "")
+
+
+def test_a_config_made_worse_fails_and_says_what_changed(baseline):
+    outcome = ppsim("check", UNIT_COSTS, "--baseline", baseline, *WORSE)
+    assert outcome.status == 1
+    assert "makespan      33 s" in " ".join(outcome.out.split("\n"))
+    assert "regression" in outcome.out
+    assert "all devices: transfer +" in outcome.out
+
+
+def test_tolerances_let_it_pass(baseline):
+    check = ("check", UNIT_COSTS, "--baseline", baseline, *WORSE)
+    assert ppsim(*check, "--tolerance-rel", "200%").status == 0
+    amounts = ["--tolerance-abs", "makespan=9s"]
+    outcome = ppsim(*check, *amounts)
+    assert outcome.status == 1  # the bubble has grown as well
+    assert "makespan" not in outcome.out
+    for measure in ("bubble_fraction", "bubble_ratio", "span_bubble_fraction"):
+        amounts += ["--tolerance-abs", f"{measure}=0.5"]
+    assert ppsim(*check, *amounts).status == 0
+
+
+def test_limits_need_no_baseline():
+    assert ppsim("check", UNIT_COSTS, "--max-bubble", "0.3", "--max-step-time", "33s").status == 0
+    outcome = ppsim("check", UNIT_COSTS, "--max-bubble", "25%")
+    assert outcome.status == 1
+    assert "over the limit" in outcome.out
+    assert ppsim("check", CONFIGS / "llama-3-8b-8xh100.yaml", "--max-memory", "1 GB").status == 1
+
+
+def test_a_config_that_is_not_in_the_baseline_fails_and_one_that_is_not_checked_is_named(baseline):
+    outcome = ppsim("check", CONFIGS / "llama-3-8b-8xh100.yaml", "--baseline", baseline)
+    assert outcome.status == 1
+    assert "new" in outcome.out
+    assert "in the baseline and not checked: " in outcome.err
+    assert "unit-costs.yaml" in outcome.err
+
+
+def test_reports_go_to_the_summary_to_junit_and_to_json(baseline, tmp_path, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    (tmp_path / "summary.md").write_text("before\n")
+    arguments = ("check", UNIT_COSTS, "--baseline", baseline, *WORSE, "--junit", tmp_path / "junit.xml")
+    outcome = ppsim(*arguments, "--json", "-")
+    assert outcome.status == 1
+    document = json.loads(outcome.out)
+    assert (document["schema"], document["passed"]) == ("ppsim.check/1", False)
+    assert (tmp_path / "summary.md").read_text().startswith("before\n### ppsim check: 4 measure(s) got worse\n")
+    assert (tmp_path / "junit.xml").read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "nothing to check against"),
+        (["--update"], "nothing to check against"),
+        (["--baseline", "none.json"], "none.json: cannot be read"),
+        (["--baseline", UNIT_COSTS], "not a baseline"),
+        (["--max-bubble", "x"], "--max-bubble: 'x' must be a finite number"),
+        (["--max-memory", "80GB"], "do not say what memory is held"),
+        (["--max-step-time", "2 GB"], "--max-step-time: "),
+        (["--max-bubble", "1", "--tolerance-rel", "x"], "--tolerance-rel: 'x'"),
+        (["--max-bubble", "1", "--tolerance-abs", "3"], "write MEASURE=AMOUNT, such as makespan=2ms"),
+        (["--max-bubble", "1", "--tolerance-abs", "speed=3"], "--tolerance-abs of 'speed': no measure"),
+        (["no-such.yaml", "--max-bubble", "1"], "no-such.yaml: cannot be read"),
+        (["--baseline", "no/such/folder/b.json", "--update"], "cannot be written"),
+    ],
+)
+def test_a_wrong_call_or_a_broken_baseline_exits_2_with_one_message(arguments, message, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    outcome = ppsim("check", UNIT_COSTS, *arguments)
+    assert outcome.status == 2
+    assert message in outcome.err
+    assert outcome.out == ""
+
+
+def test_a_config_that_fails_to_simulate_leaves_the_old_baseline(baseline):
+    before = baseline.read_bytes()
+    assert ppsim("check", UNIT_COSTS, "no-such.yaml", "--baseline", baseline, "--update").status == 2
+    assert baseline.read_bytes() == before
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
+def test_an_update_interrupted_while_writing_leaves_the_old_baseline_whole(baseline, monkeypatch, error):
+    before = baseline.read_bytes()
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(os, "replace", fail)
+    assert ppsim("check", UNIT_COSTS, "--baseline", baseline, "--update", *WORSE).status in (2, 130)
+    assert baseline.read_bytes() == before
+    assert [path.name for path in baseline.parent.iterdir()] == [baseline.name]
+
+
+def test_an_update_killed_while_writing_leaves_the_old_baseline_whole(baseline):
+    before = baseline.read_bytes()
+    program = (
+        "import os, signal, sys\n"
+        "os.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from ppsim.cli import main\n"
+        "main()\n"
+    )
+    arguments = ["check", str(UNIT_COSTS), "--baseline", str(baseline), "--update", *WORSE]
+    done = subprocess.run([sys.executable, "-c", program, *arguments], env=ENVIRONMENT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert baseline.read_bytes() == before
+    assert ppsim("check", UNIT_COSTS, "--baseline", baseline).status == 0
+
+
+def test_an_unwritable_summary_is_named(baseline, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "no/such/folder/summary.md")
+    outcome = ppsim("check", UNIT_COSTS, "--baseline", baseline)
+    assert outcome.status == 2
+    assert "from GITHUB_STEP_SUMMARY" in outcome.err

@@ -1,0 +1,176 @@
+"""The gate's judgement: baselines, limits, tolerances and what is said of them."""
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+from command_line import UNIT_COSTS
+
+import ppsim
+from ppsim.analysis.baseline import GUARDED, config_key, read_baseline, write_baseline
+from ppsim.analysis.gate import Limits, Tolerance, check_configs, judge, measured, update_baseline
+from ppsim.analysis.gate_reports import findings_text, junit_report, markdown_report
+
+
+def numbers(**costs):
+    return measured(ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=8), ppsim.Costs(**costs)))
+
+
+def values(of):
+    return {name: value for name, (value, _) in of.items()}
+
+
+def verdicts(findings):
+    return {finding.measure: finding.verdict for finding in findings if finding.verdict != "same"}
+
+
+def against(now, before, tolerance=None):
+    return judge("a.yaml", now, {"a.yaml": values(before)}, tolerance or Tolerance(), Limits())
+
+
+def test_equal_measures_pass_also_where_another_machine_rounds_differently():
+    before = numbers()
+    shifted = {name: (None if v is None else v * (1 - 1e-12), unit) for name, (v, unit) in before.items()}
+    assert not verdicts(against(before, shifted))
+
+
+def test_a_longer_step_is_a_regression_with_the_ledgers_reasons():
+    findings = against(numbers(latency=0.5), numbers())
+    assert verdicts(findings) == dict.fromkeys(GUARDED[:4], "regression")
+    assert findings[0].why[0].startswith("transfer +")
+    assert all(finding.failed for finding in findings[:4])
+
+
+def test_a_shorter_step_is_an_improvement_and_passes():
+    findings = against(numbers(), numbers(latency=0.5))
+    assert set(verdicts(findings).values()) == {"improved"}
+    assert not any(finding.failed for finding in findings)
+    assert "keep what got better with --update" in findings_text(findings)
+
+
+def test_tolerances_are_the_larger_of_absolute_and_relative():
+    tolerance = Tolerance.parse({"makespan": "500 ms"}, "1%")
+    assert tolerance.limit("makespan", 10.0) == pytest.approx(10.5)
+    assert tolerance.limit("makespan", 100.0) == pytest.approx(101.0)
+    assert tolerance.limit("bubble_fraction", 0.2) == pytest.approx(0.202)
+    slightly = numbers(latency=0.01)
+    assert verdicts(against(slightly, numbers(), Tolerance.parse(relative="10%"))) == {}
+    assert "makespan" not in verdicts(against(slightly, numbers(), Tolerance.parse({"makespan": 1.0})))
+
+
+def test_a_config_that_the_baseline_does_not_know_fails_as_new():
+    findings = judge("b.yaml", numbers(), {"a.yaml": values(numbers())}, Tolerance(), Limits())
+    assert verdicts(findings) == {"makespan": "new"}
+    assert findings[0].failed
+    assert "add it with --update" in findings_text(findings)
+
+
+def test_a_measure_that_is_no_longer_known_fails_as_lost():
+    known = numbers(activation_bytes=1.0, weight_bytes=1.0)
+    assert verdicts(against(numbers(), known)) == {"peak_memory": "lost"}
+    assert verdicts(against(known, numbers())) == {"peak_memory": "new"}
+
+
+def test_limits_hold_whatever_the_baseline_says():
+    findings = judge("a.yaml", numbers(), None, Tolerance(), Limits.parse("20%", None, "33 s"))
+    assert verdicts(findings) == {"bubble_fraction": "over the limit"}
+    assert [finding.limit for finding in findings] == [0.2, 33.0]
+    with pytest.raises(ppsim.ConfigError, match="what memory is held"):
+        judge("a.yaml", numbers(), None, Tolerance(), Limits.parse(max_memory="80GB"))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Limits.parse(max_bubble="much"), "max_bubble: 'much' must be a finite number of at least 0"),
+        (lambda: Limits.parse(max_bubble=float("nan")), "max_bubble: nan"),
+        (lambda: Limits.parse(max_memory="80 GHz"), "max_memory: .*unit of bytes"),
+        (lambda: Limits.parse(max_step_time=-1), "max_step_time: -1"),
+        (lambda: Tolerance.parse({"makespn": 1}), "absolute tolerance of 'makespn': no measure; use one of makespan"),
+        (lambda: Tolerance.parse({"makespan": "x"}), "absolute tolerance of makespan: 'x'"),
+        (lambda: Tolerance.parse(relative="-1%"), "relative tolerance: '-1%'"),
+        (lambda: check_configs([UNIT_COSTS]), "nothing to check against"),
+        (lambda: check_configs([], limits=Limits(bubble=1.0)), "no config to check"),
+    ],
+)
+def test_wrong_limits_are_named_with_what_is_legal(make, message):
+    with pytest.raises(ppsim.ConfigError, match=message):
+        make()
+
+
+def test_a_baseline_round_trips_sorted_and_with_units(tmp_path):
+    write_baseline(tmp_path / "b.json", {"z.yaml": numbers(), "a.yaml": numbers(latency=0.1)})
+    text = (tmp_path / "b.json").read_text()
+    document = json.loads(text)
+    assert text == json.dumps(document, indent=2, sort_keys=True) + "\n"
+    assert document["units"]["makespan"] == "seconds"
+    assert document["units"]["peak_memory"] == "bytes"
+    assert list(document["configs"]) == ["a.yaml", "z.yaml"]
+    assert read_baseline(tmp_path / "b.json")["z.yaml"] == values(numbers())
+
+
+def whole(**changes):
+    entry = {**values(numbers()), **changes}
+    return {"schema": "ppsim.baseline/1", "configs": {"a.yaml": entry}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not a baseline"),
+        ("", "not a baseline"),
+        ("[" * 100_000, "not a baseline"),
+        ("[]", "schema is 'list'"),
+        ('{"schema": "ppsim.result/1"}', "schema is 'ppsim.result/1', expected 'ppsim.baseline/1'"),
+        ('{"schema": "ppsim.baseline/1"}', "'configs' is missing"),
+        ('{"schema": "ppsim.baseline/1", "configs": {"a.yaml": 3}}', "configs.a.yaml is no mapping"),
+        (
+            '{"schema": "ppsim.baseline/1", "configs": {"a.yaml": {}}}',
+            "configs.a.yaml has no makespan, bubble_fraction",
+        ),
+        ('{"schema": "ppsim.baseline/1", "configs": {"a": {}, "a": {}}}', "'a' stands there twice"),
+        (json.dumps(whole(makespan=float("nan"))), "configs.a.yaml.makespan is nan, not a finite number"),
+        (json.dumps(whole(makespan=True)), "makespan is True, not a finite number"),
+        (json.dumps(whole(makespan="33 s")), "makespan is '33 s', not a finite number"),
+        (json.dumps(whole(bubbles=1.0)), "configs.a.yaml.bubbles is no measure"),
+        (json.dumps(whole()).replace("33.0", "1e999"), "makespan is inf"),
+    ],
+)
+def test_a_broken_baseline_is_named_with_its_fault(tmp_path, text, message):
+    (tmp_path / "b.json").write_text(text)
+    with pytest.raises(ppsim.ConfigError, match=message) as raised:
+        read_baseline(tmp_path / "b.json")
+    assert "b.json" in str(raised.value)
+
+
+def test_a_missing_baseline_is_an_error(tmp_path):
+    with pytest.raises(ppsim.ConfigError, match="cannot be read"):
+        read_baseline(tmp_path / "none.json")
+
+
+def test_configs_are_named_relative_to_the_baseline(tmp_path, monkeypatch):
+    (tmp_path / "ci").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert config_key("configs/a.yaml", "ci/baseline.json") == "../configs/a.yaml"
+    assert config_key(tmp_path / "configs" / "a.yaml", "configs/baseline.json") == "a.yaml"
+
+
+def test_a_config_named_twice_is_checked_once(tmp_path):
+    twice = [UNIT_COSTS, UNIT_COSTS.parent / ".." / "configs" / UNIT_COSTS.name]
+    assert update_baseline(twice, tmp_path / "b.json") == 1
+    assert len(check_configs(twice, baseline=tmp_path / "b.json")) == len(GUARDED)
+
+
+def test_the_reports_hold_what_failed_and_why():
+    findings = against(numbers(latency=0.5), numbers())
+    text = findings_text(findings)
+    assert "regression" in text
+    assert "idle time that changed in a.yaml, all devices: transfer +" in text
+    markdown = markdown_report([*findings, *judge("a|b.yaml", numbers(), {}, Tolerance(), Limits())])
+    assert markdown.startswith("### ppsim check: 5 measure(s) got worse\n")
+    assert len({line.replace("\\|", "").count("|") for line in markdown.splitlines()[2:]}) == 1
+    suite = ElementTree.fromstring(junit_report(findings).split("\n", 1)[1])  # noqa: S314 - written just now
+    assert (suite.get("tests"), suite.get("failures")) == ("6", "4")
+    failure = suite.find("testcase[@name='makespan']/failure")
+    assert failure.get("message").startswith("regression: 33 s -> ")
+    assert "transfer +" in failure.text

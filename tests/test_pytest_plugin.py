@@ -1,0 +1,62 @@
+"""The fixture `ppsim_check`: the gate inside a test suite, and how little it costs a suite that does not use it."""
+
+import subprocess
+import sys
+
+import pytest
+from command_line import CONFIGS, ENVIRONMENT, UNIT_COSTS
+
+pytest_plugins = ["pytester", "ppsim.pytest_plugin"]
+
+
+def test_the_repositorys_configs_are_as_good_as_their_baseline(ppsim_check):
+    ppsim_check(*sorted(CONFIGS.glob("*.yaml")), baseline=CONFIGS / "baseline.json")
+
+
+@pytest.fixture
+def suite(pytester):
+    """A project with one config and its baseline, and a conftest that names the plugin."""
+    (pytester.path / "a.yaml").write_text(UNIT_COSTS.read_text())
+    pytester.makeconftest("pytest_plugins = ['ppsim.pytest_plugin']")
+    return pytester
+
+
+def run(suite, call):
+    suite.makepyfile(f"def test_schedule(ppsim_check):\n    {call}\n")
+    return suite.runpytest_inprocess("-p", "no:cacheprovider")
+
+
+def test_it_passes_within_limits(suite):
+    run(suite, "ppsim_check('a.yaml', max_bubble='30%', max_step_time=33)").assert_outcomes(passed=1)
+
+
+def test_it_fails_with_the_table_and_no_traceback(suite):
+    result = run(suite, "ppsim_check('a.yaml', max_bubble=0.2)")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["ppsim check", "*config*measure*verdict*", "a.yaml*0.272727*0.2*over the limit*"])
+    result.stdout.no_fnmatch_line("*pytest_plugin.py*")
+
+
+def test_it_compares_with_a_baseline_under_overrides_and_tolerances(suite):
+    from ppsim.analysis.gate import update_baseline
+
+    update_baseline([suite.path / "a.yaml"], suite.path / "b.json")
+    call = "ppsim_check('a.yaml', baseline='b.json', overrides={'costs.latency': 0.01}"
+    run(suite, f"{call}, tolerance_rel='5%')").assert_outcomes(passed=1)
+    result = run(suite, f"{call}, tolerance_abs={{'makespan': '1 s'}})")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*bubble_fraction*regression*", "idle time that changed in a.yaml*"])
+
+
+def test_a_broken_baseline_is_the_errors_own_message(suite):
+    (suite.path / "b.json").write_text("{}")
+    result = run(suite, "ppsim_check('a.yaml', baseline='b.json')")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*ConfigError*b.json: not a baseline*"])
+
+
+def test_loading_the_plugin_loads_nothing_heavy():
+    code = "import sys, ppsim.pytest_plugin; print(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    loaded = {name.split(".")[0] for name in done.stdout.split()}
+    assert not loaded & {"matplotlib", "pandas", "pydantic", "numba", "simpy", "typer", "ruamel", "ortools"}
