@@ -78,6 +78,12 @@ def test_the_critical_path_ends_with_the_step():
     assert run.slack().tolist() == plain.slack().tolist()
 
 
+def test_iterations_that_run_on_have_no_common_step():
+    schedule = ppsim.build("pipedream", devices=2, microbatches=4)
+    with pytest.raises(ppsim.ConfigError, match="its iterations follow each other without a common end"):
+        ppsim.simulate(schedule, optimizer="sync")
+
+
 def test_unknown_optimizers_are_refused():
     with pytest.raises(ppsim.ConfigError, match="optimizer='async' is not known; use one of: sync, post-validated"):
         step("async")

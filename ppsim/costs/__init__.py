@@ -5,6 +5,7 @@ from ppsim.costs.given import Costs
 from ppsim.costs.hardware import DEVICES, LINKS, Cluster, DeviceSheet, LinkSheet
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
+from ppsim.costs.ports import SharedPorts
 from ppsim.costs.table import CostModel, CostTable
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "Layout",
     "LinkSheet",
     "Model",
+    "SharedPorts",
 ]

@@ -77,4 +77,4 @@ class SharedPorts:
 
 
 def _is_node(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and 0 <= value < 2**31
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(0 <= value < 2**31)

@@ -90,6 +90,11 @@ def check_call(schedule: Schedule, transport: str, engine: str, optimizer: str |
             raise ConfigError(f"{word}={shown(value)} is not known; use one of: {', '.join(legal)}")
     if not isinstance(schedule, Schedule):
         raise ConfigError(f"simulate takes a Schedule or a Program, not {type(schedule).__name__}; see ppsim.build")
+    if optimizer is not None and schedule.iterations > 1:
+        raise ConfigError(
+            f"optimizer={optimizer!r} does not go with schedule {schedule.name!r}: its iterations follow each other "
+            f"without a common end; leave it out"
+        )
     schedule.validate()
 
 
