@@ -18,7 +18,6 @@ from ppsim.costs.model import Model
 from ppsim.costs.table import CostTable, Workload
 from ppsim.errors import ConfigError
 from ppsim.lowering.sharding import LOOK_AHEAD
-from ppsim.units import format_quantity
 
 if TYPE_CHECKING:
     from ppsim.schedule import Schedule
@@ -300,31 +299,9 @@ class DerivedCosts:
     @property
     def assumptions(self) -> list[str]:
         """What the derivation assumes, one readable sentence each, with units and sources."""
-        device, link, network = self.cluster.device, self.cluster.link, self.cluster.network
-        lines = [
-            f"computation runs at {format_quantity(self.rate, 'FLOP/s')}: {device.achieved:.0%} of the "
-            f"{format_quantity(device.peak, 'FLOP/s')} of {device.name} ({device.achieved_source})",
-            f"inside a node of {self.cluster.gpus_per_node} GPUs: {_link_text(link)}",
-            f"between nodes: {_link_text(network)}",
-            f"one microbatch is {self.layout.microbatch_size} x {self.model.sequence} tokens; a border carries "
-            f"{format_quantity(self.transfer_bytes, 'bytes')} of bf16 activations",
-            f"attention counts {'half of' if self.model.causal else 'all of'} the s x s matrix "
-            f"and {'holds none' if self.model.attention == 'flash' else 'holds all'} of it",
-            "weights in bf16, gradients and Adam state in fp32: 18 bytes a parameter"
-            + (", the state's 12 split over data-parallel GPUs" if self.layout.distributed_optimizer else ""),
-            "not counted: norms and element-wise operations beyond the achieved fraction, data loading, the optimizer "
-            "step and data-parallel reductions",
-        ]
-        if self.given:
-            lines.append(f"given instead of derived: {', '.join(name for name in self.given if name != 'per')}")
-        return lines
+        from ppsim.costs.assumptions import assumptions
 
-
-def _link_text(link: Any) -> str:
-    return (
-        f"{link.name}, {format_quantity(link.bandwidth, 'bytes per second')} one way, "
-        f"{format_quantity(link.latency, 'seconds')} a message ({link.source}; {link.latency_source})"
-    )
+        return list(assumptions(self))
 
 
 def _columns(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:

@@ -125,6 +125,9 @@ def _cost_document(timeline: Timeline) -> dict[str, Any]:
         "bandwidth": (_bandwidth(table.seconds_per_byte), "bytes per second; null is unlimited"),
         "transfer_bytes": (table.transfer_bytes, "bytes per transfer, by [F or B, stage]"),
         "weight_grad_fraction_of_activation": (table.weight_grad_fraction, "fraction"),
+        "unshard": (table.unshard_seconds, "seconds per gather of a stage's weights"),
+        "reduce_grad": (table.reduce_seconds, "seconds per step and stage"),
+        "optimizer_step": (table.optimizer_seconds, "seconds per step and stage"),
         "activation_bytes": (table.activation_bytes, "bytes per microbatch and stage"),
         **{
             name: (None if table.state_bytes is None else table.state_bytes[row], held)

@@ -160,6 +160,12 @@ def _cost_columns(table: CostTable, timeline: Timeline) -> dict[str, tuple[np.nd
         columns["transfer_bytes"] = (table.transfer_bytes, "bytes", "each transfer of one microbatch")
         with np.errstate(divide="ignore"):
             columns["bandwidth"] = (1.0 / table.seconds_per_byte[links], "bytes per second", "one way")
+    once_a_step = {
+        "unshard": (table.unshard_seconds, "gathering the weights of one stage"),
+        "reduce_grad": (table.reduce_seconds, "reducing the gradients of one stage, once a step"),
+        "optimizer_step": (table.optimizer_seconds, "stepping one stage, where the step has an optimizer"),
+    }
+    columns |= {name: (row, "seconds", note) for name, (row, note) in once_a_step.items() if row is not None}
     if table.activation_bytes is not None:
         columns["activation_bytes"] = (table.activation_bytes, "bytes", "one microbatch on one stage")
     if table.state_bytes is not None:
