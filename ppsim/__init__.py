@@ -12,6 +12,7 @@ from ppsim.errors import BuildError, ConfigError, CostError, DeadlockError, Ppsi
 from ppsim.lowering import lower
 from ppsim.schedule import Program, Schedule
 from ppsim.schedules import Family, build, schedules
+from ppsim.timeline import Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +39,7 @@ __all__ = [
     "Program",
     "Schedule",
     "ScheduleError",
+    "Timeline",
     "build",
     "load_config",
     "lower",

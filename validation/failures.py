@@ -102,14 +102,11 @@ def conclusion(reports: dict[int, tuple[int | None, str]], world: int) -> str:
 
     A rank that says nothing while others do is gone.
     """
-    spoke = {rank for rank, (_, text) in reports.items() if text}
-    own = [f"rank {rank}: {text}" for rank, (lost, text) in sorted(reports.items()) if text and lost is None]
-    lost = {lost for lost, _ in reports.values() if lost is not None} - set(reports)
-    silent = sorted(lost or (set(range(world)) - set(reports) if spoke else set()))
-    if silent:
-        names = " and ".join(f"rank {rank}" for rank in silent)
-        witness = sorted(rank for rank, (peer, _) in reports.items() if peer in silent) or sorted(spoke)
-        return f"{names} died or does not answer (noticed by rank {witness[0]}: {reports[witness[0]][1]})"
-    if own:
-        return own[0]
-    return next((f"rank {rank}: {text}" for rank, (_, text) in sorted(reports.items()) if text), UNKNOWN)
+    spoke = sorted(rank for rank, (_, text) in reports.items() if text)
+    own = [f"rank {rank}: {reports[rank][1]}" for rank in spoke if reports[rank][0] is None]
+    gone = {lost for lost, _ in reports.values() if lost is not None} - set(reports) or set(range(world)) - set(reports)
+    if not reports or not gone:
+        return next(iter(own + [reports[rank][1] for rank in spoke]), UNKNOWN)
+    said = " and ".join(f"rank {rank}" for rank in sorted(gone)) + " died or does not answer"
+    witness = next((rank for rank in spoke if reports[rank][0] in gone), next(iter(spoke), None))
+    return said if witness is None else f"{said} (noticed by rank {witness}: {reports[witness][1]})"

@@ -57,7 +57,7 @@ class Fabric:
         self.latency = latency
         self.spin_kernel = torch.cuda._compile_kernel(KERNELS, "spin")
         self.gate_kernel = torch.cuda._compile_kernel(KERNELS, "gate")
-        self.is_open = torch.zeros(1, dtype=torch.int32, pin_memory=True)
+        self.is_open = host_flag()
         self.gate_stream = torch.cuda.Stream()
         self.links: dict[tuple[int, int], torch.cuda.Stream] = {}
         self.lock = threading.Lock()
@@ -108,8 +108,10 @@ class Fabric:
 class VirtualDevice(CudaRuntime):
     """One device of the pipeline, as a compute stream of the one GPU."""
 
+    device = torch.device("cuda")
+
     def __init__(self, rank: int, fabric: Fabric, stream: torch.cuda.Stream):
-        self.device, self.rank, self.blocking = torch.device("cuda"), rank, False
+        self.rank, self.blocking = rank, False
         self.compute_stream, self.fabric = stream, fabric
 
     def begin_step(self, rows: int) -> None:
@@ -160,6 +162,11 @@ class VirtualDevice(CudaRuntime):
         self.stamps.issue[row] = time.monotonic()
         self.kept.append(tensor)
         self.fabric.post(tag, ends, is_send, (record_event(self.compute_stream), tensor, self, row))
+
+
+def host_flag() -> torch.Tensor:
+    """A number in host memory that kernels can read."""
+    return torch.zeros(1, dtype=torch.int32, pin_memory=True)
 
 
 def run_step(walkers: list[Walker], fabric: Fabric) -> tuple[list[dict], bool]:

@@ -6,7 +6,8 @@ Each rank writes `rank-N.json.gz` into a folder that `ppsim calibrate` and `ppsi
 from __future__ import annotations
 
 import argparse
-import os
+import gzip
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -20,6 +21,8 @@ from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 from torch.profiler import ProfilerActivity, profile
 
 import ppsim
+from ppsim.files import write_atomically
+from ppsim.interop.kineto import ENGINE, PREFIX, RECEIVED
 
 WARM_UP = 1
 
@@ -60,8 +63,24 @@ def run(options: argparse.Namespace) -> None:
         for _ in range(options.steps):
             pipeline.step(*inputs, **given)
             dist.barrier()
+    with tempfile.TemporaryDirectory() as folder:
+        whole = Path(folder) / "trace.json"
+        recorded.export_chrome_trace(str(whole))
+        document = slim(json.loads(whole.read_text()))
     Path(options.out).mkdir(parents=True, exist_ok=True)
-    recorded.export_chrome_trace(os.path.join(options.out, f"rank-{rank}.json.gz"))
+    write_atomically(Path(options.out) / f"rank-{rank}.json.gz", gzip.compress(json.dumps(document).encode(), mtime=0))
+
+
+def slim(document: dict) -> dict:
+    """What `ppsim` reads of a profiler trace; without host names, paths and the operators inside the ranges."""
+    kept = {name: document[name] for name in ("schemaVersion", "distributedInfo", "baseTimeNanoseconds")}
+    fields = ("ph", "cat", "name", "ts", "dur", "tid")
+    events = [
+        {field: event[field] for field in fields}
+        for event in document["traceEvents"]
+        if event.get("ph") == "X" and str(event["name"]).startswith((PREFIX, ENGINE, *RECEIVED))
+    ]
+    return {**kept, "traceEvents": events}
 
 
 def main() -> None:

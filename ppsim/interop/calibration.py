@@ -17,6 +17,9 @@ from ppsim.interop.replays import Trace
 from ppsim.timeline import Timeline
 
 SIGMA = 1.4826  # median absolute deviation -> standard deviation of a normal distribution
+# Half of the 95 % interval of a median, in interquartile ranges over the root of the count, of a normal distribution:
+# 1.96 standard errors of sqrt(pi / 2) sigma / sqrt(n), and an interquartile range of 1.349 sigma.
+MEDIAN_INTERVAL = 1.96 * math.sqrt(math.pi / 2) / 1.349
 TRIMMED = 0.1  # part of the values left out at each end of a mean
 ROUNDS = 8  # of the secant that finds the overhead
 RESAMPLES = 200  # for the intervals of latency and bandwidth
@@ -77,6 +80,11 @@ def predict(trace: Trace, profile: Profile) -> Timeline:
     return simulate(trace.program, replace(profile, transfer_bytes=trace.transfer_bytes), transport=trace.transport)
 
 
+def predicted_step(trace: Trace, profile: Profile) -> float:
+    """Predicted step time in seconds as a trace measures it: from the start of the first action's compute."""
+    return predict(trace, profile).makespan - profile.overhead
+
+
 def _with_overhead(profile: Profile, traces: Sequence[Trace]) -> Profile:
     """The profile with the overhead that brings the median error of the step times to zero, by the secant method."""
     steps = np.array([np.median(trace.step_seconds) for trace in traces])
@@ -85,7 +93,7 @@ def _with_overhead(profile: Profile, traces: Sequence[Trace]) -> Profile:
 
     def error(overhead: float) -> float:
         candidate = replace(profile, overhead=overhead)
-        return float(np.median([predict(trace, candidate).makespan for trace in traces] / steps)) - 1.0
+        return float(np.median([predicted_step(trace, candidate) for trace in traces] / steps)) - 1.0
 
     low, high = profile.overhead, profile.overhead + 0.01 * float(np.mean(profile.seconds[min(profile.seconds)]))
     low_error, high_error = error(low), error(high)
@@ -125,9 +133,8 @@ def _per_part(groups: dict[tuple[int, int], np.ndarray], parts: int) -> tuple[li
         inside = (np.arange(parts) + 1 > first + 1e-9) & (np.arange(parts) < last - 1e-9)
         share = stages / parts
         middle[row, inside] = np.median(values) * share
-        # McGill, Tukey and Larsen 1978, Variations of Box Plots: 95 % interval of a median.
         quartiles = np.percentile(values, [25, 75])
-        spread[row, inside] = 1.57 * (quartiles[1] - quartiles[0]) / math.sqrt(len(values)) * share
+        spread[row, inside] = MEDIAN_INTERVAL * (quartiles[1] - quartiles[0]) / math.sqrt(len(values)) * share
     if np.isnan(middle).all(axis=0).any():
         raise CostError("some stages have no complete measurement of a kind that others have; record the trace again")
     seconds, half = np.nanmedian(middle, axis=0), np.nanmedian(spread, axis=0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.costs.profile import Profile
-from ppsim.interop.calibration import predict, run_name
+from ppsim.interop.calibration import predict, predicted_step, run_name
 from ppsim.interop.replays import Trace
 from ppsim.timeline import Timeline
 
@@ -82,7 +82,7 @@ def evaluate(traces: Sequence[Trace], profile: Profile) -> Evaluation:
 
 
 def _run_error(trace: Trace, profile: Profile) -> RunError:
-    predicted = predict(trace, profile)
+    predicted, step = predict(trace, profile), predicted_step(trace, profile)
     measured = float(np.median(trace.step_seconds))
     actual = trace.timeline()
     shift = np.abs((predicted.row_start - predicted.row_start.min()) - (actual.row_start - actual.row_start.min()))
@@ -91,8 +91,8 @@ def _run_error(trace: Trace, profile: Profile) -> RunError:
         name,
         name in profile.fitted,
         measured,
-        predicted.makespan,
-        predicted.makespan / measured - 1.0 if measured > 0 else float("nan"),
+        step,
+        step / measured - 1.0 if measured > 0 else float("nan"),
         float(shift.mean() / measured) if measured > 0 else float("nan"),
         _kind_errors(actual, predicted, profile.overhead),
     )

@@ -1,0 +1,63 @@
+"""Trace documents made from simulations, so that the costs behind them are known."""
+
+from dataclasses import replace
+
+import numpy as np
+
+import ppsim
+from ppsim.actions import FIRST_TRANSFER
+from ppsim.lowering import transfer_ends
+
+
+class Late:
+    """Costs whose every action takes `overhead` longer."""
+
+    def __init__(self, costs, overhead):
+        self.costs, self.overhead = costs, overhead
+
+    def table(self, schedule):
+        table = self.costs.table(schedule)
+        return replace(table, seconds=table.seconds + self.overhead)
+
+
+def trace_document(name, costs, *, devices=4, microbatches=8, steps=12, overhead=0.0, noise=0.0, outliers=0.0, seed=0):
+    """What a replay would write of `name` under `costs`, on the directed transport.
+
+    Every action starts `overhead` late. `noise` is the standard deviation of log(seconds) of actions and transfers, and
+    `outliers` the part of the actions that take ten times as long; both change what is measured, not what waits for it.
+    """
+    program = ppsim.lower(ppsim.build(name, devices=devices, microbatches=microbatches))
+    run = ppsim.simulate(program, Late(costs, overhead), transport="directed")
+    generator = np.random.default_rng(seed)
+    recorded = [_step(program, run, overhead, noise, outliers, generator) for _ in range(steps)]
+    return {
+        "schema": "ppsim.trace/1",
+        "schedule": name,
+        "orders": program.orders(),
+        "transfer_bytes": costs.transfer_bytes or 0.0,
+        "transport": "directed",
+        "recorded": "2026-01-02",
+        "environment": {"device": "a simulated device"},
+        "steps": recorded,
+    }
+
+
+def _step(program, run, overhead, noise, outliers, generator):
+    rows = len(program.kind)
+    start, end = np.zeros(rows), np.zeros(rows)
+    compute = np.flatnonzero(program.kind < FIRST_TRANSFER)
+    seconds = run.row_end - run.row_start - overhead
+    factor = np.exp(noise * generator.standard_normal(len(compute)))
+    factor[generator.random(len(compute)) < outliers] = 10.0
+    start[compute] = run.row_start + overhead
+    end[compute] = start[compute] + seconds * factor
+    ends = transfer_ends(program)
+    consumer = np.searchsorted(compute, ends.consumer)
+    spread = np.exp(noise * generator.standard_normal(len(compute)))[consumer]
+    start[ends.row] = run.transfer_start[consumer]
+    end[ends.row] = start[ends.row] + (run.transfer_end - run.transfer_start)[consumer] * spread
+
+    def lists(column):
+        return [column[first:last].tolist() for first, last in zip(program.offsets, program.offsets[1:], strict=False)]
+
+    return {"issue": lists(start), "start": lists(start), "end": lists(end)}

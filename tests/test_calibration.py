@@ -1,0 +1,193 @@
+"""Calibration recovers the costs that made a trace, through noise and outliers, and refuses what it cannot use."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import ppsim as command
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic_traces import trace_document
+
+import ppsim
+from ppsim.costs.profile import Profile, read_profile, write_profile
+from ppsim.interop.calibration import _under_way, calibrate, fit_line
+from ppsim.interop.replays import read_trace, trace_of
+
+RECORDED = Path(__file__).resolve().parents[1] / "validation" / "data" / "cpu"
+COSTS = ppsim.Costs(forward=0.02, input_grad=0.03, weight_grad=0.01, latency=0.002)
+
+
+def trace(name, costs=COSTS, **options):
+    return trace_of(trace_document(name, costs, **options), name)
+
+
+def test_without_noise_the_costs_are_recovered_exactly():
+    profile = calibrate([trace("zb-h1", overhead=0.001)])
+    assert profile.seconds == {
+        "F": pytest.approx([0.02] * 4), "I": pytest.approx([0.03] * 4), "W": pytest.approx([0.01] * 4)
+    }  # fmt: skip
+    assert profile.overhead == pytest.approx(0.001)
+    assert profile.latency == pytest.approx(0.002)
+    assert math.isinf(profile.bandwidth)
+    assert profile.links == {pair: pytest.approx(0.002) for pair in ("0-1", "1-0", "1-2", "2-1", "2-3", "3-2")}
+    assert profile.jitter == pytest.approx(0.0, abs=1e-9)
+    assert profile.residual == pytest.approx(0.0, abs=1e-9)
+    assert (profile.source, profile.recorded) == ("a simulated device", "2026-01-02")
+    assert profile.fitted == ["zb-h1 p=4 m=8"]
+
+
+def test_stages_of_their_own_cost_are_told_apart_and_cut_anew():
+    costs = ppsim.Costs(forward=[0.01, 0.02, 0.03, 0.04], backward=[0.02, 0.04, 0.06, 0.08], per="stage")
+    profile = calibrate([trace("1f1b", costs)])
+    assert profile.seconds["F"] == pytest.approx([0.01, 0.02, 0.03, 0.04])
+    table = profile.table(ppsim.build("zb-v", devices=4, microbatches=8))
+    assert table.seconds[0] == pytest.approx([0.005, 0.005, 0.01, 0.01, 0.015, 0.015, 0.02, 0.02])
+    assert table.seconds[2] == pytest.approx(table.seconds[0])  # I is half of B where only B was measured
+
+
+TRUTH = {"F": 0.02, "I": 0.03, "W": 0.01}
+
+
+def test_intervals_hold_the_truth_and_jitter_is_the_noise():
+    profile = calibrate([trace("zb-h1", noise=0.02, steps=20)])
+    held = [low <= TRUTH[kind] <= high for kind in TRUTH for low, high in profile.interval[kind]]
+    assert sum(held) >= 11  # of 12 intervals of 95 %
+    assert profile.jitter == pytest.approx(0.02, rel=0.1)
+    assert profile.residual == pytest.approx(0.02 * 0.6745, rel=0.1)  # median of |x| of a normal distribution
+    assert profile.latency == pytest.approx(0.002, rel=0.01)
+    assert profile.link_fit.latency[0] <= 0.002 <= profile.link_fit.latency[1]
+
+
+def test_a_tenth_of_outliers_moves_the_medians_little():
+    profile = calibrate([trace("zb-h1", noise=0.02, outliers=0.1, steps=20)])
+    for kind, seconds in TRUTH.items():
+        assert profile.seconds[kind] == pytest.approx([seconds] * 4, rel=0.02)
+    assert profile.jitter == pytest.approx(0.02, rel=0.3)
+
+
+def test_a_slow_down_under_transfers_is_seen():
+    document = trace_document("1f1b", replace(COSTS, latency=0.02), microbatches=16)
+    plain = calibrate([trace_of(document, "plain")])
+    assert plain.overlap_slowdown == pytest.approx(1.0)
+    slow = trace_of(document, "slow")
+    for step in range(len(slow.end)):
+        busy = slow.compute[_under_way(slow, step)]
+        slow.end[step, busy] += 0.2 * (slow.end[step, busy] - slow.start[step, busy])
+    assert calibrate([slow]).overlap_slowdown == pytest.approx(1.2, rel=0.01)
+
+
+@given(
+    latency=st.floats(1e-6, 1e-2),
+    bandwidth=st.floats(1e8, 1e11),
+    seed=st.integers(0, 100),
+)
+def test_latency_and_bandwidth_are_recovered_over_sizes_with_outliers(latency, bandwidth, seed):
+    generator = np.random.default_rng(seed)
+    size = np.repeat(np.array([1.0, 4.0, 16.0, 64.0]) * latency * bandwidth, 40)
+    seconds = latency + size / bandwidth
+    seconds[generator.random(len(size)) < 0.1] *= 20
+    found, per_byte, fit = fit_line(size, seconds)
+    assert found == pytest.approx(latency, rel=1e-6)
+    assert 1 / per_byte == pytest.approx(bandwidth, rel=1e-6)
+    assert fit.latency[0] <= found * (1 + 1e-9)
+    assert fit.residual < 1e-6
+
+
+def test_sizes_recorded_on_a_cpu_give_a_latency_and_a_bandwidth():
+    traces = [read_trace(path) for path in sorted((RECORDED / "sizes").glob("*.json"))]
+    profile = calibrate(traces)
+    assert len({item.transfer_bytes for item in traces}) == 4
+    assert 1e-5 < profile.latency < 2e-3
+    assert 1e8 < profile.bandwidth < 1e11
+    assert profile.link_fit.bandwidth[0] <= profile.bandwidth <= profile.link_fit.bandwidth[1]
+    assert profile.links == {}
+
+
+def test_a_profile_file_reads_back_as_it_was(tmp_path):
+    profile = calibrate([trace("zb-h1", noise=0.01, overhead=1e-4)])
+    write_profile(profile, tmp_path / "profile.yaml")
+    text = (tmp_path / "profile.yaml").read_text()
+    assert "provenance: measured" in text
+    assert "units: {time: seconds, size: bytes}" in text
+    again = read_profile(tmp_path / "profile.yaml")
+    for kind, values in profile.seconds.items():
+        assert again.seconds[kind] == pytest.approx(values)
+        assert np.array(again.interval[kind]) == pytest.approx(np.array(profile.interval[kind]))
+    assert again.overhead == pytest.approx(profile.overhead)
+    assert again.links == {pair: pytest.approx(value) for pair, value in profile.links.items()}
+    assert (again.fitted, again.source, again.recorded) == (profile.fitted, profile.source, profile.recorded)
+    assert again.link_fit.latency == pytest.approx(profile.link_fit.latency)
+
+
+def test_a_config_takes_a_profile_beside_it(tmp_path):
+    profile = calibrate([trace("1f1b")])
+    write_profile(profile, tmp_path / "profile.yaml")
+    config = tmp_path / "run.yaml"
+    config.write_text("schedule: {name: zb-v, devices: 4, microbatches: 8}\ncosts: {profile: profile.yaml}\n")
+    run = ppsim.load_config(config).simulate()
+    expected = ppsim.simulate(ppsim.build("zb-v", devices=4, microbatches=8), read_profile(tmp_path / "profile.yaml"))
+    assert run.makespan == expected.makespan
+    assert run.costs.provenance["forward"] == "measured"
+    config.write_text(
+        "schedule: {name: 1f1b, devices: 4, microbatches: 8}\ncosts: {profile: profile.yaml, latency: 1}\n"
+    )
+    with pytest.raises(ppsim.ConfigError, match=r"latency.*does not go with profile"):
+        ppsim.load_config(config)
+
+
+def test_refusals():
+    with pytest.raises(ppsim.CostError, match="no traces to calibrate on"):
+        calibrate([])
+    with pytest.raises(ppsim.CostError, match=r"the traces ran on \[2, 4\] devices"):
+        calibrate([trace("1f1b", devices=2), trace("1f1b")])
+    with pytest.raises(ppsim.CostError, match="measured on 4 devices and the schedule has 2"):
+        calibrate([trace("1f1b")]).table(ppsim.build("1f1b", devices=2, microbatches=2))
+    with pytest.raises(ppsim.CostError, match="no seconds of B, I, W"):
+        Profile(devices=1, seconds={"F": [1.0]}).table(ppsim.build("1f1b", devices=1, microbatches=2))
+
+
+def test_the_command_writes_the_profile_and_tells_units_and_intervals(tmp_path):
+    done = command("calibrate", RECORDED / "sleep" / "1f1b.json", "-o", tmp_path / "profile.yaml")
+    assert done.status == 0
+    assert done.err == f"wrote {tmp_path / 'profile.yaml'}\n"
+    assert "F by part of the model" in done.out
+    assert "±" in done.out
+    assert "latency of a transfer" in done.out
+    assert read_profile(tmp_path / "profile.yaml").devices == 4
+    wrong = command("calibrate", tmp_path / "profile.yaml", "-o", tmp_path / "other.yaml")
+    assert wrong.status == 2
+    assert "not a trace" in wrong.err
+    assert not (tmp_path / "other.yaml").exists()
+
+
+GOOD = "schema: ppsim.profile/1\ndevices: 2\nseconds: {F: [1.0, 1.0], B: [2.0, 2.0]}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not a profile"),
+        ("schema: ppsim.trace/1", "schema is 'ppsim.trace/1', expected 'ppsim.profile/1'"),
+        (GOOD.replace("devices: 2\n", ""), "'devices' is missing"),
+        (GOOD.replace("devices: 2", "devices: two"), "devices: 'two' must be a whole number of at least 1"),
+        (GOOD.replace("F:", "G:"), "seconds.G: unknown kind; use F, B, I, W"),
+        (GOOD.replace("[1.0, 1.0]", "[1.0]"), "the kinds have lists of different lengths"),
+        (GOOD.replace("[1.0, 1.0]", "[]"), "list one time a part of the model"),
+        (GOOD.replace("[1.0, 1.0]", "[1.0, -1.0]"), "seconds.F: -1.0 must be at least 0"),
+        (GOOD.replace("[1.0, 1.0]", "[1.0, .nan]"), "seconds.F: nan must be a finite number"),
+        (GOOD + "bandwidth: 0", "bandwidth: 0 must be above 0 bytes per second"),
+        (GOOD + "links: {0-9: 1.0}", "links: '0-9' must be two of the 2 devices, such as 0-1"),
+        (GOOD + "interval: {F: [1.0]}", "interval.F: 1.0 must be two numbers"),
+        (GOOD + "link_fit: 3", "not a profile"),
+    ],
+)
+def test_a_faulty_profile_gets_one_sentence(tmp_path, text, said):
+    (tmp_path / "profile.yaml").write_text(text)
+    with pytest.raises(ppsim.ConfigError) as caught:
+        read_profile(tmp_path / "profile.yaml")
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(str(tmp_path / "profile.yaml"))
+    assert "\n" not in str(caught.value)

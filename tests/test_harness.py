@@ -1,0 +1,107 @@
+"""Replays through torch.distributed on gloo: exact orders, causality and gradients; the simulator's step times."""
+
+import os
+import signal
+import time
+
+import pytest
+
+import ppsim
+
+pytest.importorskip("torch")
+
+from harness import assert_orders_and_causality, document, finish, is_running, rank_processes, replay, start, wait_for
+
+from ppsim.interop.replays import read_trace
+from validation.verdict import verdict
+
+SLEEP = ("--compute", "sleep", "--forward", 0.02, "--backward", 0.04, "--steps", 4, "--warm-up", 1)
+COSTS = ppsim.Costs(forward=0.02, backward=0.04)
+LEAST, MOST, MOST_ON_EIGHT = 0.99, 1.06, 1.10
+
+# A receive posted before one that must come first, as only tags allow; and sends that lag behind their actions.
+CROSSED = [
+    ["0F0", "0SEND_F0", "0RECV_B0", "0B0", "0F1", "0SEND_F1", "0RECV_B1", "0B1"],
+    ["1RECV_F1", "1RECV_F0", "1F0", "1B0", "1SEND_B0", "1F1", "1B1", "1SEND_B1"],
+]
+LATE_SENDS = [
+    ["0F0", "0F1", "0SEND_F1", "0SEND_F0", "0RECV_B1", "0RECV_B0", "0B0", "0B1"],
+    ["1RECV_F0", "1RECV_F1", "1F0", "1F1", "1B0", "1B1", "1SEND_B1", "1SEND_B0"],
+]
+
+
+def held_to_the_simulator(folder, ranks, names, most, *arguments):
+    """Replay all programs in one launch; orders, causality and gradients of each, and its step time where it tells."""
+    outcome = replay(ranks, *SLEEP, "--check-gradients", "--out", folder / "{name}.json", *arguments)
+    assert outcome.status == 0, outcome
+    lines = outcome.out.splitlines()
+    assert len(lines) == len(names)
+    for name, line in zip(names, lines, strict=True):
+        assert line.startswith(f"replayed {name}: 4 steps on {ranks} rank(s), gradients equal a single process's; ")
+        assert_orders_and_causality(folder / f"{name}.json")
+        result = verdict(document(folder / f"{name}.json"), COSTS)
+        assert result.sentence in line
+        assert ("not judged" in line) == (result.hop >= 1e-3)
+        if result.judged:
+            assert LEAST <= result.ratio <= most, line
+
+
+def test_two_ranks_replay_split_backwards_both_directions_and_any_order_of_sends_and_receives(tmp_path):
+    programs = []
+    for name, orders in (("crossed", CROSSED), ("late-sends", LATE_SENDS)):
+        programs.append(tmp_path / f"{name}.csv")
+        ppsim.Schedule.from_orders(orders).to_csv(programs[-1])
+    families = ("1f1b", "zb-h1", "dualpipe")
+    flags = [flag for name in families for flag in ("--schedule", name)]
+    names = ("crossed", "late-sends", *families)
+    held_to_the_simulator(tmp_path, 2, names, MOST, *programs, *flags, "--microbatches", 4)
+
+    trace = read_trace(tmp_path / "crossed.json")
+    assert trace.program.orders() == CROSSED
+    with pytest.raises(ppsim.DeadlockError):
+        ppsim.simulate(trace.program, transport="directed")
+    assert trace.transport == "async"
+
+
+def test_four_ranks_replay_several_stages_a_device(tmp_path):
+    names = ("interleaved-1f1b", "zb-v", "dualpipe-v")
+    flags = [flag for name in names for flag in ("--schedule", name)]
+    held_to_the_simulator(tmp_path, 4, names, MOST, *flags, "--microbatches", 8)
+
+
+def test_eight_ranks_replay_1f1b(tmp_path):
+    held_to_the_simulator(tmp_path, 8, ("1f1b",), MOST_ON_EIGHT, "--schedule", "1f1b", "--microbatches", 8)
+
+
+def test_a_rank_that_dies_is_named_on_rank_0_and_no_process_or_trace_is_left(tmp_path):
+    for name, microbatches in (("short", 1), ("long", 500)):
+        ppsim.build("1f1b", devices=3, microbatches=microbatches).to_csv(tmp_path / f"{name}.csv")
+    arguments = ["--compute", "sleep", "--forward", 0.001, "--backward", 0.002, "--steps", 40]
+    launcher = start(3, tmp_path / "short.csv", tmp_path / "long.csv", *arguments, "--out", tmp_path / "{name}.json")
+    wait_for(tmp_path / "short.json", launcher)
+    time.sleep(1)  # into a step of the long program, which takes longer than that
+    processes = rank_processes(launcher)
+    assert sorted(processes) == [0, 1, 2]
+    os.kill(processes[2], signal.SIGKILL)
+    outcome = finish(launcher, 60)
+    assert outcome.status != 0
+    assert len(outcome.said) == 1
+    assert outcome.said[0].startswith("replay: broken off: rank 2 died or does not answer")
+    assert not any(is_running(pid) for pid in processes.values())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["long.csv", "short.csv", "short.json"]
+
+
+def test_a_program_for_another_number_of_ranks_is_refused_once(tmp_path):
+    ppsim.build("1f1b", devices=4, microbatches=4).to_csv(tmp_path / "four.csv")
+    outcome = replay(2, tmp_path / "four.csv", "--out", tmp_path / "trace.json")
+    assert outcome.status != 0
+    assert outcome.said == [
+        "replay: four is for 4 devices, but torchrun started 2 process(es); use torchrun --nproc-per-node 4"
+    ]
+    assert not (tmp_path / "trace.json").exists()
+
+
+def test_a_full_disk_is_told_on_rank_0():
+    outcome = replay(2, "--schedule", "1f1b", "--microbatches", 2, "--steps", 1, "--warm-up", 0, "--out", "/dev/full")
+    assert outcome.status != 0
+    assert outcome.said == ["replay: broken off: rank 0: /dev/full: cannot be written: No space left on device"]

@@ -1,0 +1,134 @@
+"""PyTorch profiler traces of its pipeline runtime, one file a rank, are read as a measured trace.
+
+tests/data/kineto was recorded by `torchrun --nproc-per-node 2 validation/profile_pytorch.py --schedule zb-v`.
+"""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import ppsim as command
+
+import ppsim
+from ppsim.interop.calibration import calibrate
+from ppsim.interop.kineto import read_kineto
+
+RECORDED = Path(__file__).parent / "data" / "kineto"
+MICROSECOND = 1e-6
+
+
+def test_a_recorded_run_has_the_order_of_its_schedule_and_keeps_causality():
+    trace = read_kineto(RECORDED)
+    expected = ppsim.lower(ppsim.build("zb-v", devices=2, microbatches=4), sharded=True)
+    assert trace.program.orders() == expected.orders()
+    assert trace.start.shape == (2, len(expected.kind))
+    compute, start, end = trace.program.schedule, trace.start[:, trace.compute], trace.end[:, trace.compute]
+    assert np.isfinite(start).all()
+    assert np.isfinite(end).all()
+    assert (end > start).all()
+    needs = np.flatnonzero(compute.source >= 0)
+    assert (start[:, needs] >= end[:, compute.source[needs]] - MICROSECOND).all()
+    arrivals = trace.transfer_times(0)[1]
+    known = np.isfinite(arrivals)
+    assert known.any()
+    assert (start[0, trace.transfers[0]][known] >= arrivals[known]).all()
+
+
+def test_it_is_drawn_calibrated_and_says_what_it_does_not_show():
+    trace = read_kineto(RECORDED)
+    run = trace.timeline()
+    assert 0 < run.bubble_fraction < 1
+    assert run.to_text()
+    assert "events are missing" in trace.notes[0]
+    profile = calibrate([trace])
+    assert set(profile.seconds) == {"F", "I", "W"}
+    assert all(0 < value < 0.1 for value in profile.seconds["F"])
+
+
+def ranges(rank, spans, base=0, category="user_annotation", **more):
+    events = [
+        {"ph": "X", "cat": category, "name": name, "ts": start * 1e3, "dur": (end - start) * 1e3, "pid": 1, "tid": 1}
+        for name, start, end in spans
+    ]
+    head = {"distributedInfo": {"rank": rank, "world_size": 2}, "baseTimeNanoseconds": base, "host_name": "host"}
+    return {**head, **more, "traceEvents": [{"ph": "M", "name": "process_name"}, *events]}
+
+
+def write(folder, *documents):
+    for number, document in enumerate(documents):
+        (folder / f"{number}.json").write_text(json.dumps(document))
+
+
+SENDER = [("PP:0F0", 1, 3), ("PP:0SEND_F0", 3, 4), ("PP:0RECV_B0", 4, 5), ("PP:0B0", 5, 12), ("gloo:recv", 4.5, 10)]
+RECEIVER = [("PP:1RECV_F0", 0, 1), ("gloo:recv", 0.5, 4), ("PP:1F0", 1, 6), ("PP:1B0", 6, 9), ("PP:1SEND_B0", 9, 9.5)]
+
+
+def test_clocks_of_files_with_different_bases_are_aligned_and_waits_are_not_compute(tmp_path):
+    later = [(name, start - 2, end - 2) for name, start, end in RECEIVER]
+    write(tmp_path, ranges(1, later, base=2_000_000), ranges(0, SENDER))
+    trace = read_kineto(tmp_path)
+    assert trace.program.orders() == [["0F0", "0SEND_F0", "0RECV_B0", "0B0"], ["1RECV_F0", "1F0", "1B0", "1SEND_B0"]]
+    run = trace.timeline()
+    np.testing.assert_allclose(run.start * 1e3, [1, 10, 4, 6])  # milliseconds from the first range; 1F0 waits until 4
+    np.testing.assert_allclose(run.end * 1e3, [3, 12, 6, 9])
+    np.testing.assert_allclose(run.transfer_end[[1, 2]] * 1e3, [10, 4])
+
+
+def test_ranges_on_the_gpu_go_before_those_on_the_host(tmp_path):
+    host, gpu = (
+        ranges(0, [("PP:0F0", 0, 1), ("PP:0B0", 1, 2)]),
+        ranges(0, [("PP:0F0", 5, 7)], category="gpu_user_annotation"),
+    )
+    host["traceEvents"] += gpu["traceEvents"]
+    host["traceEvents"][2]["ts"] = 8e3
+    host["deviceProperties"] = [{"name": "a GPU"}]
+    write(tmp_path, host)
+    trace = read_kineto(tmp_path)
+    assert trace.device_name == "a GPU"
+    np.testing.assert_allclose(trace.timeline().start * 1e3, [0, 3])
+    np.testing.assert_allclose(trace.timeline().end * 1e3, [2, 4])
+
+
+def test_the_parts_of_a_fused_slot_are_told_apart_by_autograd(tmp_path):
+    spans = [("PP:0F0", 0, 1), ("PP:(0F1;0B0)OVERLAP_F_B", 1, 5), ("PP:0B1", 5, 8)]
+    engine = [
+        ("autograd::engine::evaluate_function: MulBackward0", 2.5, 3),
+        ("autograd::engine::evaluate_function", 3, 4),
+    ]
+    write(tmp_path, ranges(0, spans + engine))
+    trace = read_kineto(tmp_path)
+    np.testing.assert_allclose(trace.start[0] * 1e3, [0, 1, 2.5, 5])
+    np.testing.assert_allclose(trace.end[0] * 1e3, [1, 2.5, 5, 8])
+    write(tmp_path, ranges(0, spans))
+    assert "2 of 4 events are missing" in read_kineto(tmp_path).notes[0]
+
+
+@pytest.mark.parametrize(
+    ("documents", "said"),
+    [
+        ([], "holds no profiler trace"),
+        ([ranges(1, SENDER)], "has files of ranks 1; one file is needed for each rank from 0 on"),
+        ([ranges(0, [("aten::mm", 0, 1)])], "holds no range named PP:<action>"),
+        ([ranges(0, [("PP:0F0", 0, 1), ("PP:0G0", 1, 2)])], "the PP: ranges are no valid program"),
+        ([{"traceEvents": []}], "'distributedInfo' is missing"),
+        ([[1]], "not a profiler trace"),
+        ([ranges("x", SENDER)], "not a profiler trace"),
+    ],
+)
+def test_folders_that_hold_no_such_run(tmp_path, documents, said):
+    write(tmp_path, *documents)
+    outcome = command("calibrate", tmp_path, "-o", tmp_path / "profile.yaml")
+    assert outcome.status in (1, 2)
+    assert said in outcome.err
+    assert outcome.err.startswith(f"ppsim: {tmp_path}")
+
+
+def test_damaged_archives(tmp_path):
+    (tmp_path / "0.json.gz").write_bytes(gzip.compress(b'{"traceEvents": [')[:-6])
+    with pytest.raises(ppsim.ConfigError, match="not a profiler trace"):
+        read_kineto(tmp_path)
+    (tmp_path / "0.json.gz").write_bytes(b"no archive")
+    with pytest.raises(ppsim.ConfigError, match="not a profiler trace"):
+        read_kineto(tmp_path)

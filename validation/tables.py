@@ -1,0 +1,54 @@
+"""Prints the error tables of the recorded runs, as validation/README.md holds them: `python validation/tables.py`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from ppsim.interop.calibration import calibrate
+from ppsim.interop.evaluation import Evaluation, evaluate
+from ppsim.interop.replays import read_trace
+from ppsim.plots.scale import seconds_text
+from ppsim.units import format_quantity
+
+DATA = Path(__file__).resolve().parent / "data"
+SCHEDULES = ("1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe-v")
+
+
+def error_table(found: Evaluation, device: str) -> str:
+    """Step-time errors of the runs, and what they come to, as Markdown."""
+    lines = ["| run | | measured | predicted | error | per action |", "|---|---|---|---|---|---|"]
+    for run in found.runs:
+        lines.append(
+            f"| {run.name} | {'fitted' if run.fitted else 'held out'} | {seconds_text(run.measured)} "
+            f"| {seconds_text(run.predicted)} | {100 * run.error:+.2f} % | {100 * run.action_error:.2f} % |"
+        )
+    lines += [
+        "",
+        f"{device}: held-out runs have a mean absolute error of {100 * (found.mape['held_out'] or 0):.2f} %, "
+        f"and a Kendall rank correlation of {found.kendall_tau['held_out']:+.2f}.",
+    ]
+    return "\n".join(lines)
+
+
+def sleep_table() -> str:
+    """Timed sleeps on four ranks, calibrated on 1F1B."""
+    traces = [read_trace(DATA / "cpu" / "sleep" / f"{name}.json") for name in SCHEDULES]
+    return error_table(evaluate(traces, calibrate(traces[:1])), f"{traces[0].device_name}, {traces[0].recorded}")
+
+
+def link_sentence() -> str:
+    """Latency and bandwidth of gloo from transfers of several sizes."""
+    traces = [read_trace(path) for path in sorted((DATA / "cpu" / "sizes").glob("*.json"))]
+    profile = calibrate(traces)
+    sizes = [format_quantity(size, "bytes") for size in sorted(trace.transfer_bytes for trace in traces)]
+    return (
+        f"{traces[0].device_name}, {traces[0].recorded}: a transfer takes {seconds_text(profile.latency, 2)} + bytes / "
+        f"({format_quantity(profile.bandwidth, 'bytes per second')}), from sizes of {', '.join(sizes)}."
+    )
+
+
+if __name__ == "__main__":
+    print(sleep_table(), link_sentence(), sep="\n\n")
