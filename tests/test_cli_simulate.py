@@ -91,6 +91,12 @@ def test_csv_is_the_schedule_and_passes_back_in(tmp_path):
     assert document("simulate", "--schedule", tmp_path / "order.csv")["makespan"] == 33
 
 
+def test_sharded_without_a_program_is_a_wrong_call():
+    outcome = ppsim(*FLAGS, "--sharded")
+    assert outcome.status == 2
+    assert "give --program too" in outcome.err
+
+
 def test_program_is_the_lowered_schedule_and_runs_under_a_transport(tmp_path):
     assert ppsim(*FLAGS, "--program", tmp_path / "program.csv").status == 0
     program = library.lower(library.build("1f1b", devices=4, microbatches=8))

@@ -21,6 +21,41 @@ STATIC_CHARTS = (".png", ".svg", ".pdf")
 CHARTS = (*STATIC_CHARTS, ".html")
 TRACES = (".pftrace", ".json")
 
+GanttFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Draw a Gantt chart: FILE.png, .svg, .pdf or .html.")
+]
+Memory = Annotated[bool, typer.Option("--memory", help="Draw memory over time under the chart (not in .html).")]
+CriticalPath = Annotated[
+    bool, typer.Option("--critical-path", help="Outline the chain that sets the makespan in --gantt (not .html).")
+]
+TraceFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Write a trace for ui.perfetto.dev: FILE.pftrace, or .json (three times as large)."
+    ),
+]
+ScheduleFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write the schedule: one row of actions a device, as PyTorch reads it."),
+]
+ProgramFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the schedule with its SEND and RECV, as --csv does.")
+]
+Sharded = Annotated[
+    bool,
+    typer.Option("--sharded", help="UNSHARD, RESHARD and REDUCE_GRAD in --program too; PyTorch needs the last."),
+]
+TableFile = Annotated[
+    Path | None, typer.Option(metavar="FILE.csv", help="Write start and end of every action, one row an action.")
+]
+Text = Annotated[bool, typer.Option("--text", help="Draw the Gantt chart in the terminal.")]
+Ledger = Annotated[
+    bool, typer.Option("--ledger", help="Print idle time by device and cause; with --json, add it to the document.")
+]
+LedgerChart = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Draw idle time by device and cause: FILE.png, .svg or .pdf.")
+]
+
 
 @command
 def simulate(
@@ -40,49 +75,26 @@ def simulate(
     transport: options.Transport = None,
     engine: options.Engine = None,
     json: options.JsonTarget = None,
-    gantt: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw a Gantt chart: FILE.png, .svg, .pdf or .html.")
-    ] = None,
-    memory: Annotated[
-        bool, typer.Option("--memory", help="Draw memory over time under the chart (not in .html).")
-    ] = False,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write a trace for ui.perfetto.dev: FILE.pftrace, or .json (three times as large)."
-        ),
-    ] = None,
-    csv: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the schedule: one row of actions a device, as PyTorch reads it."),
-    ] = None,
-    program: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the schedule with its SEND and RECV, as --csv does.")
-    ] = None,
-    table: Annotated[
-        Path | None, typer.Option(metavar="FILE.csv", help="Write start and end of every action, one row an action.")
-    ] = None,
-    text: Annotated[bool, typer.Option("--text", help="Draw the Gantt chart in the terminal.")] = False,
-    critical_path: Annotated[
-        bool,
-        typer.Option("--critical-path", help="Outline the chain that sets the makespan in --gantt (not .html)."),
-    ] = False,
-    ledger: Annotated[
-        bool, typer.Option("--ledger", help="Print idle time by device and cause; with --json, add it to the document.")
-    ] = False,
-    ledger_chart: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw idle time by device and cause: FILE.png, .svg or .pdf.")
-    ] = None,
+    gantt: GanttFile = None,
+    memory: Memory = False,
+    critical_path: CriticalPath = False,
+    trace: TraceFile = None,
+    csv: ScheduleFile = None,
+    program: ProgramFile = None,
+    sharded: Sharded = False,
+    table: TableFile = None,
+    text: Text = False,
+    ledger: Ledger = False,
+    ledger_chart: LedgerChart = None,
 ) -> None:
     """Simulate a schedule; print its measures."""
-    if gantt:
-        require_suffix("--gantt", gantt, CHARTS)
-    if trace:
-        require_suffix("--trace", trace, TRACES)
-    if ledger_chart:
-        require_suffix("--ledger-chart", ledger_chart, STATIC_CHARTS)
+    _check_endings(
+        ("--gantt", gantt, CHARTS), ("--trace", trace, TRACES), ("--ledger-chart", ledger_chart, STATIC_CHARTS)
+    )
     if critical_path and not (gantt and gantt.suffix.lower() in STATIC_CHARTS):
         raise ConfigError(f"--critical-path needs --gantt FILE with one of: {', '.join(STATIC_CHARTS)}")
+    if sharded and not program:
+        raise ConfigError("--sharded says what --program FILE writes; give --program too")
     if text and json == "-":
         raise ConfigError("--text and --json - both print to stdout; choose one, or give --json a file")
     case = read_case(
@@ -98,19 +110,17 @@ def simulate(
             (ledger_chart, lambda path: _save_ledger(timeline, path)),
             (trace, timeline.to_perfetto),
             (csv, timeline.schedule.to_csv),
-            (program, lambda path: lower(timeline.schedule).to_csv(path)),
+            (program, lambda path: lower(timeline.schedule, sharded=sharded).to_csv(path)),
             (table, lambda path: _write_table(timeline, path)),
         ]
     )
-    if json:
-        document = {**timeline.to_dict(), "name": case.name}
-        write_json({**document, "ledger": timeline.ledger().to_dict()} if ledger else document, json)
-    if json != "-":
-        print_data(timeline.summary())
-        if ledger:
-            print_data("\n" + timeline.ledger().table())
-    if text:
-        print_data("\n" + timeline.to_text())
+    _print_results(timeline, case.name, json, text, ledger)
+
+
+def _check_endings(*files: tuple[str, Path | None, tuple[str, ...]]) -> None:
+    for option, path, endings in files:
+        if path:
+            require_suffix(option, path, endings)
 
 
 def _write_files(files: list[tuple[Path | None, Callable[[Path], None]]]) -> None:
@@ -120,6 +130,16 @@ def _write_files(files: list[tuple[Path | None, Callable[[Path], None]]]) -> Non
         write(path)
     for path, _ in wanted:
         say(f"wrote {path}")
+
+
+def _print_results(timeline: Timeline, name: str, json: str | None, text: bool, ledger: bool) -> None:
+    if json:
+        own = {"name": name} | ({"ledger": timeline.ledger().to_dict()} if ledger else {})
+        write_json(timeline.to_dict() | own, json)
+    if json != "-":
+        print_data(timeline.summary() + ("\n" + timeline.ledger().table() if ledger else ""))
+    if text:
+        print_data("\n" + timeline.to_text())
 
 
 def save_gantt(timeline: Timeline, path: Path, memory: bool = False, critical_path: bool = False) -> None:
