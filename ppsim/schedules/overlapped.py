@@ -48,7 +48,7 @@ def _check(p: int, m: int, v: int, **options: Any) -> None:
     "a device without a fused kernel runs first: `f_b` or `b_f`. Groupings as in interleaved-1f1b.",
     constraints="megatron: p <= group_size <= m, m mod group_size = 0 or >= p; torch: m mod max(1, m // p) = 0; "
     "spread: any",
-    makespan="= (p-1)(f+b) + (p(v-1)+1)(f+b) + (mv-p(v-1)-1)o when g = p and m mod p = 0",
+    makespan="= (p-1)(f+b) + (p(v-1)+1)(f+b) + (mv-p(v-1)-1)o when g = p, m mod p = 0, max(f, b) <= o",
     peak_activations="= min(mv, 2(p-r-1)+(v-1)g+2)/v",
     source="NVIDIA Megatron-LM, megatron/core/pipeline_parallel/combined_1f1b.py",
     check=_check,
