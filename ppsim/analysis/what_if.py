@@ -10,7 +10,8 @@ from ppsim.errors import ConfigError
 from ppsim.timeline import Timeline
 
 SCAN_POINTS = 48
-HALVINGS = 80
+MOST_STEPS = 100
+_EQUAL = 1e-12  # of the step time: two schedules are equally fast
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,16 @@ class BreakEven:
 def break_even(first: str, second: str, step_time: Callable[[str, float], float], low: float, high: float) -> BreakEven:
     """Search the smallest value in [low, high] at which the order of two step times turns.
 
-    `step_time(name, value)` gives seconds. A step time is piecewise linear in a cost, so that the range is scanned at
-    `SCAN_POINTS` values, denser towards the low end, and the first turn halved down to rounding.
+    `step_time(name, value)` gives seconds. The range is scanned at `SCAN_POINTS` values, denser at the low end, and
+    the first turn is then narrowed down to rounding; of two turns between neighbouring values neither is seen.
+
+    Raises
+    ------
+    ConfigError
+        An empty range, or twice the same schedule.
     """
+    if first == second:
+        raise ConfigError(f"{first} is always as fast as itself; name two schedules")
     if not (math.isfinite(low) and math.isfinite(high) and 0 <= low < high):
         raise ConfigError(f"the range {low:g} to {high:g} is empty; give two numbers >= 0, the lower one first")
 
@@ -86,28 +94,38 @@ def break_even(first: str, second: str, step_time: Callable[[str, float], float]
     def ahead(difference: float) -> str:
         return first if difference >= 0 else second
 
-    tolerance = 1e-12 * max(step_time(first, low), step_time(second, low), 1e-300)
+    tolerance = _EQUAL * max(step_time(first, low), step_time(second, low), 1e-300)
     points = [low + (high - low) * (index / SCAN_POINTS) ** 3 for index in range(SCAN_POINTS + 1)]
-    last, last_lead = points[0], lead(points[0])
-    for point in points[1:]:
+    last, last_lead = low, 0.0
+    for point in points:
         here = lead(point)
-        if abs(last_lead) <= tolerance and abs(here) > tolerance:
-            last_lead = math.copysign(0.0, -here)
-        if here * last_lead < 0 and abs(here) > tolerance:
-            value = _halved(lead, last, point, last_lead > 0)
+        if abs(here) <= tolerance:
+            continue  # equally fast here: no turn, unless the order is another one further on
+        if here * last_lead < 0:
+            value = _turn(lead, (last, last_lead), (point, here), tolerance)
             return BreakEven(value, ahead(last_lead), ahead(here), low, high)
-        if abs(here) > tolerance:
-            last, last_lead = point, here
+        last, last_lead = point, here
     return BreakEven(None, ahead(last_lead), ahead(last_lead), low, high)
 
 
-def _halved(lead: Callable[[float], float], low: float, high: float, positive_at_low: bool) -> float:
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        if (lead(middle) >= 0) == positive_at_low:
-            low = middle
+def _turn(
+    lead: Callable[[float], float], low: tuple[float, float], high: tuple[float, float], tolerance: float
+) -> float:
+    """Where `lead` is zero between two (value, lead) of different sign.
+
+    Step times are piecewise linear in most costs, so that the straight line between the two soon hits; every other step
+    halves the range, in case it does not.
+    """
+    for step in range(MOST_STEPS):
+        (left, at_left), (right, at_right) = low, high
+        middle = (left + right) / 2 if step % 2 else left + (right - left) * (at_left / (at_left - at_right))
+        if not left < middle < right:
+            return middle
+        here = lead(middle)
+        if abs(here) <= tolerance:
+            return middle
+        if (here > 0) == (at_left > 0):
+            low = (middle, here)
         else:
-            high = middle
-    return (low + high) / 2
+            high = (middle, here)
+    return (low[0] + high[0]) / 2

@@ -13,8 +13,11 @@ from ppsim.errors import ConfigError
 
 if TYPE_CHECKING:
     from ppsim.analysis.what_if import BreakEven, Change
+    from ppsim.config import Config
 
-SHORT = {"latency": "costs.latency", "bandwidth": "costs.bandwidth", "forward": "costs.forward"}
+_TIMES = ("forward", "backward", "input_grad", "weight_grad", "overlap", "latency", "step")
+_BYTES = ("transfer_bytes", "activation_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes", "memory")
+UNITS = {**dict.fromkeys(_TIMES, "seconds"), **dict.fromkeys(_BYTES, "bytes"), "bandwidth": "bytes per second"}
 
 
 @command
@@ -25,9 +28,12 @@ def what_if(
         tuple[str, str, str] | None,
         typer.Option("--break-even", metavar="A vs B", help="Find where schedules A and B are equally fast."),
     ] = None,
-    over: Annotated[str | None, typer.Option(metavar="KEY", help="The cost to vary, such as latency.")] = None,
+    over: Annotated[
+        str | None, typer.Option(metavar="KEY", help="What to vary: latency, or any number such as jitter.actions.")
+    ] = None,
     between: Annotated[
-        tuple[str, str] | None, typer.Option("--range", metavar="LOW HIGH", help="[default: 0 to one device's F + B]")
+        tuple[str, str] | None,
+        typer.Option("--range", metavar="LOW HIGH", help="[default for times: 0 to one device's F + B]"),
     ] = None,
     schedule: options.ScheduleName = None,
     devices: options.Devices = None,
@@ -107,36 +113,58 @@ def _break_even(
     first, versus, second = pair
     if versus != "vs" or over is None:
         raise ConfigError("write --break-even A vs B --over KEY, such as --break-even zb-v vs 1f1b --over latency")
-    key = SHORT.get(over, over)
-    case = read_case(config, settings, None, **{**flags, "schedule": first})
-    low, high = _range(between, case)
+    key = f"costs.{over}" if over in UNITS else over
+    if key.split(".")[0] not in ("costs", "hardware", "layout", "jitter"):
+        raise ConfigError(f"--over {over}: name a cost such as latency, or the key of a number such as jitter.actions")
+    cases = {name: read_case(config, settings, None, **{**flags, "schedule": name}) for name in (first, second)}
+    low, high = _range(between, key, cases[first])
 
     def step_time(name: str, value: float) -> float:
-        changed = [*(settings or ()), f"{key}={value!r}"]
-        return read_case(config, changed, None, **{**flags, "schedule": name}).simulate().makespan
+        return cases[name].changed({key: value}).simulate().iteration_time
 
     found = break_even(first, second, step_time, low, high)
-    document = {"schema": "ppsim.what-if/1", "over": key, "break_even": asdict(found)}
-    return document, break_even_text(found, first, second, key)
+    unit = _unit(key)
+    document = {"schema": "ppsim.what-if/1", "over": key, "unit": unit, "break_even": asdict(found)}
+    return document, break_even_text(found, first, second, key, unit)
 
 
-def _range(between: tuple[str, str] | None, case) -> tuple[float, float]:
-    from ppsim.units import parse_quantity
+def _unit(key: str) -> str:
+    return UNITS.get(key.split(".")[-1], "")
 
+
+def _range(between: tuple[str, str] | None, key: str, case: Config) -> tuple[float, float]:
+    unit = _unit(key)
     if between is not None:
-        low, high = (parse_quantity(text, "seconds") for text in between)
+        low, high = (_bound(text, unit) for text in between)
         return low, high
+    if unit != "seconds":
+        raise ConfigError(f"--over {key}: say from where to where, such as --range 1 100")
     table = case.costs.table(case.build())
     return 0.0, float(table.seconds[:2].max(axis=1).sum()) or 1.0
 
 
-def break_even_text(found: BreakEven, first: str, second: str, key: str) -> str:
+def _bound(text: str, unit: str) -> float:
+    from ppsim.units import parse_quantity
+
+    try:
+        return parse_quantity(text, unit) if unit else float(text)
+    except (ConfigError, ValueError) as error:
+        reason = error if isinstance(error, ConfigError) else f"{text!r} must be a number"
+        raise ConfigError(f"--range: {reason}") from None
+
+
+def break_even_text(found: BreakEven, first: str, second: str, key: str, unit: str) -> str:
     """One sentence that answers the question."""
-    low, high = f"{found.low:.4g}", f"{found.high:.4g}"
+    from ppsim.units import format_quantity
+
+    def text(value: float) -> str:
+        return format_quantity(value, unit) if unit else f"{value:.4g}"
+
+    low, high = text(found.low), text(found.high)
     if found.value is None:
         other = second if found.faster_below == first else first
         return f"{found.faster_below} is never slower than {other} for {key} from {low} to {high}"
     return (
-        f"{first} and {second} are equally fast at {key} = {found.value:.6g}: below it {found.faster_below} is faster, "
-        f"just above it {found.faster_above} (searched {low} to {high})"
+        f"{first} and {second} are equally fast at {key} = {text(found.value)}: below it {found.faster_below} is "
+        f"faster, just above it {found.faster_above} (searched {low} to {high})"
     )

@@ -1,0 +1,131 @@
+"""What if: what a change moves, and break-even points that closed forms give as well."""
+
+import json
+
+import pytest
+from command_line import CONFIGS, LLAMA, UNIT_COSTS, ppsim
+
+import ppsim as library
+from ppsim.analysis.what_if import break_even, changes
+
+
+def break_even_of(first, second, over, *more, config=UNIT_COSTS):
+    outcome = ppsim("what-if", config, "--break-even", first, "vs", second, "--over", over, *more, "--json", "-")
+    assert (outcome.status, outcome.err) == (0, "")
+    return json.loads(outcome.out)
+
+
+def test_changes_are_every_measure_and_every_cause_before_and_after():
+    schedule = library.build("1f1b", devices=4, microbatches=8)
+    before, after = (library.simulate(schedule, library.Costs(latency=latency)) for latency in (0.0, 0.5))
+    rows = {row.name: row for row in changes(before, after)}
+    assert (rows["makespan"].before, rows["makespan"].after, rows["makespan"].unit) == (33.0, 41.0, "seconds")
+    assert rows["idle: transfer"].difference > 0
+    assert sum(row.difference for name, row in rows.items() if name.startswith("idle")) == pytest.approx(4 * 8.0)
+    assert rows["peak_memory"].difference is None
+
+
+def test_zb_h1_and_eager_1f1b_break_even_where_their_closed_forms_cross():
+    # Eager 1F1B hides transfers but on the way down and up: 33 + 6 c. ZB-H1 waits for 1F1B's 16 transfers behind
+    # (m+p-1)(F+I) + 3 W: 25 + 16 c where the latency c is above half an action. They cross at c = 8 / 10.
+    found = break_even_of("zb-h1", "eager-1f1b", "latency")
+    assert (found["over"], found["unit"]) == ("costs.latency", "seconds")
+    assert found["break_even"]["value"] == pytest.approx(0.8, rel=1e-9)
+    assert (found["break_even"]["faster_below"], found["break_even"]["faster_above"]) == ("zb-h1", "eager-1f1b")
+    outcome = ppsim("what-if", UNIT_COSTS, "--break-even", "zb-h1", "vs", "eager-1f1b", "--over", "latency")
+    assert "equally fast at costs.latency = 800 ms: below it zb-h1 is faster" in outcome.out
+
+
+def test_bandwidth_is_searched_in_bytes_per_second():
+    found = break_even_of(
+        "zb-h1", "eager-1f1b", "bandwidth", "--set", "costs.transfer_bytes=1 GB", "--range", "100 MB/s", "10 GB/s"
+    )
+    assert found["unit"] == "bytes per second"
+    assert found["break_even"]["value"] == pytest.approx(1e9 / 0.8, rel=1e-9)
+
+
+def test_where_one_is_never_slower_there_is_no_value():
+    found = break_even_of("zb-h1", "1f1b", "costs.latency")["break_even"]
+    assert (found["value"], found["faster_below"], found["faster_above"]) == (None, "zb-h1", "zb-h1")
+    outcome = ppsim("what-if", UNIT_COSTS, "--break-even", "1f1b", "vs", "zb-h1", "--over", "latency")
+    assert outcome.out == "zb-h1 is never slower than 1f1b for costs.latency from 0 s to 3 s\n"
+
+
+def test_a_latency_set_over_a_model_is_searched_as_well():
+    found = break_even_of("1f1b", "interleaved-1f1b", "latency", "--range", "0", "20ms", config=LLAMA)["break_even"]
+    assert found["faster_below"] == "interleaved-1f1b"
+    assert found["faster_above"] == "1f1b"
+    case = library.load_config(LLAMA)
+    at = [
+        case.changed({"schedule.name": name, "costs.latency": found["value"]}).simulate().makespan
+        for name in ("1f1b", "interleaved-1f1b")
+    ]
+    assert at[0] == pytest.approx(at[1], rel=1e-9)
+
+
+def test_a_turn_is_found_whatever_the_shape():
+    straight = {"a": lambda x: 1 + x, "b": lambda x: 2 + x / 2}
+    assert break_even("a", "b", lambda name, x: straight[name](x), 0.0, 10.0).value == pytest.approx(2.0, rel=1e-12)
+    curved = {"a": lambda x: x**3, "b": lambda x: 5.0}
+    assert break_even("a", "b", lambda name, x: curved[name](x), 0.0, 10.0).value == pytest.approx(5 ** (1 / 3))
+    jump = {"a": lambda x: float(x > 3), "b": lambda x: 0.5}
+    assert break_even("a", "b", lambda name, x: jump[name](x), 0.0, 10.0).value == pytest.approx(3.0)
+
+
+def test_equal_at_the_low_end_is_no_turn():
+    found = break_even_of("1f1b", "eager-1f1b", "latency")["break_even"]
+    assert (found["value"], found["faster_below"]) == (None, "eager-1f1b")
+
+
+def test_a_config_with_something_changed_shows_what_moves():
+    outcome = ppsim("what-if", UNIT_COSTS, "--set", "costs.latency=2ms")
+    assert outcome.status == 0
+    assert "with costs.latency=2ms:" in outcome.out
+    assert "makespan" in outcome.out
+    assert "idle: transfer" in outcome.out
+    assert "peak_activations" not in outcome.out  # it did not move
+    assert ppsim("what-if", UNIT_COSTS, "--set", "costs.latency=0").out == "with costs.latency=0 nothing moves\n"
+
+
+def test_flags_are_changes_too():
+    outcome = ppsim("what-if", UNIT_COSTS, "--schedule", "zb-h1", "--json", "-")
+    document = json.loads(outcome.out)
+    assert document["changed"] == ["schedule=zb-h1"]
+    makespan = next(row for row in document["changes"] if row["name"] == "makespan")
+    assert (makespan["before"], makespan["after"], makespan["difference"]) == (33.0, 27.0, -6.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "nothing to change"),
+        (["--break-even", "a", "and", "b", "--over", "latency"], "write --break-even A vs B --over KEY"),
+        (["--break-even", "zb-v", "vs", "1f1b"], "write --break-even A vs B --over KEY"),
+        (["--break-even", "zb-v", "vs", "zb-v", "--over", "latency"], "name two schedules"),
+        (["--break-even", "zb-x", "vs", "1f1b", "--over", "latency"], "zb-"),
+        (["--break-even", "zb-h1", "vs", "1f1b", "--over", "speed"], "--over speed: name a cost such as latency"),
+        (["--break-even", "zb-h1", "vs", "1f1b", "--over", "schedule.microbatches"], "name a cost such as latency"),
+        (["--break-even", "zb-h1", "vs", "1f1b", "--over", "costs.speed", "--range", "0", "1"], "costs.speed"),
+        (["--break-even", "zb-h1", "vs", "1f1b", "--over", "bandwidth"], "say from where to where"),
+        (["--break-even", "zb-h1", "vs", "1f1b", "--over", "latency", "--range", "2s", "1s"], "range 2 to 1 is empty"),
+        (["--break-even", "zb-h1", "vs", "1f1b", "--over", "latency", "--range", "x", "1s"], "--range: 'x'"),
+        (
+            ["--break-even", "zb-h1", "vs", "1f1b", "--over", "jitter.actions", "--range", "x", "1"],
+            "--range: 'x' must be",
+        ),
+        (
+            ["--break-even", "dualpipe", "vs", "1f1b", "--over", "latency", "--set", "schedule.devices=3"],
+            "odd",
+        ),
+    ],
+)
+def test_a_wrong_question_is_one_message_and_exit_2(arguments, message):
+    outcome = ppsim("what-if", UNIT_COSTS, *arguments)
+    assert outcome.status == 2, outcome
+    assert message in outcome.err
+    assert outcome.out == ""
+
+
+def test_a_config_is_needed():
+    assert "what-if needs a config file" in ppsim("what-if", "--set", "costs.latency=2ms").err
+    assert ppsim("what-if", CONFIGS / "none.yaml", "--set", "costs.latency=2ms").status == 2
