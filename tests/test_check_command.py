@@ -2,12 +2,13 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 
 import pytest
-from command_line import CONFIGS, ENVIRONMENT, UNIT_COSTS, ppsim
+from command_line import CONFIGS, ENVIRONMENT, ROOT, UNIT_COSTS, ppsim
 
 WORSE = ("--set", "costs.latency=0.5")
 
@@ -137,3 +138,11 @@ def test_an_unwritable_summary_is_named(baseline, monkeypatch):
     outcome = ppsim("check", UNIT_COSTS, "--baseline", baseline)
     assert outcome.status == 2
     assert "from GITHUB_STEP_SUMMARY" in outcome.err
+
+
+def test_the_page_about_ci_shows_what_the_command_prints(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    line, printed = re.search(r"\$ ppsim (check configs/unit-costs[^\n]*)\n(.*?)```", page, re.DOTALL).groups()
+    assert ppsim(*line.split()).out == printed
