@@ -139,6 +139,11 @@ class Schedule:
         return int(self.microbatch.max()) + 1 if len(self.microbatch) else 0
 
     @property
+    def microbatches_of_a_step(self) -> int:
+        """Whole microbatches of one training step, however they are sliced and however many steps the lists hold."""
+        return self.microbatches // (self.slices * self.iterations)
+
+    @property
     def is_program(self) -> bool:
         """Whether the lists hold transfers or sharding actions beside compute actions."""
         return bool((self.kind >= FIRST_TRANSFER).any())

@@ -12,7 +12,6 @@ import numpy as np
 from ppsim.costs import CostModel
 from ppsim.engines import simulate
 from ppsim.errors import BuildError, PpsimError
-from ppsim.interop.result import microbatches_of_a_step, plain
 from ppsim.schedule import Program, Schedule
 from ppsim.schedules import Family, schedules
 from ppsim.schedules.registry import find_family
@@ -147,7 +146,7 @@ def _built(
 def _of_size(schedule: Schedule, devices: int, microbatches: int) -> Schedule:
     """`schedule`, or BuildError where it is other work than what it is compared with."""
     compute = schedule.schedule if isinstance(schedule, Program) else schedule
-    count = microbatches_of_a_step(compute)
+    count = compute.microbatches_of_a_step
     if (compute.devices, count) != (devices, microbatches):
         raise BuildError(
             f"it has {compute.devices} devices and {count} microbatches; compared are schedules of {devices} devices "
@@ -169,21 +168,15 @@ def _row(timeline: Timeline) -> dict[str, Any]:
         "span_bubble_fraction": timeline.span_bubble_fraction,
         "steady_bubble_fraction": timeline.steady_bubble_fraction,
         "peak_activations": float(timeline.peak_activations.max()),
-        "peak_memory": None if memory is None else plain(memory.max()),
+        "peak_memory": None if memory is None else float(memory.max()),
         "transfers": int(transfers_sent(timeline).max()) // schedule.iterations,
-        "weight_copies": float(weight_copies(timeline).max()),
+        "weight_copies": float(schedule.weight_copies.max()),
     }
 
 
 def stages_held(timeline: Timeline) -> np.ndarray:
     """Stages that each device runs."""
     return np.bincount(timeline.schedule.holdings[:, 0], minlength=timeline.schedule.devices)
-
-
-def weight_copies(timeline: Timeline) -> np.ndarray:
-    """Weights that each device holds with all their versions, in device shares of the model."""
-    schedule = timeline.schedule
-    return stages_held(timeline) * schedule.weight_versions * schedule.devices / schedule.num_stages
 
 
 def transfers_sent(timeline: Timeline) -> np.ndarray:

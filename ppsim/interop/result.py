@@ -6,63 +6,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ppsim.analysis.measures import MEASURES
+
 if TYPE_CHECKING:
-    from ppsim.schedule import Schedule
     from ppsim.timeline import Timeline
 
 SCHEMA = "ppsim.result/1"
 _TIMES = ("forward", "backward", "input_grad", "weight_grad")
 _STATES = ("weight_bytes", "gradient_bytes", "optimizer_bytes")
-
-
-class Measure(NamedTuple):
-    """One measure of a timeline: its name there and in every document, its unit, and what it means."""
-
-    name: str
-    unit: str
-    definition: str
-
-
-MEASURES = (
-    Measure("makespan", "seconds", "last end - first start over all devices"),
-    Measure("span", "seconds", "max over devices of (last end - first start)"),
-    Measure("bubble_fraction", "fraction", "1 - sum(busy) / (devices x makespan): idle / total"),
-    Measure("bubble_ratio", "fraction", "sum(idle) / sum(busy): idle / ideal"),
-    Measure("span_bubble_fraction", "fraction", "1 - max(busy) / span"),
-    Measure(
-        "device_busy", "seconds", "per device: time in compute actions; an OVERLAP_F_B slot counts its length once"
-    ),
-    Measure("device_idle", "seconds", "per device: makespan - busy"),
-    Measure(
-        "exposed_communication",
-        "seconds",
-        "per device: collectives inside actions, and idle under transfer, queue and sharding in the ledger",
-    ),
-    Measure(
-        "peak_activations",
-        "microbatches through one device share of the model",
-        "per device: most live activations, in microbatches through one device share of the model",
-    ),
-    Measure(
-        "peak_memory",
-        "bytes",
-        "per device: weights + gradients + optimizer state + live activations + transfer buffers",
-    ),
-    Measure(
-        "tokens_per_second",
-        "tokens per second",
-        "tokens of a step / its seconds, all data-parallel copies together; null where no model is known",
-    ),
-    Measure(
-        "mfu",
-        "fraction",
-        "model FLOPs of a step, attention in full and nothing recomputed, / what all GPUs could do at their dense peak",
-    ),
-)
 
 
 def result_document(timeline: Timeline) -> dict[str, Any]:
@@ -77,7 +32,7 @@ def result_document(timeline: Timeline) -> dict[str, Any]:
             "name": schedule.name,
             "devices": schedule.devices,
             "num_stages": schedule.num_stages,
-            "microbatches": microbatches_of_a_step(schedule),
+            "microbatches": schedule.microbatches_of_a_step,
             "iterations": schedule.iterations,
             "slices": schedule.slices,
             "actions": len(schedule),
@@ -91,11 +46,6 @@ def result_document(timeline: Timeline) -> dict[str, Any]:
         "costs": _cost_document(timeline),
         "assumptions": list(getattr(timeline.costs, "assumptions", [])),
     }
-
-
-def microbatches_of_a_step(schedule: Schedule) -> int:
-    """Whole microbatches of one training step, however they are sliced and however many steps the lists hold."""
-    return schedule.microbatches // (schedule.slices * schedule.iterations)
 
 
 def plain(value: Any) -> Any:

@@ -10,7 +10,6 @@ import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.errors import ConfigError
-from ppsim.interop.result import microbatches_of_a_step
 from ppsim.plots.scale import percent_text, seconds_text
 
 if TYPE_CHECKING:
@@ -192,7 +191,7 @@ def headline(timeline: Timeline) -> str:
 
 def sizes_text(schedule: Schedule) -> str:
     """Name and sizes of a schedule, such as `1f1b, 4 devices, 8 microbatches`."""
-    microbatches = microbatches_of_a_step(schedule)
+    microbatches = schedule.microbatches_of_a_step
     parts = [schedule.name, counted(schedule.devices, "device")]
     if schedule.num_stages != schedule.devices:
         parts.append(counted(schedule.num_stages, "stage"))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppsim.actions import Kind
+from ppsim.analysis.measures import MEASURES
 from ppsim.errors import ConfigError
-from ppsim.interop.result import MEASURES, microbatches_of_a_step
 from ppsim.plots.boxes import counted, sizes_text
 from ppsim.plots.scale import percent_text, seconds_text
 from ppsim.units import format_quantity
@@ -53,7 +53,7 @@ def side_by_side(timelines: Sequence[Timeline]) -> str:
     rows += [(name, *(_overall_value(run, name) for run in timelines)) for name in _measures_of(timelines)]
     lines = aligned(rows, right=True)
     best, worst = (choose(timelines, key=lambda run: run.iteration_time) for choose in (min, max))
-    sizes = {(run.schedule.devices, microbatches_of_a_step(run.schedule)) for run in timelines}
+    sizes = {(run.schedule.devices, run.schedule.microbatches_of_a_step) for run in timelines}
     if len(sizes) == 1 and worst.iteration_time > best.iteration_time > 0:
         lines += [
             "",
@@ -80,7 +80,7 @@ def _what_ran(timeline: Timeline) -> str:
 
 def _short_sizes(timeline: Timeline) -> str:
     schedule = timeline.schedule
-    return f"p {schedule.devices}, m {microbatches_of_a_step(schedule)}, {counted(schedule.num_stages, 'stage')}"
+    return f"p {schedule.devices}, m {schedule.microbatches_of_a_step}, {counted(schedule.num_stages, 'stage')}"
 
 
 def _overall_value(timeline: Timeline, name: str) -> str:
