@@ -158,7 +158,12 @@ def test_a_full_disk_leaves_no_half_written_trace(tmp_path, monkeypatch):
     [
         ({0: (1, "lost 1"), 1: (2, "lost 2")}, "rank 2 died or does not answer (noticed by rank 1: lost 2)"),
         ({0: (1, "lost 1"), 1: (2, "lost 2"), 2: (None, "no memory")}, "rank 2: no memory"),
-        ({0: (None, ""), 1: (None, "a timeout"), 2: (None, "")}, "rank 1: a timeout"),
+        ({0: (None, ""), 1: (failures.SOME_RANK, "a timeout"), 2: (None, "")}, "rank 1: a timeout"),
+        (
+            {0: (None, ""), 1: (failures.SOME_RANK, "closed")},
+            "rank 2 died or does not answer (noticed by rank 1: closed)",
+        ),
+        ({0: (None, "no space")}, "rank 0: no space"),
         ({0: (None, ""), 1: (None, "")}, "rank 2 died or does not answer"),
         ({0: (None, ""), 1: (None, ""), 2: (None, "")}, failures.UNKNOWN),
         ({}, failures.UNKNOWN),

@@ -8,9 +8,13 @@ import sys
 import threading
 import time
 
+import torch
 import torch.distributed as dist
 
+from ppsim.errors import PpsimError
+
 PATIENCE = 1.0  # seconds in which the other ranks notice a failure too
+SOME_RANK = -1
 LONGEST_LOOK = 3.0  # seconds after which the store is given up
 
 
@@ -50,11 +54,7 @@ class Watch:
     def fail(self, error: BaseException) -> None:
         """Report `error` and end the process with status 1; nothing of torch is torn down, as that could wait."""
         with self.ending:
-            said = str(error).splitlines()
-            text = said[0] if said else type(error).__name__
-            if not isinstance(error, Exception) or isinstance(error, KeyError | TypeError | AttributeError):
-                text = f"{type(error).__name__}: {text}"
-            self._end(text, getattr(error, "peer", None))
+            self._end(_sentence(error), _lost_rank(error))
 
     def _await_stop(self) -> None:
         signal.sigwait({signal.SIGTERM})
@@ -64,10 +64,10 @@ class Watch:
     def _end(self, text: str, lost: int | None) -> None:
         threading.Thread(target=self._give_up, daemon=True).start()
         try:
-            self._report(text, lost)
-            if self.rank == 0:
-                time.sleep(PATIENCE)
-                self.say(f"broken off: {conclusion(self._reports(), self.world)}")
+            if self.store is None:
+                self.say(f"broken off: {text or UNKNOWN}")
+            else:
+                self._report(self.store, text, lost)
         except (RuntimeError, OSError):
             self.say(f"broken off: {text or UNKNOWN}")
         finally:
@@ -79,34 +79,47 @@ class Watch:
         self.say(f"broken off: {UNKNOWN}")
         os._exit(1)
 
-    def _report(self, text: str, lost: int | None) -> None:
-        if self.store is not None:
-            self.store.set(f"failure/{self.rank}", f"{'' if lost is None else lost}|{text}")
-        elif text:
-            self.say(f"broken off: {text}")
-
-    def _reports(self) -> dict[int, tuple[int | None, str]]:
-        found = {}
-        for rank in range(self.world):
-            if self.store is not None and self.store.check([f"failure/{rank}"]):
-                lost, _, text = self.store.get(f"failure/{rank}").decode(errors="replace").partition("|")
-                found[rank] = (int(lost) if lost else None, text)
-        return found
+    def _report(self, store: dist.Store, text: str, lost: int | None) -> None:
+        """Leave this rank's report; rank 0 waits for the others' and says what they come to."""
+        store.set(f"failure/{self.rank}", f"{'' if lost is None else lost}|{text}")
+        if self.rank == 0:
+            time.sleep(PATIENCE)
+            found = {}
+            for rank in range(self.world):
+                if store.check([f"failure/{rank}"]):
+                    peer, _, said = store.get(f"failure/{rank}").decode(errors="replace").partition("|")
+                    found[rank] = (int(peer) if peer else None, said)
+            self.say(f"broken off: {conclusion(found, self.world)}")
 
 
 UNKNOWN = "a rank has died or the launcher was interrupted; torchrun's last lines name the rank"
 
 
+def _sentence(error: BaseException) -> str:
+    """The first line of what an error says, with its type where that does not speak for itself."""
+    text = (str(error).splitlines() or [""])[0]
+    known = isinstance(error, ReplayError | PpsimError | OSError | RuntimeError)
+    return text if known and text else f"{type(error).__name__}: {text}".removesuffix(": ")
+
+
+def _lost_rank(error: BaseException) -> int | None:
+    """The rank without which this one could not go on: `SOME_RANK` where the backend does not say which."""
+    if isinstance(error, LostPeerError):
+        return error.peer
+    return SOME_RANK if isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError) else None
+
+
 def conclusion(reports: dict[int, tuple[int | None, str]], world: int) -> str:
     """What went wrong, from each rank's (rank that it lost, message).
 
-    A rank that says nothing while others do is gone.
+    A rank that failed by itself lost none; one that was stopped has no message; a rank that says nothing is gone.
     """
     spoke = sorted(rank for rank, (_, text) in reports.items() if text)
     own = [f"rank {rank}: {reports[rank][1]}" for rank in spoke if reports[rank][0] is None]
-    gone = {lost for lost, _ in reports.values() if lost is not None} - set(reports) or set(range(world)) - set(reports)
-    if not reports or not gone:
-        return next(iter(own + [reports[rank][1] for rank in spoke]), UNKNOWN)
+    silent = set(range(world)) - set(reports) if reports else set()
+    gone = {lost for lost, _ in reports.values() if lost in silent} or silent
+    if own or not gone:
+        return next(iter(own + [f"rank {rank}: {reports[rank][1]}" for rank in spoke]), UNKNOWN)
     said = " and ".join(f"rank {rank}" for rank in sorted(gone)) + " died or does not answer"
     witness = next((rank for rank in spoke if reports[rank][0] in gone), next(iter(spoke), None))
     return said if witness is None else f"{said} (noticed by rank {witness}: {reports[witness][1]})"

@@ -73,12 +73,17 @@ class Trace:
 
     @cached_property
     def notes(self) -> list[str]:
-        """What is missing from the file, as sentences; empty where all is there."""
+        """What is missing from the file or not certain, as sentences; empty where all is there."""
         missing = np.isnan(self.start) | np.isnan(self.end)
         lost, steps = int(missing.sum()), int(missing.any(axis=1).sum())
-        if not lost:
-            return []
-        return [f"{self.path}: {lost} of {self.end.size} events are missing, in {steps} steps; used as far as it goes"]
+        said = []
+        if lost:
+            said.append(
+                f"{self.path}: {lost} of {self.end.size} events are missing, in {steps} steps; used as far as it goes"
+            )
+        if self.document.get("hosts", 1) != 1:
+            said.append(f"{self.path}: ran on {self.document['hosts']} hosts; their clocks are taken as they are")
+        return said
 
     @cached_property
     def usable_steps(self) -> np.ndarray:
