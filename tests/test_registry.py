@@ -32,6 +32,9 @@ def test_every_family_tells_what_it_is_where_it_holds_and_who_says_so(name):
     ]  # fmt: skip
     assert all(len(text) > 1 for text in family.describe().values())
     assert family.idea.endswith(".")
+    assert family.description == f"{family.title}. {family.idea}"
+    assert family.makespan in family.formula
+    assert family.peak_activations in family.formula
     assert re.search(r"\d{4}|\w+/\w+\.py", family.source), "a source has a year, an arXiv number or a file"
     assert name in family._repr_html_()
 

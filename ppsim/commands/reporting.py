@@ -65,12 +65,9 @@ def print_data(text: str) -> None:
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """A table as one line a row: the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append("  ".join([row[0].ljust(widths[0]), *cells]))
-    return lines
+    from ppsim.plots.summary import aligned as columns
+
+    return columns([tuple(row) for row in rows], right=True)
 
 
 def write_json(document: dict[str, Any], target: str) -> None:

@@ -77,6 +77,16 @@ class Family:
         )
         return f"<table>{rows}</table>"
 
+    @property
+    def description(self) -> str:
+        """Title and idea in one text."""
+        return f"{self.title}. {self.idea}"
+
+    @property
+    def formula(self) -> str:
+        """The closed forms in one text."""
+        return f"makespan {self.makespan}; peak activations {self.peak_activations}"
+
     def describe(self) -> dict[str, str]:
         """What a reader wants to know, as label -> text."""
         return {
