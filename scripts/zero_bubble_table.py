@@ -21,11 +21,16 @@ def main() -> None:
     header = ("model", "published schedule", "ours", "samples/s and GPU", "published", "memory", "published")
     print("| " + " | ".join(header) + " |", "|" + "---|" * len(header), sep="\n")
     for row, run in rows():
-        rate, memory = rate_of(run), run.memory().peak.max() / 1e9
-        print(
-            f"| {row['model']} | {row['schedule']} | {SCHEDULES[row['schedule']]} | {rate:.3g} | "
-            f"{row['samples_per_gpu_second']} | {memory:.0f} GB | {row['memory_gb']} GB |"
-        )
+        print(line(row, run))
+
+
+def line(row: dict[str, str], run: Timeline) -> str:
+    """One row of the table of docs/cost-model.md."""
+    rate, memory = rate_of(run), run.memory().peak.max() / 1e9
+    return (
+        f"| {row['model']} | {row['schedule']} | {SCHEDULES[row['schedule']]} | {rate:.3g} | "
+        f"{row['samples_per_gpu_second']} | {memory:.0f} GB | {row['memory_gb']} GB |"
+    )
 
 
 def rows() -> Iterator[tuple[dict[str, str], Timeline]]:

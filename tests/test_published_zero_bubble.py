@@ -1,7 +1,7 @@
 """The zero-bubble paper's throughput and memory (arXiv 2401.10241, table 4) against costs that nobody fitted."""
 
 import pytest
-from zero_bubble_table import rate_of, rows
+from zero_bubble_table import ROOT, line, rate_of, rows
 
 
 @pytest.fixture(scope="module")
@@ -25,3 +25,8 @@ def test_zero_bubble_beats_1f1b_in_every_model_as_measured(runs):
     for model in ("1.5B", "6.2B", "14.6B", "28.3B"):
         rate = {name: rate_of(runs[model, name][1]) for name in ("1f1b", "zb-1p", "zb-2p")}
         assert rate["1f1b"] < rate["zb-1p"] <= rate["zb-2p"] * 1.01
+
+
+def test_the_cost_model_page_shows_these_numbers(runs):
+    page = (ROOT / "docs" / "cost-model.md").read_text(encoding="utf-8")
+    assert [line(*pair) for pair in runs.values() if line(*pair) not in page] == []

@@ -79,11 +79,11 @@ def _require_positive(sheet: DeviceSheet | LinkSheet, *names: str) -> None:
 
 
 _A100_ACHIEVED = (
-    "about the median of the fractions, 0.47 to 0.71, at which this cost model reproduces published steps on A100; "
+    "the median of the fractions, 0.48 to 0.71, at which this cost model reproduces published steps on A100; "
     "docs/cost-model.md has the table"
 )
 _H100_ACHIEVED = (
-    "between the fractions, 0.50 and 0.53, at which this cost model reproduces two published steps on H100; "
+    "between the fractions, 0.51 and 0.55, at which this cost model reproduces two published steps on H100; "
     "docs/cost-model.md has the table"
 )
 _NCCL = "NCCL's tuning table, one hop of a ring, Simple protocol: github.com/NVIDIA/nccl, src/graph/tuning.cc, "

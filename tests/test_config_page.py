@@ -1,0 +1,43 @@
+"""docs/config.md names every key that a config can have, and nothing that it cannot."""
+
+import re
+
+from command_line import ROOT
+from pydantic import BaseModel
+
+from ppsim.config import load_config
+from ppsim.config_schema import DOCUMENT
+
+PAGE = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
+
+
+def keys_of(section: type[BaseModel]):
+    for key, entry in section.model_fields.items():
+        yield key
+        if isinstance(entry.annotation, type) and issubclass(entry.annotation, BaseModel):
+            yield from keys_of(entry.annotation)
+
+
+def first_cells():
+    return {
+        key
+        for line in PAGE.splitlines()
+        if line.startswith("| `")
+        for key in re.findall(r"`(\w+)`", line.split(" | ")[0])
+    }
+
+
+def test_the_page_has_every_key_and_no_other():
+    assert first_cells() == set(keys_of(DOCUMENT))
+
+
+def test_the_sheets_of_the_page_are_read(tmp_path):
+    text = re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1]
+    path = tmp_path / "page.yaml"
+    path.write_text(
+        "model: {num_layers: 4, hidden: 64, heads: 4, vocabulary: 100, sequence: 32}\n"
+        "schedule: {name: 1f1b, devices: 2, microbatches: 4}\noptimizer: sync\n" + text
+    )
+    config = load_config(path)
+    assert config.costs.cluster.network.bandwidth == 12.5e9
+    assert config.simulate().makespan > 0
