@@ -45,8 +45,6 @@ class GatherStreams:
 
     def needed(self, row: int, end: int) -> list[Arrival]:
         """What the slot of rows `row` to `end` waits for."""
-        if not self.of_row:
-            return []
         return [self.of_row[part] for part in range(row, end) if part in self.of_row]
 
     def post(self, device: int, row: int) -> None:
@@ -142,6 +140,7 @@ class EventModel:
         post, last_post = int(posts.offsets[device]), int(posts.offsets[device + 1])
         row, last = self.position[device], int(offsets[device + 1])
         sending: list[int] = []
+        gathers = self.gathers if self.gathers.of_row else None
         while True:
             while post < last_post and before[post] <= row:
                 number = int(transfer[post])
@@ -150,7 +149,8 @@ class EventModel:
                 if self.plan.blocking and is_send[post]:
                     sending.append(number)
                 post += 1
-            self.gathers.post(device, row)
+            if gathers is not None:
+                gathers.post(device, row)
             if row == last:
                 return
             end = row + 2 if self.fused[row + 1] else row + 1
@@ -159,7 +159,7 @@ class EventModel:
                 if arrival.callbacks is not None:
                     yield arrival
             sending.clear()
-            for gathered in self.gathers.needed(row, end):
+            for gathered in () if gathers is None else gathers.needed(row, end):
                 if gathered.callbacks is not None:
                     yield gathered
             yield from self.compute(row, end)
