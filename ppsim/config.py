@@ -345,7 +345,8 @@ def _cluster(section: dict[str, Any] | None, faults: _Faults) -> Cluster | None:
     ]
     if device is None or None in links:
         return None
-    others = {key: section[key] for key in ("gpus_per_node", "node_of_device", "cards_per_node") if key in section}
+    keys = ("gpus_per_node", "node_of_device", "cards_per_node", "all_reduce")
+    others = {key: section[key] for key in keys if key in section}
     return Cluster(device, links[0], links[-1], **others)
 
 

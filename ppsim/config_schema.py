@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, create_model
 
+from ppsim.costs.collectives import ALL_REDUCES
 from ppsim.costs.hardware import find_device, find_link
 from ppsim.costs.layers import RECOMPUTE
 from ppsim.costs.model import Model
@@ -206,6 +207,7 @@ _HARDWARE = {
     "network": _section("Network", _LINK),
     **dict.fromkeys(("gpus_per_node", "cards_per_node", "gpus"), _count()),
     "node_of_device": _whole_numbers,
+    "all_reduce": _choice(*ALL_REDUCES),
 }
 _LAYOUT = {
     **dict.fromkeys(("tensor", "context", "expert", "data", "microbatch_size"), _count()),

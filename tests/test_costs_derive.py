@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from korthikanti import model as megatron_model
 
 import ppsim
 from ppsim import Cluster, ConfigError, CostError, DerivedCosts, Layout, Model
-from ppsim.costs.collectives import all_gather, all_reduce, all_to_all
+from ppsim.costs.collectives import all_gather, all_reduce, all_to_all, ring_all_reduce, tree_all_reduce
 from ppsim.costs.hardware import DEVICES, LINKS, DeviceSheet, LinkSheet, find_device, find_link
 
 FAST, SLOW = LinkSheet("fast", 100.0, 1.0), LinkSheet("slow", 10.0, 5.0)
@@ -47,6 +49,20 @@ def test_collectives_follow_the_ring_and_cost_nothing_alone():
     assert all_reduce(4, 800.0, FAST) == 2 * all_gather(4, 800.0, FAST)
     assert all_to_all(4, 800.0, FAST) == 3 * (1.0 + 200 / 100)
     assert all_reduce(1, 800.0, FAST) == 0
+
+
+def test_a_tree_has_fewer_hops_and_a_ring_fewer_bytes():
+    assert tree_all_reduce(8, 800.0, FAST) == 2 * (3 * 1.0 + 800 / 100)
+    assert ring_all_reduce(8, 800.0, FAST) == 14 * (1.0 + 100 / 100)
+    for size, sent in ((8, 1.0), (8, 1e6), (2, 1e3)):
+        both = ring_all_reduce(size, sent, FAST), tree_all_reduce(size, sent, FAST)
+        assert all_reduce(size, sent, FAST, "fastest") == min(both)
+        assert (all_reduce(size, sent, FAST), all_reduce(size, sent, FAST, "tree")) == both
+    small = replace(CLUSTER, all_reduce="tree")
+    ring, tree = (derived(Layout(tensor=2), cluster=one).for_stages(8).forward[1] for one in (CLUSTER, small))
+    assert tree - ring == pytest.approx(2 * (2 * 16 * 4) / 100)  # as many hops, half of the bytes twice
+    with pytest.raises(ConfigError, match="all_reduce='star' is not known; use one of: ring, tree, fastest"):
+        replace(CLUSTER, all_reduce="star")
 
 
 def test_context_parallel_gathers_keys_and_values():

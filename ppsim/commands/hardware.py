@@ -14,6 +14,7 @@ UNITS = {
     "peak": "FLOP/s, dense bf16",
     "memory": "bytes",
     "achieved": "fraction of peak",
+    "memory_bandwidth": "bytes per second",
     "bandwidth": "bytes per second, one way",
     "latency": "seconds a message",
 }
@@ -34,8 +35,11 @@ def hardware(json: JsonTarget = None) -> None:
 
 
 def _device_text(sheet: DeviceSheet) -> str:
+    memory = format_quantity(sheet.memory, "bytes")
+    if sheet.memory_bandwidth is not None:
+        memory += f" at {format_quantity(sheet.memory_bandwidth, 'bytes per second')}"
     return (
-        f"  {sheet.name}: {format_quantity(sheet.peak, 'FLOP/s')} dense bf16, {format_quantity(sheet.memory, 'bytes')} "
+        f"  {sheet.name}: {format_quantity(sheet.peak, 'FLOP/s')} dense bf16, {memory} "
         f"({sheet.source}); {sheet.achieved:.0%} achieved ({sheet.achieved_source})"
     )
 

@@ -1,10 +1,18 @@
-"""Collectives: seconds of ring and all-to-all exchanges over one link, as latency per hop plus bytes over bandwidth.
+"""Collectives: seconds of ring, tree and all-to-all exchanges over one link, by latency per hop and bandwidth.
 
-Source of the ring algorithms: Thakur, Rabenseifner, Gropp 2005, Optimization of Collective Communication Operations in
-MPICH.
+Sources: rings, Thakur, Rabenseifner, Gropp 2005, Optimization of Collective Communication Operations in MPICH; trees,
+Sanders, Speck, Traeff 2009, Two-tree algorithms for full bandwidth broadcast, reduction and scan, which NCCL uses.
 """
 
-from ppsim.costs.hardware import LinkSheet
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ppsim.costs.hardware import LinkSheet
+
+ALL_REDUCES = ("ring", "tree", "fastest")
 
 
 def all_gather(size: int, total_bytes: float, link: LinkSheet) -> float:
@@ -12,9 +20,24 @@ def all_gather(size: int, total_bytes: float, link: LinkSheet) -> float:
     return (size - 1) * (link.latency + total_bytes / size / link.bandwidth)
 
 
-def all_reduce(size: int, total_bytes: float, link: LinkSheet) -> float:
-    """Ring: a reduce-scatter and an all-gather."""
+def all_reduce(size: int, total_bytes: float, link: LinkSheet, algorithm: str = "ring") -> float:
+    """Of `algorithm` "ring", "tree", or "fastest", the shorter of both."""
+    if size == 1:
+        return 0.0
+    if algorithm == "ring":
+        return ring_all_reduce(size, total_bytes, link)
+    tree = tree_all_reduce(size, total_bytes, link)
+    return tree if algorithm == "tree" else min(ring_all_reduce(size, total_bytes, link), tree)
+
+
+def ring_all_reduce(size: int, total_bytes: float, link: LinkSheet) -> float:
+    """A reduce-scatter and an all-gather: least bytes, a hop for each member."""
     return 2 * all_gather(size, total_bytes, link)
+
+
+def tree_all_reduce(size: int, total_bytes: float, link: LinkSheet) -> float:
+    """Up and down two trees that carry half of the bytes each: few hops, all bytes twice."""
+    return 2 * (math.ceil(math.log2(size)) * link.latency + total_bytes / link.bandwidth)
 
 
 def all_to_all(size: int, sent_bytes: float, link: LinkSheet) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ppsim.costs.collectives import all_gather, all_reduce
 from ppsim.costs.hardware import Cluster, LinkSheet
@@ -17,14 +18,15 @@ Held = tuple[float, float]
 def reduce_seconds(held: Held, layout: Layout, cluster: Cluster, copies: int = 1) -> float:
     """Seconds of reducing the fp32 gradients of a stage over its data-parallel copies, once a step.
 
-    A ring all-reduce, or its first half where each GPU keeps only its part: ZeRO, Rajbhandari et al. 2020, arXiv
-    1910.02054, section 7.
+    An all-reduce, or the first half of a ring's where each GPU keeps only its part: ZeRO, Rajbhandari et al. 2020,
+    arXiv 1910.02054, section 7.
 
     `held` are a stage's parameters on one GPU, see `Layout.held`; `copies` devices of a pipeline hold the stage, 2 in a
     bidirectional one.
     """
     keeps_a_part = layout.distributed_optimizer or layout.sharded
-    return _over_groups(all_gather if keeps_a_part else all_reduce, GRADIENT_BYTES, held, layout, cluster, copies)
+    collective = all_gather if keeps_a_part else partial(all_reduce, algorithm=cluster.all_reduce)
+    return _over_groups(collective, GRADIENT_BYTES, held, layout, cluster, copies)
 
 
 def gather_seconds(held: Held, layout: Layout, cluster: Cluster) -> float:

@@ -87,8 +87,10 @@ class DerivedCosts:
         return tensor + context + exchange, tensor + 2 * context + exchange + after
 
     def _tensor_parallel(self) -> float:
-        size = self.layout.tensor
-        return all_reduce(size, self.border_bytes, self.cluster.link_of_group(size))
+        size, algorithm = self.layout.tensor, self.cluster.all_reduce
+        if self.layout.sequence_parallel:
+            algorithm = "ring"  # a reduce-scatter and an all-gather in the all-reduce's place
+        return all_reduce(size, self.border_bytes, self.cluster.link_of_group(size), algorithm)
 
     def _context_parallel(self) -> float:
         model, layout = self.model, self.layout

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from ppsim.costs.collectives import ALL_REDUCES
 from ppsim.errors import ConfigError, shown
 
 
@@ -179,6 +180,8 @@ class Cluster:
         pipeline device's tensor-, context- and data-parallel group takes, Megatron-LM's order of ranks.
     cards_per_node : int >= 1, optional
         Network cards of a node, shared by neighbouring GPUs. Default: one a GPU.
+    all_reduce : {"ring", "tree", "fastest"}
+        How all-reduces go.
     """
 
     device: DeviceSheet
@@ -187,6 +190,11 @@ class Cluster:
     gpus_per_node: int = 8
     node_of_device: tuple[int, ...] | None = None
     cards_per_node: int | None = None
+    all_reduce: str = "ring"
+
+    def __post_init__(self) -> None:
+        if self.all_reduce not in ALL_REDUCES:
+            raise ConfigError(f"all_reduce={shown(self.all_reduce)} is not known; use one of: {', '.join(ALL_REDUCES)}")
 
     def nodes(self, devices: int, gpus_per_device: int) -> list[int]:
         """Node of each of `devices` pipeline devices, each standing for `gpus_per_device` GPUs."""
