@@ -280,7 +280,7 @@ class Timeline:
         return sensitivities(self)
 
     def lower_bound(self) -> LowerBound:
-        """What no order of the same actions on the same devices can beat within the same peaks, and which bound says so."""
+        """What no order of the same actions can beat on the same devices and within the same peaks, and why."""
         from ppsim.analysis.bounds import lower_bound
 
         return lower_bound(self)
