@@ -23,10 +23,14 @@ def family_schedules(draw):
 
 
 @st.composite
-def runs(draw, seconds=ANY_SECONDS):
-    """A run of a random schedule under random costs and transport; those that deadlock are left out."""
+def runs(draw, seconds=ANY_SECONDS, streams=False):
+    """A run of a random schedule under random costs and transport; those that deadlock are left out.
+
+    With `streams`, weights may be gathered, gradients reduced and an optimizer step taken.
+    """
     schedule = draw(st.one_of(schedules(), schedules(), family_schedules()))
     a_stage = st.lists(seconds, min_size=schedule.num_stages, max_size=schedule.num_stages)
+    maybe = st.one_of(st.none(), a_stage) if streams else st.none()
     costs = ppsim.Costs(
         per="stage",
         forward=draw(a_stage),
@@ -35,9 +39,17 @@ def runs(draw, seconds=ANY_SECONDS):
         latency=draw(seconds),
         overlap=draw(st.one_of(st.none(), a_stage)),
         weight_grad_fraction_of_activation=draw(st.floats(0.0, 1.0)),
+        unshard=draw(maybe),
+        reduce_grad=draw(maybe),
+        optimizer_step=draw(maybe),
     )
+    optimizer = None
+    if streams:
+        optimizer = draw(st.sampled_from([None, "sync", "post-validated"])) if schedule.iterations == 1 else None
+    sharded, transport = streams and draw(st.booleans()), draw(st.sampled_from(TRANSPORTS))
     try:
-        return ppsim.simulate(schedule, costs, transport=draw(st.sampled_from(TRANSPORTS)))
+        schedule = ppsim.lower(schedule, sharded=True) if sharded else schedule
+        return ppsim.simulate(schedule, costs, transport=transport, optimizer=optimizer)
     except ppsim.DeadlockError:
         assume(False)
 

@@ -10,7 +10,7 @@ import ppsim
 
 
 @settings(max_examples=80)
-@given(runs(), st.data())
+@given(runs(streams=True), st.data())
 def test_lengthening_an_action_on_the_critical_path_lengthens_the_step_by_as_much(run, data):
     path = run.critical_path()
     action = data.draw(st.sampled_from(path.tolist()))
@@ -22,7 +22,7 @@ def test_lengthening_an_action_on_the_critical_path_lengthens_the_step_by_as_muc
 
 
 @settings(max_examples=80)
-@given(runs(), st.data())
+@given(runs(streams=True), st.data())
 def test_an_action_can_grow_by_its_slack_and_no_more(run, data):
     slack = run.slack()
     action = data.draw(st.integers(0, len(slack) - 1))

@@ -24,7 +24,7 @@ def causes(found):
 
 
 @settings(max_examples=150)
-@given(runs())
+@given(runs(streams=True))
 def test_every_idle_second_has_one_cause(run):
     found = run.ledger()
     np.testing.assert_allclose(found.total, run.device_idle, rtol=1e-9, atol=0.0)

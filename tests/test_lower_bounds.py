@@ -10,7 +10,7 @@ from ppsim.schedules.registry import find_family
 
 
 @settings(max_examples=150)
-@given(runs())
+@given(runs(streams=True))
 def test_every_bound_is_at_most_the_makespan(run):
     bound = run.lower_bound()
     assert all(seconds <= run.makespan for seconds in bound.bounds.values()), bound
