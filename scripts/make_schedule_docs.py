@@ -28,8 +28,8 @@ Every picture and every line "in the picture" is a simulation of {devices} devic
 F = I = W = 1 s and transfers that take no time. A fused slot (OVERLAP_F_B) takes 3 s, as long as its parts, so that the
 pictures compare orders and not kernels.
 
-Every schedule can be written to a CSV file and read again. A file holds the lists alone: versions of weights (`pipedream`,
-`pipedream-2bw`) and evictions (`bpipe`) are not kept in it. [Exchanging schedules with PyTorch](pytorch.md) has more.
+Every schedule can be written to a CSV file and read again. A file holds the lists alone: versions of weights
+(`pipedream`, `pipedream-2bw`) and evictions (`bpipe`) are not kept in it. [Exchanging schedules with PyTorch](pytorch.md) has more.
 """
 
 

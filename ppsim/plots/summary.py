@@ -22,7 +22,7 @@ MOST_DEVICES = 16  # rows of the table of devices; more are grouped
 _DEFINITIONS = {measure.name: measure.definition for measure in MEASURES} | {
     "peak_activations": "most live activations of a device, in microbatches of one device share",
     "peak_memory": "largest of a device: weights, gradients, optimizer state, activations, buffers",
-    "lower_bound": "no order within the same peak activations takes less; +: how far the makespan is above",
+    "lower_bound": "no order within the same peaks takes less; +: how far the makespan is above it",
     "iteration_time": "from one iteration to the next where they run on: the slowest device's pace",
     "steady_bubble_fraction": "idle part of the time between fill and drain",
     "tokens_per_second": "tokens of one step over its seconds, all data-parallel copies together",
