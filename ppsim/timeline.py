@@ -235,6 +235,17 @@ class Timeline:
         """
         return self._occupancy.memory_over_time(device)
 
+    def memory_parts_over_time(self, device: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """The same curve part by part: weights, gradients, optimizer_state, activations and transfer_buffers.
+
+        Times in seconds, and for each part its bytes from each time on. What a backward brings back by recomputation
+        counts with the activations.
+        """
+        from ppsim.analysis.occupancy import PARTS
+
+        times, levels = self._occupancy.memory_parts_over_time(device)
+        return times, dict(zip(PARTS, levels, strict=True))
+
     def memory(self) -> Memory:
         """What each device holds at its peak, part by part, and whether it fits; CostError where that is not known."""
         from ppsim.analysis.memory import memory

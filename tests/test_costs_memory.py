@@ -40,6 +40,21 @@ def test_the_parts_sum_to_the_peak_of_every_device(name, p, groups):
     assert np.all(held.activations > 0)
 
 
+@settings(deadline=None, max_examples=20)
+@given(st.sampled_from(["gpipe", "1f1b", "zb-v", "interleaved-1f1b", "dualpipe"]), st.sampled_from(["none", "full"]))
+def test_the_parts_over_time_sum_to_the_curve_of_the_device(name, recompute):
+    run = run_of(name, 4, 8, Layout(recompute=recompute))
+    for device in range(4):
+        times, parts = run.memory_parts_over_time(device)
+        whole_times, whole = run.memory_over_time(device)
+        levels = sum(parts.values())
+        np.testing.assert_allclose(levels[np.searchsorted(times, whole_times)], whole, rtol=1e-12)
+        assert levels.max() == pytest.approx(whole.max(), rel=1e-12)
+        assert list(parts) == ["weights", "gradients", "optimizer_state", "activations", "transfer_buffers"]
+        assert all((part >= 0).all() for part in parts.values())
+        assert parts["activations"][-1] == pytest.approx(0, abs=1e-6)
+
+
 def test_fits_compares_the_fullest_device_with_its_memory_less_headroom():
     held = run_of().memory()
     assert held.capacity == 20e6

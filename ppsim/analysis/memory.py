@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppsim.engines.plan import transfer_bytes
+from ppsim.analysis.occupancy import PARTS
 from ppsim.errors import ConfigError, CostError, shown
 from ppsim.units import format_quantity
 
 if TYPE_CHECKING:
     from ppsim.timeline import Timeline
-
-PARTS = ("weights", "gradients", "optimizer_state", "activations", "transfer_buffers")
 
 
 @dataclass(frozen=True)
@@ -89,34 +87,13 @@ class Memory:
 
 def memory(timeline: Timeline) -> Memory:
     """The breakdown of each device's peak; CostError where the costs do not say what is held."""
-    curves = [timeline.memory_over_time(device) for device in range(timeline.schedule.devices)]
-    highest = [int(levels.argmax()) for _, levels in curves]
-    moment = np.array([times[at] for (times, _), at in zip(curves, highest, strict=True)])
-    peak = np.array([levels[at] for (_, levels), at in zip(curves, highest, strict=True)])
-    buffers = np.array([_buffers(timeline, device, time) for device, time in enumerate(moment.tolist())])
-    static = timeline.static_memory
-    assert static is not None  # noqa: S101 - memory_over_time has raised otherwise
+    devices = timeline.schedule.devices
+    parts, moment = np.empty((len(PARTS), devices)), np.empty(devices)
+    for device in range(devices):
+        times, levels = timeline.memory_parts_over_time(device)
+        columns = np.stack(list(levels.values()))
+        highest = int(columns.sum(axis=0).argmax())
+        parts[:, device], moment[device] = columns[:, highest], times[highest]
     workload = timeline.table.workload
-    return Memory(
-        static[0],
-        static[1],
-        static[2],
-        np.maximum(peak - static.sum(axis=0) - buffers, 0.0),
-        buffers,
-        moment,
-        None if workload is None else workload.memory,
-    )
-
-
-def _buffers(timeline: Timeline, device: int, time: float) -> float:
-    """Bytes of transfers that the device sends or has received and not yet used up just after `time`."""
-    schedule, plan = timeline.schedule, timeline.plan
-    rows = np.arange(len(schedule.kind))[schedule.rows(device)]
-    received = rows[plan.remote[rows]]
-    remote = np.flatnonzero(plan.remote)
-    sent = remote[schedule.device[plan.source[remote]] == device]
-    total = 0.0
-    for transfers, until in ((received, timeline.row_end[received]), (sent, timeline.transfer_end[sent])):
-        live = transfers[(timeline.transfer_start[transfers] <= time) & (until > time)]
-        total += float(transfer_bytes(schedule, timeline.table, plan.source[live]).sum())
-    return total
+    capacity = None if workload is None else workload.memory
+    return Memory(parts[0], parts[1], parts[2], parts[3], parts[4], moment, capacity)

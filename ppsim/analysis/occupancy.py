@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ppsim.timeline import Timeline
 
 
+PARTS = ("weights", "gradients", "optimizer_state", "activations", "transfer_buffers")
+
+
 class Occupancy:
     """The part of a timeline's measures that is about memory; `Timeline` gives each of them to its users."""
 
@@ -109,8 +112,26 @@ class Occupancy:
 
     def memory_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
         """As `Timeline.memory_over_time`."""
-        schedule, activation_bytes, static_memory = self.schedule, self.table.activation_bytes, self.static_memory
-        if activation_bytes is None or static_memory is None:
+        times, changes, _ = self._memory_changes(device)
+        return _steps(times, self._static(device).sum() + np.cumsum(changes))
+
+    def memory_parts_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
+        """As `Timeline.memory_parts_over_time`, the levels with a row for each of `PARTS`."""
+        times, changes, is_buffer = self._memory_changes(device)
+        last = np.append(np.diff(times) > 0, True)
+        moving = [np.cumsum(np.where(is_buffer == buffer, changes, 0.0))[last] for buffer in (False, True)]
+        # Rounding of sums that came back to zero must not show as a negative amount.
+        static = np.repeat(self._static(device)[:, None], int(last.sum()), axis=1)
+        return times[last], np.concatenate([static, np.maximum(moving, 0.0)])
+
+    def _static(self, device: int) -> np.ndarray:
+        assert self.static_memory is not None  # noqa: S101 - `_memory_changes` has raised otherwise
+        return self.static_memory[:, device]
+
+    def _memory_changes(self, device: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Every change of a device's memory in the order of time: when, by how many bytes, and whether of a buffer."""
+        schedule, activation_bytes = self.schedule, self.table.activation_bytes
+        if activation_bytes is None or self.static_memory is None:
             raise CostError(
                 "memory is not known: the costs give no activation_bytes, or none of weight_bytes, gradient_bytes and "
                 "optimizer_bytes"
@@ -124,7 +145,7 @@ class Occupancy:
         hosted_bytes = activation_bytes[schedule.stage[leave]] / schedule.slices
         in_bytes = transfer_bytes(schedule, self.table, self.plan.source[received])
         out_bytes = transfer_bytes(schedule, self.table, self.plan.source[sent])
-        again, again_bytes = self.recomputing(device)
+        again, again_bytes = self._recomputing(device)
         run = self.timeline
         times = [
             run.row_end[rows], run.row_end[received], run.transfer_end[sent], run.row_start[back], run.row_end[again],
@@ -138,9 +159,10 @@ class Occupancy:
         time, change = np.concatenate(times), np.concatenate(changes)
         is_take = np.repeat([0, 0, 0, 0, 0, 1, 1, 1, 1, 1], [len(part) for part in times])
         order = np.lexsort((is_take, time))
-        return _steps(time[order], static_memory[:, device].sum() + np.cumsum(change[order]))
+        is_buffer = np.repeat([False, True, True, False, False] * 2, [len(part) for part in times])
+        return time[order], change[order], is_buffer[order]
 
-    def recomputing(self, device: int) -> tuple[np.ndarray, np.ndarray]:
+    def _recomputing(self, device: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of the device's backwards that recompute, and the bytes that each holds for that from start to end."""
         kind, stage, table_bytes = self.schedule.kind, self.schedule.stage, self.table.recompute_bytes
         rows = np.arange(len(kind))[self.schedule.rows(device)]
