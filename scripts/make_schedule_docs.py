@@ -29,7 +29,8 @@ F = I = W = 1 s and transfers that take no time. A fused slot (OVERLAP_F_B) take
 pictures compare orders and not kernels.
 
 Every schedule can be written to a CSV file and read again. A file holds the lists alone: versions of weights
-(`pipedream`, `pipedream-2bw`) and evictions (`bpipe`) are not kept in it. [Exchanging schedules with PyTorch](pytorch.md) has more.
+(`pipedream`, `pipedream-2bw`) and evictions (`bpipe`) are not kept in it. The page on
+[exchanging schedules with PyTorch](pytorch.md) has more.
 """
 
 
