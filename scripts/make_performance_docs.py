@@ -44,6 +44,102 @@ times (`directed` transport).
 """
 
 
+Cell = Callable[[dict, float], str]  # of a benchmark's notes and its fastest time in seconds
+
+
+def actions(extra: dict, _: float) -> str:
+    """Number of actions."""
+    return f"{extra['actions']:,}"
+
+
+def own_time(_: dict, seconds: float) -> str:
+    """The benchmark's own time."""
+    return duration(seconds)
+
+
+def other_time(extra: dict, _: float) -> str:
+    """The time that it is compared with."""
+    return duration(extra["other_seconds"])
+
+
+def note(key: str, layout: str = "{}") -> Cell:
+    """One of the benchmark's notes."""
+    return lambda extra, _: layout.format(extra[key])
+
+
+COMPARISON = (
+    ["test_compiled_against_event"],
+    {
+        "schedule (64 devices, 1,024 microbatches)": note("family"),
+        "transport": note("transport"),
+        "actions": actions,
+        "event model": other_time,
+        "compiled": own_time,
+        "ratio": note("ratio", "{:,.0f}"),
+    },
+)
+
+# Text, names of benchmarks, and the columns of the table below the text.
+PARTS: list[tuple[str, list[str], dict[str, Cell]]] = [
+    (
+        DRY_RUN,
+        ["test_against_the_dry_run_of_pytorch"],
+        {
+            "engine": note("engine"),
+            "actions and transfers": actions,
+            "PyTorch": other_time,
+            "ppsim": own_time,
+            "ratio": note("ratio", "{:,.1f}"),
+        },
+    ),
+    (
+        "## Growth\n\nBuild, simulate (compiled, `async` with latency) and measure on 64 devices.\n",
+        ["test_whole_path_of_1f1b", "test_whole_path_of_interleaved_1f1b"],
+        {
+            "schedule": note("family"),
+            "actions": actions,
+            "time": own_time,
+            "an action": lambda extra, seconds: f"{1e9 * seconds / extra['actions']:.0f} ns",
+            "actions a second": lambda extra, seconds: f"{extra['actions'] / seconds / 1e6:.1f} M",
+        },
+    ),
+    (
+        "Peak memory, as the growth of a fresh process:\n",
+        ["test_peak_memory"],
+        {
+            "schedule": note("family"),
+            "actions": actions,
+            "an action": note("bytes_per_action", "{:.0f} bytes"),
+        },
+    ),
+    (
+        "## Batches\n\n`simulate_many` works out once what all runs of a schedule share.\n",
+        ["test_simulate_many"],
+        {
+            "runs": lambda extra, _: f"{extra['runs']} of {extra['actions']:,} actions",
+            "simulate in a loop, auto": other_time,
+            "simulate_many": own_time,
+            "ratio": note("ratio", "{:.1f}"),
+        },
+    ),
+    (
+        "## Charts and traces\n",
+        ["test_png", "test_html", "test_trace"],
+        {
+            "output": note("output"),
+            "actions": actions,
+            "time": own_time,
+            "size": note("megabytes", "{:.1f} MB"),
+        },
+    ),
+    (
+        "## Starting\n\nWhole processes; an empty interpreter takes part of each.\n",
+        ["test_import", "test_help"],
+        {"process": note("process"), "time": own_time, "of which the interpreter": other_time},
+    ),
+]
+
+
 def main(results: str) -> None:
     """Write the page from a pytest-benchmark JSON file."""
     report = json.loads(Path(results).read_text())
@@ -62,92 +158,25 @@ def sections(report: dict) -> Iterator[str]:
         libraries=", ".join(f"{name} {version}" for name, version in machine["libraries"].items()),
     )
 
-    def of(test: str) -> list[dict]:
-        return [bench for bench in report["benchmarks"] if bench["name"].split("[")[0] == test]
+    def of(tests: list[str]) -> list[dict]:
+        return [bench for test in tests for bench in report["benchmarks"] if bench["name"].split("[")[0] == test]
 
     yield ENGINES
-    yield table(
-        of("test_compiled_against_event"),
-        {
-            "schedule (64 devices, 1,024 microbatches)": lambda extra, _: extra["family"],
-            "transport": lambda extra, _: extra["transport"],
-            "actions": lambda extra, _: f"{extra['actions']:,}",
-            "event model": lambda extra, _: duration(extra["other_seconds"]),
-            "compiled": lambda _, seconds: duration(seconds),
-            "ratio": lambda extra, _: f"{extra['ratio']:,.0f}",
-        },
-    )
-    auto = of("test_where_auto_changes_from_the_event_model_to_the_compiled_engine")[0]
-    loading = of("test_loading_the_compiled_engine")[0]
+    yield table(of(COMPARISON[0]), COMPARISON[1])
+    auto = of(["test_where_auto_changes_from_the_event_model_to_the_compiled_engine"])[0]
+    loading = of(["test_loading_the_compiled_engine"])[0]
     yield AUTO.format(
         rows=auto["extra_info"]["limit"],
         actions=auto["extra_info"]["actions"],
         milliseconds=1e3 * auto["stats"]["min"],
         loading=1e3 * (loading["stats"]["min"] - loading["extra_info"]["other_seconds"]),
     )
-    yield DRY_RUN
-    yield table(
-        of("test_against_the_dry_run_of_pytorch"),
-        {
-            "engine": lambda extra, _: extra["engine"],
-            "actions and transfers": lambda extra, _: f"{extra['actions']:,}",
-            "PyTorch": lambda extra, _: duration(extra["other_seconds"]),
-            "ppsim": lambda _, seconds: duration(seconds),
-            "ratio": lambda extra, _: f"{extra['ratio']:,.1f}",
-        },
-    )
-    yield "## Growth\n\nBuild, simulate (compiled, `async` with latency) and measure on 64 devices.\n"
-    yield table(
-        of("test_whole_path_of_1f1b") + of("test_whole_path_of_interleaved_1f1b"),
-        {
-            "schedule": lambda extra, _: extra["family"],
-            "actions": lambda extra, _: f"{extra['actions']:,}",
-            "time": lambda _, seconds: duration(seconds),
-            "an action": lambda extra, seconds: f"{1e9 * seconds / extra['actions']:.0f} ns",
-            "actions a second": lambda extra, seconds: f"{extra['actions'] / seconds / 1e6:.1f} M",
-        },
-    )
-    yield "Peak memory, as the growth of a fresh process:\n"
-    yield table(
-        of("test_peak_memory"),
-        {
-            "schedule": lambda extra, _: extra["family"],
-            "actions": lambda extra, _: f"{extra['actions']:,}",
-            "an action": lambda extra, _: f"{extra['bytes_per_action']:.0f} bytes",
-        },
-    )
-    yield "## Batches\n\n`simulate_many` works out once what all runs of a schedule share.\n"
-    yield table(
-        of("test_simulate_many"),
-        {
-            "runs": lambda extra, _: f"{extra['runs']} of {extra['actions']:,} actions",
-            "simulate in a loop, auto": lambda extra, _: duration(extra["other_seconds"]),
-            "simulate_many": lambda _, seconds: duration(seconds),
-            "ratio": lambda extra, _: f"{extra['ratio']:.1f}",
-        },
-    )
-    yield "## Charts and traces\n"
-    yield table(
-        of("test_png") + of("test_html") + of("test_trace"),
-        {
-            "output": lambda extra, _: extra["output"],
-            "actions": lambda extra, _: f"{extra['actions']:,}",
-            "time": lambda _, seconds: duration(seconds),
-            "size": lambda extra, _: f"{extra['megabytes']:.1f} MB",
-        },
-    )
-    yield "## Starting\n\nWhole processes; an empty interpreter takes part of each.\n"
-    yield table(
-        of("test_import") + of("test_help"),
-        {
-            "process": lambda extra, _: extra["process"],
-            "time": lambda _, seconds: duration(seconds),
-            "of which the interpreter": lambda extra, _: duration(extra["other_seconds"]),
-        },
-    )
+    for text, tests, columns in PARTS:
+        yield text
+        yield table(of(tests), columns)
 
 
-def table(benches: list[dict], columns: dict[str, Callable[[dict, float], str]]) -> str:
+def table(benches: list[dict], columns: dict[str, Cell]) -> str:
     """A Markdown table: one row a benchmark, columns made of its notes and its fastest time in seconds."""
     rows = [[make(bench["extra_info"], bench["stats"]["min"]) for make in columns.values()] for bench in benches]
     lines = [list(columns), ["---"] * len(columns), *rows]
