@@ -1,3 +1,5 @@
+"""`ppsim fits`: whether a config fits, what is left, and what would make it fit."""
+
 import json
 
 from command_line import LLAMA, UNIT_COSTS, ppsim

@@ -1,3 +1,5 @@
+"""The YAML file: what it means, and every fault of one told with its path, value and rule."""
+
 import contextlib
 import textwrap
 
@@ -316,6 +318,7 @@ values = st.recursive(
 keys = st.sampled_from(
     ["model", "model.heads", "hardware", "hardware.device", "hardware.link.bandwidth", "hardware.node_of_device",
      "layout", "layout.partition", "layout.recompute", "layout.tensor", "schedule", "schedule.options",
+     "layout.sharded", "layout.first_stage_layers", "hardware.cards_per_node", "hardware.all_reduce", "optimizer", "jitter",
      "schedule.name", "schedule.devices", "costs", "costs.forward", "costs.overlap", "costs.slice_costs", "engine"]
 )  # fmt: skip
 

@@ -1,3 +1,5 @@
+"""The published set-ups in configs/: each runs, and comes near to what was published."""
+
 from itertools import islice
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""Quantities with units: read, printed and read again, and wrong units named."""
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,3 +1,5 @@
+"""What data parallelism costs a step: gathers, reductions and the optimizer."""
+
 import numpy as np
 import pytest
 

@@ -1,3 +1,5 @@
+"""Costs derived from a model, a machine and a layout: seconds and bytes by hand-made cases."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -198,6 +200,13 @@ def test_given_numbers_replace_derived_ones_and_say_so():
 def test_a_layout_that_does_not_fit_the_model_is_one_clear_error(layout, message):
     with pytest.raises(ConfigError, match=message):
         derived(Layout(**layout))
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, True, "two"])
+def test_a_wrong_number_of_layers_of_an_end_is_one_clear_error(wrong):
+    for name in ("first_stage_layers", "last_stage_layers"):
+        with pytest.raises(ConfigError, match=f"{name}=.* must be a whole number of at least 0"):
+            Layout(**{name: wrong})
 
 
 def test_every_sheet_has_positive_numbers_and_sources():

@@ -1,3 +1,5 @@
+"""Models read from Hugging Face configurations."""
+
 import json
 
 import pytest

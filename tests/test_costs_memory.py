@@ -1,3 +1,5 @@
+"""Bytes held by a timeline, part by part, and throughput: sums, fits, what a backward brings back, tokens, MFU."""
+
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,3 +1,5 @@
+"""Parameters, FLOPs and activations of models against published numbers."""
+
 import korthikanti
 import pytest
 from hypothesis import given, settings

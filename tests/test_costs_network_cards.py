@@ -1,7 +1,9 @@
+"""Transfers that share a node's network cards."""
+
 import pytest
 
 import ppsim
-from ppsim import Cluster, DerivedCosts, Layout, Model
+from ppsim import Cluster, ConfigError, DerivedCosts, Layout, Model
 from ppsim.costs.hardware import DeviceSheet, LinkSheet
 
 FAST, SLOW = LinkSheet("fast", 1e4, 0.0), LinkSheet("slow", 1e3, 0.0)
@@ -50,3 +52,10 @@ def test_transfers_through_one_card_wait_for_each_other(engine):
     both_forwards_end = run.end[0]
     assert starts[0] == [both_forwards_end, both_forwards_end]
     assert starts[1] == [both_forwards_end, both_forwards_end + 2 * 16 * 4 / 1e3]
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "two"])
+def test_a_wrong_number_of_cards_or_gpus_is_one_clear_error(wrong):
+    for name in ("cards_per_node", "gpus_per_node"):
+        with pytest.raises(ConfigError, match=f"{name}=.* must be a whole number of at least 1"):
+            cluster(**{name: wrong})

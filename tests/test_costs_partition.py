@@ -1,3 +1,5 @@
+"""Layers cut into stages: even, greedy and optimal."""
+
 import itertools
 
 import pytest
