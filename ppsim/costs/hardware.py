@@ -193,6 +193,10 @@ class Cluster:
     all_reduce: str = "ring"
 
     def __post_init__(self) -> None:
+        for name in ("gpus_per_node", "cards_per_node"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ConfigError(f"{name}={shown(value)} must be a whole number of at least 1")
         if self.all_reduce not in ALL_REDUCES:
             raise ConfigError(f"all_reduce={shown(self.all_reduce)} is not known; use one of: {', '.join(ALL_REDUCES)}")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ppsim.costs import partition
 from ppsim.costs.layers import RECOMPUTE, Layer
 from ppsim.costs.model import Model
-from ppsim.errors import ConfigError
+from ppsim.errors import ConfigError, shown
 
 GRADIENT_BYTES, WEIGHT_BYTES, OPTIMIZER_BYTES = 4, 2, 12
 
@@ -72,8 +72,11 @@ class Layout:
                 raise ConfigError(f"{name}={value!r} must be a whole number of at least 1")
         object.__setattr__(self, "partition", partition.method(self.partition))
         for name in ("first_stage_layers", "last_stage_layers"):
-            if getattr(self, name) is not None and self.partition != "even":
-                raise ConfigError(f"{name}={getattr(self, name)} goes with partition 'even'; leave one of them out")
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 0):
+                raise ConfigError(f"{name}={shown(value)} must be a whole number of at least 0")
+            if value is not None and self.partition != "even":
+                raise ConfigError(f"{name}={value} goes with partition 'even'; leave one of them out")
         for level in (self.recompute,) if isinstance(self.recompute, str) else self.recompute:
             if level not in RECOMPUTE:
                 raise ConfigError(f"recompute={level!r} is not known; use one of: {', '.join(RECOMPUTE)}")
