@@ -319,7 +319,8 @@ keys = st.sampled_from(
     ["model", "model.heads", "hardware", "hardware.device", "hardware.link.bandwidth", "hardware.node_of_device",
      "layout", "layout.partition", "layout.recompute", "layout.tensor", "schedule", "schedule.options",
      "layout.sharded", "layout.first_stage_layers", "hardware.cards_per_node", "hardware.all_reduce", "optimizer",
-     "jitter", "schedule.name", "schedule.devices", "costs", "costs.forward", "costs.overlap", "costs.slice_costs", "engine"]
+     "jitter", "schedule.name", "schedule.devices", "costs", "costs.forward", "costs.overlap", "costs.slice_costs",
+     "engine"]
 )  # fmt: skip
 
 
