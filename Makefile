@@ -45,7 +45,9 @@ check: $(VENV)/installed
 	$(BIN)/ppsim check configs/*.yaml --baseline configs/baseline.json
 
 bench: $(VENV)/installed-for-tests
-	$(BIN)/python -m pytest benchmarks --benchmark-only
+	@mkdir -p .benchmarks
+	$(BIN)/python -m pytest benchmarks --benchmark-only --benchmark-json=.benchmarks/latest.json
+	$(BIN)/python scripts/make_performance_docs.py .benchmarks/latest.json
 
 docs: $(VENV)/installed-for-tests
 	$(BIN)/python scripts/make_schedule_docs.py
