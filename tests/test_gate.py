@@ -165,7 +165,7 @@ def test_the_reports_hold_what_failed_and_why():
     findings = against(numbers(latency=0.5), numbers())
     text = findings_text(findings)
     assert "regression" in text
-    assert "idle time that changed in a.yaml, all devices: transfer +" in text
+    assert "time that changed in a.yaml, all devices: transfer +" in text
     markdown = markdown_report([*findings, *judge("a|b.yaml", numbers(), {}, Tolerance(), Limits())])
     assert markdown.startswith("### ppsim check: 5 measure(s) got worse\n")
     assert len({line.replace("\\|", "").count("|") for line in markdown.splitlines()[2:]}) == 1
@@ -174,3 +174,19 @@ def test_the_reports_hold_what_failed_and_why():
     failure = suite.find("testcase[@name='makespan']/failure")
     assert failure.get("message").startswith("regression: 33 s -> ")
     assert "transfer +" in failure.text
+
+
+def test_less_work_in_the_same_bubble_is_said_as_busy_time(tmp_path):
+    baseline = tmp_path / "baseline.json"
+    update_baseline([UNIT_COSTS], baseline)
+    findings = check_configs([UNIT_COSTS], baseline=baseline, overrides={"schedule.microbatches": 6})
+    moved = {finding.measure: finding for finding in findings}["bubble_fraction"]
+    assert (moved.verdict, moved.why) == ("regression", ("busy -24 s",))
+
+
+def test_a_limit_has_a_test_case_beside_that_of_its_measure():
+    findings = judge("a.yaml", numbers(), {"a.yaml": values(numbers())}, Tolerance(), Limits(bubble=0.1))
+    suite = ElementTree.fromstring(junit_report(findings).split("\n", 1)[1])  # noqa: S314 - written just now
+    names = [case.get("name") for case in suite]
+    assert len(set(names)) == len(names) == len(GUARDED) + 1
+    assert suite.find("testcase[@name='limit of bubble_fraction']/failure") is not None

@@ -63,6 +63,16 @@ def test_a_latency_set_over_a_model_is_searched_as_well():
     assert at[0] == pytest.approx(at[1], rel=1e-9)
 
 
+def test_schedules_of_other_numbers_of_stages_than_the_config_are_compared():
+    sentence = "interleaved-1f1b and 1f1b are equally fast at costs.latency = 1.375 s"
+    asked = ("--break-even", "interleaved-1f1b", "vs", "1f1b", "--over", "latency")
+    assert sentence in ppsim("what-if", UNIT_COSTS, *asked, "--set", "schedule.stages_per_device=2").out
+    interleaved = CONFIGS / "gpt-3-175b-64xa100.yaml"  # three stages a device; zb-v has two, 1f1b one
+    found = break_even_of("zb-v", "1f1b", "latency", config=interleaved)["break_even"]
+    assert (found["faster_below"], found["faster_above"]) == ("zb-v", "1f1b")
+    assert ppsim("what-if", interleaved, "--schedule", "zb-h1").status == 0
+
+
 def test_a_turn_is_found_whatever_the_shape():
     straight = {"a": lambda x: 1 + x, "b": lambda x: 2 + x / 2}
     assert break_even("a", "b", lambda name, x: straight[name](x), 0.0, 10.0).value == pytest.approx(2.0, rel=1e-12)

@@ -13,10 +13,16 @@ from ppsim.files import read_text, write_atomically
 
 SCHEMA = "ppsim.baseline/1"
 GUARDED = ("makespan", "bubble_fraction", "bubble_ratio", "span_bubble_fraction", "peak_activations", "peak_memory")
+BUSY = "busy"
 IDLE = "idle: "  # what the names of the ledger's rows begin with
 
 Numbers = Mapping[str, tuple[float | None, str]]
 Baseline = dict[str, dict[str, float | None]]
+
+
+def explains(name: str) -> bool:
+    """Whether a number is no measure, but says why measures moved."""
+    return name == BUSY or name.startswith(IDLE)
 
 
 def config_key(path: str | os.PathLike[str], baseline: str | os.PathLike[str] | None) -> str:
@@ -66,8 +72,8 @@ def _fault(numbers: Any) -> str:
     if missing:
         return f" has no {', '.join(missing)}"
     for name, value in numbers.items():
-        if name not in GUARDED and not name.startswith(IDLE):
-            return f".{name} is no measure; measures are {', '.join(GUARDED)} and '{IDLE}...'"
+        if name not in GUARDED and not explains(name):
+            return f".{name} is no measure; measures are {', '.join(GUARDED)}, '{BUSY}' and '{IDLE}...'"
         if value is not None and not _is_finite(value):
             return f".{name} is {shown(value)}, not a finite number"
     return ""

@@ -9,7 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ppsim.analysis.baseline import GUARDED, IDLE, Baseline, Numbers, config_key, read_baseline, write_baseline
+from ppsim.analysis.baseline import (
+    GUARDED,
+    IDLE,
+    Baseline,
+    Numbers,
+    config_key,
+    explains,
+    read_baseline,
+    write_baseline,
+)
 from ppsim.analysis.what_if import run_numbers
 from ppsim.errors import ConfigError, shown
 from ppsim.timeline import Timeline
@@ -35,7 +44,7 @@ class Finding:
     limit : float or None
         The largest value allowed, from the baseline with its tolerance or from a limit.
     why : tuple of str
-        Of a measure that moved: what changed in the bubble ledger, largest first.
+        Of a measure that moved: what changed in the busy time and the bubble ledger, largest first.
     """
 
     config: str
@@ -124,9 +133,9 @@ def _amount(what: str, value: Any, unit: str) -> float:
 
 
 def measured(run: Timeline) -> Numbers:
-    """What the gate looks at: the guarded measures, and the ledger that explains them."""
+    """What the gate looks at: the guarded measures, and the busy time and ledger that explain them."""
     numbers = run_numbers(run)
-    return {name: number for name, number in numbers.items() if name in GUARDED or name.startswith(IDLE)}
+    return {name: number for name, number in numbers.items() if name in GUARDED or explains(name)}
 
 
 def measure_configs(
@@ -232,11 +241,11 @@ def _against(
 
 
 def _why(numbers: Numbers, old: Mapping[str, float | None]) -> tuple[str, ...]:
-    """The ledger rows that changed, largest first."""
+    """The busy time and the ledger rows that changed, largest first; a row that the baseline lacks was 0."""
     moved = []
     for name, (value, _) in numbers.items():
-        before = old.get(name, 0.0)
-        if name.startswith(IDLE) and value is not None and before is not None:
+        before = old.get(name, 0.0 if name.startswith(IDLE) else None)
+        if explains(name) and value is not None and before is not None:
             difference = value - before
             if abs(difference) > NOISE * max(abs(value), abs(before)):
                 sign = "+" if difference > 0 else "-"

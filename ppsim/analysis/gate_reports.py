@@ -30,7 +30,7 @@ def row(finding: Finding) -> list[str]:
 
 
 def findings_text(findings: Sequence[Finding]) -> str:
-    """A table of what moved, with the changed rows of the bubble ledger below it."""
+    """A table of what moved, with the busy time and the rows of the bubble ledger that changed below it."""
     from ppsim.plots.summary import aligned
 
     shown = moved(findings)
@@ -39,7 +39,7 @@ def findings_text(findings: Sequence[Finding]) -> str:
         return f"{len(findings)} measures of {configs} config(s): nothing moved"
     lines = aligned([tuple(_HEADING), *(tuple(row(finding)) for finding in shown)], right=True)
     explained = {finding.config: finding.why for finding in shown if finding.why}
-    lines += [f"idle time that changed in {config}, all devices: {'; '.join(why)}" for config, why in explained.items()]
+    lines += [f"time that changed in {config}, all devices: {'; '.join(why)}" for config, why in explained.items()]
     verdicts = {finding.verdict for finding in shown}
     if "new" in verdicts:
         lines.append("new: not in the baseline; add it with --update")
@@ -57,7 +57,7 @@ def markdown_report(findings: Sequence[Finding]) -> str:
     lines = [f"### ppsim check: {heading}", ""]
     shown = moved(findings)
     if shown:
-        lines += [_markdown_row([*_HEADING, "idle time that changed"]), "|---|---|--:|--:|--:|---|---|"]
+        lines += [_markdown_row([*_HEADING, "time that changed, all devices"]), "|---|---|--:|--:|--:|---|---|"]
         lines += [_markdown_row([*row(finding), "; ".join(finding.why) or "-"]) for finding in shown]
     return "\n".join(lines) + "\n"
 
@@ -67,13 +67,16 @@ def _markdown_row(cells: list[str]) -> str:
 
 
 def junit_report(findings: Sequence[Finding]) -> str:
-    """JUnit XML: one test case a config and measure."""
+    """JUnit XML: one test case a config and measure, and one for each limit of it."""
     from xml.etree import ElementTree
 
     failures = sum(finding.failed for finding in findings)
-    suite = ElementTree.Element("testsuite", name="ppsim check", tests=str(len(findings)), failures=str(failures))
+    counts = {"tests": len(findings), "failures": failures, "errors": 0, "skipped": 0}
+    suite = ElementTree.Element("testsuite", {"name": "ppsim check"} | {name: str(n) for name, n in counts.items()})
     for finding in findings:
-        case = ElementTree.SubElement(suite, "testcase", classname=finding.config, name=finding.measure)
+        is_limit = finding.before is None and finding.limit is not None
+        name = f"limit of {finding.measure}" if is_limit else finding.measure
+        case = ElementTree.SubElement(suite, "testcase", classname=finding.config, name=name)
         if finding.failed:
             _, _, before, after, limit, verdict = row(finding)
             message = f"{verdict}: {before} -> {after}, allowed {limit}"

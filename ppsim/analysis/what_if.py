@@ -30,7 +30,7 @@ class Change:
 
 
 def run_numbers(run: Timeline) -> dict[str, tuple[float | None, str]]:
-    """The headline numbers of a run and its idle seconds by cause, as name -> (value, unit)."""
+    """The headline numbers of a run, its busy seconds and its idle seconds by cause, as name -> (value, unit)."""
     numbers: dict[str, tuple[float | None, str]] = {
         "makespan": (run.makespan, "seconds"),
         "span": (run.span, "seconds"),
@@ -40,6 +40,7 @@ def run_numbers(run: Timeline) -> dict[str, tuple[float | None, str]]:
         "peak_activations": (float(run.peak_activations.max()), "microbatches"),
         "peak_memory": (None if run.peak_memory is None else float(run.peak_memory.max()), "bytes"),
     }
+    numbers["busy"] = (float(run.device_busy.sum()), "device-seconds")
     for cause, seconds in run.ledger().items():
         numbers[f"idle: {cause}"] = (float(seconds.sum()), "device-seconds")
     return numbers

@@ -62,7 +62,7 @@ def _changes(config, settings: list[str] | None, flags: dict) -> tuple[dict, str
     from ppsim.analysis.what_if import changes
 
     before = read_case(config, None, None).simulate()
-    after = read_case(config, settings, None, **flags).simulate()
+    after = _case(config, settings, flags).simulate()
     rows = changes(before, after)
     what = [*(settings or ()), *(f"{name}={value}" for name, value in flags.items() if value)]
     document = {
@@ -71,6 +71,22 @@ def _changes(config, settings: list[str] | None, flags: dict) -> tuple[dict, str
         "changes": [{**asdict(row), "difference": row.difference} for row in rows],
     }
     return document, changes_text(rows, what)
+
+
+def _case(config, settings: list[str] | None, flags: dict) -> Config:
+    """The config with its changes; where they name a schedule, it runs as in `ppsim compare`.
+
+    The file's options are of its own family alone, and a family whose number of stages is fixed takes that.
+    """
+    from ppsim.config import load_config
+    from ppsim.schedules.registry import schedules
+
+    name = flags["schedule"]
+    if name not in schedules():
+        return read_case(config, settings, None, **flags)
+    foreign = name != load_config(config).schedule.get("name")
+    case = read_case(config, [*["schedule.options=null"] * foreign, *(settings or ())], None, **flags)
+    return case.changed({"schedule.stages_per_device": None}) if schedules()[name].fixed_stages else case
 
 
 def changes_text(rows: list[Change], what: list[str]) -> str:
@@ -116,7 +132,7 @@ def _break_even(
     key = f"costs.{over}" if over in UNITS else over
     if key.split(".")[0] not in ("costs", "hardware", "layout", "jitter"):
         raise ConfigError(f"--over {over}: name a cost such as latency, or the key of a number such as jitter.actions")
-    cases = {name: read_case(config, settings, None, **{**flags, "schedule": name}) for name in (first, second)}
+    cases = {name: _case(config, settings, {**flags, "schedule": name}) for name in (first, second)}
     low, high = _range(between, key, cases[first])
 
     def step_time(name: str, value: float) -> float:
