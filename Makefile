@@ -34,7 +34,8 @@ demo: $(VENV)/installed
 test: lint check unit-test
 
 unit-test: $(VENV)/installed-for-tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --benchmark-disable
+	$(BIN)/python -m pytest -n 2 --dist loadfile --benchmark-disable -m "not alone and not slow and not gpu"
+	$(BIN)/python -m pytest --benchmark-disable -m "alone"
 
 lint: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .
