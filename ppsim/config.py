@@ -17,7 +17,7 @@ from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
 from ppsim.costs.profile import Profile, read_profile
 from ppsim.engines.jitter import Jitter
-from ppsim.errors import ConfigError, CostError, PpsimError, shown
+from ppsim.errors import ConfigError, CostError, shown
 from ppsim.files import read_text
 from ppsim.lowering import lower
 from ppsim.schedule import Schedule
@@ -175,6 +175,8 @@ def make_config(
     config = None
     if not faults:
         config, faults = _assembled(checked, data, place)
+    else:
+        faults += _missing_keys(data.get("schedule"))
     if config is None or faults:
         raise _fault_error(place, faults, lines)
     return config
@@ -260,21 +262,26 @@ def _assembled(checked: dict[str, Any], data: Mapping[str, Any], place: str) -> 
     ), []
 
 
+def _missing_keys(section: Any) -> list[Fault]:
+    """What a schedule without a CSV file cannot do without; told beside whatever else is wrong."""
+    if not isinstance(section, dict) or "csv" in section:
+        return []
+    return [
+        (("schedule", key), "is missing; a schedule has name, devices and microbatches, or csv")
+        for key in ("name", "devices", "microbatches")
+        if section.get(key) is None
+    ]
+
+
 def _schedule_faults(section: dict[str, Any]) -> list[Fault]:
     if "csv" in section:
         spare = [key for key in ("name", "devices", "microbatches", "stages_per_device", "options") if key in section]
         return [(("schedule", key), "does not go with csv: the file says it; leave it out") for key in spare]
-    missing = [key for key in ("name", "devices", "microbatches") if key not in section]
-    faults: list[Fault] = [
-        (("schedule", key), "is missing; a schedule has name, devices and microbatches, or csv") for key in missing
-    ]
+    faults = _missing_keys(section)
     if "slices" in section:
         faults.append((("schedule", "slices"), "goes with csv; a family takes it as an option"))
     if "name" in section:
-        try:
-            family = find_family(section["name"])
-        except PpsimError as error:
-            return [*faults, (("schedule", "name"), str(error))]
+        family = find_family(section["name"])
         known = ", ".join(name for name in family.options if name != "costs") or "none"
         faults += [
             (("schedule", "options", key), f"unknown option of {family.name}; its options are: {known}")

@@ -18,6 +18,7 @@ from ppsim.engines import ENGINES
 from ppsim.engines.plan import TRANSPORTS
 from ppsim.engines.streams import OPTIMIZERS
 from ppsim.errors import ConfigError, shown
+from ppsim.schedules.registry import find_family
 from ppsim.units import parse_quantity
 from ppsim.yaml_text import Path
 
@@ -120,7 +121,7 @@ def _recompute(value: Any) -> str | tuple[str, ...]:
     return levels if isinstance(value, list) else value
 
 
-def _sheet(find: Callable[[str], Any]) -> Check:
+def _known(find: Callable[[str], Any]) -> Check:
     def check(value: Any) -> str:
         return find(_text(value)).name
 
@@ -186,7 +187,7 @@ def _model_check(field: dataclasses.Field) -> Check:
 _SECONDS, _BYTES, _BANDWIDTH = _quantities("seconds"), _quantities("bytes"), _quantity("bytes per second")
 
 _DEVICE = {
-    "like": _sheet(find_device),
+    "like": _known(find_device),
     "name": _text,
     "peak": _quantity("FLOP/s"),
     "memory": _quantity("bytes"),
@@ -195,7 +196,7 @@ _DEVICE = {
     **dict.fromkeys(("source", "achieved_source"), _text),
 }
 _LINK = {
-    "like": _sheet(find_link),
+    "like": _known(find_link),
     "name": _text,
     "bandwidth": _BANDWIDTH,
     "latency": _quantity("seconds"),
@@ -219,7 +220,7 @@ _LAYOUT = {
 _MODEL = {"huggingface": _text, **{field.name: _model_check(field) for field in dataclasses.fields(Model)}}
 _SCHEDULE = {
     **dict.fromkeys(("devices", "microbatches", "stages_per_device", "slices"), _count()),
-    "name": _text,
+    "name": _known(find_family),
     "csv": _text,
     "options": _options,
 }

@@ -131,9 +131,10 @@ def test_all_faults_come_at_once_each_with_path_line_value_and_what_is_legal(wri
     )
     with pytest.raises(ConfigError) as caught:
         load_config(path)
-    assert str(caught.value).startswith(f"{path}: 6 faults\n")
+    assert str(caught.value).startswith(f"{path}: 8 faults\n")
     assert caught.value.faults == [
         "schedule.devices (line 4): 0 must be a whole number of at least 1",
+        "schedule.name (line 3): unknown schedule '1f2b'; did you mean 1f1b or seq1f1b? `ppsim list` tells what each is",
         "schedule.microbaches (line 5): unknown key; did you mean microbatches?",
         "costs.forward (line 7): '2 GB': 'GB' is no unit of seconds; it must be a number of seconds of at least 0, or "
         "text with a unit such as '2 ms'",
@@ -141,6 +142,7 @@ def test_all_faults_come_at_once_each_with_path_line_value_and_what_is_legal(wri
         "transport (line 9): 'asinc' is not known; did you mean async? use one of: async, directed, pair, rank, "
         "blocking",
         "modle (line 10): unknown key; did you mean model?",
+        "schedule.microbatches: is missing; a schedule has name, devices and microbatches, or csv",
     ]
 
 

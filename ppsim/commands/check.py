@@ -24,7 +24,7 @@ MOST_NAMED = 5
 
 @command
 def check(
-    configs: Annotated[list[Path], typer.Argument(metavar="CONFIG.yaml...", help="Configurations to check.")],
+    configs: Annotated[list[Path], typer.Argument(metavar="CONFIG.yaml", help="Configurations to check.")],
     baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="Measures that must not get worse.")] = None,
     update: Annotated[
         bool, typer.Option("--update", help="Write the baseline of these configs instead of checking it.")

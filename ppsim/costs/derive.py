@@ -57,8 +57,6 @@ class DerivedCosts:
         if faults:
             raise ConfigError("; ".join(faults))
 
-    # -- seconds -----------------------------------------------------------------------------------------------------
-
     @property
     def rate(self) -> float:
         """FLOP/s that one GPU reaches."""
@@ -107,8 +105,6 @@ class DerivedCosts:
         link = self.cluster.link_of_group(self.layout.tensor * size)
         return all_to_all(size, tokens_once * self.model.experts_per_token, link)
 
-    # -- bytes -------------------------------------------------------------------------------------------------------
-
     @property
     def border_bytes(self) -> float:
         """Bytes of one microbatch's activations between two layers, before sequence parallelism splits them."""
@@ -150,8 +146,6 @@ class DerivedCosts:
         """Bytes that a backward brings back for the layer that it recomputes, the largest of the stage's."""
         dropped = [self._activation_bytes(one, "none") - self._activation_bytes(one, recompute) for one in layers]
         return max(dropped, default=0.0)
-
-    # -- stages ------------------------------------------------------------------------------------------------------
 
     def stage_layers(self, num_stages: int) -> list[list[Layer]]:
         """The layers of each stage; CostError where the partition does not fit `num_stages`."""
@@ -273,8 +267,6 @@ class DerivedCosts:
         if cluster.device.memory_bandwidth is not None:
             columns["optimizer_step"] = [optimizer_seconds(part, layout, cluster) for part in held]
         return columns
-
-    # -- what a reader wants to know ---------------------------------------------------------------------------------
 
     @property
     def provenance(self) -> Mapping[str, str]:

@@ -50,13 +50,9 @@ class _Standstill:
         end = row + 2 if row + 1 < len(self.plan.fused) and self.plan.fused[row + 1] else row + 1
         return next((part for part in range(row, end) if self.plan.remote[part] and not self.arrived[part]), -1)
 
-    # -- without queues: devices wait for devices ----------------------------------------------------------------------
-
     def device_cycle(self) -> list[str]:
         """The cycle among devices."""
         return waiting_cycle(self.plan.schedule, {device: self.missing_input(device) for device in self.stuck})
-
-    # -- with queues: devices wait for transfers, transfers for posts and for the heads of their queues ----------------
 
     def post_cycle(self, posts: Posts) -> list[str]:
         """The cycle among devices and transfers."""
