@@ -164,3 +164,18 @@ def test_a_progress_bar_is_shown_only_on_a_terminal(one_f_one_b, monkeypatch, ca
     monkeypatch.setattr("sys.stderr", terminal)
     ppsim.simulate_many(one_f_one_b, COSTS, jitter=NOISE, samples=3)
     assert "simulating" in terminal.getvalue()
+
+
+@pytest.mark.parametrize("percent", ["half", None, math.nan, True])
+def test_a_percentile_needs_a_number(one_f_one_b, percent):
+    with pytest.raises(ppsim.ConfigError, match="must be a number from 0 to 100"):
+        ppsim.simulate_many(one_f_one_b, COSTS).percentile(percent)
+
+
+def test_a_batch_is_compared_with_a_batch_and_a_class_is_no_cost_model(one_f_one_b):
+    with pytest.raises(ppsim.ConfigError, match="3 is no batch"):
+        ppsim.simulate_many(one_f_one_b, COSTS).probability_faster_than(3)
+    with pytest.raises(ppsim.ConfigError, match="prices no schedule"):
+        ppsim.simulate_many(one_f_one_b, ppsim.Costs)
+    with pytest.raises(ppsim.CostError, match="cannot price a schedule"):
+        ppsim.simulate(one_f_one_b, ppsim.Costs)

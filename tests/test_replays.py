@@ -50,6 +50,16 @@ def test_a_recorded_trace_is_drawn_and_measured_like_a_simulation():
         ppsim.Timeline.from_trace(RECORDED / "dualpipe-v.json", step=99)
 
 
+def test_costs_of_a_measured_step_are_what_was_measured():
+    measured = trace_of(DOCUMENT, "trace").timeline()
+    assert measured.costs.seconds == {"F": [0.5, 0.5], "B": [1.0, 1.0]}
+    assert measured.costs.latency == pytest.approx(0.125)
+    assert measured.costs.provenance["forward"] == "measured"
+    said = measured.summary()
+    assert "8 actions, measured" in said
+    assert "default" not in said
+
+
 def test_actions_that_were_not_recorded_take_no_time():
     document = copy.deepcopy(DOCUMENT)
     for step in document["steps"]:

@@ -102,3 +102,8 @@ class CostModel(Protocol):
     def table(self, schedule: Schedule) -> CostTable:
         """The costs of this schedule; CostError where they do not fit it."""
         ...
+
+
+def is_cost_model(costs: object) -> bool:
+    """Whether `costs` prices schedules; a class does not, only what is made from it."""
+    return not isinstance(costs, type) and callable(getattr(costs, "table", None))

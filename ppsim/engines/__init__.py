@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ppsim.costs import CostModel, Costs
+from ppsim.costs.table import is_cost_model
 from ppsim.engines.plan import TRANSPORTS, Columns, Plan, make_plan
 from ppsim.engines.streams import OPTIMIZERS
 from ppsim.errors import ConfigError, CostError, shown
@@ -63,7 +64,7 @@ def simulate(
     """
     check_call(schedule, transport, engine, optimizer)
     costs = Costs() if costs is None else costs
-    if not callable(getattr(costs, "table", None)):
+    if not is_cost_model(costs):
         raise CostError(f"costs={shown(costs)} cannot price a schedule; give ppsim.Costs(forward=..., backward=...)")
     compute = getattr(schedule, "schedule", schedule)
     table = costs.table(compute)

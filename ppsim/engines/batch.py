@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppsim.costs import CostModel, Costs, CostTable
+from ppsim.costs.table import is_cost_model
 from ppsim.engines import check_call, run_plan
 from ppsim.engines.jitter import Jitter, JitteredPlan, check_jitter
 from ppsim.engines.plan import Plan, make_plan, repriced, structure
-from ppsim.errors import ConfigError
+from ppsim.errors import ConfigError, shown
 from ppsim.jit import can_compile
 from ppsim.progress import track
 from ppsim.schedule import Schedule
@@ -64,8 +65,8 @@ class Batch:
         """The value that `percent` % of all runs do not exceed, interpolated between runs."""
         if measure not in (*MEASURES, "peak_activations"):
             raise ConfigError(f"measure={measure!r} is not known; use one of: {', '.join(MEASURES)}, peak_activations")
-        if not 0 <= percent <= 100:
-            raise ConfigError(f"percent={percent!r} must lie from 0 to 100")
+        if isinstance(percent, bool) or not isinstance(percent, int | float | np.number) or not 0 <= percent <= 100:
+            raise ConfigError(f"percent={shown(percent)} must be a number from 0 to 100")
         return float(np.percentile(getattr(self, measure), percent))
 
     @property
@@ -90,6 +91,8 @@ class Batch:
         numbers), and far fewer samples tell two schedules apart. Factors of single actions are the same only for
         schedules of equally many stages and microbatches.
         """
+        if not isinstance(other, Batch):
+            raise ConfigError(f"{shown(other)} is no batch; compare with what another ppsim.simulate_many gave")
         mine, theirs = (len(self), self.samples, self.seed), (len(other), other.samples, other.seed)
         if mine != theirs:
             raise ConfigError(
@@ -174,8 +177,8 @@ def _models(costs: CostModel | Sequence[CostModel] | None) -> list[CostModel]:
     if not models:
         raise ConfigError("the list of costs is empty; give at least one, such as [ppsim.Costs()]")
     for index, model in enumerate(models):
-        if not hasattr(model, "table"):
-            raise ConfigError(f"costs[{index}] is {model!r:.60}, which prices no schedule; give ppsim.Costs(...)")
+        if not is_cost_model(model):
+            raise ConfigError(f"costs[{index}] is {shown(model)}, which prices no schedule; give ppsim.Costs(...)")
     return models
 
 

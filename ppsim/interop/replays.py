@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.actions import FIRST_TRANSFER
-from ppsim.costs import Costs
+from ppsim.actions import FIRST_TRANSFER, Kind
+from ppsim.costs.profile import Profile
 from ppsim.engines.plan import TRANSPORTS, make_plan
 from ppsim.errors import ConfigError, PpsimError, shown
 from ppsim.files import read_text
@@ -139,7 +139,7 @@ class Trace:
         arrived = np.where(np.isnan(arrived), start[consumer], arrived)
         transfer_start[consumer] = np.fmin(begin, arrived)
         transfer_end[consumer] = arrived
-        costs = Costs(transfer_bytes=self.transfer_bytes)
+        costs = self._costs(step)
         table = costs.table(schedule)
         plan = replace(
             make_plan(schedule, table, "async"),
@@ -147,6 +147,30 @@ class Trace:
             transfer_seconds=np.nan_to_num(transfer_end - transfer_start),
         )
         return Timeline(plan, table, costs, start, end, transfer_start, transfer_end, engine="measured")
+
+    def _costs(self, step: int) -> Profile:
+        """What one step's actions took: of each kind and stage the median, or that of the kind where a stage has none.
+
+        A kind of which nothing was recorded has 0 s, as its actions have in the timeline.
+        """
+        schedule = self.program.schedule
+        taken = (self.end - self.start)[step, self.compute]
+        seconds = {}
+        for kind in (Kind.F, Kind.B, Kind.I, Kind.W):
+            own = schedule.kind == kind
+            if own.any():
+                of_all = _median(taken[own], 0.0)
+                stages = range(schedule.num_stages)
+                seconds[kind.name] = [_median(taken[own & (schedule.stage == stage)], of_all) for stage in stages]
+        begin, arrived = self.transfer_times(step)
+        return Profile(
+            devices=schedule.devices,
+            seconds=seconds,
+            latency=max(0.0, _median(arrived - begin, 0.0)),
+            transfer_bytes=self.transfer_bytes,
+            source=self.device_name,
+            recorded=self.recorded,
+        )
 
 
 def read_trace(path: str | PathLike[str]) -> Trace:
@@ -227,6 +251,12 @@ def _column(steps: list, name: str, program: Program) -> np.ndarray:
             ]
     column[~(np.abs(column) < MOST_SECONDS)] = np.nan  # infinite and absurd times are as good as none
     return column
+
+
+def _median(values: np.ndarray, otherwise: float) -> float:
+    """Median of what was recorded; `otherwise` where nothing was."""
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else otherwise
 
 
 def _filled(schedule: Schedule, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

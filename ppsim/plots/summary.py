@@ -75,7 +75,13 @@ def _measures_of(timelines: Sequence[Timeline]) -> list[str]:
 
 
 def _what_ran(timeline: Timeline) -> str:
-    return f"{counted(len(timeline.schedule), 'action')}, transport {timeline.transport}, engine {timeline.engine}"
+    if timeline.engine == "measured":
+        return f"{counted(len(timeline.schedule), 'action')}, measured"
+    plan = timeline.plan
+    optimizer = "" if plan.optimizer is None else f", optimizer {plan.optimizer}"
+    noise = "" if plan.noise is None else f", jitter (seed {plan.noise['seed']})"
+    actions = counted(len(timeline.schedule), "action")
+    return f"{actions}, transport {timeline.transport}, engine {timeline.engine}{optimizer}{noise}"
 
 
 def _short_sizes(timeline: Timeline) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.errors import BuildError
+from ppsim.errors import BuildError, shown
 from ppsim.schedule import Schedule
 from ppsim.schedules.columns import Block
 from ppsim.schedules.registry import family, require_choice
@@ -110,8 +110,8 @@ def _best(p: int, m: int, limits: list[float], costs: CostModel | None, objectiv
 def _stage_times(p: int, m: int, costs: CostModel | None) -> StageTimes:
     if costs is None:
         return StageTimes.equal(p)
-    if not callable(getattr(costs, "table", None)):
-        raise BuildError(f"costs={costs!r:.80} does not price a schedule; use ppsim.Costs(...) or another cost model")
+    if isinstance(costs, type) or not callable(getattr(costs, "table", None)):
+        raise BuildError(f"costs={shown(costs)} does not price a schedule; use ppsim.Costs(...) or another cost model")
     shape = Schedule.from_blocks(zero_bubble_lists(p, m, lambda r: p - r - 1, lambda r: r))
     return StageTimes.from_table(costs.table(shape))
 
