@@ -66,6 +66,18 @@ def test_a_config_that_cannot_be_read_is_one_clear_error(changes, message):
         Model.from_huggingface(LLAMA | changes)
 
 
+def test_an_unknown_architecture_names_the_fields_that_it_lacks():
+    with pytest.raises(
+        ConfigError, match=r"^the config: has model_type 'gpt2', .* and no num_hidden_layers, hidden_size"
+    ):
+        Model.from_huggingface({"model_type": "gpt2", "n_embd": 768})
+
+
+def test_the_file_is_named_once():
+    with pytest.raises(ConfigError, match=r"^the config: field 'num_local_experts'"):
+        Model.from_huggingface(LLAMA | {"model_type": "mixtral"})
+
+
 @pytest.mark.parametrize(("text", "message"), [("{", "not JSON"), ("[" * 100_000, "not JSON"), ("[1]", "is no config")])
 def test_a_file_that_is_no_config_is_one_clear_error(tmp_path, text, message):
     path = tmp_path / "config.json"

@@ -61,3 +61,11 @@ def test_what_is_no_jitter_is_refused():
         run(jitter=ppsim.Jitter(actions=0.1), seed=-1)
     with pytest.raises(ppsim.CostError, match="slow_devices names device 7"):
         run(jitter=ppsim.Jitter(slow_devices={7: 2.0}))
+
+
+def test_the_result_document_says_what_noise_was_drawn():
+    assert run().to_dict()["jitter"] is None
+    drawn = run(jitter=ppsim.Jitter(actions=0.1, slow_links={(0, 1): 2.0}), seed=7)
+    document = drawn.to_dict()["jitter"]
+    assert (document["actions"], document["slow_links"], document["seed"]) == (0.1, {"(0, 1)": 2.0}, 7)
+    assert ", jitter (seed 7)\n" in drawn.summary()

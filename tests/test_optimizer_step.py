@@ -89,3 +89,8 @@ def test_unknown_optimizers_are_refused():
         step("async")
     with pytest.raises(ppsim.ConfigError, match="optimizer=3 is not known"):
         step(3)
+
+
+def test_the_result_document_names_the_optimizer():
+    assert [step(optimizer).to_dict()["optimizer"] for optimizer in (None, "sync")] == [None, "sync"]
+    assert ", optimizer post-validated\n" in step("post-validated").summary()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
@@ -109,6 +109,7 @@ class JitteredPlan:
             seconds=plan.seconds * self._action_factors(number, device),
             transfer_seconds=self._transfer_seconds(number),
             optimizer_seconds=None if plan.optimizer_seconds is None else plan.optimizer_seconds * device,
+            noise=asdict(self.jitter) | {"seed": self.seed, "sample": number},
         )
 
     def _cell(self, first: np.ndarray, rows: slice | np.ndarray) -> np.ndarray:

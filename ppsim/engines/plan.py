@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -74,6 +76,8 @@ class Plan:
         None without an optimizer step.
     ports : Ports or None
         What transfers share beside their queues.
+    noise : mapping or None
+        The jitter, seed and number of the sample that the lengths were drawn from; None where they are the costs.
     """
 
     schedule: Schedule
@@ -90,6 +94,7 @@ class Plan:
     optimizer: str | None = None
     optimizer_seconds: np.ndarray | None = None
     ports: Ports | None = None
+    noise: Mapping[str, Any] | None = None
 
 
 def make_plan(schedule: Schedule, table: CostTable, transport: str, optimizer: str | None = None) -> Plan:
@@ -142,6 +147,7 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
         reductions=reductions,
         optimizer_seconds=None if plan.optimizer is None else optimizer_seconds(plan.schedule, table),
         ports=make_ports(plan.schedule, table, plan.remote),
+        noise=None,
     )
 
 

@@ -63,6 +63,8 @@ def read_model(
     kind = document.fields.get("model_type")
     if not isinstance(kind, str) or kind not in _FAMILIES:
         missing = "has no model_type" if kind is None else f"has model_type {shown(kind)}, which is not known"
+        lacking = [field for field in _SHAPE.values() if field not in document.fields]
+        missing += f", and no {', '.join(lacking)}" if lacking else ""
         raise ConfigError(
             f"{document.place}: {missing}; the known ones are {', '.join(_FAMILIES)}. For another architecture give "
             f"the shape fields (num_layers, hidden, heads, vocabulary, sequence, ...) instead"
@@ -70,8 +72,9 @@ def read_model(
     shape: dict[str, Any] = {name: document.count(field) for name, field in _SHAPE.items()}
     shape["sequence"] = sequence if sequence is not None else document.count("max_position_embeddings")
     shape["tied_embeddings"] = document.flag("tie_word_embeddings")
+    shape |= _FAMILIES[kind](document)
     try:
-        return Model(**(shape | _FAMILIES[kind](document) | changes))
+        return Model(**(shape | changes))
     except ConfigError as error:
         raise ConfigError(f"{document.place}: {error}") from None
     except TypeError:

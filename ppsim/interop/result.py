@@ -39,6 +39,8 @@ def result_document(timeline: Timeline) -> dict[str, Any]:
         },
         "transport": timeline.transport,
         "engine": timeline.engine,
+        "optimizer": timeline.plan.optimizer,
+        "jitter": plain(timeline.plan.noise),
         **{measure.name: plain(getattr(timeline, measure.name)) for measure in MEASURES},
         "lower_bound": plain(asdict(timeline.lower_bound())),
         "units": {measure.name: measure.unit for measure in MEASURES},
