@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from timelines import stepped
 
 import ppsim
+from ppsim.plots.beside import COLOURS, GATHERS, REDUCTIONS, STEPS, TITLES
 from ppsim.plots.boxes import make_boxes
 from ppsim.plots.interactive import interactive_figure, save_html
 from ppsim.plots.viewer import viewer_html
@@ -165,3 +167,36 @@ def test_actions_of_zero_length_are_no_trouble(costs):
     assert timeline._repr_html_()
     assert timeline.to_plotly()
     assert viewer_html(make_boxes(timeline))
+
+
+def test_a_plotly_chart_has_a_trace_for_each_sort_of_thing_beside_the_actions():
+    gathers, reductions, steps = stepped().to_plotly().data[-3:]
+    assert [trace.name for trace in (gathers, reductions, steps)] == [TITLES[s] for s in (GATHERS, REDUCTIONS, STEPS)]
+    assert gathers.offset + gathers.width < 0 < reductions.offset
+    assert steps.offset == pytest.approx(-(steps.offset + steps.width))
+    assert [list(row) for row in reductions.customdata] == [
+        ["0REDUCE_GRAD", "6.3 s", "0.5 s", "6.8 s"],
+        ["1REDUCE_GRAD", "4.3 s", "0.5 s", "4.8 s"],
+    ]
+    assert list(steps.base) == pytest.approx([6.8, 6.8])
+
+
+def test_the_page_holds_gathers_reductions_and_optimizer_steps():
+    timeline = stepped()
+    about, columns = unpacked(viewer_html(make_boxes(timeline)))
+    assert [part["title"] for part in about["beside"]] == [TITLES[sort] for sort in (GATHERS, REDUCTIONS, STEPS)]
+    for sort, spans in ((GATHERS, timeline.unshards), (REDUCTIONS, timeline.reductions)):
+        assert columns[f"{sort} offsets"].tolist() == [0, 1, 2]
+        assert columns[f"{sort} stage"].tolist() == spans.stage.tolist()
+        assert columns[f"{sort} start"] * about["tick"] == pytest.approx(spans.start, abs=1e-8)
+    ends = (columns[f"{STEPS} start"] + columns[f"{STEPS} length"]) * about["tick"]
+    assert ends == pytest.approx([timeline.makespan] * 2)
+
+
+def test_a_notebook_shows_what_runs_beside_the_actions_up_to_the_end_of_the_axis():
+    page = stepped()._repr_html_()
+    for sort in (GATHERS, REDUCTIONS, STEPS):
+        assert page.count(COLOURS[sort]) == 2  # its path and its legend entry
+    path = re.search(f'<path d="([^"]*)" fill="{COLOURS[STEPS]}"', page).group(1)
+    left, wide = (float(number) for number in re.match(r"M([0-9.]+) [0-9.]+h([0-9.]+)", path).groups())
+    assert left + wide == pytest.approx(952, abs=1)

@@ -6,10 +6,16 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+from timelines import stepped
 
 import ppsim
-from ppsim.plots import gantt, marks
+from ppsim.actions import Kind
+from ppsim.plots import gantt, marks, palette
+from ppsim.plots.beside import COLOURS, GATHERS, REDUCTIONS, STEPS, TITLES
+from ppsim.plots.boxes import make_boxes
 
 ACTIVATIONS = "live activations\n(microbatches,\none device share)"
 
@@ -218,5 +224,50 @@ def test_drawing_leaves_pyplot_and_its_settings_alone():
 
 
 def test_rows_of_many_devices_stay_within_a_page():
-    assert marks.height(64) == pytest.approx(64 * 0.11)
-    assert marks.height(1) == 0.6
+    assert marks.height(make_boxes(run(devices=64))) == pytest.approx(64 * 0.11)
+    assert marks.height(make_boxes(run(devices=1))) == 0.6
+
+
+def spans_of(collection):
+    """(middle of the row, top, bottom, start, end) of each box of a collection."""
+    corners = [path.vertices[:4] for path in collection.get_paths()]
+    return [(round(box[:, 1].mean()), *box[:, 1][[0, 2]].round(2), *box[:, 0][:2].round(6)) for box in corners]
+
+
+def test_gathers_and_reductions_have_lanes_and_optimizer_steps_stand_among_the_actions():
+    figure = stepped().plot()
+    collections = [part for part in figure.axes[0].collections if isinstance(part, PolyCollection)]
+    drawn = {to_hex(part.get_facecolor()[0]): spans_of(part) for part in collections}
+    assert drawn[COLOURS[GATHERS]] == [(0, -0.43, -0.25, 0.0, 0.3), (1, 0.57, 0.75, 0.0, 0.3)]
+    assert drawn[COLOURS[REDUCTIONS]] == [(0, 0.25, 0.43, 6.3, 6.8), (1, 1.25, 1.43, 4.3, 4.8)]
+    assert drawn[COLOURS[STEPS]] == [(0, -0.23, 0.23, 6.8, 7.2), (1, 0.77, 1.23, 6.8, 7.2)]
+    assert {(top, bottom) for row, top, bottom, *_ in drawn[palette.COLOURS[Kind.F]] if row == 0} == {(-0.23, 0.23)}
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend[-3:] == [TITLES[GATHERS], TITLES[REDUCTIONS], TITLES[STEPS]]
+
+
+@pytest.mark.parametrize("width", [2.5, 4, 7, 12])
+def test_legend_and_title_lie_within_figures_of_every_width(width):
+    timelines = [run("dualpipe"), run("interleaved-1f1b"), run("zb-h1"), stepped()]
+    figures = [gantt.draw_comparison(timelines, width=width), timelines[0].plot(width=width, transfers=True)]
+    for figure in figures:
+        figure.draw_without_rendering()
+        headings = [axes.get_title(loc="left") for axes in figure.axes]
+        titles = [text for text in figure.findobj(Text) if text.get_text() in headings]
+        assert len(titles) == len(headings)
+        for part in (*figure.legends, *titles):
+            box = part.get_window_extent()
+            assert box.x0 >= 0
+            assert box.x1 <= figure.bbox.width + 0.5
+            assert box.y0 >= 0
+        assert min(axes.get_window_extent().height for axes in figure.axes) > 0.5 * figure.dpi
+
+
+def test_the_overview_of_many_actions_shows_what_runs_beside_them():
+    schedule = ppsim.build("1f1b", devices=8, microbatches=400)
+    timeline = ppsim.simulate(schedule, ppsim.Costs(reduce_grad=30, optimizer_step=20), optimizer="sync")
+    axes = timeline.plot().axes[0]
+    assert axes.images
+    colours = [to_hex(part.get_facecolor()[0]) for part in axes.collections if isinstance(part, PolyCollection)]
+    assert {COLOURS[REDUCTIONS], COLOURS[STEPS]} <= set(colours)
+    assert axes.get_xlim()[1] == timeline.makespan == timeline.optimizer_steps.end.max()

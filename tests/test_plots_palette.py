@@ -7,6 +7,7 @@ import pytest
 
 from ppsim.actions import Kind
 from ppsim.plots import palette
+from ppsim.plots.beside import COLOURS
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB.
 SIGHT = {
@@ -30,7 +31,7 @@ def cielab(colour: str, sight: str) -> np.ndarray:
 
 @pytest.mark.parametrize("sight", SIGHT)
 def test_kinds_and_idle_time_are_told_apart_by_every_reader(sight):
-    for one, other in itertools.combinations([*palette.COLOURS.values(), palette.IDLE], 2):
+    for one, other in itertools.combinations([*palette.COLOURS.values(), *COLOURS.values(), palette.IDLE], 2):
         assert np.linalg.norm(cielab(one, sight) - cielab(other, sight)) >= 20, (one, other)
 
 

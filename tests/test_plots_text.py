@@ -5,6 +5,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from timelines import stepped
 
 import ppsim
 from ppsim.plots.text import gantt_text
@@ -29,6 +30,26 @@ def test_1f1b_of_two_devices_looks_like_this():
         "F forward; B full backward; · idle\n"
         "numbers: microbatch after the kind, where they fit\n"
     )
+
+
+def test_what_runs_beside_the_actions_stands_where_the_device_is_idle():
+    assert gantt_text(stepped(), 60) == (
+        "gpipe, 2 devices, 1 microbatch: makespan 7.2 s, bubble fraction 58.3 %\n"
+        "device 0 uu│F0   ··················│B0         rrr│O\n"
+        "device 1 uu······│F0   │B0         rrr············│O\n"
+        "         └─────────────────────────────┬─────────────\n"
+        "         0                             5  time (s)\n"
+        "F forward; B full backward; · idle\n"
+        "where no action runs: u weight gather (UNSHARD); r gradient reduction (REDUCE_GRAD); O optimizer step\n"
+        "numbers: microbatch after the kind, where they fit\n"
+    )
+
+
+def test_long_steps_show_in_a_chart_of_letters():
+    costs = ppsim.Costs(reduce_grad=200, optimizer_step=100)
+    timeline = ppsim.simulate(ppsim.build("1f1b", devices=2, microbatches=400), costs, optimizer="sync")
+    for row in rows_of(gantt_text(timeline, 60)):
+        assert re.search("r+·*O+$", row)
 
 
 def test_one_device_and_one_microbatch():

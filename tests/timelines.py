@@ -1,4 +1,6 @@
-"""A timeline as text, so that a test can state all of it."""
+"""A timeline as text, so that a test can state all of it; and one with all that can stand in a timeline."""
+
+import ppsim
 
 
 def actions(run):
@@ -19,3 +21,9 @@ def transfers(run):
         for row in range(len(schedule.kind))
         if run.transfer_start[row] == run.transfer_start[row]
     }
+
+
+def stepped():
+    """Two devices and one microbatch, with a weight gather before it, a reduction and an optimizer step after it."""
+    program = ppsim.lower(ppsim.build("gpipe", devices=2, microbatches=1), sharded=True)
+    return ppsim.simulate(program, ppsim.Costs(unshard=0.3, reduce_grad=0.5, optimizer_step=0.4), optimizer="sync")

@@ -10,6 +10,7 @@ import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.errors import ConfigError
+from ppsim.plots.beside import Beside, band, beside
 from ppsim.plots.scale import percent_text, seconds_text
 
 if TYPE_CHECKING:
@@ -74,6 +75,16 @@ class Boxes:
         """Kinds that occur, in the order of the legend."""
         present = set(np.unique(self.kind).tolist())
         return [kind for kind in DRAWN_KINDS if kind in present]
+
+    @cached_property
+    def beside(self) -> list[Beside]:
+        """What runs beside the actions: gathers, reductions and optimizer steps, where they take time."""
+        return beside(self.timeline)
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Top and bottom of the boxes within a device's row, from its middle downwards, in heights of a row."""
+        return band(self.beside)
 
     @cached_property
     def action(self) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -28,6 +29,8 @@ SUFFIXES = (".png", ".svg", ".pdf")
 MOST_WIDTH = 200.0  # inches
 _NARROW, _WIDE = 7.0, 15.0  # inches that a chart takes by itself: a paper's two columns, and a wide screen
 _MEMORY_HEIGHT = 1.5
+_BESIDE_TITLE, _TITLE_LINE = 0.5, 0.15  # inches left and right of a title, and of each further line of it
+_AROUND = 0.55  # inches above and below the rows, without the legend
 FONTS: Any = {
     "font.size": 8.0,
     "axes.titlesize": 8.5,
@@ -58,7 +61,8 @@ def draw(
     """A Gantt chart as a matplotlib figure: a row a device from top to bottom, colour by kind, idle time pale.
 
     A box is an action, labelled with its microbatch where that fits. Where actions are narrower than a pixel, each row
-    shows the part of the time spent in each kind instead, stacked, with idle time on top.
+    shows the part of the time spent in each kind instead, stacked, with idle time on top. Weight gathers run along the
+    top edge of a row and gradient reductions along its bottom edge; optimizer steps stand among the actions.
 
     Parameters
     ----------
@@ -105,7 +109,7 @@ def draw(
         if not _fill(axes[0], boxes, labels):
             marks.add_share_note(axes[-1])
         if transfers:
-            marks.add_transfers(axes[0], timeline)
+            marks.add_transfers(axes[0], boxes)
         if critical:
             marks.add_outline(axes[0], boxes, critical_path)
     return marks.figure_of(axes[0])
@@ -146,7 +150,7 @@ def draw_comparison(
     longest = max(timeline.makespan for timeline in timelines)
     with matplotlib.rc_context(FONTS):
         inches = max(map(_width, every)) if width is None else float(width)
-        figure, axes = _figure(inches, [marks.height(run.schedule.devices) + 0.25 for run in timelines])
+        figure, axes = _figure(inches, [marks.height(boxes) + 0.25 for boxes in every])
         for number, boxes in enumerate(every):
             _frame(axes[number], boxes, None if titles is None else titles[number], longest)
             axes[number].tick_params(labelbottom=number + 1 == len(every))
@@ -213,21 +217,27 @@ def _width(boxes: Boxes) -> float:
 
 
 def _new_axes(boxes: Boxes, width: float | None, memory: bool) -> list[Axes]:
-    heights = [marks.height(boxes.timeline.schedule.devices)] + [_MEMORY_HEIGHT] * memory
+    heights = [marks.height(boxes)] + [_MEMORY_HEIGHT] * memory
     return _figure(_width(boxes) if width is None else float(width), heights)[1]
 
 
 def _figure(inches: float, heights: Sequence[float]) -> tuple[Figure, list[Axes]]:
-    figure = Chart(figsize=(inches, sum(heights) + 0.75), layout="constrained")
+    figure = Chart(figsize=(inches, sum(heights) + _AROUND), layout="constrained")
     axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=list(heights))
     return figure, list(axes[:, 0])
 
 
 def _frame(ax: Axes, boxes: Boxes, title: str | None, last: float | None = None) -> None:
-    """Axes and title, before anything is drawn in them."""
+    """Axes and title, before anything is drawn in them; a title wider than the figure goes on in a further line."""
     timeline = boxes.timeline
     marks.prepare(ax, timeline.schedule.devices, timeline.makespan if last is None else last)
-    ax.set_title(headline(timeline) if title is None else title, loc="left", parse_math=False)
+    written = ax.set_title(headline(timeline) if title is None else title, loc="left", parse_math=False)
+    figure = marks.figure_of(ax)
+    wide, room = written.get_window_extent().width, figure.bbox.width - _BESIDE_TITLE * figure.dpi
+    if isinstance(figure, Chart) and wide > room > 0:
+        lines = textwrap.wrap(written.get_text(), max(int(len(written.get_text()) * room / wide), 12))
+        written.set_text("\n".join(lines))
+        figure.set_figheight(figure.get_figheight() + (len(lines) - 1) * _TITLE_LINE)
 
 
 def _fill(ax: Axes, boxes: Boxes, labels: bool | str) -> bool:
@@ -235,16 +245,20 @@ def _fill(ax: Axes, boxes: Boxes, labels: bool | str) -> bool:
     points = marks.points_per_second(ax)
     if marks.too_narrow(boxes, points):
         marks.add_shares(ax, boxes)
+        marks.add_beside(ax, boxes, points, labels=False)
         return False
     marks.add_boxes(ax, boxes, points)
+    marks.add_beside(ax, boxes, points, bool(labels))
     if labels:
         marks.add_labels(ax, boxes, points)
     return True
 
 
 def _finish(ax: Axes, every: Sequence[Boxes], transfers: bool, critical: bool, below: Axes) -> None:
-    """The time axis of the lowest axes and the legend beside the data."""
+    """The time axis of the lowest axes, and the legend below it, for which a figure of our own makes room."""
     unit = time_unit(max(boxes.timeline.makespan for boxes in every))
     below.set_xlabel(f"time ({unit.symbol})")
     below.xaxis.set_major_formatter(lambda seconds, _: f"{seconds * unit.factor:.10g}")
-    marks.add_legend(ax, every, transfers, critical)
+    legend, figure = marks.add_legend(ax, every, transfers, critical), marks.figure_of(ax)
+    if isinstance(figure, Chart):
+        figure.set_figheight(figure.get_figheight() + legend.get_window_extent().height / figure.dpi)

@@ -12,9 +12,10 @@ import numpy as np
 from ppsim.errors import ConfigError, shown
 from ppsim.files import write_atomically
 from ppsim.plots import palette
+from ppsim.plots.beside import lane
 from ppsim.plots.boxes import Boxes, headline, make_boxes, second_cue
 from ppsim.plots.scale import TimeUnit, time_unit
-from ppsim.plots.shares import kind_shares, share_edges
+from ppsim.plots.shares import kind_shares, lane_lines, share_edges
 from ppsim.plots.viewer import viewer_html
 
 if TYPE_CHECKING:
@@ -59,8 +60,9 @@ def interactive_figure(
     if len(visible) > MOST_BOXES:
         _add_overview(figure, boxes, unit)
     else:
-        _add_idle(figure, timeline, unit)
+        _add_idle(figure, boxes, unit)
         _add_bars(figure, boxes, visible, unit, crowded=float(np.median(boxes.length)) < (last - first) / _MOST_EDGED)
+    _add_beside(figure, boxes, unit, (first, last))
     cue = second_cue(timeline.schedule)
     if cue:
         _add_legend_entry(figure, cue, palette.shade_colour(boxes.kinds[0], 1, 2))
@@ -112,7 +114,7 @@ def _add_bars(
             y=boxes.device[mine],
             x=boxes.length[mine] * unit.factor,
             base=boxes.start[mine] * unit.factor,
-            width=0.88,
+            **_across(boxes.band),
             marker={"color": colours, "line": {"color": "white", "width": 0 if crowded else 0.5}},
             text=[boxes.short_label(box) for box in mine],
             textposition="inside",
@@ -127,10 +129,46 @@ def _add_bars(
         )
 
 
+def _add_beside(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: TimeUnit, window: tuple[float, float]) -> None:
+    """A trace a sort: gathers and reductions on the edges of the rows, optimizer steps among the actions."""
+    for part in boxes.beside:
+        mine = np.flatnonzero((part.end >= window[0]) & (part.start <= window[1])).tolist()
+        facts = [[part.name(span), *_times(part.start[span], part.length[span], unit)] for span in mine]
+        figure.add_bar(
+            orientation="h",
+            name=part.title,
+            y=part.device[mine],
+            x=part.length[mine] * unit.factor,
+            base=part.start[mine] * unit.factor,
+            **_across(lane(part, boxes.beside)),
+            marker={"color": part.colour, "line": {"width": 0}},
+            text=[part.label(span) for span in mine],
+            textposition="inside",
+            insidetextanchor="middle",
+            textangle=0,
+            insidetextfont={"color": palette.label_colour(part.colour)},
+            customdata=facts,
+            hovertemplate=(
+                "<b>%{customdata[0]}</b>, device %{y}<br>start %{customdata[1]}<br>length %{customdata[2]}"
+                "<br>end %{customdata[3]}<extra></extra>"
+            ),
+        )
+
+
+def _across(edges: tuple[float, float]) -> dict[str, float]:
+    """Where bars lie within a device's row."""
+    top, bottom = edges
+    return {"offset": top, "width": bottom - top}
+
+
 def _hover_facts(boxes: Boxes, box: int, unit: TimeUnit) -> list[str]:
-    start, length = float(boxes.start[box]), float(boxes.length[box])
-    times = [f"{value * unit.factor:.7g} {unit.symbol}" for value in (start, length, start + length)]
+    times = _times(boxes.start[box], boxes.length[box], unit)
     return [boxes.name(box), *times, boxes.waited_text(box)]
+
+
+def _times(start: float, length: float, unit: TimeUnit) -> list[str]:
+    """Start, length and end as text."""
+    return [f"{value * unit.factor:.7g} {unit.symbol}" for value in (start, length, start + length)]
 
 
 def _add_overview(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: TimeUnit) -> None:
@@ -140,12 +178,14 @@ def _add_overview(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: TimeU
     devices, bins, kinds = shares.shape
     heights = (np.arange(_LINES) + 0.5) / _LINES
     code = (heights[None, ::-1, None, None] > np.cumsum(shares, axis=2)[:, None]).sum(axis=3)
-    code = np.concatenate([np.full((devices, 1, bins), kinds + 1), code], axis=1)
+    above, below = lane_lines(boxes, _LINES)
+    white = np.full((devices, 1, bins), kinds + 1)
+    code = np.concatenate([white.repeat(max(above, 1), 1), code, white.repeat(below, 1)], axis=1)
     colours = [*(palette.COLOURS[kind] for kind in boxes.kinds), palette.IDLE, "white"]
     figure.add_heatmap(
         z=code.reshape(-1, bins).astype(np.uint8),
         x=edges * unit.factor,
-        y=np.linspace(-0.5, devices - 0.5, devices * (_LINES + 1) + 1),
+        y=np.linspace(-0.5, devices - 0.5, devices * code.shape[1] + 1),
         colorscale=[[edge / len(colours), colours[edge - step]] for edge, step in _stops(len(colours))],
         zmin=-0.5,
         zmax=kinds + 1.5,
@@ -212,11 +252,11 @@ def _lay_out(
     )
 
 
-def _add_idle(figure: plotly.graph_objects.Figure, timeline: Timeline, unit: TimeUnit) -> None:
+def _add_idle(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: TimeUnit) -> None:
     """One pale bar a device behind the boxes; what of it is seen is idle."""
-    devices = timeline.schedule.devices
+    devices = boxes.timeline.schedule.devices
     figure.add_bar(
-        orientation="h", name="idle", y=np.arange(devices), x=np.full(devices, timeline.makespan * unit.factor),
-        width=0.88, marker={"color": palette.IDLE, "line": {"color": "#bbbbbb", "width": 0.3}},
+        orientation="h", name="idle", y=np.arange(devices), x=np.full(devices, boxes.timeline.makespan * unit.factor),
+        **_across(boxes.band), marker={"color": palette.IDLE, "line": {"color": "#bbbbbb", "width": 0.3}},
         hoverinfo="skip", legendrank=2000,
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,26 +16,32 @@ from matplotlib.patches import Patch
 from ppsim.actions import Kind
 from ppsim.errors import ConfigError
 from ppsim.plots import palette
+from ppsim.plots.beside import LANE_GROUND, STEPS, Beside, lane
 from ppsim.plots.boxes import Boxes, second_cue
 from ppsim.plots.scale import round_ticks, time_unit
-from ppsim.plots.shares import share_edges, share_image
+from ppsim.plots.shares import laned_image, share_edges
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from ppsim.timeline import Timeline
+    from matplotlib.legend import Legend
 
 DIGIT_POINTS = 4.0  # width of a digit of a label at its usual size
 _LABEL_SIZE, _SMALLEST_LABEL = 6.5, 4.5
-_THICKNESS = 0.86  # part of a device's row that its boxes fill
-_NARROWEST = 0.8  # points; boxes that are mostly narrower are drawn as shares
+_LANES = 1.3  # times the height of a row where gathers or reductions have lanes in it
+_NARROWEST = 0.8  # points; where a quarter of the boxes is narrower, shares are drawn
 _MOST_VECTOR_BOXES = 20_000  # more are drawn as pixels in SVG and PDF too
 _MOST_LABELS = 5_000
 
 
-def height(devices: int) -> float:
-    """Inches for the rows of so many devices."""
-    return max(devices * min(0.27, max(0.11, 5.0 / devices)), 0.6)
+def height(boxes: Boxes) -> float:
+    """Inches for the rows of all devices."""
+    devices = boxes.timeline.schedule.devices
+    return max(devices * min(0.27, max(0.11, 5.0 / devices)), 0.6) * (_LANES if has_lanes(boxes) else 1.0)
+
+
+def has_lanes(boxes: Boxes) -> bool:
+    """Whether gathers or reductions have lanes in the rows."""
+    return any(part.sort != STEPS for part in boxes.beside)
 
 
 def prepare(ax: Axes, devices: int, last: float) -> None:
@@ -72,14 +79,14 @@ def points_per_second(ax: Axes) -> float:
 
 
 def too_narrow(boxes: Boxes, points: float) -> bool:
-    """Whether most boxes would be narrower than a pixel or two."""
+    """Whether many boxes would be narrower than a pixel or two."""
     lengths = boxes.length[boxes.length > 0]
-    return bool(len(lengths) > 2000 and float(np.median(lengths)) * points < _NARROWEST)
+    return bool(len(lengths) > 2000 and float(np.quantile(lengths, 0.25)) * points < _NARROWEST)
 
 
 def add_boxes(ax: Axes, boxes: Boxes, points: float) -> None:
     """One PolyCollection a kind over a pale band a device; actions of zero length become ticks."""
-    _add_idle(ax, boxes.timeline)
+    _add_ground(ax, boxes, boxes.band, palette.IDLE)
     longest = boxes.length > 0
     edge = float(np.clip(np.median(boxes.length[longest]) * points / 12, 0.0, 0.6)) if longest.any() else 0.0
     for kind in boxes.kinds:
@@ -89,7 +96,7 @@ def add_boxes(ax: Axes, boxes: Boxes, points: float) -> None:
             alike = boxes.shades == 1
             ax.add_collection(
                 PolyCollection(
-                    _corners(boxes.device[mine], boxes.start[mine], boxes.end[mine]),
+                    _corners(boxes.device[mine], boxes.start[mine], boxes.end[mine], boxes.band),
                     facecolors=shades[0] if alike else np.array(shades)[boxes.shade[mine]],
                     edgecolors="white" if edge >= 0.2 else "none",
                     linewidths=edge if edge >= 0.2 else 0.0,
@@ -101,37 +108,79 @@ def add_boxes(ax: Axes, boxes: Boxes, points: float) -> None:
     _add_instants(ax, boxes, np.flatnonzero(~longest))
 
 
-def _add_idle(ax: Axes, timeline: Timeline) -> None:
-    devices = np.arange(timeline.schedule.devices)
-    bands = _corners(devices, np.zeros(len(devices)), np.full(len(devices), timeline.makespan))
-    ax.add_collection(PolyCollection(bands, facecolors=palette.IDLE, edgecolors="none", zorder=1), autolim=False)
+def _add_ground(ax: Axes, boxes: Boxes, edges: tuple[float, float], colour: str) -> None:
+    """A pale band a device, behind everything else; what of it is seen is idle."""
+    devices = np.arange(boxes.timeline.schedule.devices)
+    bands = _corners(devices, np.zeros(len(devices)), np.full(len(devices), boxes.timeline.makespan), edges)
+    ax.add_collection(PolyCollection(bands, facecolors=colour, edgecolors="none", zorder=1), autolim=False)
 
 
 def _add_instants(ax: Axes, boxes: Boxes, instants: np.ndarray) -> None:
     if not len(instants):
         return
     device, time = boxes.device[instants], boxes.start[instants]
-    ends = np.stack([device - _THICKNESS / 2, device + _THICKNESS / 2], axis=1)
+    ends = np.stack([device + edge for edge in boxes.band], axis=1)
     segments: Any = np.stack([np.stack([time, time], axis=1), ends], axis=2)
     colours = [palette.COLOURS[Kind(kind)] for kind in boxes.kind[instants]]
     ax.add_collection(LineCollection(segments, colors=colours, linewidths=0.8, zorder=3), autolim=False)
 
 
-def _corners(device: np.ndarray, start: np.ndarray, end: np.ndarray) -> Any:
-    """Corners of a rectangle a box, float64 (boxes, 4, 2)."""
-    top, bottom = device - _THICKNESS / 2, device + _THICKNESS / 2
+def _corners(device: np.ndarray, start: np.ndarray, end: np.ndarray, band: tuple[float, float]) -> Any:
+    """Corners of a rectangle a box, float64 (boxes, 4, 2); `band` is its top and bottom within the device's row."""
+    top, bottom = device + band[0], device + band[1]
     x = np.stack([start, end, end, start], axis=1)
     y = np.stack([top, top, bottom, bottom], axis=1)
     return np.stack([x, y], axis=2)
+
+
+def add_beside(ax: Axes, boxes: Boxes, points: float, labels: bool) -> None:
+    """Gathers and reductions on their lanes and optimizer steps among the actions, labelled where that fits."""
+    several = boxes.timeline.schedule.num_stages > boxes.timeline.schedule.devices
+    for part in boxes.beside:
+        edges = lane(part, boxes.beside)
+        if part.sort != STEPS:
+            _add_ground(ax, boxes, edges, LANE_GROUND)
+        ax.add_collection(
+            PolyCollection(
+                _corners(part.device, part.start, part.end, edges),
+                facecolors=part.colour,
+                edgecolors="white" if np.median(part.length) * points > 5 else "none",
+                linewidths=0.4,
+                rasterized=len(part) > _MOST_VECTOR_BOXES,
+                zorder=2.5,
+            ),
+            autolim=False,
+        )
+        if labels and (several or part.sort == STEPS):
+            _add_beside_labels(ax, boxes, part, points)
+
+
+def _add_beside_labels(ax: Axes, boxes: Boxes, part: Beside, points: float) -> None:
+    top, bottom = lane(part, boxes.beside)
+    size = min(_LABEL_SIZE, _row_points(ax, boxes) * (bottom - top) * 0.95)
+    texts = [part.label(span) for span in range(len(part))]
+    room = part.length * points - 1.0
+    wide = np.array([len(text) for text in texts]) * DIGIT_POINTS / _LABEL_SIZE * size
+    if size < _SMALLEST_LABEL or np.any(wide > room) or len(texts) > _MOST_LABELS:
+        return
+    for text, device, start, length in zip(texts, part.device, part.start, part.length, strict=True):
+        ax.text(
+            start + length / 2, device + (top + bottom) / 2, text, fontsize=size,
+            color=palette.label_colour(part.colour), ha="center", va="center_baseline", zorder=4, clip_on=True,
+        )  # fmt: skip
+
+
+def _row_points(ax: Axes, boxes: Boxes) -> float:
+    """Height of a device's row in points."""
+    return ax.get_window_extent().height / figure_of(ax).dpi * 72 / boxes.timeline.schedule.devices
 
 
 def add_shares(ax: Axes, boxes: Boxes) -> None:
     """Each device's row as stacked shares of its time: how much goes to each kind, idle time on top."""
     makespan, devices, last = boxes.timeline.makespan, boxes.timeline.schedule.devices, ax.get_xlim()[1]
     edges = share_edges(boxes)
-    image = share_image(boxes, edges)
     ax.imshow(
-        image,
+        laned_image(boxes, edges),
         extent=(0.0, float(edges[-1]), devices - 0.5, -0.5),
         aspect="auto",
         interpolation="nearest",
@@ -149,8 +198,8 @@ def add_share_note(ax: Axes) -> None:
 
 def add_labels(ax: Axes, boxes: Boxes, points: float) -> None:
     """Microbatch numbers, at one size for the whole chart, in the boxes that have room for them."""
-    row_points = ax.get_window_extent().height / figure_of(ax).dpi * 72 / boxes.timeline.schedule.devices
-    size = min(_LABEL_SIZE, row_points * _THICKNESS * 0.75)
+    top, bottom = boxes.band
+    size = min(_LABEL_SIZE, _row_points(ax, boxes) * (bottom - top) * 0.75)
     if size < _SMALLEST_LABEL:
         return
     texts = [boxes.short_label(box) for box in np.flatnonzero(boxes.length > 0).tolist()]
@@ -161,27 +210,29 @@ def add_labels(ax: Axes, boxes: Boxes, points: float) -> None:
     if len(fitting) > _MOST_LABELS:
         return
     shown = np.flatnonzero(boxes.length > 0)[fitting]
+    middle = boxes.device + (top + bottom) / 2
     for box, place in zip(shown.tolist(), fitting.tolist(), strict=True):
         ground = palette.shade_colour(int(boxes.kind[box]), int(boxes.shade[box]), boxes.shades)
         ax.text(
-            float(boxes.start[box] + boxes.length[box] / 2), float(boxes.device[box]), texts[place], fontsize=size,
+            float(boxes.start[box] + boxes.length[box] / 2), float(middle[box]), texts[place], fontsize=size,
             color=palette.label_colour(ground), ha="center", va="center_baseline", zorder=4, clip_on=True,
         )  # fmt: skip
 
 
-def add_transfers(ax: Axes, timeline: Timeline) -> None:
+def add_transfers(ax: Axes, boxes: Boxes) -> None:
     """A line a transfer, from the sender when it starts to the receiver when it ends."""
+    timeline, (top, bottom) = boxes.timeline, boxes.band
     plan, schedule = timeline.plan, timeline.schedule
     consumer = np.flatnonzero(plan.remote)
     origin = float(timeline.device_start.min())
     times = np.stack([timeline.transfer_start[consumer], timeline.transfer_end[consumer]], axis=1) - origin
     rows = np.stack([schedule.device[plan.source[consumer]], schedule.device[consumer]], axis=1).astype(np.float64)
-    rows += np.sign(rows[:, ::-1] - rows) * _THICKNESS / 2
+    rows += np.where(rows[:, ::-1] > rows, bottom, top)
     forward = schedule.kind[consumer] == Kind.F
     for chosen, colour in ((forward, palette.TRANSFER_FORWARD), (~forward, palette.TRANSFER_BACKWARD)):
         segments: Any = np.stack([times[chosen], rows[chosen]], axis=2)
         ax.add_collection(
-            LineCollection(segments, colors=colour, linewidths=0.6, alpha=0.9, zorder=5, capstyle="round"),
+            LineCollection(segments, colors=colour, linewidths=0.6, alpha=0.9, zorder=3, capstyle="round"),
             autolim=False,
         )
 
@@ -198,26 +249,48 @@ def add_outline(ax: Axes, boxes: Boxes, actions: Any) -> None:
     if wanted.dtype.kind not in "iu" or wanted.ndim != 1 or np.any((wanted < 0) | (wanted >= count)):
         raise ConfigError(f"critical_path must be True or a list of action numbers from 0 to {count - 1}")
     mine = np.flatnonzero(np.isin(boxes.action, wanted))
-    corners = _corners(boxes.device[mine], boxes.start[mine], boxes.end[mine])
+    corners = _corners(boxes.device[mine], boxes.start[mine], boxes.end[mine], boxes.band)
     ax.add_collection(
         PolyCollection(corners, facecolors="none", edgecolors=palette.CRITICAL, linewidths=1.1, zorder=6), autolim=False
     )
 
 
-def add_legend(ax: Axes, every: Sequence[Boxes], transfers: bool, critical: bool) -> None:
+def add_legend(ax: Axes, every: Sequence[Boxes], transfers: bool, critical: bool) -> Legend:
     """Kinds, idle time and what else is drawn, outside the data."""
     kinds = [kind for kind in palette.COLOURS if any(kind in boxes.kinds for boxes in every)]
     handles: list[Any] = [Patch(facecolor=palette.COLOURS[kind], label=palette.TITLES[kind]) for kind in kinds]
     handles.append(Patch(facecolor=palette.IDLE, edgecolor="#bbbbbb", linewidth=0.5, label="idle"))
     for cue in sorted({second_cue(boxes.timeline.schedule) for boxes in every} - {""}):
         handles.append(Patch(facecolor=palette.mix_with_white(palette.COLOURS[Kind.F], 0.38), label=cue))
+    for part in {part.sort: part for boxes in every for part in boxes.beside}.values():
+        handles.append(Patch(facecolor=part.colour, label=part.title))
     if transfers:
         for colour, name in ((palette.TRANSFER_FORWARD, "forward"), (palette.TRANSFER_BACKWARD, "backward")):
             handles.append(Line2D([], [], color=colour, linewidth=0.8, label=f"{name} transfer"))
     if critical:
         handles.append(Patch(facecolor="none", edgecolor=palette.CRITICAL, linewidth=1.1, label="critical path"))
-    columns = min(len(handles), max(int(figure_of(ax).get_figwidth() / 1.75), 1))
-    figure_of(ax).legend(
+    return _place_legend(figure_of(ax), handles)
+
+
+def _place_legend(figure: Figure, handles: list[Any]) -> Legend:
+    """Below the charts, in as many columns as the figure is wide; text of one column that is too wide is wrapped."""
+    room = figure.bbox.width - 0.1 * figure.dpi
+    columns = len(handles)
+    legend = _legend(figure, handles, columns)
+    while legend.get_window_extent().width > room and columns > 1:
+        legend.remove()
+        columns -= 1
+        legend = _legend(figure, handles, columns)
+    wide, texts = legend.get_window_extent().width, legend.get_texts()
+    if wide > room:
+        letters = max(int(max(len(text.get_text()) for text in texts) * room / wide) - 4, 8)
+        for text in texts:
+            text.set_text(textwrap.fill(text.get_text(), letters))
+    return legend
+
+
+def _legend(figure: Figure, handles: list[Any], columns: int) -> Legend:
+    return figure.legend(
         handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=7, handlelength=1.2,
         columnspacing=1.4,
     )  # fmt: skip

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ppsim.plots import palette
+from ppsim.plots.beside import LANE_GROUND, STEPS
 from ppsim.plots.boxes import Boxes
 
 PERIODS_A_BIN = 4  # of the steady part, so that its mix of kinds looks even
@@ -61,6 +62,25 @@ def share_image(boxes: Boxes, edges: np.ndarray, lines: int = LINES) -> np.ndarr
     kind = (centres[None, :, None, None] > tops[:, None, :, :]).sum(axis=3)
     colours = [palette.channels(colour) for colour in (*(palette.COLOURS[kind] for kind in boxes.kinds), palette.IDLE)]
     return np.array(colours, np.uint8)[kind].reshape(-1, len(edges) - 1, 3)
+
+
+def laned_image(boxes: Boxes, edges: np.ndarray, lines: int = LINES) -> np.ndarray:
+    """The same with pale lines above and below each device's `lines` where gathers or reductions have a lane."""
+    image = share_image(boxes, edges, lines)
+    above, below = lane_lines(boxes, lines)
+    rows = image.reshape(boxes.timeline.schedule.devices, lines, -1, 3)
+    ground = np.full_like(rows[:, :1], palette.channels(LANE_GROUND)[0])
+    return np.concatenate([ground.repeat(above, 1), rows, ground.repeat(below, 1)], axis=1).reshape(
+        -1, image.shape[1], 3
+    )
+
+
+def lane_lines(boxes: Boxes, lines: int) -> tuple[int, int]:
+    """Lines above and below where the shares of a device take `lines`; none where no lane is in use."""
+    if all(part.sort == STEPS for part in boxes.beside):
+        return 0, 0
+    top, bottom = boxes.band
+    return round(lines * (0.5 + top) / (bottom - top)), round(lines * (0.5 - bottom) / (bottom - top))
 
 
 def png_bytes(pixels: np.ndarray) -> bytes:

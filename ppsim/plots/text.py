@@ -10,6 +10,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.errors import ConfigError
+from ppsim.plots.beside import COLOURS, GATHERS, LETTERS, REDUCTIONS, STEPS
 from ppsim.plots.boxes import Boxes, headline, kind_letter, make_boxes
 from ppsim.plots.palette import TITLES, channels, label_colour, shade_colour
 from ppsim.plots.scale import round_ticks, seconds_text, time_unit
@@ -110,19 +111,51 @@ def _box_rows(boxes: Boxes, per_second: float, drawn: int, style: _Style, color:
     first, last = _columns_of(boxes, per_second)
     widths = last - first
     edged = bool(np.all(widths[widths > 0] > 1))
+    quiet = _quiet(boxes, per_second, drawn, style, {GATHERS, REDUCTIONS})
+    steps = {
+        int(part.device[span]): (part, span) for part in boxes.beside if part.sort == STEPS for span in range(len(part))
+    }
     rows = []
     for device in range(boxes.timeline.schedule.devices):
         parts, reached = [], 0
         for box in range(int(boxes.offsets[device]), int(boxes.offsets[device + 1])):
             begin, width = int(first[box]), int(widths[box])
             if width > 0:
-                parts.append(style.idle * (begin - reached))
+                parts.append("".join(quiet[device, reached:begin]))
                 text = _box_text(boxes, box, width, style, edged)
                 parts.append(_painted(text, boxes.kind[box], boxes, int(boxes.shade[box]), color))
                 reached = begin + width
-        parts.append(style.idle * (drawn - reached))
+        if device in steps:
+            part, span = steps[device]
+            begin, end = (round(float(time[span]) * per_second) for time in (part.start, part.end))
+            begin, end = max(min(begin, drawn - 1), reached), min(max(end, begin + 1), drawn)
+            parts.append("".join(quiet[device, reached:begin]))
+            parts.append(_step_text(end - begin, style, edged, color))
+            reached = max(end, reached)
+        parts.append("".join(quiet[device, reached:]))
         rows.append("".join(parts))
     return rows
+
+
+def _quiet(boxes: Boxes, per_second: float, drawn: int, style: _Style, sorts: set[str]) -> np.ndarray:
+    """What stands where a device runs no action, (devices, drawn): idle time, or the letters of what runs beside."""
+    quiet = np.full((boxes.timeline.schedule.devices, drawn), style.idle)
+    for part in boxes.beside:
+        if part.sort in sorts:
+            first = np.minimum(np.floor(part.start * per_second + 0.5).astype(np.int64), drawn - 1)
+            last = np.maximum(np.floor(part.end * per_second + 0.5).astype(np.int64), first + 1)
+            for device, begin, end in zip(part.device.tolist(), first.tolist(), last.tolist(), strict=True):
+                quiet[device, begin:end] = part.letter
+    return quiet
+
+
+def _step_text(width: int, style: _Style, edged: bool, color: bool) -> str:
+    """The box of an optimizer step; empty where it has no column."""
+    letter = LETTERS[STEPS]
+    if width <= 0:
+        return ""
+    text = style.edge + letter.ljust(width - 1) if edged and width > 1 else letter.ljust(width, style.rule)
+    return _colored(text, COLOURS[STEPS], color)
 
 
 def _box_text(boxes: Boxes, box: int, width: int, style: _Style, edged: bool) -> str:
@@ -146,14 +179,22 @@ def _share_rows(boxes: Boxes, drawn: int, style: _Style, color: bool) -> list[st
         owed += shares[:, column]
         chosen[:, column] = np.where(shares[:, column] > 1e-9, owed, -np.inf).argmax(axis=1)
         owed[devices, chosen[:, column]] -= 1.0
-    cells: list[str] = [_painted(kind_letter(kind), kind, boxes, 0, color) for kind in boxes.kinds] + [style.idle]
-    return ["".join(cells[number] for number in row) for row in chosen]
+    cells: list[str] = [_painted(kind_letter(kind), kind, boxes, 0, color) for kind in boxes.kinds]
+    quiet = _quiet(boxes, drawn / (boxes.timeline.makespan or 1.0), drawn, style, set(LETTERS))
+    idle = len(boxes.kinds)
+    return [
+        "".join(beside if number == idle else cells[number] for number, beside in zip(row, letters, strict=True))
+        for row, letters in zip(chosen, quiet, strict=True)
+    ]
 
 
 def _painted(text: str, kind: int, boxes: Boxes, shade: int, color: bool) -> str:
+    return _colored(text, shade_colour(int(kind), shade, boxes.shades), color)
+
+
+def _colored(text: str, ground: str, color: bool) -> str:
     if not color:
         return text
-    ground = shade_colour(int(kind), shade, boxes.shades)
     on, ink = [";".join(str(channel) for channel in channels(name)) for name in (ground, label_colour(ground))]
     return f"\x1b[48;2;{on}m\x1b[38;2;{ink}m{text}{_RESET}"
 
@@ -181,6 +222,9 @@ def _legend(boxes: Boxes, fits: bool, column_seconds: float, style: _Style, colo
             title = f"X {title}"
         entries.append(_painted(title, kind, boxes, 0, color))
     lines = ["; ".join([*entries, f"{style.idle} idle"])]
+    if boxes.beside:
+        titles = "; ".join(f"{part.letter} {part.title}" for part in boxes.beside)
+        lines.append(f"where no action runs: {titles}")
     numbering = "slice (microbatch x slices + piece)" if boxes.timeline.schedule.slices > 1 else "microbatch"
     if fits:
         stages = ", stage before the kind" if boxes.shades > 1 else ""

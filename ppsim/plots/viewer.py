@@ -13,6 +13,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.plots import palette
+from ppsim.plots.beside import LANE_GROUND, STEPS, Beside, lane, part_of_row
 from ppsim.plots.boxes import TRANSFER, Boxes, kind_letter, second_cue, sizes_text
 from ppsim.plots.scale import percent_text, seconds_text
 from ppsim.plots.shares import bin_seconds
@@ -61,9 +62,23 @@ def _about(boxes: Boxes) -> dict[str, Any]:
         "tick": timeline.makespan / _TICKS,
         "bin": bin_seconds(boxes),
         "idle": palette.IDLE,
+        "laneGround": LANE_GROUND,
         "cue": second_cue(timeline.schedule),
         "causes": _CAUSES,
         "instants": bool(np.any(boxes.length == 0)),
+        "band": part_of_row(boxes.band),
+        "beside": [
+            {
+                "sort": part.sort,
+                "title": part.title,
+                "colour": part.colour,
+                "ink": palette.label_colour(part.colour),
+                "lane": part_of_row(lane(part, boxes.beside)),
+                "name": part.name(0).lstrip("-0123456789"),
+                "staged": part.sort != STEPS,
+            }
+            for part in boxes.beside
+        ],
         "kinds": [_kind(kind, boxes.shades) for kind in boxes.kinds],
     }
 
@@ -108,7 +123,19 @@ def _columns(boxes: Boxes) -> list[tuple[str, np.ndarray, int, bool]]:
             ("other_stage", schedule.stage[other], 4, True),
             ("other_microbatch", schedule.microbatch[other], 4, True),
         ]
+    for part in boxes.beside:
+        columns += _beside_columns(part, schedule.devices, per_second)
     return columns
+
+
+def _beside_columns(part: Beside, devices: int, per_second: float) -> list[tuple[str, np.ndarray, int, bool]]:
+    start = np.rint(part.start * per_second)
+    return [
+        (f"{part.sort} offsets", np.searchsorted(part.device, np.arange(devices + 1)), 4, True),
+        (f"{part.sort} start", start, 4, True),
+        (f"{part.sort} length", np.maximum(np.rint(part.end * per_second) - start, 1), 4, False),
+        (f"{part.sort} stage", np.maximum(part.stage, 0), 4, True),
+    ]
 
 
 def _planes(name: str, column: np.ndarray, size: int, summed: bool) -> bytes:
