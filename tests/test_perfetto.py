@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from timelines import stepped
 
 import ppsim
 
@@ -103,6 +104,28 @@ def test_a_trace_shows_actions_transfers_and_live_activations(tmp_path):
         "device 0 / live activations": [(0, 1), (1000, 2), (8000, 1), (10000, 0)],
         "device 1 / live activations": [(1500, 1), (2500, 2), (5500, 1), (7500, 0)],
     }
+
+
+def test_gathers_and_reductions_have_tracks_and_optimizer_steps_follow_the_actions(tmp_path):
+    run = stepped()
+    run.to_perfetto(tmp_path / "run.pftrace")
+    run.to_perfetto(tmp_path / "run.json")
+    shown = Decoded(tmp_path / "run.pftrace").by_path()
+    tenths = {
+        path: [(name, round(start / 1e8), round(end / 1e8)) for name, start, end, _ in boxes]
+        for path, boxes in shown.items()
+    }
+    assert tenths == {
+        "device 0 / compute": [("0F0", 3, 13), ("0B0", 43, 63), ("optimizer step", 68, 72)],
+        "device 0 / weight gathers": [("0UNSHARD", 0, 3)],
+        "device 0 / gradient reductions": [("0REDUCE_GRAD", 63, 68)],
+        "device 1 / compute": [("1F0", 13, 23), ("1B0", 23, 43), ("optimizer step", 68, 72)],
+        "device 1 / weight gathers": [("1UNSHARD", 0, 3)],
+        "device 1 / gradient reductions": [("1REDUCE_GRAD", 43, 48)],
+    }
+    events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    in_json = sorted(event["name"] for event in events if event["ph"] == "X")
+    assert in_json == sorted(name for boxes in tenths.values() for name, *_ in boxes)
 
 
 def test_every_arrow_goes_from_a_producer_over_its_transfer_to_the_consumer(tmp_path):

@@ -12,8 +12,8 @@ def json_pieces(trace: Trace) -> Iterator[bytes]:
     """The file, piece by piece, one event a line: devices are processes, tracks threads, times microseconds."""
     yield b'{"displayTimeUnit":"ms","traceEvents":[\n'
     yield ",\n".join(_names(trace)).encode()
-    for actions, transfers, levels in trace.pieces():
-        for lines in (_slices(trace, actions), _slices(trace, transfers), _levels(trace, levels)):
+    for every, levels in trace.pieces():
+        for lines in (*(_slices(trace, slices) for slices in every), _levels(trace, levels)):
             yield "".join(",\n" + line for line in lines).encode()
     yield b"\n]}\n"
 
@@ -35,13 +35,14 @@ def _slices(trace: Trace, slices: Slices) -> Iterator[str]:
         slices.start,
         slices.end,
         slices.prefix,
-        slices.microbatch,
+        slices.suffix,
         slices.arrow_in,
         slices.arrow_out,
     )
-    for track, start, end, prefix, microbatch, arrow_in, arrow_out in zip(*(c.tolist() for c in columns), strict=True):
+    for track, start, end, prefix, suffix, arrow_in, arrow_out in zip(*(c.tolist() for c in columns), strict=True):
         where = f'"pid":{trace.tracks[track].device},"tid":{track},"ts":{start / 1000}'
-        yield f'{{"ph":"X","name":"{trace.prefixes[prefix]}{microbatch}",{where},"dur":{(end - start) / 1000}}}'
+        name = f"{trace.prefixes[prefix]}{trace.suffixes[suffix]}"
+        yield f'{{"ph":"X","name":"{name}",{where},"dur":{(end - start) / 1000}}}'
         if arrow_in != NO_ARROW:
             yield f'{{"ph":"f","bp":"e","name":"data","cat":"data","id":{arrow_in},{where}}}'
         if arrow_out != NO_ARROW:

@@ -53,14 +53,14 @@ class Encoder:
         self.time_width = len(_varint(trace.last))
         self.track_width = len(_varint(_uuid(trace, len(trace.tracks))))
         self.prefix, self.prefix_length = _texts(trace.prefixes)
-        self.microbatch, self.microbatch_length = _texts([str(k) for k in range(trace.schedule.microbatches)])
+        self.suffix, self.suffix_length = _texts(trace.suffixes)
 
     def pieces(self) -> Iterator[bytes]:
         """The file, piece by piece."""
         yield b"".join(self._descriptors())
-        for actions, transfers, levels in self.trace.pieces():
-            yield self._slices(actions)
-            yield self._slices(transfers)
+        for every, levels in self.trace.pieces():
+            for slices in every:
+                yield self._slices(slices)
             yield self._levels(levels)
 
     def _descriptors(self) -> Iterator[bytes]:
@@ -89,16 +89,16 @@ class Encoder:
 
     def _alike(self, slices: Slices) -> Iterator[np.ndarray]:
         """Rows of slices whose begin packets are equally long and hold the same fields."""
-        sort = self.prefix_length[slices.prefix] * 64 + self.microbatch_length[slices.microbatch] * 4
+        sort = self.prefix_length[slices.prefix] * 64 + self.suffix_length[slices.suffix] * 4
         sort += 2 * (slices.arrow_in != NO_ARROW) + (slices.arrow_out != NO_ARROW)
         for value in np.unique(sort):
             yield np.flatnonzero(sort == value)
 
     def _body(self, slices: Slices, rows: np.ndarray) -> list[Part]:
-        prefix, microbatch, first = slices.prefix[rows], slices.microbatch[rows], rows[0]
+        prefix, suffix, first = slices.prefix[rows], slices.suffix[rows], rows[0]
         name = [
             self.prefix[prefix, : self.prefix_length[slices.prefix[first]]],
-            self.microbatch[microbatch, : self.microbatch_length[slices.microbatch[first]]],
+            self.suffix[suffix, : self.suffix_length[slices.suffix[first]]],
         ]
         body: list[Part] = [_key(23, 2) + _varint(sum(part.shape[1] for part in name)), *name]
         for number, arrow in ((47, slices.arrow_out), (48, slices.arrow_in)):

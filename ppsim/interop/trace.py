@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppsim.actions import FIRST_SHARDING, KIND_NAMES, Kind
+from ppsim.actions import KIND_NAMES, Kind
 from ppsim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,8 +40,9 @@ class Slices:
         Number of the track.
     start, end : int64, nanoseconds
     prefix : int64
-        Index of the first part of the name in `Trace.prefixes`; the microbatch is the second.
-    microbatch : int32
+        Index of the first part of the name in `Trace.prefixes`.
+    suffix : int32
+        Index of its second part, the microbatch, in `Trace.suffixes`; the last of those is empty.
     arrow_in, arrow_out : int64
         Arrow that ends, and arrow that begins or goes on, at this slice; NO_ARROW where there is none.
     inside : bool
@@ -52,7 +53,7 @@ class Slices:
     start: np.ndarray
     end: np.ndarray
     prefix: np.ndarray
-    microbatch: np.ndarray
+    suffix: np.ndarray
     arrow_in: np.ndarray
     arrow_out: np.ndarray
     inside: np.ndarray
@@ -83,20 +84,25 @@ class Trace:
             )
         self.last = int(_nanoseconds(last))
         stages = range(self.schedule.num_stages)
-        self.prefixes = [f"{stage}{name}" for name in KIND_NAMES[:FIRST_SHARDING] for stage in stages]
+        self.prefixes = [f"{stage}{name}" for name in KIND_NAMES for stage in stages] + ["optimizer step"]
+        self.suffixes = [*map(str, range(self.schedule.microbatches)), ""]
         self.arrow_out = np.full(len(timeline.row_start), NO_ARROW, np.int64)
         remote = np.flatnonzero(timeline.plan.remote)
         self.arrow_out[timeline.plan.source[remote]] = remote + 1
         self._lay_transfers(remote)
         self._lay_tracks()
 
-    def pieces(self) -> Iterator[tuple[Slices, Slices, Levels]]:
-        """Actions, transfers sent and live activations of some devices at a time; no track spans two pieces."""
+    def pieces(self) -> Iterator[tuple[list[Slices], Levels]]:
+        """Slices and live activations of some devices at a time; no track spans two pieces.
+
+        The slices are the actions, the transfers sent, the gathers, the reductions and the optimizer steps.
+        """
         offsets, devices = self.schedule.offsets, self.schedule.devices
         first = 0
         for last in range(1, devices + 1):
             if last == devices or offsets[last] - offsets[first] >= ROWS_AT_ONCE:
-                yield self._actions(first, last), self._transfers(first, last), self._levels(first, last)
+                slices = [self._actions(first, last), self._transfers(first, last)]
+                yield [*slices, *self._beside(first, last)], self._levels(first, last)
                 first = last
 
     def _lay_transfers(self, remote: np.ndarray) -> None:
@@ -119,10 +125,16 @@ class Trace:
         self.tracks: list[Track] = []
         self.compute_track, self.level_track = (np.empty(self.schedule.devices, np.int32) for _ in range(2))
         self.transfer_track = np.empty(len(self.transfer), np.int32)
+        gathers, reductions = set(self.timeline.unshards.device), set(self.timeline.reductions.device)
+        self.gather_track, self.reduction_track = (np.zeros_like(self.compute_track) for _ in range(2))
         links = iter([*self.links, (len(self.transfer), len(self.transfer))])
         first, last = next(links)
         for device in range(self.schedule.devices):
             self.compute_track[device] = self._add("compute", device)
+            if device in gathers:
+                self.gather_track[device] = self._add("weight gathers", device)
+            if device in reductions:
+                self.reduction_track[device] = self._add("gradient reductions", device)
             while first < last and self.sender[first] == device:
                 self._add_lanes(first, last)
                 first, last = next(links)
@@ -171,6 +183,29 @@ class Trace:
             transfer + 1,
             np.zeros(len(transfer), bool),
         )
+
+    def _beside(self, first: int, last: int) -> Iterator[Slices]:
+        """What runs beside the actions: each stream has a track, and the optimizer step stands behind the actions."""
+        run, stages = self.timeline, self.schedule.num_stages
+        for spans, track, prefix in (
+            (run.unshards, self.gather_track, Kind.UNSHARD * stages),
+            (run.reductions, self.reduction_track, Kind.REDUCE_GRAD * stages),
+            (run.optimizer_steps, self.compute_track, len(self.prefixes)),  # the last, for their stage is -1
+        ):
+            if spans is None:
+                continue
+            mine = (spans.device >= first) & (spans.device < last) & (spans.end > spans.start)
+            count = np.count_nonzero(mine)
+            yield Slices(
+                track[spans.device[mine]],
+                _nanoseconds(spans.start[mine]),
+                _nanoseconds(spans.end[mine]),
+                prefix + spans.stage[mine].astype(np.int64),
+                np.full(count, len(self.suffixes) - 1, np.int32),
+                np.full(count, NO_ARROW),
+                np.full(count, NO_ARROW),
+                np.zeros(count, bool),
+            )
 
     def _levels(self, first: int, last: int) -> Levels:
         curves = [self.timeline.activations_over_time(device) for device in range(first, last)]
