@@ -271,3 +271,18 @@ def test_the_overview_of_many_actions_shows_what_runs_beside_them():
     colours = [to_hex(part.get_facecolor()[0]) for part in axes.collections if isinstance(part, PolyCollection)]
     assert {COLOURS[REDUCTIONS], COLOURS[STEPS]} <= set(colours)
     assert axes.get_xlim()[1] == timeline.makespan == timeline.optimizer_steps.end.max()
+
+
+def test_devices_with_equal_memory_are_all_seen():
+    curves = run("dualpipe").plot(memory="activations").axes[1].collections[0]
+    widths = curves.get_linewidths()
+    segments = curves.get_segments()
+    assert np.array_equal(segments[0], segments[3])
+    assert widths[0] > widths[3] == min(widths)
+
+
+def test_a_row_of_one_kind_is_labelled_whole_or_not_at_all():
+    timeline = run(devices=4, microbatches=32)
+    for width in (5, 6, 7, 9, 11, 15):
+        axes = timeline.plot(width=width).axes[0]
+        assert len(axes.texts) % 32 == 0

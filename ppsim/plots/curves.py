@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ppsim.timeline import Timeline
 
 MOST_NAMED = 8  # devices with a legend entry each; more share a colour bar
+_LINE, _RIM, _MOST_RIMS = 0.9, 1.3, 3
 _BYTE_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
@@ -38,7 +39,7 @@ def draw_memory(ax: Axes, timeline: Timeline, memory: bool | str) -> None:
         _steps(times - origin, levels, float(first), timeline.makespan) / [1.0, scale]
         for (times, levels), first in zip(curves, starts, strict=True)
     ]
-    ax.add_collection(LineCollection(steps, colors=colours, linewidths=0.9), autolim=False)
+    ax.add_collection(LineCollection(steps, colors=colours, linewidths=_widths(steps)), autolim=False)
     ax.set_ylim(0.0, largest / scale * 1.05 if largest > 0 else 1.0)
     ax.set_ylabel(f"memory ({symbol})" if in_bytes else "live activations\n(microbatches,\none device share)")
     ax.tick_params(length=2.5)
@@ -52,6 +53,17 @@ def _steps(times: np.ndarray, levels: np.ndarray, first: float, last: float) -> 
     x = np.concatenate([[0.0], np.repeat(times, 2), [last]])
     y = np.concatenate([[first, first], np.repeat(levels, 2)])
     return np.stack([x, y], axis=1)
+
+
+def _widths(steps: list[np.ndarray]) -> list[float]:
+    """Points; a curve that lies under equal ones of later devices is wider and shows on both sides of them."""
+    later: dict[bytes, int] = {}
+    widths = []
+    for step in reversed(steps):
+        curve = step.tobytes()
+        widths.append(_LINE + _RIM * min(later.get(curve, 0), _MOST_RIMS))
+        later[curve] = later.get(curve, 0) + 1
+    return widths[::-1]
 
 
 def _name_devices(ax: Axes, colours: np.ndarray, devices: int) -> None:

@@ -204,13 +204,14 @@ def _check(width: Any, memory: Any, labels: Any, timeline: Timeline) -> None:
 
 
 def _width(boxes: Boxes) -> float:
-    """Inches in which the labels of most boxes fit, within what a page or a screen takes."""
+    """Inches in which the labels of most boxes (or of the longer half) fit, within what a page or a screen takes."""
     lengths = boxes.length[boxes.length > 0]
     if not len(lengths):
         return _NARROW
     digits = len(str(int(boxes.microbatch.max()))) * (2.4 if boxes.slot.any() else 1)
     per_box = (digits * marks.DIGIT_POINTS + 3) / 72
-    wanted = boxes.timeline.makespan / float(np.quantile(lengths, 0.1)) * per_box + 0.9
+    most, half = boxes.timeline.makespan / np.quantile(lengths, [0.1, 0.6]) * per_box + 0.9
+    wanted = float(most if most <= 1.6 * _WIDE else half)
     if wanted > 1.6 * _WIDE:  # labels will not fit in any case: the width of a page is enough
         return _NARROW if len(boxes) < 2000 else 10.0
     return float(np.clip(wanted, _NARROW, _WIDE))

@@ -31,6 +31,7 @@ _LANES = 1.3  # times the height of a row where gathers or reductions have lanes
 _NARROWEST = 0.8  # points; where a quarter of the boxes is narrower, shares are drawn
 _MOST_VECTOR_BOXES = 20_000  # more are drawn as pixels in SVG and PDF too
 _MOST_LABELS = 5_000
+_MOST_OF_A_ROW = 0.9  # of a device's boxes of one kind must have room for their labels, or none of them is labelled
 
 
 def height(boxes: Boxes) -> float:
@@ -197,7 +198,10 @@ def add_share_note(ax: Axes) -> None:
 
 
 def add_labels(ax: Axes, boxes: Boxes, points: float) -> None:
-    """Microbatch numbers, at one size for the whole chart, in the boxes that have room for them."""
+    """Microbatch numbers, at one size for the whole chart, in the boxes that have room for them.
+
+    Where many of a device's boxes of one kind have none, none of them is labelled: half a row of numbers misleads.
+    """
     top, bottom = boxes.band
     size = min(_LABEL_SIZE, _row_points(ax, boxes) * (bottom - top) * 0.75)
     if size < _SMALLEST_LABEL:
@@ -206,10 +210,14 @@ def add_labels(ax: Axes, boxes: Boxes, points: float) -> None:
     wide = np.array([len(text) for text in texts]) * DIGIT_POINTS / _LABEL_SIZE
     room = boxes.length[boxes.length > 0] * points - 1.0
     size = float(np.clip(np.quantile(room / wide, 0.05), _SMALLEST_LABEL, size)) if len(texts) else size
-    fitting = np.flatnonzero(wide * size <= room)
+    drawn = np.flatnonzero(boxes.length > 0)
+    _, row = np.unique(np.stack([boxes.device[drawn], boxes.kind[drawn]]), axis=1, return_inverse=True)
+    fits = wide * size <= room
+    fits &= (np.bincount(row, fits) >= _MOST_OF_A_ROW * np.bincount(row))[row]
+    fitting = np.flatnonzero(fits)
     if len(fitting) > _MOST_LABELS:
         return
-    shown = np.flatnonzero(boxes.length > 0)[fitting]
+    shown = drawn[fitting]
     middle = boxes.device + (top + bottom) / 2
     for box, place in zip(shown.tolist(), fitting.tolist(), strict=True):
         ground = palette.shade_colour(int(boxes.kind[box]), int(boxes.shade[box]), boxes.shades)
