@@ -38,7 +38,8 @@ def critical_path(run: Timeline) -> np.ndarray:
 def slack(run: Timeline) -> np.ndarray:
     """Seconds by which each action can grow without a longer makespan, one entry an action, like `run.start`.
 
-    Of a fused slot without a time of its own, whose parts run one after the other, the smaller of the two.
+    Of a fused slot without a time of its own, whose parts run one after the other, the smaller of the two. Where
+    transfers share ports, who goes first is taken as in this run; an action that grows may change it.
     """
     of_node = node_slack(step_graph(run))[: len(run.row_end)]
     second = np.flatnonzero(run.plan.fused)

@@ -83,7 +83,8 @@ def explicit(counts: Sequence[int], num_layers: int, num_stages: int) -> list[in
     """`counts` checked: one whole number >= 0 a stage that together make `num_layers`; CostError otherwise."""
     if len(counts) != num_stages:
         raise CostError(
-            f"the partition lists {len(counts)} stages, but the schedule has {num_stages}; list {num_stages} numbers"
+            f"the partition lists {len(counts)} stages, but the schedule has {num_stages}; list {num_stages} numbers, "
+            f"or say even"
         )
     if any(isinstance(count, bool) or not isinstance(count, int) or count < 0 for count in counts):
         raise CostError(f"the partition {list(counts)!r:.80} must list whole numbers of layers of at least 0")
