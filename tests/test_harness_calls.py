@@ -130,7 +130,7 @@ def test_missing_backends_are_named(monkeypatch):
 
 def test_a_program_that_would_hang_on_the_communicators_is_refused_with_its_cycle(tmp_path):
     ppsim.Schedule.from_orders(CROSSED).to_csv(tmp_path / "crossed.csv")
-    asked = options.make_parser(None).parse_args([str(tmp_path / "crossed.csv"), "--backend", "nccl"])
+    asked = options.make_rank_parser(None).parse_args([str(tmp_path / "crossed.csv"), "--backend", "nccl"])
     with pytest.raises(ppsim.DeadlockError):
         options.load_programs(asked, 2)
     asked.backend = "gloo"
@@ -224,5 +224,5 @@ def test_i_and_w_apart_are_the_gradients_of_autograd(block):
 
 def test_the_readme_names_every_flag():
     text = (ROOT / "validation" / "README.md").read_text()
-    flags = {flag for action in options.make_parser(None)._actions for flag in action.option_strings}
+    flags = {flag for action in options.make_rank_parser(None)._actions for flag in action.option_strings}
     assert sorted(flag for flag in flags if flag not in ("-h", "--help") and flag not in text) == []

@@ -121,3 +121,11 @@ def test_a_device_that_fails_ends_the_others():
     walkers[0].inputs = []
     with pytest.raises(IndexError):
         one_gpu.run_step(walkers, fabric)
+
+
+@pytest.mark.parametrize("flag", [["--backend", "nccl"], ["--layout", "pair"], ["--blocking"], ["--timeout", "5"]])
+def test_flags_that_only_ranks_have_are_refused(flag, capsys):
+    with pytest.raises(SystemExit) as ended:
+        one_gpu.parse_arguments(["--schedule", "1f1b", "--devices", "2", *flag])
+    assert ended.value.code == 2
+    assert f"unrecognized arguments: {flag[0]}" in capsys.readouterr().err

@@ -202,9 +202,8 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.prog = "one_gpu.py"
     parser.add_argument("--devices", type=int, required=True, help="virtual devices")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds added to each copy")
-    options = parser.parse_args(arguments)
-    options.backend = "streams"
-    return options
+    parser.set_defaults(backend="streams", layout="directed", blocking=False)
+    return parser.parse_args(arguments)
 
 
 def replay_all(options: argparse.Namespace) -> list[str]:
@@ -269,8 +268,6 @@ def check_call(options: argparse.Namespace) -> None:
         raise ReplayError(f"--devices {options.devices} must be at least 1")
     if not 0 <= options.latency <= LONGEST_SPIN:
         raise ReplayError(f"--latency {options.latency:g} must be from 0 to {LONGEST_SPIN:g} seconds")
-    if options.blocking:
-        raise ReplayError("--blocking needs a host that waits, which the streams of one GPU do not have; leave it out")
     asked.check_numbers(options)
     asked.check_out(options.out)
     asked.sleep_costs(options)

@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def make_parser(description: str | None) -> argparse.ArgumentParser:
-    """The command line; see validation/README.md for each flag in use."""
+    """The flags of every replay; validation/README.md explains each."""
     parser = Parser(prog="replay.py", description=description)
     parser.add_argument(
         "programs", nargs="*", metavar="PROGRAM.csv", help="one row of actions per device, with or without transfers"
@@ -46,12 +46,6 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="option of the schedule family; repeatable"
     )
-    parser.add_argument("--backend", choices=("gloo", "nccl"), default="gloo")
-    parser.add_argument(
-        "--layout", choices=LAYOUTS, default="directed",
-        help="NCCL communicators: one per ordered pair of ranks, one per pair, or one for all",
-    )  # fmt: skip
-    parser.add_argument("--blocking", action="store_true", help="the next compute action waits for each send")
     parser.add_argument("--compute", choices=("sleep", "mlp", "transformer"), default="mlp")
     for name in ("forward", "backward", "input-grad", "weight-grad"):
         parser.add_argument(f"--{name}", type=float, metavar="SECONDS", help="of a device share, with --compute sleep")
@@ -61,9 +55,21 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--dtype", choices=tuple(DTYPES), default="float64")
     parser.add_argument("--steps", type=int, default=4, help="measured steps")
     parser.add_argument("--warm-up", type=int, default=2, help="steps run before and dropped")
-    parser.add_argument("--timeout", type=float, default=30.0, help="seconds after which a silent peer is given up")
     parser.add_argument("--check-gradients", action="store_true", help="compare with a single process's step")
     parser.add_argument("--out", metavar="FILE", help="trace to write; {name} in it stands for the schedule's name")
+    return parser
+
+
+def make_rank_parser(description: str | None) -> argparse.ArgumentParser:
+    """The flags of a replay whose devices are processes of their own."""
+    parser = make_parser(description)
+    parser.add_argument("--backend", choices=("gloo", "nccl"), default="gloo")
+    parser.add_argument(
+        "--layout", choices=LAYOUTS, default="directed",
+        help="NCCL communicators: one per ordered pair of ranks, one per pair, or one for all",
+    )  # fmt: skip
+    parser.add_argument("--blocking", action="store_true", help="the next compute action waits for each send")
+    parser.add_argument("--timeout", type=float, default=30.0, help="seconds after which a silent peer is given up")
     return parser
 
 
@@ -73,8 +79,6 @@ def check_numbers(options: argparse.Namespace) -> None:
     for name, lowest in least.items():
         if getattr(options, name) < lowest:
             raise ReplayError(f"--{name.replace('_', '-')} {getattr(options, name)} must be at least {lowest}")
-    if not 0 < options.timeout <= 3600:
-        raise ReplayError(f"--timeout {options.timeout:g} must be a number of seconds above 0 and at most 3600")
     if options.layers is not None and options.layers < 1:
         raise ReplayError(f"--layers {options.layers} must be at least 1")
     if options.compute == "transformer" and options.hidden % options.heads:

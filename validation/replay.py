@@ -105,6 +105,8 @@ def check_call(options: argparse.Namespace, world: int) -> None:
                 f"the program is for {max(devices)} devices; start it with torchrun --nproc-per-node {max(devices)}"
             )
     asked.check_numbers(options)
+    if not 0 < options.timeout <= 3600:
+        raise ReplayError(f"--timeout {options.timeout:g} must be a number of seconds above 0 and at most 3600")
     asked.check_backend(options.backend)
     asked.check_out(options.out)
     asked.sleep_costs(options)
@@ -129,7 +131,7 @@ def start(options: argparse.Namespace, rank: int, world: int) -> dist.Store:
 
 def main(arguments: list[str] | None = None) -> int:
     """Entry point under torchrun; exit status 0 done, 1 broken off, 2 wrong call."""
-    options = asked.make_parser(__doc__).parse_args(arguments)
+    options = asked.make_rank_parser(__doc__).parse_args(arguments)
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     watch = Watch(rank, world)
     try:

@@ -20,22 +20,30 @@ class Verdict:
         Measured over predicted step time, of the fastest step.
     hop : float
         Seconds of the slowest rank's usual message.
+    steps : int
+        Measured steps.
+    queued : bool
+        Whether the simulation posted the transfers where the program does. No queues allow sends and receives of a pair
+        that cross; there the simulation sends each result at once, and may well be ahead of the program.
     """
 
     ratio: float
     hop: float
     steps: int
+    queued: bool
 
     @property
     def judged(self) -> bool:
-        """Whether messages are fast enough to judge the ratio."""
-        return self.hop < LONGEST_HOP
+        """Whether the simulation is of what ran, and messages are fast enough to judge the ratio."""
+        return self.queued and self.hop < LONGEST_HOP
 
     @property
     def sentence(self) -> str:
         """What a report says."""
         said = f"measured / predicted step time {self.ratio:.3f} (best of {self.steps})"
         hop = f"messages take up to {self.hop * 1e3:.2f} ms"
+        if not self.queued:
+            return f"{said}, not judged: sends and receives cross, and the simulator sends each result at once"
         return f"{said}, {hop}" if self.judged else f"{said}, not judged: {hop}, {LONGEST_HOP * 1e3:g} ms is the limit"
 
 
@@ -44,4 +52,5 @@ def verdict(document: dict, costs: ppsim.Costs) -> Verdict:
     trace = trace_of(document, "replay")
     predicted = ppsim.simulate(trace.program, costs, transport=trace.transport).makespan
     hop = max(float(clock["hop"]) for clock in document["clocks"])
-    return Verdict(float(trace.step_seconds.min()) / predicted, hop, len(trace.step_seconds))
+    ratio = float(trace.step_seconds.min()) / predicted
+    return Verdict(ratio, hop, len(trace.step_seconds), queued=trace.transport != "async")
