@@ -191,3 +191,14 @@ def test_a_faulty_profile_gets_one_sentence(tmp_path, text, said):
     assert said in str(caught.value)
     assert str(caught.value).startswith(str(tmp_path / "profile.yaml"))
     assert "\n" not in str(caught.value)
+
+
+def test_transfers_of_which_one_end_was_not_recorded_say_nothing_of_the_link():
+    document = trace_document("1f1b", ppsim.Costs(forward=0.02, backward=0.05, latency=0.001), overhead=0.0005)
+    for step in document["steps"]:
+        for column in ("start", "end"):
+            step[column][2] = step[column][2][:10]
+    cut = trace_of(document, "cut")
+    profile = calibrate([cut])
+    assert max(profile.links.values()) == pytest.approx(0.001, rel=0.01)
+    assert profile.overhead == pytest.approx(0.0005, rel=0.01)

@@ -256,7 +256,7 @@ def _under_way(trace: Trace, step: int) -> np.ndarray:
         rows = slice(int(schedule.offsets[device]), int(schedule.offsets[device + 1]))
         own = (schedule.device[consumer] == device) | (schedule.device[schedule.source[consumer]] == device)
         for first, last in zip(begin[own], arrived[own], strict=True):
-            overlapped[rows] += np.maximum(np.minimum(end[rows], last) - np.maximum(start[rows], first), 0.0)
+            overlapped[rows] += np.fmax(np.minimum(end[rows], last) - np.maximum(start[rows], first), 0.0)
     return overlapped > 0.5 * np.maximum(end - start, 1e-12)
 
 

@@ -116,9 +116,9 @@ class Trace:
         return compute_row[consumer], send[consumer], receive[consumer]
 
     def transfer_times(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """When each of `transfers` could begin (posted at both ends) and when it had arrived, seconds."""
+        """When each of `transfers` could begin (posted at both ends) and when it had arrived; seconds or nan."""
         _, send, receive = self.transfers
-        begin = np.fmax(self.start[step, send], self.start[step, receive])
+        begin = np.maximum(self.start[step, send], self.start[step, receive])
         return begin, self.end[step, receive]
 
     def timeline(self, step: int | None = None) -> Timeline:
