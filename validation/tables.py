@@ -7,6 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from ppsim.commands.calibrate import bandwidth_interval
 from ppsim.interop.calibration import calibrate
 from ppsim.interop.evaluation import Evaluation, evaluate
 from ppsim.interop.replays import read_trace
@@ -44,9 +45,10 @@ def link_sentence() -> str:
     traces = [read_trace(path) for path in sorted((DATA / "cpu" / "sizes").glob("*.json"))]
     profile = calibrate(traces)
     sizes = [format_quantity(size, "bytes") for size in sorted(trace.transfer_bytes for trace in traces)]
+    bandwidth = f"{format_quantity(profile.bandwidth, 'bytes per second')}; 95 %: {bandwidth_interval(profile.link_fit)}"
     return (
         f"{traces[0].device_name}, {traces[0].recorded}: a transfer takes {seconds_text(profile.latency, 2)} + bytes / "
-        f"({format_quantity(profile.bandwidth, 'bytes per second')}), from sizes of {', '.join(sizes)}."
+        f"({bandwidth}), from sizes of {', '.join(sizes)}."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 from ppsim.commands.reporting import command, print_data, say
 
 if TYPE_CHECKING:
-    from ppsim.costs.profile import Profile
+    from ppsim.costs.profile import LinkFit, Profile
 
 Traces = Annotated[
     list[Path], typer.Argument(metavar="TRACE...", help="Files that validation/replay.py wrote, or a Kineto folder.")
@@ -37,6 +38,14 @@ def calibrate(
     print_data(profile_text(profile))
 
 
+def bandwidth_interval(fit: LinkFit) -> str:
+    """The 95 % interval of a fitted bandwidth; without an upper end where larger transfers may take no longer."""
+    from ppsim.units import format_quantity
+
+    low, high = (format_quantity(value, "bytes per second") for value in fit.bandwidth)
+    return f"{low} to {high}" if math.isfinite(fit.bandwidth[1]) else f"{low} or more"
+
+
 def profile_text(profile: Profile) -> str:
     """What was measured, with units, intervals and residuals."""
     from ppsim.plots.scale import percent_text, seconds_text
@@ -59,10 +68,8 @@ def profile_text(profile: Profile) -> str:
             f"latency of a transfer      {seconds_text(profile.latency)} ({seconds_text(low)} to {seconds_text(high)})"
         )
         if len(fit.sizes) > 1:
-            low, high = (format_quantity(value, "bytes per second") for value in fit.bandwidth)
-            lines.append(
-                f"bandwidth                  {format_quantity(profile.bandwidth, 'bytes per second')} ({low} to {high})"
-            )
+            bandwidth = format_quantity(profile.bandwidth, "bytes per second")
+            lines.append(f"bandwidth                  {bandwidth} ({bandwidth_interval(fit)})")
         else:
             lines.append("bandwidth                  not measured: all transfers have one size")
         lines.append(f"residual of transfers      {percent_text(fit.residual)} (median)")
