@@ -45,7 +45,9 @@ def link_sentence() -> str:
     traces = [read_trace(path) for path in sorted((DATA / "cpu" / "sizes").glob("*.json"))]
     profile = calibrate(traces)
     sizes = [format_quantity(size, "bytes") for size in sorted(trace.transfer_bytes for trace in traces)]
-    bandwidth = f"{format_quantity(profile.bandwidth, 'bytes per second')}; 95 %: {bandwidth_interval(profile.link_fit)}"
+    bandwidth = (
+        f"{format_quantity(profile.bandwidth, 'bytes per second')}; 95 %: {bandwidth_interval(profile.link_fit)}"
+    )
     return (
         f"{traces[0].device_name}, {traces[0].recorded}: a transfer takes {seconds_text(profile.latency, 2)} + bytes / "
         f"({bandwidth}), from sizes of {', '.join(sizes)}."
