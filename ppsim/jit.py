@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-MESSAGE = "ppsim: compiling the fast engine; this is done once on a machine\n"
+MESSAGE = "ppsim: compiling the fast engine; this is done once where the result can be kept on disk\n"
 
 # Below this many rows plain Python is done before Numba has loaded (docs/performance.md has the measurement).
 ROWS_WORTH_COMPILING = 20_000

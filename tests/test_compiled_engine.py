@@ -245,7 +245,7 @@ def python(code, **environment):
 def test_the_first_use_says_that_it_compiles_and_the_second_loads_in_silence(tmp_path):
     first, second = (python(RUN, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2))
     assert first.stdout == second.stdout == "15.0\n"
-    assert first.stderr == "ppsim: compiling the fast engine; this is done once on a machine\n"
+    assert first.stderr == "ppsim: compiling the fast engine; this is done once where the result can be kept on disk\n"
     assert second.stderr == ""
 
 
