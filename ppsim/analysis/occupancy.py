@@ -26,16 +26,17 @@ class Occupancy:
         self.timeline = timeline
         self.schedule, self.plan, self.table = timeline.schedule, timeline.plan, timeline.table
 
-    @cached_property
-    def _activation_changes(self) -> tuple[np.ndarray, np.ndarray]:
-        """What each row adds at its start and frees at its end, in parts of its stage's activations of a microbatch."""
-        schedule, kind = self.schedule, self.schedule.kind
-        kept = self.table.weight_grad_fraction
-        adds = (kind == Kind.F) / schedule.slices
-        freed = np.stack([np.zeros_like(kept), np.ones_like(kept), 1.0 - kept, kept]) / schedule.slices
-        frees = by_kind_and_stage(schedule, freed)
+    def _activation_changes(self, device: int, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What each row of a device adds at its start and frees at its end; `weight` is per stage and microbatch."""
+        schedule, rows = self.schedule, self.schedule.rows(device)
+        whole, kept = weight / schedule.slices, self.table.weight_grad_fraction
+        nothing = np.zeros_like(whole)
+        adds = by_kind_and_stage(schedule, np.stack([whole, nothing, nothing, nothing]), rows)
+        frees = by_kind_and_stage(schedule, np.stack([nothing, whole, whole * (1.0 - kept), whole * kept]), rows)
         if len(schedule.evicted):
-            frees[self._evicted_rows[0]] = adds[self._evicted_rows[1]] = 1.0 / schedule.slices
+            for changes, at in ((frees, self._evicted_rows[0]), (adds, self._evicted_rows[1])):
+                here = at[(at >= rows.start) & (at < rows.stop)]
+                changes[here - rows.start] = whole[schedule.stage[here]]
         return adds, frees
 
     @cached_property
@@ -47,43 +48,38 @@ class Occupancy:
         here = self.schedule.evicted[:, 2] == device
         return self._evicted_rows[0][here], self._evicted_rows[1][here]
 
-    def _live(self, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Live amount on the row's device just after each row's start and just after its end; `weight` is per stage.
+    def _live(self, device: int, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Live amount on a device just after each row's start and just after its end; `weight` is per stage.
 
         Actions of a device run one at a time, so list order is time order; a timed fused slot takes before it frees.
+        Device by device the columns stay in the processor's caches, which a million rows do not.
         """
-        adds, frees = self._activation_changes
-        row_weight = weight[self.schedule.stage]
-        adds, frees = adds * row_weight, frees * row_weight
-        second = np.flatnonzero(self.plan.fused)
+        adds, frees = self._activation_changes(device, weight)
+        second = np.flatnonzero(self.plan.fused[self.schedule.rows(device)])
         if len(second):
             adds[second - 1] += adds[second]
             frees[second] += frees[second - 1]
             adds[second] = frees[second - 1] = 0.0
-        after_end = np.cumsum(adds - frees)
-        first = self.schedule.offsets[:-1]
-        before_device = np.where(first > 0, after_end[first - 1], 0.0)
-        after_end -= np.repeat(before_device, np.diff(self.schedule.offsets))
-        return after_end + frees, after_end
+        adds -= frees
+        after_end = np.cumsum(adds)
+        frees += after_end
+        return frees, after_end
 
     @cached_property
     def peak_activations(self) -> np.ndarray:
         """As `Timeline.peak_activations`."""
         share = self.table.stage_share
         unit = share[0] if np.all(share == share[0]) else 1.0  # counting first keeps whole numbers exact
-        peak = np.maximum.reduceat(self._live(share / unit)[0], self.schedule.offsets[:-1]) * unit
+        counted = share / unit
+        peak = np.array([self._live(device, counted)[0].max() for device in range(self.schedule.devices)]) * unit
         for host in np.unique(self.schedule.evicted[:, 2]).tolist():
             peak[host] = self.activations_over_time(host)[1].max()
         return peak
 
-    @cached_property
-    def _activation_levels(self) -> tuple[np.ndarray, np.ndarray]:
-        return self._live(self.table.stage_share)
-
     def activations_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
         """As `Timeline.activations_over_time`."""
         rows = self.schedule.rows(device)
-        after_start, after_end = (level[rows] for level in self._activation_levels)
+        after_start, after_end = self._live(device, self.table.stage_share)
         in_slot = self.plan.fused[rows]
         happens = np.stack([~in_slot, np.append(~in_slot[1:], True)], axis=1)
         times = np.stack([self.timeline.row_start[rows], self.timeline.row_end[rows]], axis=1)
@@ -137,8 +133,7 @@ class Occupancy:
                 "optimizer_bytes"
             )
         rows = np.arange(len(schedule.kind))[schedule.rows(device)]
-        adds, frees = self._activation_changes
-        bytes_held = activation_bytes[schedule.stage[rows]]
+        adds, frees = self._activation_changes(device, activation_bytes)
         received = rows[self.plan.remote[rows]]
         sent = self._sent_by(device)
         leave, back = self._hosted(device)
@@ -153,8 +148,8 @@ class Occupancy:
             run.row_start[again],
         ]  # fmt: skip
         changes = [
-            -frees[rows] * bytes_held, -in_bytes, -out_bytes, -hosted_bytes, -again_bytes,
-            adds[rows] * bytes_held, in_bytes, out_bytes, hosted_bytes, again_bytes,
+            -frees, -in_bytes, -out_bytes, -hosted_bytes, -again_bytes,
+            adds, in_bytes, out_bytes, hosted_bytes, again_bytes,
         ]  # fmt: skip
         time, change = np.concatenate(times), np.concatenate(changes)
         is_take = np.repeat([0, 0, 0, 0, 0, 1, 1, 1, 1, 1], [len(part) for part in times])

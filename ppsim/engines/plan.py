@@ -157,11 +157,11 @@ def structure(table: CostTable) -> tuple[bool, ...]:
     return tuple(column is not None for column in (table.overlap, table.unshard_seconds, table.reduce_seconds, ports))
 
 
-def by_kind_and_stage(schedule: Schedule, values: np.ndarray) -> np.ndarray:
-    """For each row of a compute schedule its entry in `values`, an array of F, B, I and W by stage, (4, stages)."""
-    cell = schedule.kind.astype(np.int64)
+def by_kind_and_stage(schedule: Schedule, values: np.ndarray, rows: slice = slice(None)) -> np.ndarray:
+    """For each of these rows of a compute schedule its entry in `values`, F, B, I and W by stage, (4, stages)."""
+    cell = schedule.kind[rows].astype(np.int64)
     cell *= schedule.num_stages  # in place: at a million rows fresh memory costs more than the sums
-    cell += schedule.stage
+    cell += schedule.stage[rows]
     return values.ravel().take(cell)
 
 
