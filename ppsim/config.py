@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ppsim.analysis.fit import Fitting
     from ppsim.timeline import Timeline
 
-SHAPE = [item.name for item in fields(Model)]
 REQUIRED_SHAPE = ("num_layers", "hidden", "heads", "vocabulary", "sequence")
 
 

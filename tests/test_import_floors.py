@@ -8,7 +8,7 @@ from command_line import ROOT
 # From the top of the house to its door. A floor is a module or package of ppsim/; those of one line are one floor.
 FLOORS = [
     ("errors",),
-    ("files", "units", "jit", "progress", "yaml_text"),
+    ("files", "units", "jit", "progress", "text_table", "yaml_text"),
     ("recurrence",),
     ("actions",),
     ("schedule",),

@@ -43,16 +43,17 @@ class LowerBound:
 def lower_bound(run: Timeline) -> LowerBound:
     """The lower bounds of a run; placement, costs and (for the memory bound) each device's peak are taken as given."""
     offsets = run.schedule.offsets[:-1]
-    before, after = _ways(run)
+    lengths, weight = _lengths(run), _weight_rows(run)
+    before, after = _ways(run, lengths, weight)
     head = np.minimum.reduceat(before, offsets)
     tail = np.minimum.reduceat(after, offsets)
     per_device = {
         "busiest device": run.device_busy,
         "fill + work + drain": head + run.device_busy + tail,
-        "memory": head + _holding(run, before) / np.maximum(run.peak_activations, 1e-300) + tail,
+        "memory": head + _holding(run, before, lengths, weight) / np.maximum(run.peak_activations, 1e-300) + tail,
     }
     unrounded = {name: float(seconds.max()) for name, seconds in per_device.items()}
-    unrounded["dataflow"] = float((before + _lengths(run) + after).max())
+    unrounded["dataflow"] = float((before + lengths + after).max())
     bounds = {name: _without_rounding(seconds, run.makespan) for name, seconds in unrounded.items()}
     which = max(bounds, key=lambda name: bounds[name])
     device = int(per_device[which].argmax()) if which in per_device else None
@@ -74,36 +75,38 @@ def _lengths(run: Timeline) -> np.ndarray:
     return lengths
 
 
-def _ways(run: Timeline) -> tuple[np.ndarray, np.ndarray]:
+def _ways(run: Timeline, lengths: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Least seconds before each row's start, and after its end, by the dataflow of its microbatch alone."""
-    plan, schedule, lengths = run.plan, run.schedule, _lengths(run)
-    transfer = plan.transfer_seconds
-    forward, backward = row_tables(schedule)
-    weight = _weight_rows(run)
-    stages = schedule.num_stages
+    transfer, stages = run.plan.transfer_seconds, run.schedule.num_stages
+    forward, backward = row_tables(run.schedule)
     before, after = np.zeros(len(lengths)), np.zeros(len(lengths))
+
+    def arrival(row: np.ndarray, source: np.ndarray) -> np.ndarray:
+        """Least seconds until the results of `source` are where `row` needs them."""
+        return before[source] + lengths[source] + transfer[row]
+
+    def onward(target: np.ndarray) -> np.ndarray:
+        """Least seconds from the end of what `target` needs to the end of all that follows it."""
+        return transfer[target] + lengths[target] + after[target]
+
     for stage in range(1, stages):
-        row, source = forward[stage], forward[stage - 1]
-        before[row] = before[source] + lengths[source] + transfer[row]
+        before[forward[stage]] = arrival(forward[stage], forward[stage - 1])
     for stage in range(stages - 1, -1, -1):
         row, own = backward[stage], forward[stage]
         before[row] = before[own] + lengths[own]
         if stage < stages - 1:
-            source = backward[stage + 1]
-            before[row] = np.maximum(before[row], before[source] + lengths[source] + transfer[row])
+            before[row] = np.maximum(before[row], arrival(row, backward[stage + 1]))
     for stage in range(stages):
         row, own_weight = backward[stage], weight[backward[stage]]
         after[row] = np.where(own_weight >= 0, lengths[own_weight], 0.0)
         before[own_weight[own_weight >= 0]] = (before[row] + lengths[row])[own_weight >= 0]
         if stage:
-            target = backward[stage - 1]
-            after[row] = np.maximum(after[row], transfer[target] + lengths[target] + after[target])
+            after[row] = np.maximum(after[row], onward(backward[stage - 1]))
     for stage in range(stages - 1, -1, -1):
         row, own = forward[stage], backward[stage]
         after[row] = lengths[own] + after[own]
         if stage < stages - 1:
-            target = forward[stage + 1]
-            after[row] = np.maximum(after[row], transfer[target] + lengths[target] + after[target])
+            after[row] = np.maximum(after[row], onward(forward[stage + 1]))
     return before, after
 
 
@@ -116,11 +119,11 @@ def _weight_rows(run: Timeline) -> np.ndarray:
     return np.where(schedule.kind == Kind.I, table[schedule.stage, schedule.microbatch], -1)
 
 
-def _holding(run: Timeline, before: np.ndarray) -> np.ndarray:
+def _holding(run: Timeline, before: np.ndarray, lengths: np.ndarray, weight_rows: np.ndarray) -> np.ndarray:
     """Least sum over a device's activations of (amount x seconds held), one entry a device."""
-    schedule, table, lengths = run.schedule, run.table, _lengths(run)
+    schedule, table = run.schedule, run.table
     forward, backward = row_tables(schedule)
-    weight = _weight_rows(run)[backward]
+    weight = weight_rows[backward]
     held = before[backward] + lengths[backward] - before[forward]
     if len(schedule.evicted):
         stage, microbatch, _ = schedule.evicted.T

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ppsim.analysis.gate import Finding
+from ppsim.text_table import aligned
 from ppsim.units import format_quantity
 
 _HEADING = ["config", "measure", "baseline", "now", "allowed", "verdict"]
@@ -31,13 +32,11 @@ def row(finding: Finding) -> list[str]:
 
 def findings_text(findings: Sequence[Finding]) -> str:
     """A table of what moved, with the busy time and the rows of the bubble ledger that changed below it."""
-    from ppsim.plots.summary import aligned
-
     shown = moved(findings)
     configs = len({finding.config for finding in findings})
     if not shown:
         return f"{len(findings)} measures of {configs} config(s): nothing moved"
-    lines = aligned([tuple(_HEADING), *(tuple(row(finding)) for finding in shown)], right=True)
+    lines = aligned([tuple(_HEADING), *(tuple(row(finding)) for finding in shown)], left=1)
     explained = {finding.config: finding.why for finding in shown if finding.why}
     lines += [f"time that changed in {config}, all devices: {'; '.join(why)}" for config, why in explained.items()]
     verdicts = {finding.verdict for finding in shown}

@@ -10,6 +10,7 @@ import numpy as np
 
 from ppsim.analysis.occupancy import PARTS
 from ppsim.errors import ConfigError, CostError, shown
+from ppsim.text_table import aligned
 from ppsim.units import format_quantity
 
 if TYPE_CHECKING:
@@ -73,8 +74,7 @@ class Memory:
         for device in range(len(self.peak)):
             sizes = [format_quantity(float(getattr(self, name)[device]), "bytes") for name in (*PARTS, "peak")]
             rows.append([str(device), *sizes, format_quantity(float(self.moment[device]), "seconds")])
-        widths = [max(len(row[column]) for row in rows) for column in range(len(names))]
-        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        lines = aligned(rows, left=0)
         if self.capacity is not None:
             lines.append(f"memory of a device: {format_quantity(self.capacity, 'bytes')}")
         return "\n".join(lines) + "\n"

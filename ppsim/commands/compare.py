@@ -10,8 +10,9 @@ import typer
 
 from ppsim.commands import options
 from ppsim.commands.case import read_case
-from ppsim.commands.reporting import ANSWER_IS_NO, aligned, command, print_data, require_suffix, say, write_json
+from ppsim.commands.reporting import ANSWER_IS_NO, command, print_data, require_suffix, say, write_json
 from ppsim.errors import ConfigError
+from ppsim.text_table import aligned
 from ppsim.units import format_quantity
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def comparison_text(comparison: Comparison, device_memory: float | None = None) 
     rows = comparison.rows()
     lines = []
     if rows:
-        lines = aligned([HEADINGS, *(_cells(row, device_memory) for row in rows)])
+        lines = aligned([HEADINGS, *(_cells(row, device_memory) for row in rows)], left=1)
         lines += ["", *_notes(rows, device_memory)]
     if comparison.refused:
         lines += ["", "cannot run at this size:"]

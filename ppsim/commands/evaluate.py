@@ -12,6 +12,7 @@ import typer
 from ppsim.commands import options
 from ppsim.commands.calibrate import Traces
 from ppsim.commands.reporting import command, print_data, require_suffix, say, write_json
+from ppsim.text_table import aligned
 
 if TYPE_CHECKING:
     from ppsim.costs.profile import Profile
@@ -113,13 +114,7 @@ def evaluation_document(evaluation: Evaluation, profile: Profile) -> dict[str, A
 def evaluation_text(evaluation: Evaluation, profile: Profile) -> str:
     """A table of runs, and the errors of each group."""
     rows = [HEADINGS, *(_cells(run) for run in evaluation.runs)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [f"profile measured on {profile.source}, {profile.recorded}", ""]
-    for row in rows:
-        first = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
-        rest = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
-        lines.append("  ".join([*first, *rest]).rstrip())
-    lines += ["", NOTE, ""]
+    lines = [f"profile measured on {profile.source}, {profile.recorded}", "", *aligned(rows, left=2), "", NOTE, ""]
     for group, words in (("fitted", "fitted runs"), ("held_out", "held-out runs"), ("all", "all runs")):
         mape, tau = evaluation.mape[group], evaluation.kendall_tau[group]
         if mape is not None:

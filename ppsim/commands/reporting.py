@@ -6,7 +6,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -61,13 +61,6 @@ def say(message: str) -> None:
 def print_data(text: str) -> None:
     """Data, on stdout, with a newline at its end."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table as one line a row: the first column to the left, the others to the right."""
-    from ppsim.plots.summary import aligned as columns
-
-    return columns([tuple(row) for row in rows], right=True)
 
 
 def write_json(document: dict[str, Any], target: str) -> None:

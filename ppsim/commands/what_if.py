@@ -8,8 +8,9 @@ import typer
 
 from ppsim.commands import options
 from ppsim.commands.case import read_case
-from ppsim.commands.reporting import aligned, command, print_data, write_json
+from ppsim.commands.reporting import command, print_data, write_json
 from ppsim.errors import ConfigError
+from ppsim.text_table import aligned
 
 if TYPE_CHECKING:
     from ppsim.analysis.what_if import BreakEven, Change
@@ -101,7 +102,7 @@ def changes_text(rows: list[Change], what: list[str]) -> str:
         cells.append(
             [row.name, _text(row.before, row.unit), _text(row.after, row.unit), _signed(difference, row.unit) + share]
         )
-    table = "\n".join(aligned(cells))
+    table = "\n".join(aligned(cells, left=1))
     return f"with {', '.join(what)}:\n{table}"
 
 

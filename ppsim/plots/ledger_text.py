@@ -8,7 +8,7 @@ import numpy as np
 
 from ppsim.actions import KIND_NAMES
 from ppsim.plots.scale import percent_text, seconds_text
-from ppsim.plots.summary import aligned
+from ppsim.text_table import aligned
 
 if TYPE_CHECKING:
     from ppsim.analysis.ledger import Ledger
@@ -30,7 +30,7 @@ def ledger_text(ledger: Ledger) -> str:
     rows += [(_name(group), *(_text(column[group], total) for column in columns)) for group in groups]
     rows.append(("all devices", *(_text(column, total) for column in columns)))
     rows.append(("share", *(percent_text(float(column.sum()) / total) for column in columns)))
-    lines = aligned(rows, right=True)
+    lines = aligned(rows, left=1)
     blamed = [_blame_line(ledger, group, total) for group in groups]
     if any(blamed):
         lines += ["", "waited for another device to compute:", *filter(None, blamed)]

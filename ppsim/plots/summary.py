@@ -12,6 +12,7 @@ from ppsim.analysis.measures import MEASURES
 from ppsim.errors import ConfigError
 from ppsim.plots.boxes import counted, sizes_text
 from ppsim.plots.scale import percent_text, seconds_text
+from ppsim.text_table import aligned
 from ppsim.units import format_quantity
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def summary_text(timeline: Timeline) -> str:
     """The measures with units and definitions, a table of devices, what ran, and where the costs come from."""
     rows = [(name, _overall_value(timeline, name), _DEFINITIONS[name]) for name in _measures_of([timeline])]
     lines = [sizes_text(timeline.schedule), _what_ran(timeline), "", *aligned(rows), ""]
-    lines += aligned(_device_rows(timeline), right=True)
+    lines += aligned(_device_rows(timeline), left=1)
     lines += ["", "costs", *("  " + line for line in aligned(_cost_rows(timeline)))]
     return "\n".join(lines) + "\n"
 
@@ -51,7 +52,7 @@ def side_by_side(timelines: Sequence[Timeline]) -> str:
     rows = [("", *(run.schedule.name for run in timelines))]
     rows.append(("sizes", *(_short_sizes(run) for run in timelines)))
     rows += [(name, *(_overall_value(run, name) for run in timelines)) for name in _measures_of(timelines)]
-    lines = aligned(rows, right=True)
+    lines = aligned(rows, left=1)
     best, worst = (choose(timelines, key=lambda run: run.iteration_time) for choose in (min, max))
     sizes = {(run.schedule.devices, run.schedule.microbatches_of_a_step) for run in timelines}
     if len(sizes) == 1 and worst.iteration_time > best.iteration_time > 0:
@@ -183,16 +184,3 @@ def _cost_columns(table: CostTable, timeline: Timeline) -> dict[str, tuple[np.nd
 def format_value(value: float, unit: str) -> str:
     """A cost with its unit."""
     return seconds_text(value) if unit == "seconds" else format_quantity(value, unit)
-
-
-def aligned(rows: Sequence[tuple[str, ...]], right: bool = False) -> list[str]:
-    """Rows as lines with aligned columns; `right` sets all but the first flush right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if right and number else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines

@@ -1,0 +1,17 @@
+"""Rows of text as lines with aligned columns: the tables that commands, summaries and reports print."""
+
+from collections.abc import Sequence
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]:
+    """One line a row; the first `left` columns are flush left (default: all), the others flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    flush_left = len(widths) if left is None else left
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if number < flush_left else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
