@@ -11,7 +11,7 @@ CONFIG := configs/llama-3-8b-8xh100.yaml
 help:
 	@echo "make demo   simulate a real model under two schedules; charts in demo/"
 	@echo "make test   lint, type check and all tests"
-	@echo "make lint   ruff and pyright"
+	@echo "make lint   ruff, pyright and import-linter"
 	@echo "make check  the gate on configs/: no measure is worse than in configs/baseline.json"
 	@echo "make bench  the benchmarks"
 	@echo "make docs   pages and pictures that are made by scripts"
@@ -41,6 +41,7 @@ lint: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports
 
 check: $(VENV)/installed
 	$(BIN)/ppsim check configs/*.yaml --baseline configs/baseline.json

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ppsim
-import ppsim.jit
+import ppsim.base.compiling
 
 COSTS = ppsim.Costs(forward=1.0, backward=2.0, latency=0.1)
 
@@ -41,7 +41,7 @@ def test_against_the_dry_run_of_pytorch(compare, engine):
 
 def test_where_auto_changes_from_the_event_model_to_the_compiled_engine(benchmark):
     """The event model at the size where `engine="auto"` stops taking it: about what loading Numba takes."""
-    schedule = ppsim.build("1f1b", devices=8, microbatches=ppsim.jit.ROWS_WORTH_COMPILING // 16 - 1)
-    benchmark.extra_info.update(actions=len(schedule), limit=ppsim.jit.ROWS_WORTH_COMPILING)
+    schedule = ppsim.build("1f1b", devices=8, microbatches=ppsim.base.compiling.ROWS_WORTH_COMPILING // 16 - 1)
+    benchmark.extra_info.update(actions=len(schedule), limit=ppsim.base.compiling.ROWS_WORTH_COMPILING)
     run = benchmark.pedantic(ppsim.simulate, (schedule, COSTS), rounds=5)
     assert run.engine == "event"

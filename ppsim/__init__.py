@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ppsim.base.errors import BuildError, ConfigError, CostError, DeadlockError, PpsimError, ScheduleError
 from ppsim.costs import Cluster, Costs, DerivedCosts, Layout, Model
-from ppsim.engines import simulate
-from ppsim.engines.batch import Batch, simulate_many
-from ppsim.engines.jitter import Jitter
-from ppsim.errors import BuildError, ConfigError, CostError, DeadlockError, PpsimError, ScheduleError
-from ppsim.lowering import lower
-from ppsim.schedule import Program, Schedule
-from ppsim.schedules import Family, build, schedules
-from ppsim.timeline import Timeline
+from ppsim.plan.jitter import Jitter
+from ppsim.run.batches import Batch, simulate_many
+from ppsim.run.schedules import Family, Program, Schedule, build, lower, schedules
+from ppsim.run.simulation import simulate
+from ppsim.run.timelines import Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from os import PathLike
-
-    from ppsim.config import Config
+    from ppsim.config import Config, load_config
+    from ppsim.studies.fits import what_fits
 
 __version__ = "0.1.0"
 
@@ -26,6 +23,7 @@ __all__ = [
     "Batch",
     "BuildError",
     "Cluster",
+    "Config",
     "ConfigError",
     "CostError",
     "Costs",
@@ -46,11 +44,15 @@ __all__ = [
     "schedules",
     "simulate",
     "simulate_many",
+    "what_fits",
 ]
 
 
-def load_config(path: str | PathLike[str], *, overrides: Mapping[str, Any] | None = None) -> Config:
-    """Read and check a YAML config; see `ppsim.config.load_config`."""
-    from ppsim.config import load_config as load  # imported here: pydantic and YAML take longer than all of ppsim
+# Names whose modules take longer to load than all of ppsim, loaded when first asked for.
+_LOADED_LATER = {"Config": "ppsim.config", "load_config": "ppsim.config", "what_fits": "ppsim.studies.fits"}
 
-    return load(path, overrides=overrides)
+
+def __getattr__(name: str) -> Any:
+    if name not in _LOADED_LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LOADED_LATER[name]), name)

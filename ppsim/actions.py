@@ -4,7 +4,7 @@ import re
 from enum import IntEnum
 from typing import NamedTuple
 
-from ppsim.errors import ScheduleError, shown
+from ppsim.base.errors import ScheduleError, shown
 
 
 class Kind(IntEnum):

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import ppsim
+from ppsim import Timeline
 from ppsim.config import Config
-from ppsim.timeline import Timeline
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 HEADER = (

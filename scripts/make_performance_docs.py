@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ppsim.files import write_atomically
+from ppsim.base.files import write_atomically
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 

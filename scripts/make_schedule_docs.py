@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 import ppsim
-from ppsim.files import write_atomically
-from ppsim.plots.scale import percent_text
-from ppsim.timeline import Timeline
+from ppsim import Timeline
+from ppsim.base.files import write_atomically
+from ppsim.base.units import percent_text
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PICTURES = Path("images") / "schedules"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import ppsim
-from ppsim.timeline import Timeline
+from ppsim import Timeline
 
 ROOT = Path(__file__).parent.parent
 CONFIG = ROOT / "configs" / "zero-bubble-28b-32xa100.yaml"

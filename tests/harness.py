@@ -88,7 +88,7 @@ def assert_orders_and_causality(path: Path) -> None:
     """Every action and transfer of every step was recorded, in list order, after all that it needs."""
     trace = trace_of(document(path), str(path))
     assert trace.notes == []
-    program, compute = trace.program, trace.program.schedule
+    program, compute = trace.program, trace.program.compute
     start, end = trace.start[:, trace.compute], trace.end[:, trace.compute]
     first_on_device = compute.offsets[:-1]
     follows = np.setdiff1d(np.arange(len(compute.kind)), first_on_device)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from random_schedules import schedules
 
 import ppsim
-from ppsim.engines import run_plan
-from ppsim.engines.plan import TRANSPORTS
-from ppsim.timeline import Timeline
+from ppsim import Timeline
+from ppsim.engines.running import run_plan
+from ppsim.plan.resolve import TRANSPORTS
 
 ROUND_SECONDS = st.sampled_from([0.0, 0.1, 0.3, 1.0, 2.0])
 ANY_SECONDS = st.one_of(ROUND_SECONDS, st.floats(0.0, 5.0))

@@ -71,7 +71,6 @@ def test_every_size_is_valid_and_runs_under_queued_transfers():
         for m in range(1, 2 * p + 2):
             for name in ("pipedream", *(["pipedream-2bw"] if m >= p else [])):
                 schedule = build(name, p, m)
-                schedule._valid = False
                 schedule.validate()
                 run = ppsim.simulate(schedule, ppsim.Costs(latency=0.1), transport="directed")
                 assert 0 <= run.steady_bubble_fraction < 1

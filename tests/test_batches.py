@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import ppsim
-import ppsim.progress
-from ppsim.engines.batch import MEASURES
-from ppsim.engines.jitter import JitteredPlan
-from ppsim.engines.plan import TRANSPORTS, make_plan
+import ppsim.base.progress
+from ppsim.plan.jitter import JitteredPlan
+from ppsim.plan.resolve import TRANSPORTS, make_plan
+from ppsim.run.batches import MEASURES
 
 COSTS = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=0.5, latency=0.1)
 NOISE = ppsim.Jitter(actions=0.1, transfers=0.2, devices=0.05, links=0.3)
@@ -156,7 +156,7 @@ def test_batches_of_other_samples_are_not_paired(one_f_one_b):
 
 
 def test_a_progress_bar_is_shown_only_on_a_terminal(one_f_one_b, monkeypatch, capsys):
-    monkeypatch.setattr(ppsim.progress, "SECONDS_BEFORE_SHOWING", -1.0)
+    monkeypatch.setattr(ppsim.base.progress, "SECONDS_BEFORE_SHOWING", -1.0)
     ppsim.simulate_many(one_f_one_b, COSTS, jitter=NOISE, samples=3)
     assert capsys.readouterr().err == ""
     terminal = io.StringIO()

@@ -72,7 +72,6 @@ def test_every_size_is_valid_and_runs_under_queued_transfers():
             schedules = [build("gems", p, m)]
             schedules += [build("chimera", p, m)] if p % 2 == 0 and m % p == 0 else []
             for schedule in schedules:
-                schedule._valid = False
                 schedule.validate()
                 if m in (p, 2 * p):
                     ppsim.simulate(schedule, costs, transport="directed")

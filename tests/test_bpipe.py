@@ -19,7 +19,7 @@ def one_f_one_b(p, m):
 
 def test_the_lists_are_those_of_1f1b_and_early_devices_lend_to_their_mirror():
     schedule = bpipe(4, 8)
-    assert schedule == one_f_one_b(4, 8)
+    assert schedule.orders() == one_f_one_b(4, 8).orders()
     assert schedule.evicted.tolist() == [[0, 2, 3], [0, 3, 3], [0, 6, 3], [0, 7, 3]]
 
 
@@ -73,7 +73,6 @@ def test_every_size_is_valid_and_runs_under_queued_transfers():
     for p in range(1, 9):
         for m in range(1, 2 * p + 2):
             schedule = bpipe(p, m)
-            schedule._valid = False
             schedule.validate()
             ppsim.simulate(schedule, ppsim.Costs(latency=0.1), transport="directed")
 

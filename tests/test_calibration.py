@@ -13,8 +13,8 @@ from synthetic_traces import trace_document
 
 import ppsim
 from ppsim.costs.profile import Profile, read_profile, write_profile
-from ppsim.interop.calibration import _under_way, calibrate, fit_line
 from ppsim.interop.replays import read_trace, trace_of
+from ppsim.studies.calibration import _under_way, calibrate, fit_line
 
 RECORDED = Path(__file__).resolve().parents[1] / "validation" / "data" / "cpu"
 COSTS = ppsim.Costs(forward=0.02, input_grad=0.03, weight_grad=0.01, latency=0.002)

@@ -6,7 +6,7 @@ import pytest
 from command_line import LLAMA, UNIT_COSTS, ppsim
 
 import ppsim as library
-from ppsim.analysis.compare import COLUMNS, compare
+from ppsim.studies.compare import COLUMNS, compare
 
 SIZES = ("--devices", 4, "--microbatches", 8)
 

@@ -11,10 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import ppsim
-import ppsim.jit
+import ppsim.base.compiling
 import ppsim.lowering.transfers
-from ppsim.engines import run_plan
-from ppsim.engines.plan import TRANSPORTS, make_plan
+from ppsim.engines.running import run_plan
+from ppsim.plan.resolve import TRANSPORTS, make_plan
 
 COLUMNS = ("row_start", "row_end", "transfer_start", "transfer_end")
 SEARCHED = ("zb-1p", "zb-2p", "zb-auto")
@@ -213,16 +213,16 @@ def _failure(program, engine):
 def test_auto_takes_the_compiled_engine_for_large_schedules_only():
     small = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=8))
     large = ppsim.simulate(ppsim.build("1f1b", devices=8, microbatches=1250))
-    assert len(large.row_start) == ppsim.jit.ROWS_WORTH_COMPILING
+    assert len(large.row_start) == ppsim.base.compiling.ROWS_WORTH_COMPILING
     assert (small.engine, large.engine) == ("event", "compiled")
 
 
 @pytest.fixture
 def without_numba(monkeypatch):
     monkeypatch.setitem(sys.modules, "numba", None)
-    ppsim.jit.can_compile.cache_clear()
+    ppsim.base.compiling.can_compile.cache_clear()
     yield
-    ppsim.jit.can_compile.cache_clear()
+    ppsim.base.compiling.can_compile.cache_clear()
 
 
 def test_without_numba_auto_takes_the_event_model_and_compiled_says_what_is_missing(without_numba):

@@ -269,13 +269,18 @@ def test_changes_make_another_config(write):
 
 def test_what_fits_names_the_first_recompute_level_microbatch_count_and_schedule(write):
     config = load_config(write(DERIVED), overrides={"schedule.microbatches": 16})
-    assert config.what_fits()[0].changes == {}
+    assert ppsim.what_fits(config)[0].changes == {}
     limit = config.simulate().peak_memory.max()
     tight = config.changed({"hardware.device.memory": float(0.6 * limit)})
-    found = {key: value for fitting in tight.what_fits(headroom=0.0) for key, value in fitting.changes.items() if value}
+    found = {
+        key: value
+        for fitting in ppsim.what_fits(tight, headroom=0.0)
+        for key, value in fitting.changes.items()
+        if value
+    }
     assert found.keys() == {"layout.recompute", "schedule.microbatches", "schedule.name"}
-    assert all(fitting.run.memory().fits() for fitting in tight.what_fits(headroom=0.0))
-    assert config.changed({"hardware.device.memory": "1 kB"}).what_fits() == []
+    assert all(fitting.run.memory().fits() for fitting in fittings)
+    assert ppsim.what_fits(config.changed({"hardware.device.memory": "1 kB"})) == []
 
 
 def test_yaml_1_2_numbers_are_numbers(write):

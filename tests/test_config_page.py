@@ -6,7 +6,7 @@ from command_line import ROOT
 from pydantic import BaseModel
 
 from ppsim.config import load_config
-from ppsim.config_schema import DOCUMENT
+from ppsim.config.schema import DOCUMENT
 
 PAGE = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
 

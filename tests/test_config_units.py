@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppsim import ConfigError
-from ppsim.units import format_quantity, parse_quantity
+from ppsim.base.units import format_quantity, parse_quantity
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from synthetic_traces import trace_document
 
 import ppsim
 from ppsim.costs.profile import read_profile
-from ppsim.interop.calibration import calibrate
-from ppsim.interop.evaluation import evaluate, kendall_tau
 from ppsim.interop.replays import read_trace, trace_of
+from ppsim.studies.calibration import calibrate
+from ppsim.studies.evaluation import evaluate, kendall_tau
 from validation.tables import link_sentence, sleep_table
 
 RECORDED = Path(__file__).resolve().parents[1] / "validation" / "data" / "cpu" / "sleep"

@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from ppsim import ConfigError
-from ppsim.files import read_text, write_atomically
+from ppsim.base.files import read_text, write_atomically
 
 
 def refusal(action, *arguments):

@@ -7,9 +7,9 @@ import pytest
 from command_line import UNIT_COSTS
 
 import ppsim
-from ppsim.analysis.baseline import GUARDED, config_key, read_baseline, write_baseline
-from ppsim.analysis.gate import Limits, Tolerance, check_configs, judge, measured, update_baseline
-from ppsim.analysis.gate_reports import findings_text, junit_report, markdown_report
+from ppsim.studies.baseline import GUARDED, config_key, read_baseline, write_baseline
+from ppsim.studies.gate import Limits, Tolerance, check_configs, judge, measured, update_baseline
+from ppsim.studies.gate_reports import findings_text, junit_report, markdown_report
 
 
 def numbers(**costs):

@@ -47,7 +47,6 @@ def test_every_size_is_valid_and_runs_under_queued_transfers():
             for m in range(1, 3 * p + 2):
                 for v in (1, 2, 3):
                     schedule = build(p, m, v, g)
-                    schedule._valid = False
                     schedule.validate()
                     if m in (g, 2 * p + 1):
                         ppsim.simulate(schedule, ppsim.Costs(latency=0.1), transport="directed")

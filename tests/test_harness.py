@@ -62,7 +62,7 @@ def test_two_ranks_replay_split_backwards_both_directions_and_any_order_of_sends
     held_to_the_simulator(tmp_path, 2, names, MOST, *programs, *flags, "--microbatches", 4)
 
     trace = read_trace(tmp_path / "crossed.json")
-    assert trace.program.orders() == CROSSED
+    assert orders(trace.program) == CROSSED
     with pytest.raises(ppsim.DeadlockError):
         ppsim.simulate(trace.program, transport="directed")
     assert trace.transport == "async"

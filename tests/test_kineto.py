@@ -12,8 +12,9 @@ import pytest
 from command_line import ppsim as command
 
 import ppsim
-from ppsim.interop.calibration import calibrate
 from ppsim.interop.kineto import read_kineto
+from ppsim.schedule.orders import orders
+from ppsim.studies.calibration import calibrate
 
 RECORDED = Path(__file__).parent / "data" / "kineto"
 MICROSECOND = 1e-6
@@ -22,9 +23,9 @@ MICROSECOND = 1e-6
 def test_a_recorded_run_has_the_order_of_its_schedule_and_keeps_causality():
     trace = read_kineto(RECORDED)
     expected = ppsim.lower(ppsim.build("zb-v", devices=2, microbatches=4), sharded=True)
-    assert trace.program.orders() == expected.orders()
+    assert orders(trace.program) == expected.orders()
     assert trace.start.shape == (2, len(expected.kind))
-    compute, start, end = trace.program.schedule, trace.start[:, trace.compute], trace.end[:, trace.compute]
+    compute, start, end = trace.program.compute, trace.start[:, trace.compute], trace.end[:, trace.compute]
     assert np.isfinite(start).all()
     assert np.isfinite(end).all()
     assert (end > start).all()
@@ -38,7 +39,7 @@ def test_a_recorded_run_has_the_order_of_its_schedule_and_keeps_causality():
 
 def test_it_is_drawn_calibrated_and_says_what_it_does_not_show():
     trace = read_kineto(RECORDED)
-    run = trace.timeline()
+    run = ppsim.Timeline.of(trace.timeline())
     assert 0 < run.bubble_fraction < 1
     assert run.to_text()
     assert "events are missing" in trace.notes[0]
@@ -69,8 +70,8 @@ def test_clocks_of_files_with_different_bases_are_aligned_and_waits_are_not_comp
     later = [(name, start - 2, end - 2) for name, start, end in RECEIVER]
     write(tmp_path, ranges(1, later, base=2_000_000), ranges(0, SENDER))
     trace = read_kineto(tmp_path)
-    assert trace.program.orders() == [["0F0", "0SEND_F0", "0RECV_B0", "0B0"], ["1RECV_F0", "1F0", "1B0", "1SEND_B0"]]
-    run = trace.timeline()
+    assert orders(trace.program) == [["0F0", "0SEND_F0", "0RECV_B0", "0B0"], ["1RECV_F0", "1F0", "1B0", "1SEND_B0"]]
+    run = ppsim.Timeline.of(trace.timeline())
     np.testing.assert_allclose(run.start * 1e3, [1, 10, 4, 6])  # milliseconds from the first range; 1F0 waits until 4
     np.testing.assert_allclose(run.end * 1e3, [3, 12, 6, 9])
     np.testing.assert_allclose(run.transfer_end[[1, 2]] * 1e3, [10, 4])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from random_runs import runs
 
 import ppsim
-from ppsim.schedules.registry import find_family
+from ppsim.families.registry import find_family
 
 
 @settings(max_examples=150)

@@ -8,7 +8,7 @@ from random_schedules import schedules
 from strategies import seconds
 
 import ppsim
-from ppsim import CostError, Costs, Schedule, ScheduleError, build
+from ppsim import CostError, Costs, Schedule, ScheduleError, Timeline, build
 
 # Device 0: 0F0 0-1, 0B0 6-8. Device 1: 1F0 1-4, 1B0 4-6. Busy 3 and 5 of 8 seconds; spans 8 and 5.
 TWO = [["0F0", "0B0"], ["1F0", "1B0"]]
@@ -54,7 +54,8 @@ def test_span_is_of_one_device_and_makespan_of_all():
 
 def test_makespan_counts_from_the_first_start():
     run = simulate(TWO, UNEVEN)
-    run.row_start, run.row_end = run.row_start + 100, run.row_end + 100
+    later = [run.row_start + 100, run.row_end + 100, run.transfer_start, run.transfer_end]
+    run = Timeline(run.plan, run.table, run.costs, *later, engine=run.engine)
     assert (run.makespan, run.span) == (8, 8)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ppsim as library
-from ppsim.analysis.optimum import optimum
+from ppsim.studies.optimum import optimum
 
 UNITS = library.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0)
 FAMILIES = ("gpipe", "1f1b", "eager-1f1b", "zb-h1", "zb-h2", "zb-auto")

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsim.plots.scale import round_ticks, seconds_text, time_unit
+from ppsim.base.units import seconds_text, time_unit
+from ppsim.plots.scale import round_ticks
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from hypothesis import given
 from strategies import damaged_orders
 
 import ppsim
-from ppsim.plots.table import schedule_html, schedule_table
 
 
 def rows_of(table):
@@ -15,7 +14,7 @@ def rows_of(table):
 
 
 def test_1f1b_of_four_devices_takes_fourteen_slots_and_shows_each_action_once():
-    table = schedule_table(ppsim.build("1f1b", devices=4, microbatches=4))
+    table = (ppsim.build("1f1b", devices=4, microbatches=4)).to_text()
     assert rows_of(table) == [
         ["0", "0F0", ".", ".", "."],
         ["1", "0F1", "1F0", ".", "."],
@@ -36,7 +35,7 @@ def test_1f1b_of_four_devices_takes_fourteen_slots_and_shows_each_action_once():
 
 def test_idle_slots_of_a_schedule_keep_their_places():
     schedule = ppsim.Schedule.from_orders([["0F0", "", "", "0B0"], ["", "1F0", "1B0"]])
-    assert rows_of(schedule_table(schedule)) == [
+    assert rows_of(schedule.to_text()) == [
         ["0", "0F0", "."],
         ["1", ".", "1F0"],
         ["2", ".", "1B0"],
@@ -46,25 +45,25 @@ def test_idle_slots_of_a_schedule_keep_their_places():
 
 def test_a_fused_slot_stands_in_one_cell():
     schedule = ppsim.Schedule.from_orders([["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]])
-    assert ["2", ".", "(1F1;1B0)"] in rows_of(schedule_table(schedule))
+    assert ["2", ".", "(1F1;1B0)"] in rows_of(schedule.to_text())
 
 
 def test_slices_take_one_slot_each():
-    table = schedule_table(ppsim.build("seq1f1b", devices=2, microbatches=2, slices=2))
+    table = (ppsim.build("seq1f1b", devices=2, microbatches=2, slices=2)).to_text()
     assert rows_of(table)[:3] == [["0", "0F0", "."], ["1", "0F1", "1F0"], ["2", "0F2", "1F1"]]
 
 
 def test_programs_and_schedules_that_cannot_run_are_shown_as_they_stand():
     program = ppsim.lower(ppsim.build("1f1b", devices=2, microbatches=1))
-    assert rows_of(schedule_table(program))[1] == ["1", "0SEND_F0", "1F0"]
+    assert rows_of(program.to_text())[1] == ["1", "0SEND_F0", "1F0"]
     stuck = ppsim.Schedule.from_orders([["0B0", "0F0"]])
-    assert rows_of(schedule_table(stuck)) == [["0", "0B0"], ["1", "0F0"]]
+    assert rows_of(stuck.to_text()) == [["0", "0B0"], ["1", "0F0"]]
 
 
 @pytest.mark.parametrize("name", sorted(ppsim.schedules()))
 def test_each_action_of_every_family_stands_in_the_table_once(name):
     schedule = ppsim.build(name, devices=4, microbatches=8)
-    shown = re.findall(r"[0-9]+[FBIW][0-9]+", "".join(schedule_table(schedule).splitlines(True)[3:]))
+    shown = re.findall(r"[0-9]+[FBIW][0-9]+", "".join(schedule.to_text().splitlines(True)[3:]))
     wanted = re.findall(r"[0-9]+[FBIW][0-9]+", str(schedule.orders()))
     assert sorted(shown) == sorted(wanted)
 
@@ -75,8 +74,8 @@ def test_whatever_can_be_read_can_be_shown(orders):
         schedule = ppsim.Schedule.from_orders(orders)
     except ppsim.PpsimError:
         return
-    page = schedule_html(schedule)
-    table = schedule_table(schedule)
+    page = schedule._repr_html_()
+    table = schedule.to_text()
     for order in schedule.orders():
         for action in order:
             cell = action.removesuffix("OVERLAP_F_B")
@@ -98,4 +97,4 @@ def test_names_cannot_put_markup_into_a_notebook():
 
 def test_the_schedule_shows_itself_as_text():
     schedule = ppsim.build("zb-h1", devices=2, microbatches=3)
-    assert schedule.to_text() == schedule_table(schedule)
+    assert schedule.to_text() == schedule.to_text()

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 from pytorch_stages import multi_stage, runtime, step_loop, texts
 from torch.distributed.pipelining import schedules as torch_schedules
 
-from ppsim.lowering.check import crossed_transfers
+from ppsim.checks.program_faults import crossed_transfers
 
 DEVICES = (1, 2, 3, 4, 5, 8)
 MICROBATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 24)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from synthetic_traces import trace_document
 
 import ppsim
-from ppsim.interop.calibration import calibrate
-from ppsim.interop.evaluation import evaluate
 from ppsim.interop.replays import action_errors, read_trace, trace_of
+from ppsim.studies.calibration import calibrate
+from ppsim.studies.evaluation import evaluate
 
 RECORDED = Path(__file__).resolve().parents[1] / "validation" / "data" / "cpu" / "sleep"
 COSTS = ppsim.Costs(forward=0.5, backward=1.0, latency=0.125)
@@ -23,7 +23,7 @@ DOCUMENT = trace_document("1f1b", COSTS, devices=2, microbatches=2, steps=2)
 
 def test_a_measured_step_is_the_timeline_that_made_it():
     run = ppsim.simulate(ppsim.lower(ppsim.build("1f1b", devices=2, microbatches=2)), COSTS, transport="directed")
-    measured = trace_of(DOCUMENT, "trace").timeline()
+    measured = ppsim.Timeline.of(trace_of(DOCUMENT, "trace").timeline())
     np.testing.assert_allclose(measured.start, run.start)
     np.testing.assert_allclose(measured.end, run.end)
     np.testing.assert_allclose(measured.transfer_end, run.transfer_end)
@@ -51,7 +51,7 @@ def test_a_recorded_trace_is_drawn_and_measured_like_a_simulation():
 
 
 def test_costs_of_a_measured_step_are_what_was_measured():
-    measured = trace_of(DOCUMENT, "trace").timeline()
+    measured = ppsim.Timeline.of(trace_of(DOCUMENT, "trace").timeline())
     assert measured.costs.seconds == {"F": [0.5, 0.5], "B": [1.0, 1.0]}
     assert measured.costs.latency == pytest.approx(0.125)
     assert measured.costs.provenance["forward"] == "measured"
@@ -64,7 +64,7 @@ def test_actions_that_were_not_recorded_take_no_time():
     document = copy.deepcopy(DOCUMENT)
     for step in document["steps"]:
         step["start"][0][0] = step["end"][1][-1] = None
-    run = trace_of(document, "trace").timeline()
+    run = ppsim.Timeline.of(trace_of(document, "trace").timeline())
     assert (run.end >= run.start).all()
     assert (np.isfinite(run.start) & np.isfinite(run.end)).all()
 
@@ -127,5 +127,5 @@ def damaged(draw):
 def test_a_damaged_trace_is_read_or_refused(document):
     with contextlib.suppress(ppsim.PpsimError):
         trace = trace_of(document, "trace")
-        trace.timeline()
+        ppsim.Timeline.of(trace.timeline())
         evaluate([trace], calibrate([trace]))

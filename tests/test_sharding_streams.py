@@ -7,7 +7,7 @@ import pytest
 from timelines import actions, transfers
 
 import ppsim
-from ppsim.engines.plan import TRANSPORTS
+from ppsim.plan.resolve import TRANSPORTS
 
 ENGINES = ("event", "compiled")
 

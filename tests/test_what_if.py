@@ -6,7 +6,7 @@ import pytest
 from command_line import CONFIGS, LLAMA, UNIT_COSTS, ppsim
 
 import ppsim as library
-from ppsim.analysis.what_if import break_even, changes
+from ppsim.studies.what_if import break_even, changes
 
 
 def break_even_of(first, second, over, *more, config=UNIT_COSTS):

@@ -14,7 +14,6 @@ CLOSED_FORMS = ("1f1b", "eager-1f1b", "gpipe", "zb-h1", "zb-h2")
 
 def searched(p, m, memory_limit=None, costs=UNIT, **options):
     schedule = ppsim.build("zb-auto", devices=p, microbatches=m, memory_limit=memory_limit, costs=costs, **options)
-    schedule._valid = False
     return ppsim.simulate(schedule, costs)
 
 
@@ -40,7 +39,6 @@ def test_every_small_size_is_valid_and_within_its_limit():
         for m in range(1, 9):
             for name, limit in (("zb-1p", p), ("zb-2p", 2 * p)):
                 schedule = ppsim.build(name, devices=p, microbatches=m)
-                schedule._valid = False
                 schedule.validate()
                 assert ppsim.simulate(schedule, UNIT).peak_activations.max() <= limit
 

@@ -54,7 +54,6 @@ def test_every_size_is_valid():
     for p in range(1, 9):
         for m in range(1, 20):
             schedule = zb_v(p, m)
-            schedule._valid = False
             schedule.validate()
 
 

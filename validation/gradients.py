@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from ppsim.schedule import Program
+from ppsim import Program
 from validation.stages import Shape, reference_gradients
 from validation.walk import Walker
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 
 import ppsim
-from ppsim.schedule import Program
+from ppsim import Program
 from validation import options as asked
 from validation.clocks import Clocks
 from validation.environment import describe_environment

@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 
 import ppsim
+from ppsim import Program, Schedule
 from ppsim.actions import Kind
-from ppsim.lowering import has_transfers, transfer_ends
-from ppsim.schedule import Program, Schedule
+from ppsim.lowering.rows import has_transfers, transfer_ends
 from validation.failures import ReplayError
 from validation.runtimes import LAYOUTS
 from validation.stages import Shape

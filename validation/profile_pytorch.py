@@ -21,7 +21,7 @@ from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 from torch.profiler import ProfilerActivity, profile
 
 import ppsim
-from ppsim.files import write_atomically
+from ppsim.base.files import write_atomically
 from ppsim.interop.kineto import ENGINE, PREFIX, RECEIVED
 
 WARM_UP = 1

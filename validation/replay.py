@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 import ppsim
-from ppsim.schedule import Program
+from ppsim import Program
 from validation import options as asked
 from validation.clocks import Clocks, measure_clocks
 from validation.environment import describe_environment

@@ -7,12 +7,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from ppsim.base.units import format_quantity, seconds_text
 from ppsim.commands.calibrate import bandwidth_interval
-from ppsim.interop.calibration import calibrate
-from ppsim.interop.evaluation import Evaluation, evaluate
 from ppsim.interop.replays import read_trace
-from ppsim.plots.scale import seconds_text
-from ppsim.units import format_quantity
+from ppsim.studies.calibration import calibrate
+from ppsim.studies.evaluation import Evaluation, evaluate
 
 DATA = Path(__file__).resolve().parent / "data"
 SCHEDULES = ("1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe-v")

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 import ppsim
-from ppsim.files import write_atomically
-from ppsim.schedule import Program
+from ppsim import Program
+from ppsim.base.files import write_atomically
 from validation.clocks import Clocks
 
 SCHEMA = "ppsim.trace/1"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import torch
 
+from ppsim import Program
 from ppsim.actions import Kind
-from ppsim.schedule import Program
 from validation.stages import Shape, Stage
 
 SENDS = (Kind.SEND_F, Kind.SEND_B)

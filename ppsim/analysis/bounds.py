@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import Kind
+from ppsim.analysis.bubbles import makespan
+from ppsim.analysis.occupancy import peak_activations
 from ppsim.lowering.rows import row_tables
-from ppsim.timeline import Timeline
+from ppsim.timeline import TimelineColumns
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class LowerBound:
     bounds: dict[str, float]
 
 
-def lower_bound(run: Timeline) -> LowerBound:
+def lower_bound(run: TimelineColumns) -> LowerBound:
     """The lower bounds of a run; placement, costs and (for the memory bound) each device's peak are taken as given."""
     offsets = run.schedule.offsets[:-1]
     lengths, weight = _lengths(run), _weight_rows(run)
@@ -50,15 +52,15 @@ def lower_bound(run: Timeline) -> LowerBound:
     per_device = {
         "busiest device": run.device_busy,
         "fill + work + drain": head + run.device_busy + tail,
-        "memory": head + _holding(run, before, lengths, weight) / np.maximum(run.peak_activations, 1e-300) + tail,
+        "memory": head + _holding(run, before, lengths, weight) / np.maximum(peak_activations(run), 1e-300) + tail,
     }
     unrounded = {name: float(seconds.max()) for name, seconds in per_device.items()}
     unrounded["dataflow"] = float((before + lengths + after).max())
-    bounds = {name: _without_rounding(seconds, run.makespan) for name, seconds in unrounded.items()}
+    bounds = {name: _without_rounding(seconds, makespan(run)) for name, seconds in unrounded.items()}
     which = max(bounds, key=lambda name: bounds[name])
     device = int(per_device[which].argmax()) if which in per_device else None
     seconds = bounds[which]
-    gap = run.makespan / seconds - 1.0 if seconds > 0 else 0.0
+    gap = makespan(run) / seconds - 1.0 if seconds > 0 else 0.0
     return LowerBound(seconds, which, device, gap, bounds)
 
 
@@ -67,7 +69,7 @@ def _without_rounding(bound: float, makespan: float) -> float:
     return makespan if makespan < bound <= makespan * (1.0 + 1e-9) else bound
 
 
-def _lengths(run: Timeline) -> np.ndarray:
+def _lengths(run: TimelineColumns) -> np.ndarray:
     """Seconds of each row; both rows of a timed fused slot last the slot."""
     lengths = run.plan.seconds.copy()
     second = np.flatnonzero(run.plan.fused)
@@ -75,7 +77,7 @@ def _lengths(run: Timeline) -> np.ndarray:
     return lengths
 
 
-def _ways(run: Timeline, lengths: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _ways(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Least seconds before each row's start, and after its end, by the dataflow of its microbatch alone."""
     transfer, stages = run.plan.transfer_seconds, run.schedule.num_stages
     forward, backward = row_tables(run.schedule)
@@ -110,7 +112,7 @@ def _ways(run: Timeline, lengths: np.ndarray, weight: np.ndarray) -> tuple[np.nd
     return before, after
 
 
-def _weight_rows(run: Timeline) -> np.ndarray:
+def _weight_rows(run: TimelineColumns) -> np.ndarray:
     """For each row the W of the same stage and microbatch where the row is its I, else -1."""
     schedule = run.schedule
     table = np.full((schedule.num_stages, schedule.microbatches), -1, np.int64)
@@ -119,7 +121,7 @@ def _weight_rows(run: Timeline) -> np.ndarray:
     return np.where(schedule.kind == Kind.I, table[schedule.stage, schedule.microbatch], -1)
 
 
-def _holding(run: Timeline, before: np.ndarray, lengths: np.ndarray, weight_rows: np.ndarray) -> np.ndarray:
+def _holding(run: TimelineColumns, before: np.ndarray, lengths: np.ndarray, weight_rows: np.ndarray) -> np.ndarray:
     """Least sum over a device's activations of (amount x seconds held), one entry a device."""
     schedule, table = run.schedule, run.table
     forward, backward = row_tables(schedule)

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.engines.plan import by_kind_and_stage
-
-if TYPE_CHECKING:
-    from ppsim.timeline import Timeline
+from ppsim.analysis.ledger import ledger
+from ppsim.plan.resolve import by_kind_and_stage
+from ppsim.timeline import TimelineColumns
 
 IDLE_CAUSES = ("transfer", "queue", "sharding")
 
 
-def exposed_communication(timeline: Timeline) -> np.ndarray:
+def exposed_communication(timeline: TimelineColumns) -> np.ndarray:
     """Seconds of each device in collectives inside its actions, and idle because of communication.
 
     The idle part is what the bubble ledger puts under transfer, queue and sharding.
     """
-    ledger = timeline.ledger()
-    return collectives_inside(timeline) + sum(ledger[cause] for cause in IDLE_CAUSES)
+    idle = ledger(timeline)
+    return collectives_inside(timeline) + sum(idle[cause] for cause in IDLE_CAUSES)
 
 
-def collectives_inside(timeline: Timeline) -> np.ndarray:
+def collectives_inside(timeline: TimelineColumns) -> np.ndarray:
     """Seconds of each device in tensor-, context- and expert-parallel collectives that lengthen its actions.
 
     An OVERLAP_F_B slot hides its collectives behind the computation of both parts: exposed is what the slot is longer

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ppsim.analysis.graph import StepGraph, step_graph
-from ppsim.timeline import Timeline
+from ppsim.timeline import TimelineColumns
 
 
-def critical_nodes(run: Timeline) -> tuple[StepGraph, list[int]]:
+def critical_nodes(run: TimelineColumns) -> tuple[StepGraph, list[int]]:
     """The chain of nodes that sets the makespan, first to last.
 
     Each starts the moment the one before it ends (in a measured run: no earlier). Where several chains are equally long
@@ -27,7 +27,7 @@ def critical_nodes(run: Timeline) -> tuple[StepGraph, list[int]]:
         chain.append(node)
 
 
-def critical_path(run: Timeline) -> np.ndarray:
+def critical_path(run: TimelineColumns) -> np.ndarray:
     """Actions of the critical path in time order, as indices into `run.start` and `run.end` (int64)."""
     _, chain = critical_nodes(run)
     action = np.cumsum(~run.schedule.joined) - 1
@@ -35,7 +35,7 @@ def critical_path(run: Timeline) -> np.ndarray:
     return indices[np.append(True, np.diff(indices) != 0)]
 
 
-def slack(run: Timeline) -> np.ndarray:
+def slack(run: TimelineColumns) -> np.ndarray:
     """Seconds by which each action can grow without a longer makespan, one entry an action, like `run.start`.
 
     Of a fused slot without a time of its own, whose parts run one after the other, the smaller of the two. Where

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ppsim.analysis.gaps import Gaps
-from ppsim.timeline import Timeline
+from ppsim.timeline import TimelineColumns
 
 
-def idle_at_ends(run: Timeline, gaps: Gaps) -> dict[str, np.ndarray]:
+def idle_at_ends(run: TimelineColumns, gaps: Gaps) -> dict[str, np.ndarray]:
     """Seconds of each device under fill, drain, sharding and optimizer.
 
     Before the first action: sharding is what an UNSHARD holds it up beyond its input, the rest is fill. After the last:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from ppsim.evictions import evicted_rows
-
-if TYPE_CHECKING:
-    from ppsim.timeline import Timeline
+from ppsim.schedule.evictions import evicted_rows
+from ppsim.timeline import TimelineColumns
 
 
-def unhidden_moves(timeline: Timeline) -> np.ndarray:
+def unhidden_moves(timeline: TimelineColumns) -> np.ndarray:
     """Seconds by which each device's evicted activations need longer to move out and back than they are away.
 
     A move takes latency + bytes / bandwidth of the link between the device and the host, alone on that link; an

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
-from ppsim.timeline import Timeline
+from ppsim.timeline import TimelineColumns
 
 WAITING = ("dependency", "transfer", "queue", "sharding", "overhead")
 _CAUSE = {name: number for number, name in enumerate(WAITING)}
@@ -28,7 +28,7 @@ class Gaps:
         Seconds that a device waited for another device to compute, by that device and the kind of what it computed.
     """
 
-    def __init__(self, run: Timeline):
+    def __init__(self, run: TimelineColumns):
         self.run = run
         plan, schedule = run.plan, run.schedule
         self.previous_end = _previous_ends(run)
@@ -105,7 +105,7 @@ class Gaps:
                 setattr(self, name, np.concatenate(parts))
 
 
-def _previous_ends(run: Timeline) -> np.ndarray:
+def _previous_ends(run: TimelineColumns) -> np.ndarray:
     """When the device was done with the action before each row; -inf for its first."""
     ends = np.concatenate([[0.0], run.row_end[:-1]])
     second = np.flatnonzero(run.plan.fused)
@@ -114,7 +114,7 @@ def _previous_ends(run: Timeline) -> np.ndarray:
     return ends
 
 
-def _gathered(run: Timeline) -> np.ndarray:
+def _gathered(run: TimelineColumns) -> np.ndarray:
     """When the UNSHARD that each row's slot waits for ends; -inf for none."""
     ends = np.full(len(run.row_end), -np.inf)
     if run.plan.gathers is not None:
@@ -124,7 +124,7 @@ def _gathered(run: Timeline) -> np.ndarray:
     return ends
 
 
-def _awaited_transfer(run: Timeline) -> np.ndarray:
+def _awaited_transfer(run: TimelineColumns) -> np.ndarray:
     """For each row the transfer that arrived last of those it waited for: its own, its slot's, a blocking SEND's."""
     plan, posts = run.plan, run.plan.posts
     awaited = np.where(plan.remote, np.arange(len(plan.seconds)), -1)
@@ -145,7 +145,7 @@ def _awaited_transfer(run: Timeline) -> np.ndarray:
     return awaited
 
 
-def _ready(run: Timeline) -> tuple[np.ndarray, np.ndarray]:
+def _ready(run: TimelineColumns) -> tuple[np.ndarray, np.ndarray]:
     """When each transfer had been posted at both ends, and the row whose end made it so; nan and -1 for no transfer."""
     plan, posts = run.plan, run.plan.posts
     maker = np.where(plan.remote, plan.source, -1).astype(np.int64)

@@ -9,8 +9,8 @@ import numpy as np
 
 from ppsim.analysis.port_order import port_edges
 from ppsim.analysis.stream_nodes import stream_nodes
-from ppsim.engines.plan import Plan, Posts
-from ppsim.timeline import Timeline
+from ppsim.plan.resolve import Plan, Posts
+from ppsim.timeline import TimelineColumns
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class StepGraph:
         return first.tolist(), self.before[by_after].tolist()
 
 
-def step_graph(run: Timeline) -> StepGraph:
+def step_graph(run: TimelineColumns) -> StepGraph:
     """The graph of a run; under a queued transport with each queue's order, and with ports the order of this run."""
     plan = run.plan
     rows = len(plan.seconds)
@@ -94,7 +94,7 @@ def step_graph(run: Timeline) -> StepGraph:
     return StepGraph(before, after, seconds, start, end, streams.kind)
 
 
-def _latest_ends(run: Timeline, edges: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+def _latest_ends(run: TimelineColumns, edges: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     """For each transfer the latest end of what has to end before it."""
     ends = np.concatenate([run.row_end, run.transfer_end])
     latest = np.full(len(ends), -np.inf)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
+from ppsim.analysis.bubbles import device_idle
 from ppsim.analysis.ends import idle_at_ends
 from ppsim.analysis.gaps import WAITING, Gaps
-from ppsim.engines import run_plan
-from ppsim.engines.plan import Plan, repriced
-from ppsim.timeline import Timeline
+from ppsim.engines.running import run_plan
+from ppsim.plan.resolve import Plan, repriced
+from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
     import pandas
@@ -79,7 +80,7 @@ class Ledger(Mapping[str, np.ndarray]):
 
     def table(self) -> str:
         """Idle time by device and cause as text with units, and whom each device waited for."""
-        from ppsim.plots.ledger_text import ledger_text
+        from ppsim.analysis.ledger_text import ledger_text
 
         return ledger_text(self)
 
@@ -111,7 +112,7 @@ class Ledger(Mapping[str, np.ndarray]):
         return f"<pre>{self.table()}</pre>"
 
 
-def ledger(run: Timeline) -> Ledger:
+def ledger(run: TimelineColumns) -> Ledger:
     """Partition the idle time of a run by cause; see `Ledger`.
 
     Jitter and imbalance compare with other runs of the same plan. Jitter is by how much a device's dependency, transfer
@@ -133,13 +134,13 @@ def ledger(run: Timeline) -> Ledger:
     if _differ(equal, calm):
         still = _gaps_under(run, equal)
         _move(seconds, "dependency", "imbalance", seconds["dependency"] - still.seconds("dependency"))
-    return _rounded(seconds, gaps.blame, run.device_idle)
+    return _rounded(seconds, gaps.blame, device_idle(run))
 
 
-def _gaps_under(run: Timeline, plan: Plan) -> Gaps:
+def _gaps_under(run: TimelineColumns, plan: Plan) -> Gaps:
     """The gaps of the same run under another plan."""
     engine, columns = run_plan(plan, "auto" if run.engine == "measured" else run.engine)
-    return Gaps(Timeline(plan, run.table, run.costs, *columns, engine=engine)).walk()
+    return Gaps(TimelineColumns(plan, run.table, run.costs, *columns, engine=engine)).walk()
 
 
 def _move(seconds: dict[str, np.ndarray], source: str, target: str, amount: np.ndarray) -> None:
@@ -148,7 +149,7 @@ def _move(seconds: dict[str, np.ndarray], source: str, target: str, amount: np.n
     seconds[target] = seconds[target] + moved
 
 
-def _without_noise(run: Timeline) -> Plan:
+def _without_noise(run: TimelineColumns) -> Plan:
     """The run's plan at the costs it was priced by; of a measured run at the means of its own times."""
     plan, schedule = run.plan, run.schedule
     if run.engine != "measured":

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppsim.analysis.occupancy import PARTS
-from ppsim.errors import ConfigError, CostError, shown
-from ppsim.text_table import aligned
-from ppsim.units import format_quantity
+from ppsim.analysis.occupancy import PARTS, occupancy
+from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.base.tables import aligned
+from ppsim.base.units import format_quantity
 
 if TYPE_CHECKING:
-    from ppsim.timeline import Timeline
+    from ppsim.timeline import TimelineColumns
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,12 @@ class Memory:
         return f"<pre>{self.summary()}</pre>"
 
 
-def memory(timeline: Timeline) -> Memory:
+def memory(timeline: TimelineColumns) -> Memory:
     """The breakdown of each device's peak; CostError where the costs do not say what is held."""
     devices = timeline.schedule.devices
     parts, moment = np.empty((len(PARTS), devices)), np.empty(devices)
     for device in range(devices):
-        times, levels = timeline.memory_parts_over_time(device)
-        columns = np.stack(list(levels.values()))
+        times, columns = occupancy(timeline).memory_parts_over_time(device)
         highest = int(columns.sum(axis=0).argmax())
         parts[:, device], moment[device] = columns[:, highest], times[highest]
     workload = timeline.table.workload

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.engines.plan import by_kind_and_stage, transfer_bytes
-from ppsim.errors import CostError
-from ppsim.evictions import evicted_rows, with_visits
-
-if TYPE_CHECKING:
-    from ppsim.timeline import Timeline
-
+from ppsim.base.columns import kept
+from ppsim.base.errors import CostError
+from ppsim.plan.resolve import by_kind_and_stage, transfer_bytes
+from ppsim.schedule.evictions import evicted_rows, with_visits
+from ppsim.timeline import TimelineColumns
 
 PARTS = ("weights", "gradients", "optimizer_state", "activations", "transfer_buffers")
 
 
 class Occupancy:
-    """The part of a timeline's measures that is about memory; `Timeline` gives each of them to its users."""
+    """The part of a timeline's measures that is about memory; see `occupancy`."""
 
-    def __init__(self, timeline: Timeline):
+    def __init__(self, timeline: TimelineColumns):
         self.timeline = timeline
         self.schedule, self.plan, self.table = timeline.schedule, timeline.plan, timeline.table
 
@@ -177,6 +174,19 @@ class Occupancy:
         sender = self.schedule.device[self.plan.source[transfers]]
         order = np.argsort(sender, kind="stable")
         return transfers[order], np.searchsorted(sender[order], np.arange(self.schedule.devices + 1))
+
+
+occupancy = kept(Occupancy)
+
+
+def peak_activations(run: TimelineColumns) -> np.ndarray:
+    """Largest number of live activations of each device, in microbatches through one device share of the model."""
+    return occupancy(run).peak_activations
+
+
+def peak_memory(run: TimelineColumns) -> np.ndarray | None:
+    """Largest memory of each device in bytes; None where the costs do not say what is held."""
+    return occupancy(run).peak_memory
 
 
 def _steps(times: np.ndarray, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -6,12 +6,12 @@ import heapq
 
 import numpy as np
 
-from ppsim.engines.plan import Posts
-from ppsim.engines.ports import Ports
-from ppsim.timeline import Timeline
+from ppsim.plan.ports import Ports
+from ppsim.plan.resolve import Posts
+from ppsim.timeline import TimelineColumns
 
 
-def port_edges(run: Timeline, ports: Ports, posts: Posts, ready: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def port_edges(run: TimelineColumns, ports: Ports, posts: Posts, ready: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of transfers (before, after) where the later one took the place of the earlier, both by consuming row.
 
     A transfer that reached the head of a line because another let it pass also counts behind what had held that one up.

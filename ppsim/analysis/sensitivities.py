@@ -11,7 +11,7 @@ from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.critical_path import critical_nodes, node_slack
 from ppsim.analysis.graph import StepGraph
 from ppsim.analysis.stream_nodes import OPTIMIZER
-from ppsim.timeline import Timeline
+from ppsim.timeline import TimelineColumns
 
 _TIED = 1e-11  # of the makespan: chains that differ by less are equally long but for rounding
 
@@ -42,7 +42,7 @@ class Sensitivities:
     link: dict[tuple[int, int], float]
 
 
-def sensitivities(run: Timeline) -> Sensitivities:
+def sensitivities(run: TimelineColumns) -> Sensitivities:
     """The derivative of the makespan for costs that grow, from the chains that set it."""
     schedule, remote = run.schedule, np.flatnonzero(run.plan.remote)
     graph, chain = critical_nodes(run)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ppsim.actions import Kind
+from ppsim.analysis.bubbles import bubble_fraction, makespan
+from ppsim.timeline import TimelineColumns
 
-if TYPE_CHECKING:
-    from ppsim.timeline import Timeline
 
-
-def steady_windows(timeline: Timeline) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def steady_windows(timeline: TimelineColumns) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The steady window of each device: seconds in all, seconds in compute actions, and forwards in it.
 
     It reaches from the end of the device's first backward to the start of its last forward, so that the device neither
@@ -35,20 +32,20 @@ def steady_windows(timeline: Timeline) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return length, busy, forwards
 
 
-def steady_bubble_fraction(timeline: Timeline) -> float:
+def steady_bubble_fraction(timeline: TimelineColumns) -> float:
     """Idle part of the steady windows; of a schedule that drains after each iteration its bubble fraction."""
     length, busy, _ = steady_windows(timeline)
     if timeline.schedule.iterations == 1 or not length.sum() > 0:
-        return timeline.bubble_fraction
+        return bubble_fraction(timeline)
     return max(1.0 - float(busy.sum() / length.sum()), 0.0)
 
 
-def iteration_time(timeline: Timeline) -> float:
+def iteration_time(timeline: TimelineColumns) -> float:
     """Seconds from one iteration to the next: the slowest device's in its steady window, or the makespan."""
     schedule = timeline.schedule
     length, _, forwards = steady_windows(timeline)
     if schedule.iterations == 1 or not length.sum() > 0:
-        return timeline.makespan / schedule.iterations
+        return makespan(timeline) / schedule.iterations
     all_forwards = np.add.reduceat(schedule.kind == Kind.F, schedule.offsets[:-1], dtype=np.int64)
     steady = forwards > 0
     return float((length[steady] / forwards[steady] * all_forwards[steady]).max()) / schedule.iterations

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.timeline import Timeline
+from ppsim.timeline import TimelineColumns
 
 BARRIER, OPTIMIZER = -2, -1
 
@@ -32,7 +32,7 @@ class StreamNodes:
     after: np.ndarray
 
 
-def stream_nodes(run: Timeline, node: np.ndarray) -> StreamNodes:
+def stream_nodes(run: TimelineColumns, node: np.ndarray) -> StreamNodes:
     """The nodes of a run's streams; `node` names the node of each row."""
     steps = run.optimizer_steps
     spans = [(Kind.UNSHARD, run.unshards), (Kind.REDUCE_GRAD, run.reductions)]
@@ -68,7 +68,7 @@ def _one_after_the_other(device: np.ndarray, first: int) -> tuple[np.ndarray, np
     return first + later - 1, first + later
 
 
-def _gather_edges(run: Timeline, node: np.ndarray, first: int) -> Edges:
+def _gather_edges(run: TimelineColumns, node: np.ndarray, first: int) -> Edges:
     """What stands before an UNSHARD, and the row that waits for it."""
     gathers = run.plan.gathers
     if gathers is None:
@@ -82,7 +82,7 @@ def _gather_edges(run: Timeline, node: np.ndarray, first: int) -> Edges:
     ]
 
 
-def _reduction_edges(run: Timeline, node: np.ndarray, first: int) -> Edges:
+def _reduction_edges(run: TimelineColumns, node: np.ndarray, first: int) -> Edges:
     """The row that completes the gradients before their reduction; an empty pair where nothing is reduced."""
     reductions = run.plan.reductions
     if reductions is None:
@@ -91,7 +91,7 @@ def _reduction_edges(run: Timeline, node: np.ndarray, first: int) -> Edges:
     return [(node[reductions.after], number), _one_after_the_other(reductions.device, first)]
 
 
-def _optimizer_edges(run: Timeline, node: np.ndarray, first_reduction: int, barrier: int) -> Edges:
+def _optimizer_edges(run: TimelineColumns, node: np.ndarray, first_reduction: int, barrier: int) -> Edges:
     """A device's last row and reduction before its step, or under "sync" all of them before the barrier before all."""
     step = barrier + 1 + np.arange(run.schedule.devices)
     last_row = node[run.schedule.offsets[1:] - 1]

@@ -25,8 +25,8 @@ def calibrate(
 ) -> None:
     """Fit a cost profile to measured traces."""
     from ppsim.costs.profile import write_profile
-    from ppsim.interop.calibration import calibrate as fit
     from ppsim.interop.kineto import read_any_trace
+    from ppsim.studies.calibration import calibrate as fit
 
     runs = [read_any_trace(path) for path in traces]
     for run in runs:
@@ -40,7 +40,7 @@ def calibrate(
 
 def bandwidth_interval(fit: LinkFit) -> str:
     """The 95 % interval of a fitted bandwidth; without an upper end where larger transfers may take no longer."""
-    from ppsim.units import format_quantity
+    from ppsim.base.units import format_quantity
 
     low, high = (format_quantity(value, "bytes per second") for value in fit.bandwidth)
     return f"{low} to {high}" if math.isfinite(fit.bandwidth[1]) else f"{low} or more"
@@ -48,8 +48,7 @@ def bandwidth_interval(fit: LinkFit) -> str:
 
 def profile_text(profile: Profile) -> str:
     """What was measured, with units, intervals and residuals."""
-    from ppsim.plots.scale import percent_text, seconds_text
-    from ppsim.units import format_quantity
+    from ppsim.base.units import format_quantity, percent_text, seconds_text
 
     lines = [
         f"measured on {profile.source}, {profile.recorded}: {profile.devices} devices, from {', '.join(profile.fitted)}"

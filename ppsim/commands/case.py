@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ppsim.errors import ConfigError
+from ppsim.base.errors import ConfigError
 
 if TYPE_CHECKING:
     from ppsim.config import Config

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ppsim.base.errors import ConfigError
 from ppsim.commands import options
 from ppsim.commands.case import settings_of
 from ppsim.commands.reporting import ANSWER_IS_NO, command, print_data, say, write_json
-from ppsim.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ppsim.analysis.gate import Finding
+    from ppsim.studies.gate import Finding
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 MOST_NAMED = 5
@@ -48,7 +48,7 @@ def check(
     json: options.JsonTarget = None,
 ) -> None:
     """Compare configs with a baseline and with limits; exit status 1 when one got worse, 2 for a broken baseline."""
-    from ppsim.analysis.gate import Limits, Tolerance, check_configs, update_baseline
+    from ppsim.studies.gate import Limits, Tolerance, check_configs, update_baseline
 
     with _options_named():
         limits = Limits.parse(max_bubble, max_memory, max_step_time)
@@ -95,8 +95,8 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _say_unchecked(configs: Sequence[Path], baseline: Path) -> None:
-    from ppsim.analysis.baseline import read_baseline
-    from ppsim.analysis.gate import unchecked
+    from ppsim.studies.baseline import read_baseline
+    from ppsim.studies.gate import unchecked
 
     left = unchecked(configs, baseline, read_baseline(baseline))
     if left:
@@ -105,8 +105,8 @@ def _say_unchecked(configs: Sequence[Path], baseline: Path) -> None:
 
 
 def _report(findings: list[Finding], junit: Path | None, json: str | None) -> None:
-    from ppsim.analysis.gate_reports import document, findings_text, junit_report, markdown_report
-    from ppsim.files import write_atomically
+    from ppsim.base.files import write_atomically
+    from ppsim.studies.gate_reports import document, findings_text, junit_report, markdown_report
 
     if junit:
         write_atomically(junit, junit_report(findings))

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ppsim.base.errors import ConfigError
+from ppsim.base.tables import aligned
+from ppsim.base.units import format_quantity
 from ppsim.commands import options
 from ppsim.commands.case import read_case
 from ppsim.commands.reporting import ANSWER_IS_NO, command, print_data, require_suffix, say, write_json
-from ppsim.errors import ConfigError
-from ppsim.text_table import aligned
-from ppsim.units import format_quantity
 
 if TYPE_CHECKING:
-    from ppsim.analysis.compare import Comparison
     from ppsim.config import Config
+    from ppsim.studies.compare import Comparison
 
 TOO_MUCH, ASYNCHRONOUS = "!", "~"
 CHARTS = (".png", ".svg", ".pdf")
@@ -81,8 +81,8 @@ def compare(
 
 
 def _compared(case: Config, names: list[str]) -> Comparison:
-    from ppsim.analysis.compare import compare as compare_schedules
-    from ppsim.schedule import Schedule
+    from ppsim.run.schedules import Schedule
+    from ppsim.studies.compare import compare as compare_schedules
 
     section = dict(case.schedule)
     if "csv" in section:
@@ -131,7 +131,7 @@ def _notes(rows: list[dict], device_memory: float | None) -> Iterator[str]:
 
 
 def _cells(row: dict, device_memory: float | None) -> tuple[str, ...]:
-    from ppsim.plots.scale import percent_text, seconds_text
+    from ppsim.base.units import percent_text, seconds_text
 
     memory, asynchronous = row["peak_memory"], row["iterations"] > 1
     too_much = memory is not None and device_memory is not None and memory > device_memory

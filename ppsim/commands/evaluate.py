@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ppsim.base.tables import aligned
 from ppsim.commands import options
 from ppsim.commands.calibrate import Traces
 from ppsim.commands.reporting import command, print_data, require_suffix, say, write_json
-from ppsim.text_table import aligned
 
 if TYPE_CHECKING:
     from ppsim.costs.profile import Profile
-    from ppsim.interop.evaluation import Evaluation, RunError
     from ppsim.interop.replays import Trace
+    from ppsim.studies.evaluation import Evaluation, RunError
 
 SCHEMA = "ppsim.evaluation/1"
 CHARTS = (".png", ".svg", ".pdf")
@@ -42,8 +42,8 @@ def evaluate(
 ) -> None:
     """Compare predicted with measured step times, of fitted and of held-out runs."""
     from ppsim.costs.profile import read_profile
-    from ppsim.interop.evaluation import evaluate as compare
     from ppsim.interop.kineto import read_any_trace
+    from ppsim.studies.evaluation import evaluate as compare
 
     if chart:
         require_suffix("--chart", chart, CHARTS)
@@ -55,7 +55,7 @@ def evaluate(
     if chart:
         _draw(runs, costs, chart)
     if table:
-        from ppsim.files import write_atomically
+        from ppsim.base.files import write_atomically
 
         write_atomically(table, _rows_text(runs, costs))
         say(f"wrote {table}")
@@ -67,13 +67,14 @@ def evaluate(
 
 def _draw(runs: list[Trace], profile: Profile, path: Path) -> None:
     """Each run measured and below it predicted, all on one time axis."""
-    from ppsim.interop.calibration import predict, run_name
+    from ppsim.base.units import seconds_text
     from ppsim.plots.gantt import draw_comparison, save_figure
-    from ppsim.plots.scale import seconds_text
+    from ppsim.run.timelines import Timeline
+    from ppsim.studies.calibration import predict, run_name
 
     timelines, titles = [], []
     for run in runs:
-        for word, timeline in (("measured", run.timeline()), ("predicted", predict(run, profile))):
+        for word, timeline in (("measured", Timeline.of(run.timeline())), ("predicted", predict(run, profile))):
             timelines.append(timeline)
             titles.append(f"{run_name(run)}, {word}: {seconds_text(timeline.makespan)}")
     save_figure(lambda: draw_comparison(timelines, titles=titles), path)
@@ -82,8 +83,9 @@ def _draw(runs: list[Trace], profile: Profile, path: Path) -> None:
 
 def _rows_text(runs: list[Trace], profile: Profile) -> str:
     """CSV of both timelines of each run, one row an action; seconds."""
-    from ppsim.interop.calibration import predict, run_name
     from ppsim.interop.replays import action_errors
+    from ppsim.schedule.orders import orders
+    from ppsim.studies.calibration import predict, run_name
 
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -91,7 +93,7 @@ def _rows_text(runs: list[Trace], profile: Profile) -> str:
         columns = action_errors(run.timeline(), predict(run, profile))
         if number == 0:
             writer.writerow(["run", "device", "action", *columns])
-        actions = [(device, action) for device, row in enumerate(run.program.schedule.orders()) for action in row]
+        actions = [(device, action) for device, row in enumerate(orders(run.program.compute)) for action in row]
         for (device, action), *values in zip(actions, *columns.values(), strict=True):
             writer.writerow([run_name(run), device, action, *(f"{value:.9f}" for value in values)])
     return text.getvalue()
@@ -124,7 +126,7 @@ def evaluation_text(evaluation: Evaluation, profile: Profile) -> str:
 
 
 def _cells(run: RunError) -> tuple[str, ...]:
-    from ppsim.plots.scale import seconds_text
+    from ppsim.base.units import seconds_text
 
     return (
         run.name,

@@ -8,8 +8,7 @@ import typer
 
 from ppsim.commands.options import JsonTarget
 from ppsim.commands.reporting import command, print_data, write_json
-from ppsim.schedules import Family, schedules
-from ppsim.schedules.registry import find_family
+from ppsim.families.registry import Family, families, find_family
 
 SCHEMA = "ppsim.schedules/1"
 LABEL_WIDTH = 16
@@ -22,7 +21,7 @@ def list_families(
     json: JsonTarget = None,
 ) -> None:
     """List the schedule families, or show one in full."""
-    chosen = [find_family(name)] if name else list(schedules().values())
+    chosen = [find_family(name)] if name else list(families().values())
     if json:
         write_json({"schema": SCHEMA, "schedules": [_document(family) for family in chosen]}, json)
     if json == "-":

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ppsim.base.errors import ConfigError, shown
+from ppsim.base.units import format_quantity
 from ppsim.commands.options import JsonTarget, Settings
 from ppsim.commands.reporting import ANSWER_IS_NO, command, print_data, write_json
-from ppsim.errors import ConfigError, shown
-from ppsim.units import format_quantity
 
 if TYPE_CHECKING:
-    from ppsim.analysis.fit import Fitting
     from ppsim.analysis.memory import Memory
+    from ppsim.studies.fits import Fitting
 
 SCHEMA = "ppsim.fits/1"
 
@@ -34,12 +34,13 @@ def fits(
     Of the recompute levels and of fewer microbatches the first that fits is named, of other schedules the fastest.
     """
     from ppsim.commands.case import read_case
+    from ppsim.studies.fits import what_fits
 
     part = _part(headroom)
     case = read_case(config, settings, None)
     memory = case.simulate().memory()
     does = memory.fits(part)
-    found = [] if does else case.what_fits(part)
+    found = [] if does else what_fits(case, part)
     if json:
         write_json(_document(memory, part, does, found), json)
     if json != "-":

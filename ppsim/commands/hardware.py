@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+from ppsim.base.units import format_quantity
 from ppsim.commands.options import JsonTarget
 from ppsim.commands.reporting import command, print_data, write_json
 from ppsim.costs.hardware import DEVICES, LINKS, DeviceSheet, LinkSheet
-from ppsim.units import format_quantity
 
 SCHEMA = "ppsim.hardware/1"
 UNITS = {

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from ppsim.base.errors import ConfigError
 from ppsim.commands import options
 from ppsim.commands.case import read_case
 from ppsim.commands.reporting import command, print_data, say, write_json
-from ppsim.errors import ConfigError
 
 
 @command
@@ -31,7 +31,7 @@ def optimum(
     json: options.JsonTarget = None,
 ) -> None:
     """Prove the shortest schedule of a tiny case, one stage a device, no queues (needs the extra `solver`)."""
-    from ppsim.analysis.optimum import optimum as solve
+    from ppsim.studies.optimum import optimum as solve
 
     case = read_case(
         config, settings, None,

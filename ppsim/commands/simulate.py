@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ppsim.base.errors import ConfigError
 from ppsim.commands import options
 from ppsim.commands.case import read_case
 from ppsim.commands.reporting import command, print_data, require_suffix, say, write_json
-from ppsim.errors import ConfigError
-from ppsim.lowering import lower
+from ppsim.run.schedules import lower
 
 if TYPE_CHECKING:
-    from ppsim.timeline import Timeline
+    from ppsim.run.timelines import Timeline
 
 STATIC_CHARTS = (".png", ".svg", ".pdf")
 CHARTS = (*STATIC_CHARTS, ".html")
@@ -161,6 +161,6 @@ def _save_ledger(timeline: Timeline, path: Path) -> None:
 
 
 def _write_table(timeline: Timeline, path: Path) -> None:
-    from ppsim.files import write_atomically
+    from ppsim.base.files import write_atomically
 
     write_atomically(path, timeline.to_frame().to_csv(index=False))

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.commands.reporting import DONE, command, exit_status, print_data, say
-from ppsim.engines.plan import TRANSPORTS
-from ppsim.errors import ConfigError, PpsimError
-from ppsim.schedule import Program, Schedule
+from ppsim.plan.resolve import TRANSPORTS
+from ppsim.run.schedules import Program, Schedule
 
 
 @command

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ppsim.base.errors import ConfigError
+from ppsim.base.tables import aligned
 from ppsim.commands import options
 from ppsim.commands.case import read_case
 from ppsim.commands.reporting import command, print_data, write_json
-from ppsim.errors import ConfigError
-from ppsim.text_table import aligned
 
 if TYPE_CHECKING:
-    from ppsim.analysis.what_if import BreakEven, Change
     from ppsim.config import Config
+    from ppsim.studies.what_if import BreakEven, Change
 
 _TIMES = ("forward", "backward", "input_grad", "weight_grad", "overlap", "latency", "step")
 _BYTES = ("transfer_bytes", "activation_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes", "memory")
@@ -60,7 +60,7 @@ def what_if(
 def _changes(config, settings: list[str] | None, flags: dict) -> tuple[dict, str]:
     from dataclasses import asdict
 
-    from ppsim.analysis.what_if import changes
+    from ppsim.studies.what_if import changes
 
     before = read_case(config, None, None).simulate()
     after = _case(config, settings, flags).simulate()
@@ -80,7 +80,7 @@ def _case(config, settings: list[str] | None, flags: dict) -> Config:
     The file's options are of its own family alone, and a family whose number of stages is fixed takes that.
     """
     from ppsim.config import load_config
-    from ppsim.schedules.registry import schedules
+    from ppsim.run.schedules import schedules
 
     name = flags["schedule"]
     if name not in schedules():
@@ -107,7 +107,7 @@ def changes_text(rows: list[Change], what: list[str]) -> str:
 
 
 def _text(value: float | None, unit: str) -> str:
-    from ppsim.units import format_quantity
+    from ppsim.base.units import format_quantity
 
     if value is None:
         return "-"
@@ -125,7 +125,7 @@ def _break_even(
 ) -> tuple[dict, str]:
     from dataclasses import asdict
 
-    from ppsim.analysis.what_if import break_even
+    from ppsim.studies.what_if import break_even
 
     first, versus, second = pair
     if versus != "vs" or over is None:
@@ -161,7 +161,7 @@ def _range(between: tuple[str, str] | None, key: str, case: Config) -> tuple[flo
 
 
 def _bound(text: str, unit: str) -> float:
-    from ppsim.units import parse_quantity
+    from ppsim.base.units import parse_quantity
 
     try:
         return parse_quantity(text, unit) if unit else float(text)
@@ -172,7 +172,7 @@ def _bound(text: str, unit: str) -> float:
 
 def break_even_text(found: BreakEven, first: str, second: str, key: str, unit: str) -> str:
     """One sentence that answers the question."""
-    from ppsim.units import format_quantity
+    from ppsim.base.units import format_quantity
 
     def text(value: float) -> str:
         return format_quantity(value, unit) if unit else f"{value:.4g}"

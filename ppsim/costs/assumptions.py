@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ppsim.base.units import format_quantity
 from ppsim.costs.data_parallel import STEP_BYTES
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.hardware import LinkSheet
-from ppsim.units import format_quantity
 
 
 def assumptions(costs: DerivedCosts) -> Iterator[str]:

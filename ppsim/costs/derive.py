@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ppsim.base.errors import ConfigError
 from ppsim.costs.collectives import all_gather, all_reduce, all_to_all
 from ppsim.costs.data_parallel import gather_seconds, optimizer_seconds, reduce_seconds
 from ppsim.costs.given import Costs
@@ -16,11 +17,10 @@ from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
 from ppsim.costs.table import CostTable, Workload
-from ppsim.errors import ConfigError
 from ppsim.lowering.sharding import LOOK_AHEAD
 
 if TYPE_CHECKING:
-    from ppsim.schedule import Schedule
+    from ppsim.schedule.columns import ScheduleColumns
 
 BACKWARD = ("backward", "input_grad", "weight_grad")
 STEP = ("unshard", "reduce_grad", "optimizer_step")
@@ -210,7 +210,7 @@ class DerivedCosts:
                     given[name] = (np.asarray(given[name], np.float64) * scale).tolist()
         return given
 
-    def table(self, schedule: Schedule) -> CostTable:
+    def table(self, schedule: ScheduleColumns) -> CostTable:
         """The costs of `schedule`, with the link of each pair of devices from the nodes they sit in.
 
         Raises CostError or ConfigError where partition, recompute levels or nodes do not fit the schedule.

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ppsim.base.errors import CostError, shown
 from ppsim.costs.table import CostTable
-from ppsim.errors import CostError, shown
 
 if TYPE_CHECKING:
-    from ppsim.schedule import Schedule
+    from ppsim.schedule.columns import ScheduleColumns
 
 PerStage = float | Sequence[float] | np.ndarray
 TIMES = ("forward", "backward", "input_grad", "weight_grad")
@@ -163,7 +163,7 @@ class Costs:
                 raise CostError(f"provenance of {name} is {shown(origin)}; use one of: {', '.join(PROVENANCES)}")
         return dict(self.provenance)
 
-    def table(self, schedule: Schedule) -> CostTable:
+    def table(self, schedule: ScheduleColumns) -> CostTable:
         """The costs of `schedule`; CostError where a list does not have one value a stage (or slice)."""
         stages, devices = schedule.num_stages, schedule.devices
         scale = devices / stages if self.per == "device" else 1.0

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from ppsim.base.errors import ConfigError, shown
 from ppsim.costs.collectives import ALL_REDUCES
-from ppsim.errors import ConfigError, shown
 
 
 @dataclass(frozen=True)

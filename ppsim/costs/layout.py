@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ppsim.base.errors import ConfigError, shown
 from ppsim.costs import partition
 from ppsim.costs.layers import RECOMPUTE, Layer
 from ppsim.costs.model import Model
-from ppsim.errors import ConfigError, shown
 
 GRADIENT_BYTES, WEIGHT_BYTES, OPTIMIZER_BYTES = 4, 2, 12
 

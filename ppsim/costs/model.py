@@ -8,8 +8,8 @@ from functools import cached_property
 from os import PathLike
 from typing import Any, ClassVar
 
+from ppsim.base.errors import ConfigError, shown
 from ppsim.costs.layers import Layer, block, embedding, head, prediction
-from ppsim.errors import ConfigError, shown
 
 LARGEST = 2**40
 MOST_LAYERS = 2_000
@@ -140,7 +140,7 @@ class Model:
         `sequence` is the length to train on; default: the config's longest. `changes` replace fields of the result.
         Raises ConfigError naming a field that is missing or an architecture that is not known.
         """
-        from ppsim.interop.huggingface import read_model
+        from ppsim.costs.huggingface import read_model
 
         return read_model(source, sequence=sequence, **changes)
 

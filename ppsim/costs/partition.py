@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.errors import ConfigError, CostError, shown
+from ppsim.base.errors import ConfigError, CostError, shown
 
 MOST_LAYERS = 4_000  # `optimal` holds a matrix of layers x layers
 METHODS = ("even", "by_cost(greedy)", "by_cost(optimal)")

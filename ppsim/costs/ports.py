@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppsim.base.errors import CostError, shown
 from ppsim.costs.table import CostModel, CostTable
-from ppsim.errors import CostError, shown
 
 if TYPE_CHECKING:
-    from ppsim.schedule import Schedule
+    from ppsim.schedule.columns import ScheduleColumns
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class SharedPorts:
             if not _is_node(value) or value < 1:
                 raise CostError(f"{name}={shown(value)} must be a whole number of at least 1")
 
-    def table(self, schedule: Schedule) -> CostTable:
+    def table(self, schedule: ScheduleColumns) -> CostTable:
         """The costs of `schedule` with its ports."""
         if len(self.nodes) != schedule.devices:
             raise CostError(

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.base.files import read_text, write_atomically
 from ppsim.costs.table import CostTable
-from ppsim.errors import ConfigError, CostError, shown
-from ppsim.files import read_text, write_atomically
 
 if TYPE_CHECKING:
-    from ppsim.schedule import Schedule
+    from ppsim.schedule.columns import ScheduleColumns
 
 SCHEMA = "ppsim.profile/1"
 KINDS = ("F", "B", "I", "W")
@@ -106,7 +106,7 @@ class Profile:
             "transfer_bytes": "measured",
         }
 
-    def table(self, schedule: Schedule) -> CostTable:
+    def table(self, schedule: ScheduleColumns) -> CostTable:
         """The costs of `schedule`; CostError when it runs on another number of devices than the profile."""
         if schedule.devices != self.devices:
             raise CostError(
@@ -195,7 +195,7 @@ def _short(value: float) -> float:
 
 def read_profile(path: str | PathLike[str]) -> Profile:
     """Read a profile; ConfigError naming the file and the field for anything that is not one."""
-    from ppsim.yaml_text import read_yaml
+    from ppsim.base.yaml_text import read_yaml
 
     document = read_yaml(read_text(path), str(path)).value
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:

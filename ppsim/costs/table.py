@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    from ppsim.schedule import Schedule
+    from ppsim.schedule.columns import ScheduleColumns
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class CostTable:
 class CostModel(Protocol):
     """Anything that prices a schedule: given numbers, a model on a device sheet, a measured profile."""
 
-    def table(self, schedule: Schedule) -> CostTable:
+    def table(self, schedule: ScheduleColumns) -> CostTable:
         """The costs of this schedule; CostError where they do not fit it."""
         ...
 

@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from ppsim.base.compiling import run
 from ppsim.engines import kernels
 from ppsim.engines.deadlock import deadlock_error
-from ppsim.engines.plan import Columns, Plan, Posts
-from ppsim.jit import run
-from ppsim.recurrence import walk
+from ppsim.engines.ending import Columns
+from ppsim.plan.resolve import Plan, Posts
+from ppsim.schedule.recurrence import walk
 
 
 class CompiledModel:

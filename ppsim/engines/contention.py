@@ -20,8 +20,8 @@ import heapq
 
 import numpy as np
 
+from ppsim.base.compiling import compiled
 from ppsim.engines.kernels import wait_for_sends
-from ppsim.jit import compiled
 
 
 @compiled

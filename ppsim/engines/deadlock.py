@@ -3,9 +3,9 @@
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.engines.plan import Plan, Posts
-from ppsim.errors import DeadlockError
-from ppsim.waiting import waiting_cycle, waiting_message
+from ppsim.base.errors import DeadlockError
+from ppsim.plan.resolve import Plan, Posts
+from ppsim.schedule.waiting import waiting_cycle, waiting_message
 
 Node = tuple[str, int]
 

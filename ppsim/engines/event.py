@@ -8,8 +8,9 @@ import simpy
 from simpy.events import NORMAL, EventPriority
 
 from ppsim.engines.deadlock import deadlock_error
-from ppsim.engines.plan import Columns, Plan, Posts
-from ppsim.engines.ports import PortLines
+from ppsim.engines.ending import Columns
+from ppsim.engines.port_lines import PortLines
+from ppsim.plan.resolve import Plan, Posts
 
 LAST = 2  # a priority behind SimPy's own: after everything else that happens at the same time
 

@@ -6,7 +6,7 @@ result puts the device back on the stack.
 
 import numpy as np
 
-from ppsim.jit import compiled
+from ppsim.base.compiling import compiled
 
 
 @compiled

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppsim.actions import KIND_NAMES, NO_MICROBATCH, Kind
+from ppsim.schedule.orders import orders
 
 if TYPE_CHECKING:
     import pandas
 
-    from ppsim.timeline import Timeline
+    from ppsim.timeline import TimelineColumns
 
 
-def timeline_frame(timeline: Timeline) -> pandas.DataFrame:
+def timeline_frame(timeline: TimelineColumns) -> pandas.DataFrame:
     """One row an action, device by device in list order.
 
     Columns: device; action (its text, such as `2F0`); kind; stage and microbatch (-1 for an OVERLAP_F_B slot, which has
@@ -29,7 +30,7 @@ def timeline_frame(timeline: Timeline) -> pandas.DataFrame:
     return pandas.DataFrame(
         {
             "device": schedule.device[first],
-            "action": [text for order in schedule.orders() for text in order],
+            "action": [text for order in orders(schedule) for text in order],
             "kind": pandas.Categorical.from_codes(kind, categories=list(KIND_NAMES)),
             "stage": np.where(fused, -1, schedule.stage[first]),
             "microbatch": np.where(fused, NO_MICROBATCH, schedule.microbatch[first]),

@@ -16,11 +16,13 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.errors import ConfigError, PpsimError
-from ppsim.files import read_text
-from ppsim.interop.replays import Trace, as_program, read_trace
+from ppsim.base.errors import ConfigError, PpsimError
+from ppsim.base.files import read_text
+from ppsim.checks.faults import validate
+from ppsim.interop.replays import Trace, read_trace
 from ppsim.lowering.rows import transfer_ends
-from ppsim.schedule import Program, Schedule
+from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.orders import read_orders
 
 PREFIX = "PP:"
 RECEIVED = ("gloo:recv", "nccl:recv")
@@ -68,11 +70,10 @@ def read_kineto(folder: str | PathLike[str]) -> Trace:
         found = ", ".join(str(rank.rank) for rank in ranks)
         raise ConfigError(f"{folder}: has files of ranks {found}; one file is needed for each rank from 0 on")
     try:
-        program = Schedule.from_orders([list(rank.ranges) for rank in ranks], name=Path(folder).resolve().name)
-        program.validate()
+        program = read_orders([list(rank.ranges) for rank in ranks], Path(folder).resolve().name)
+        validate(program)
     except PpsimError as error:
         raise type(error)(f"{folder}: the {PREFIX} ranges are no valid program: {error}") from None
-    program = as_program(program)
     start, end = _times(program, ranks)
     origin = np.nanmin(start, axis=1, keepdims=True)
     document = {
@@ -122,7 +123,7 @@ def _spans(events: list[dict[str, Any]], wanted: Any) -> np.ndarray:
     return np.array(sorted(spans)).reshape(-1, 2)
 
 
-def _times(program: Program, ranks: list[_Rank]) -> tuple[np.ndarray, np.ndarray]:
+def _times(program: ScheduleColumns, ranks: list[_Rank]) -> tuple[np.ndarray, np.ndarray]:
     """Start and end of each row of each step, seconds on rank 0's time base; nan where nothing was recorded."""
     steps = max(len(spans) for rank in ranks for spans in rank.ranges.values())
     start, end = (np.full((steps, len(program.kind)), np.nan) for _ in range(2))
@@ -144,7 +145,7 @@ def _times(program: Program, ranks: list[_Rank]) -> tuple[np.ndarray, np.ndarray
     return start, end
 
 
-def _edges(program: Program, row: int, parts: int, span: tuple[float, float], rank: _Rank) -> list[float]:
+def _edges(program: ScheduleColumns, row: int, parts: int, span: tuple[float, float], rank: _Rank) -> list[float]:
     """Where the actions of one range begin and end; the backward of a fused one is where autograd runs."""
     if parts == 1:
         return [span[0], span[1]]
@@ -154,7 +155,9 @@ def _edges(program: Program, row: int, parts: int, span: tuple[float, float], ra
     return [span[0], inside[0, 0] if program.kind[row] == Kind.F else inside[-1, 1], span[1]]
 
 
-def _set_arrivals(program: Program, rows: slice, received: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
+def _set_arrivals(
+    program: ScheduleColumns, rows: slice, received: np.ndarray, start: np.ndarray, end: np.ndarray
+) -> None:
     """A RECV ends when its wait returned, and the action that needs it starts then.
 
     On a GPU, where no wait is on the host, the ranges stay as they are.

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppsim.errors import ConfigError
-from ppsim.files import write_atomically
+from ppsim.base.errors import ConfigError
+from ppsim.base.files import write_atomically
 from ppsim.interop.trace import NO_ARROW, Levels, Slices, Trace
 
 if TYPE_CHECKING:
-    from ppsim.timeline import Timeline
+    from ppsim.timeline import TimelineColumns
 
 FORMATS = ("pftrace", "json")
 SLICE_BEGIN, SLICE_END, COUNTER = 1, 2, 4
@@ -26,7 +26,7 @@ SLICE_BEGIN, SLICE_END, COUNTER = 1, 2, 4
 Part = bytes | np.ndarray
 
 
-def write_trace(timeline: Timeline, path: str | PathLike[str], file_format: str | None = None) -> None:
+def write_trace(timeline: TimelineColumns, path: str | PathLike[str], file_format: str | None = None) -> None:
     """Write a trace for ui.perfetto.dev as TrackEvent protobuf ("pftrace") or Chrome trace events ("json").
 
     Without `file_format` a path that ends in .json gives JSON and any other protobuf. Raises ConfigError for an unknown

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind
+from ppsim.base.errors import ConfigError, PpsimError, shown
+from ppsim.base.files import read_text
+from ppsim.checks.faults import validate
 from ppsim.costs.profile import Profile
-from ppsim.engines.plan import TRANSPORTS, make_plan
-from ppsim.errors import ConfigError, PpsimError, shown
-from ppsim.files import read_text
 from ppsim.lowering.rows import transfer_ends
-from ppsim.schedule import Program, Schedule
-from ppsim.timeline import Timeline
+from ppsim.plan.resolve import TRANSPORTS, make_plan
+from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.orders import read_orders
+from ppsim.timeline import TimelineColumns
 
 SCHEMA = "ppsim.trace/1"
 UNKNOWN = "unknown device"
@@ -32,7 +34,7 @@ class Trace:
     ----------
     path : str
         The file.
-    program : Program
+    program : ScheduleColumns
         What was replayed.
     issue, start, end : float64 (steps, rows of the program), seconds
         When each row was handed over, began and ended, from the begin of its step; nan where nothing was recorded.
@@ -43,7 +45,7 @@ class Trace:
     """
 
     path: str
-    program: Program
+    program: ScheduleColumns
     issue: np.ndarray
     start: np.ndarray
     end: np.ndarray
@@ -121,7 +123,7 @@ class Trace:
         begin = np.maximum(self.start[step, send], self.start[step, receive])
         return begin, self.end[step, receive]
 
-    def timeline(self, step: int | None = None) -> Timeline:
+    def timeline(self, step: int | None = None) -> TimelineColumns:
         """One measured step as a Timeline (default: the median one), drawn and measured like a simulated one.
 
         Actions whose times are missing take no time, at the end of the action before them.
@@ -131,7 +133,7 @@ class Trace:
             raise ConfigError(
                 f"{self.path}: step {step} was not recorded; the file holds steps 0 to {len(self.end) - 1}"
             )
-        schedule = self.program.schedule
+        schedule = self.program.compute
         start, end = _filled(schedule, self.start[step, self.compute], self.end[step, self.compute])
         transfer_start, transfer_end = np.full(len(start), np.nan), np.full(len(start), np.nan)
         consumer = self.transfers[0]
@@ -146,14 +148,14 @@ class Trace:
             seconds=end - start,
             transfer_seconds=np.nan_to_num(transfer_end - transfer_start),
         )
-        return Timeline(plan, table, costs, start, end, transfer_start, transfer_end, engine="measured")
+        return TimelineColumns(plan, table, costs, start, end, transfer_start, transfer_end, engine="measured")
 
     def _costs(self, step: int) -> Profile:
         """What one step's actions took: of each kind and stage the median, or that of the kind where a stage has none.
 
         A kind of which nothing was recorded has 0 s, as its actions have in the timeline.
         """
-        schedule = self.program.schedule
+        schedule = self.program.compute
         taken = (self.end - self.start)[step, self.compute]
         seconds = {}
         for kind in (Kind.F, Kind.B, Kind.I, Kind.W):
@@ -193,9 +195,8 @@ def trace_of(document: Any, place: str) -> Trace:
             f"{place}: not a trace: schema is {shown(found)}, expected {SCHEMA!r}, as the replay harness writes"
         )
     try:
-        program = Schedule.from_orders(document["orders"], name=str(document.get("schedule", "custom")))
-        program.validate()
-        program = as_program(program)
+        program = read_orders(document["orders"], str(document.get("schedule", "custom")))
+        validate(program)
         issue, start, end = (_column(document["steps"], name, program) for name in ("issue", "start", "end"))
         transfer_bytes = float(document.get("transfer_bytes", 0.0))
     except PpsimError as error:
@@ -217,22 +218,7 @@ def trace_of(document: Any, place: str) -> Trace:
     return trace
 
 
-def as_program(schedule: Schedule) -> Program:
-    """A schedule whose lists hold no transfers, such as one of one device, is its own program."""
-    if isinstance(schedule, Program):
-        return schedule
-    return Program(
-        schedule.kind,
-        schedule.stage,
-        schedule.microbatch,
-        schedule.offsets,
-        joined=schedule.joined,
-        idle=schedule.idle,
-        name=schedule.name,
-    )
-
-
-def _column(steps: list, name: str, program: Program) -> np.ndarray:
+def _column(steps: list, name: str, program: ScheduleColumns) -> np.ndarray:
     """Values of all steps as (steps, rows); rows that a device did not record are nan."""
     if not isinstance(steps, list) or not steps:
         raise ValueError("'steps' holds no step")
@@ -259,7 +245,7 @@ def _median(values: np.ndarray, otherwise: float) -> float:
     return float(np.median(known)) if len(known) else otherwise
 
 
-def _filled(schedule: Schedule, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _filled(schedule: ScheduleColumns, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Times without holes: an action whose times are missing takes no time, at the latest end before it."""
     start, end = start.copy(), end.copy()
     for device in range(schedule.devices):
@@ -271,7 +257,7 @@ def _filled(schedule: Schedule, start: np.ndarray, end: np.ndarray) -> tuple[np.
     return start, end
 
 
-def action_errors(measured: Timeline, predicted: Timeline) -> dict[str, np.ndarray]:
+def action_errors(measured: TimelineColumns, predicted: TimelineColumns) -> dict[str, np.ndarray]:
     """Action by action: measured and predicted start and end in seconds, and their differences, as columns.
 
     Both timelines must be of the same orders; ConfigError otherwise.

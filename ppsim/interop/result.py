@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ppsim.analysis.bounds import lower_bound
 from ppsim.analysis.measures import MEASURES
 
 if TYPE_CHECKING:
-    from ppsim.timeline import Timeline
+    from ppsim.timeline import TimelineColumns
 
 SCHEMA = "ppsim.result/1"
 _TIMES = ("forward", "backward", "input_grad", "weight_grad")
 _STATES = ("weight_bytes", "gradient_bytes", "optimizer_bytes")
 
 
-def result_document(timeline: Timeline) -> dict[str, Any]:
+def result_document(timeline: TimelineColumns) -> dict[str, Any]:
     """The measures of a timeline under the names of docs/glossary.md, as plain Python values that JSON can hold.
 
     What is not known (memory without a model) or has no bound (the bandwidth of a free link) is None, never nan or inf.
@@ -41,8 +42,8 @@ def result_document(timeline: Timeline) -> dict[str, Any]:
         "engine": timeline.engine,
         "optimizer": timeline.plan.optimizer,
         "jitter": plain(timeline.plan.noise),
-        **{measure.name: plain(getattr(timeline, measure.name)) for measure in MEASURES},
-        "lower_bound": plain(asdict(timeline.lower_bound())),
+        **{measure.name: plain(measure.of(timeline)) for measure in MEASURES},
+        "lower_bound": plain(asdict(lower_bound(timeline))),
         "units": {measure.name: measure.unit for measure in MEASURES},
         "definitions": {measure.name: measure.definition for measure in MEASURES},
         "costs": _cost_document(timeline),
@@ -63,7 +64,7 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def _cost_document(timeline: Timeline) -> dict[str, Any]:
+def _cost_document(timeline: TimelineColumns) -> dict[str, Any]:
     """Each cost as the engine used it, with its unit and provenance: times and bytes with one value a stage.
 
     Latency and bandwidth are one number, or the list of different values where pairs of devices differ.

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
-from ppsim.errors import ConfigError
+from ppsim.analysis.occupancy import occupancy
+from ppsim.base.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ppsim.timeline import Timeline
+    from ppsim.timeline import TimelineColumns
 
 NO_ARROW = 0
 ROWS_AT_ONCE = 200_000
@@ -75,7 +76,7 @@ class Trace:
     their arrow goes from action to action.
     """
 
-    def __init__(self, timeline: Timeline):
+    def __init__(self, timeline: TimelineColumns):
         self.timeline, self.schedule = timeline, timeline.schedule
         last = timeline.device_end.max()
         if not last <= LONGEST_SECONDS:
@@ -208,7 +209,7 @@ class Trace:
             )
 
     def _levels(self, first: int, last: int) -> Levels:
-        curves = [self.timeline.activations_over_time(device) for device in range(first, last)]
+        curves = [occupancy(self.timeline).activations_over_time(device) for device in range(first, last)]
         return Levels(
             np.repeat(self.level_track[first:last], [len(times) for times, _ in curves]),
             _nanoseconds(np.concatenate([times for times, _ in curves])),

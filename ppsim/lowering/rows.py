@@ -6,22 +6,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind
-from ppsim.schedule import Program, Schedule
+from ppsim.schedule.columns import ScheduleColumns
 
 
 def insert_rows(
-    schedule: Schedule,
+    schedule: ScheduleColumns,
     device: np.ndarray,
     kind: np.ndarray,
     stage: np.ndarray,
     microbatch: np.ndarray | int,
     keys: Sequence[np.ndarray],
-) -> Program:
+) -> ScheduleColumns:
     """A program of the schedule's rows and the given ones.
 
     Parameters
     ----------
-    schedule : Schedule or Program
+    schedule : Schedule or ScheduleColumns
         Whose rows are kept.
     device, kind, stage, microbatch : arrays, one entry a new row
         What is inserted; `microbatch` may be one number.
@@ -32,16 +32,15 @@ def insert_rows(
     list_of = np.concatenate([schedule.device, device])
     order = np.lexsort((*keys, list_of))
     counts = np.bincount(list_of, minlength=schedule.devices)
-    program = Program(
+    return ScheduleColumns(
         np.concatenate([schedule.kind, kind]).astype(np.int8)[order],
         np.concatenate([schedule.stage, stage]).astype(np.int32)[order],
         np.concatenate([schedule.microbatch, np.broadcast_to(microbatch, added)]).astype(np.int32)[order],
         np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         joined=np.concatenate([schedule.joined, np.zeros(added, bool)])[order],
+        is_valid=True,
         **schedule.traits,
     )
-    program._valid = True
-    return program
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class TransferEnds:
     peer: np.ndarray
 
 
-def transfer_ends(program: Schedule) -> TransferEnds:
+def transfer_ends(program: ScheduleColumns) -> TransferEnds:
     """Which transfer each SEND and RECV belongs to, and with which device."""
     row = np.flatnonzero((program.kind >= FIRST_TRANSFER) & (program.kind <= Kind.RECV_B))
     kind, stage, microbatch = program.kind[row], program.stage[row], program.microbatch[row]
@@ -79,7 +78,7 @@ def transfer_ends(program: Schedule) -> TransferEnds:
     return TransferEnds(row, is_send, consumer, peer)
 
 
-def row_tables(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
+def row_tables(schedule: ScheduleColumns) -> tuple[np.ndarray, np.ndarray]:
     """Row of F, and of B or I, by [stage, microbatch]."""
     tables = []
     for kinds in ((Kind.F,), (Kind.B, Kind.I)):
@@ -90,6 +89,6 @@ def row_tables(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
     return tables[0], tables[1]
 
 
-def has_transfers(schedule: Schedule) -> bool:
+def has_transfers(schedule: ScheduleColumns) -> bool:
     """Whether any SEND or RECV stands in the lists."""
     return bool(((schedule.kind >= FIRST_TRANSFER) & (schedule.kind <= Kind.RECV_B)).any())

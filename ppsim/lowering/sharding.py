@@ -6,12 +6,12 @@ import numpy as np
 
 from ppsim.actions import NO_MICROBATCH, Kind
 from ppsim.lowering.rows import insert_rows
-from ppsim.schedule import Program, Schedule
+from ppsim.schedule.columns import ScheduleColumns
 
 LOOK_AHEAD = 3
 
 
-def insert_sharding(schedule: Schedule) -> Program:
+def insert_sharding(schedule: ScheduleColumns) -> ScheduleColumns:
     """The schedule with the weights of each device's next three stages gathered ahead of use.
 
     Before each slot the stages that are not among the next three to compute are resharded and those that newly are
@@ -40,7 +40,7 @@ def insert_sharding(schedule: Schedule) -> Program:
     )
 
 
-def last_backwards(schedule: Schedule) -> np.ndarray:
+def last_backwards(schedule: ScheduleColumns) -> np.ndarray:
     """Row of the last B or W of each stage on each device, by device and stage."""
     rows = np.flatnonzero((schedule.kind == Kind.B) | (schedule.kind == Kind.W))[::-1]
     stage_of = schedule.device[rows].astype(np.int64) * schedule.num_stages + schedule.stage[rows]
@@ -48,7 +48,7 @@ def last_backwards(schedule: Schedule) -> np.ndarray:
     return rows[last]
 
 
-def _gathers(schedule: Schedule, device: int) -> Iterator[tuple[int, Kind, int]]:
+def _gathers(schedule: ScheduleColumns, device: int) -> Iterator[tuple[int, Kind, int]]:
     """The UNSHARD and RESHARD of one device in order: the row that each stands before, its kind and its stage."""
     # PyTorch evicts in the iteration order of a set of stage numbers; the same set here gives the same order.
     gathered: set[int] = set()
@@ -64,7 +64,7 @@ def _gathers(schedule: Schedule, device: int) -> Iterator[tuple[int, Kind, int]]
         yield int(schedule.offsets[device + 1]), Kind.RESHARD, stage
 
 
-def _upcoming_stages(schedule: Schedule, device: int) -> list[tuple[int, tuple[int, ...]]]:
+def _upcoming_stages(schedule: ScheduleColumns, device: int) -> list[tuple[int, tuple[int, ...]]]:
     """The next stages to compute, nearest first, at each row where they change.
 
     A fused slot is looked at whole, so that it can bring in a fourth stage.

@@ -3,14 +3,14 @@
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.errors import DeadlockError
-from ppsim.jit import ROWS_WORTH_COMPILING, can_compile, run
+from ppsim.base.compiling import ROWS_WORTH_COMPILING, can_compile, run
+from ppsim.base.errors import DeadlockError
 from ppsim.lowering.rows import TransferEnds, insert_rows, transfer_ends
-from ppsim.schedule import Program, Schedule
-from ppsim.waiting import waiting_cycle, waiting_message
+from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.waiting import waiting_cycle, waiting_message
 
 
-def insert_transfers(schedule: Schedule) -> Program:
+def insert_transfers(schedule: ScheduleColumns) -> ScheduleColumns:
     """The schedule with a SEND behind each producer whose consumer sits on another device, and the matching RECV.
 
     The walk goes over the devices in order, one slot (or sharding action) a turn: a slot whose inputs have arrived is
@@ -40,7 +40,7 @@ def insert_transfers(schedule: Schedule) -> Program:
     )
 
 
-def _turns(schedule: Schedule) -> np.ndarray:
+def _turns(schedule: ScheduleColumns) -> np.ndarray:
     """The turn of the walk in which each row is appended; both parts of a fused slot share one."""
     if len(schedule.kind) >= ROWS_WORTH_COMPILING and can_compile():
         turns = _compiled_turns(schedule)
@@ -82,12 +82,12 @@ def _turns(schedule: Schedule) -> np.ndarray:
     return np.array(turn, np.int64)
 
 
-def _compiled_turns(schedule: Schedule) -> np.ndarray | None:
+def _compiled_turns(schedule: ScheduleColumns) -> np.ndarray | None:
     """The turns by the recurrence of the engines, or None at a standstill.
 
     A turn is the start of a slot that lasts one turn; what a lower device makes is there within the turn, one earlier.
     """
-    from ppsim.recurrence import walk  # imported here: Numba loads with it
+    from ppsim.schedule.recurrence import walk  # imported here: Numba loads with it
 
     source, device, offsets = schedule.source, schedule.device, schedule.offsets
     needs = source >= 0
@@ -98,7 +98,7 @@ def _compiled_turns(schedule: Schedule) -> np.ndarray | None:
     return after.astype(np.int64) - 1 if np.array_equal(position, offsets[1:]) else None
 
 
-def postpone_receives(program: Program) -> Program:
+def postpone_receives(program: ScheduleColumns) -> ScheduleColumns:
     """The program with each RECV just before the action that needs it, or before an earlier SEND to the same peer.
 
     The second only on the lower device of a pair: it posts its RECV first, so that two devices that send to each other
@@ -125,19 +125,18 @@ def postpone_receives(program: Program) -> Program:
     anchor, rank = np.arange(count), np.full(count, len(row))
     anchor[row], rank[row] = earliest[taken_along], taken_along
     order = np.lexsort((rank, anchor))
-    moved = Program(
+    return ScheduleColumns(
         program.kind[order],
         program.stage[order],
         program.microbatch[order],
         program.offsets,
         joined=program.joined[order],
+        is_valid=True,
         **program.traits,
     )
-    moved._valid = True
-    return moved
 
 
-def _next_flushing_send(program: Program, ends: TransferEnds, link: np.ndarray) -> np.ndarray:
+def _next_flushing_send(program: ScheduleColumns, ends: TransferEnds, link: np.ndarray) -> np.ndarray:
     """For each RECV the row of the next SEND of its link if its device is the lower one of the two, else a late row."""
     late = len(program.kind)
     flushing = ends.is_send & (program.device[ends.row] < ends.peer)

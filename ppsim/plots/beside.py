@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from ppsim.timeline import Timeline
+    from ppsim.timeline import TimelineColumns
 
 GATHERS, REDUCTIONS, STEPS = "gathers", "reductions", "optimizer steps"
 COLOURS = {GATHERS: "#8537ed", REDUCTIONS: "#701c28", STEPS: "#101085"}
@@ -76,7 +76,7 @@ class Beside:
         return "step" if self.sort == STEPS else str(self.stage[span])
 
 
-def beside(timeline: Timeline) -> list[Beside]:
+def beside(timeline: TimelineColumns) -> list[Beside]:
     """The sorts that take time in this timeline, in the order of the legend."""
     origin = float(timeline.device_start.min())
     found = []

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
-from ppsim.errors import ConfigError
+from ppsim.analysis.bubbles import bubble_fraction, makespan
+from ppsim.base.errors import ConfigError
+from ppsim.base.units import percent_text, seconds_text
 from ppsim.plots.beside import Beside, band, beside
-from ppsim.plots.scale import percent_text, seconds_text
 
 if TYPE_CHECKING:
-    from ppsim.schedule import Schedule
-    from ppsim.timeline import Timeline
+    from ppsim.schedule.columns import ScheduleColumns
+    from ppsim.timeline import TimelineColumns
 
 NOTHING, DEVICE, TRANSFER, SENDING = range(4)
 SHORTEST = 1e-200  # seconds; below it, columns and pixels a second are no numbers
@@ -28,9 +29,9 @@ class Boxes:
 
     Attributes
     ----------
-    timeline : Timeline
+    timeline : TimelineColumns
     row : int64
-        Schedule row of the box; of a timed slot the first of its two.
+        ScheduleColumns row of the box; of a timed slot the first of its two.
     slot : bool
         Whether the box is a timed OVERLAP_F_B slot.
     device, stage, microbatch, kind : int32, int32, int32, int8
@@ -41,7 +42,7 @@ class Boxes:
         0 for the first local stage of the device, 1 for the next ...; of bidirectional schedules, the direction first.
     """
 
-    timeline: Timeline
+    timeline: TimelineColumns
     row: np.ndarray
     slot: np.ndarray
     device: np.ndarray
@@ -145,10 +146,10 @@ class Boxes:
         return "the SENDs of its own device" if cause == SENDING else "nothing, the first of its device"
 
 
-def make_boxes(timeline: Timeline) -> Boxes:
+def make_boxes(timeline: TimelineColumns) -> Boxes:
     """The boxes of a timeline, device by device in time order; ConfigError for one too short to be drawn."""
-    if 0 < timeline.makespan < SHORTEST:
-        raise ConfigError(f"a makespan of {timeline.makespan:g} s is too short to draw; give costs in seconds")
+    if 0 < makespan(timeline) < SHORTEST:
+        raise ConfigError(f"a makespan of {makespan(timeline):g} s is too short to draw; give costs in seconds")
     schedule, fused = timeline.schedule, timeline.plan.fused
     row = np.flatnonzero(~fused)
     slot = np.append(fused[1:], False)[row]
@@ -167,7 +168,7 @@ def make_boxes(timeline: Timeline) -> Boxes:
     )
 
 
-def local_stage(schedule: Schedule) -> np.ndarray:
+def local_stage(schedule: ScheduleColumns) -> np.ndarray:
     """Number of each row's stage among the stages of its device (int32): first by direction, then by stage.
 
     The direction of a microbatch is told by the device that runs its first forward.
@@ -184,7 +185,7 @@ def local_stage(schedule: Schedule) -> np.ndarray:
     return (number - first_of_device[schedule.device]).astype(np.int32)
 
 
-def second_cue(schedule: Schedule) -> str:
+def second_cue(schedule: ScheduleColumns) -> str:
     """What a paler colour means, for the legend; empty where one shade is in use."""
     enters = (schedule.stage == 0) & (schedule.kind == Kind.F)
     if len(np.unique(schedule.device[enters])) > 1:
@@ -192,15 +193,15 @@ def second_cue(schedule: Schedule) -> str:
     return "paler: later stage of the same device" if schedule.num_stages > schedule.devices else ""
 
 
-def headline(timeline: Timeline) -> str:
+def headline(timeline: TimelineColumns) -> str:
     """One line that names a timeline: schedule, sizes, step time and bubble."""
     return (
-        f"{sizes_text(timeline.schedule)}: makespan {seconds_text(timeline.makespan)}, "
-        f"bubble fraction {percent_text(timeline.bubble_fraction)}"
+        f"{sizes_text(timeline.schedule)}: makespan {seconds_text(makespan(timeline))}, "
+        f"bubble fraction {percent_text(bubble_fraction(timeline))}"
     )
 
 
-def sizes_text(schedule: Schedule) -> str:
+def sizes_text(schedule: ScheduleColumns) -> str:
     """Name and sizes of a schedule, such as `1f1b, 4 devices, 8 microbatches`."""
     microbatches = schedule.microbatches_of_a_step
     parts = [schedule.name, counted(schedule.devices, "device")]

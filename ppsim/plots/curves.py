@@ -11,32 +11,35 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.ticker import MaxNLocator
 
+from ppsim.analysis.bubbles import makespan
+from ppsim.analysis.occupancy import occupancy, peak_memory
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ppsim.timeline import Timeline
+    from ppsim.timeline import TimelineColumns
 
 MOST_NAMED = 8  # devices with a legend entry each; more share a colour bar
 _LINE, _RIM, _MOST_RIMS = 0.9, 1.3, 3
 _BYTE_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
-def draw_memory(ax: Axes, timeline: Timeline, memory: bool | str) -> None:
+def draw_memory(ax: Axes, timeline: TimelineColumns, memory: bool | str) -> None:
     """Bytes where `memory` is "bytes", or True and the costs know them; live activations otherwise."""
-    in_bytes = memory == "bytes" or (memory is True and timeline.peak_memory is not None)
+    in_bytes = memory == "bytes" or (memory is True and peak_memory(timeline) is not None)
     devices = timeline.schedule.devices
     origin = float(timeline.device_start.min())
-    curve_of = timeline.memory_over_time if in_bytes else timeline.activations_over_time
+    curve_of = occupancy(timeline).memory_over_time if in_bytes else occupancy(timeline).activations_over_time
     curves = [curve_of(device) for device in range(devices)]
     largest = max(float(levels.max(initial=0.0)) for _, levels in curves)
     scale, symbol = next((unit for unit in _BYTE_UNITS if largest >= unit[0]), _BYTE_UNITS[-1])
     if not in_bytes:
         scale, symbol = 1.0, "microbatches"
-    static = timeline.static_memory
+    static = occupancy(timeline).static_memory
     starts = static.sum(axis=0) if in_bytes and static is not None else np.zeros(devices)
     colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.9, devices))
     steps = [
-        _steps(times - origin, levels, float(first), timeline.makespan) / [1.0, scale]
+        _steps(times - origin, levels, float(first), makespan(timeline)) / [1.0, scale]
         for (times, levels), first in zip(curves, starts, strict=True)
     ]
     ax.add_collection(LineCollection(steps, colors=colours, linewidths=_widths(steps)), autolim=False)

@@ -14,16 +14,18 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ppsim.errors import ConfigError, shown
-from ppsim.files import write_atomically
+from ppsim.analysis.bubbles import makespan
+from ppsim.analysis.occupancy import peak_memory
+from ppsim.base.errors import ConfigError, shown
+from ppsim.base.files import write_atomically
+from ppsim.base.units import time_unit
 from ppsim.plots import marks
 from ppsim.plots.boxes import headline, make_boxes
 from ppsim.plots.curves import draw_memory
-from ppsim.plots.scale import time_unit
 
 if TYPE_CHECKING:
     from ppsim.plots.boxes import Boxes
-    from ppsim.timeline import Timeline
+    from ppsim.timeline import TimelineColumns
 
 SUFFIXES = (".png", ".svg", ".pdf")
 MOST_WIDTH = 200.0  # inches
@@ -48,7 +50,7 @@ class Chart(Figure):
 
 
 def draw(
-    timeline: Timeline,
+    timeline: TimelineColumns,
     *,
     ax: Axes | None = None,
     width: float | None = None,
@@ -66,7 +68,7 @@ def draw(
 
     Parameters
     ----------
-    timeline : Timeline
+    timeline : TimelineColumns
         What to draw.
     ax : matplotlib Axes, optional
         Draw into these axes instead of a new figure (then without `memory`).
@@ -116,7 +118,7 @@ def draw(
 
 
 def draw_comparison(
-    timelines: Sequence[Timeline],
+    timelines: Sequence[TimelineColumns],
     *,
     width: float | None = None,
     titles: Sequence[str] | None = None,
@@ -126,7 +128,7 @@ def draw_comparison(
 
     Parameters
     ----------
-    timelines : sequence of Timeline
+    timelines : sequence of TimelineColumns
         What to draw, top to bottom.
     width : float, optional
         Width of the figure in inches, as in `draw`.
@@ -147,7 +149,7 @@ def draw_comparison(
     for timeline in timelines:
         _check(width, False, labels, timeline)
     every = [make_boxes(timeline) for timeline in timelines]
-    longest = max(timeline.makespan for timeline in timelines)
+    longest = max(makespan(timeline) for timeline in timelines)
     with matplotlib.rc_context(FONTS):
         inches = max(map(_width, every)) if width is None else float(width)
         figure, axes = _figure(inches, [marks.height(boxes) + 0.25 for boxes in every])
@@ -162,7 +164,7 @@ def draw_comparison(
     return figure
 
 
-def save(timeline: Timeline, path: str | PathLike[str], *, dpi: float = 150, **options: Any) -> None:
+def save(timeline: TimelineColumns, path: str | PathLike[str], *, dpi: float = 150, **options: Any) -> None:
     """Draw with `draw(**options)` and write it whole or not at all, as PNG, SVG or PDF by the ending of `path`.
 
     `dpi` counts pixels per inch of a PNG. Raises ConfigError for another ending or a path that cannot be written.
@@ -187,7 +189,7 @@ def _rendered(figure: Figure, form: str, dpi: float) -> bytes:
     return buffer.getvalue()
 
 
-def _check(width: Any, memory: Any, labels: Any, timeline: Timeline) -> None:
+def _check(width: Any, memory: Any, labels: Any, timeline: TimelineColumns) -> None:
     if width is not None and not (type(width) in (int, float) and 1 <= width <= MOST_WIDTH):
         raise ConfigError(
             f"width={shown(width)} is not a figure width; use a number of inches from 1 to {MOST_WIDTH:g}"
@@ -196,7 +198,7 @@ def _check(width: Any, memory: Any, labels: Any, timeline: Timeline) -> None:
         raise ConfigError(f"labels={shown(labels)} is not known; use 'auto', True or False")
     if not isinstance(memory, bool) and not (isinstance(memory, str) and memory in ("activations", "bytes")):
         raise ConfigError(f"memory={shown(memory)} is not known; use True, False, 'activations' or 'bytes'")
-    if memory == "bytes" and timeline.peak_memory is None:
+    if memory == "bytes" and peak_memory(timeline) is None:
         raise ConfigError(
             "memory='bytes' needs costs that say what is held (activation_bytes and weight_bytes); "
             "use memory='activations'"
@@ -210,7 +212,7 @@ def _width(boxes: Boxes) -> float:
         return _NARROW
     digits = len(str(int(boxes.microbatch.max()))) * (2.4 if boxes.slot.any() else 1)
     per_box = (digits * marks.DIGIT_POINTS + 3) / 72
-    most, half = boxes.timeline.makespan / np.quantile(lengths, [0.1, 0.6]) * per_box + 0.9
+    most, half = makespan(boxes.timeline) / np.quantile(lengths, [0.1, 0.6]) * per_box + 0.9
     wanted = float(most if most <= 1.6 * _WIDE else half)
     if wanted > 1.6 * _WIDE:  # labels will not fit in any case: the width of a page is enough
         return _NARROW if len(boxes) < 2000 else 10.0
@@ -231,7 +233,7 @@ def _figure(inches: float, heights: Sequence[float]) -> tuple[Figure, list[Axes]
 def _frame(ax: Axes, boxes: Boxes, title: str | None, last: float | None = None) -> None:
     """Axes and title, before anything is drawn in them; a title wider than the figure goes on in a further line."""
     timeline = boxes.timeline
-    marks.prepare(ax, timeline.schedule.devices, timeline.makespan if last is None else last)
+    marks.prepare(ax, timeline.schedule.devices, makespan(timeline) if last is None else last)
     written = ax.set_title(headline(timeline) if title is None else title, loc="left", parse_math=False)
     figure = marks.figure_of(ax)
     wide, room = written.get_window_extent().width, figure.bbox.width - _BESIDE_TITLE * figure.dpi
@@ -257,7 +259,7 @@ def _fill(ax: Axes, boxes: Boxes, labels: bool | str) -> bool:
 
 def _finish(ax: Axes, every: Sequence[Boxes], transfers: bool, critical: bool, below: Axes) -> None:
     """The time axis of the lowest axes, and the legend below it, for which a figure of our own makes room."""
-    unit = time_unit(max(boxes.timeline.makespan for boxes in every))
+    unit = time_unit(max(makespan(boxes.timeline) for boxes in every))
     below.set_xlabel(f"time ({unit.symbol})")
     below.xaxis.set_major_formatter(lambda seconds, _: f"{seconds * unit.factor:.10g}")
     legend, figure = marks.add_legend(ax, every, transfers, critical), marks.figure_of(ax)

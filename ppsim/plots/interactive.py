@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppsim.errors import ConfigError, shown
-from ppsim.files import write_atomically
+from ppsim.analysis.bubbles import makespan
+from ppsim.base.errors import ConfigError, shown
+from ppsim.base.files import write_atomically
+from ppsim.base.units import TimeUnit, time_unit
 from ppsim.plots import palette
 from ppsim.plots.beside import lane
 from ppsim.plots.boxes import Boxes, headline, make_boxes, second_cue
-from ppsim.plots.scale import TimeUnit, time_unit
 from ppsim.plots.shares import kind_shares, lane_lines, share_edges
 from ppsim.plots.viewer import viewer_html
 
 if TYPE_CHECKING:
     import plotly.graph_objects
 
-    from ppsim.timeline import Timeline
+    from ppsim.timeline import TimelineColumns
 
 MOST_BOXES = 5_000  # that plotly draws and moves without delay
 _LINES = 8  # of the overview, a device
@@ -29,7 +30,7 @@ _MOST_EDGED = 300  # boxes of usual length side by side that are still told apar
 
 
 def interactive_figure(
-    timeline: Timeline, *, start: float | None = None, end: float | None = None, title: str | None = None
+    timeline: TimelineColumns, *, start: float | None = None, end: float | None = None, title: str | None = None
 ) -> plotly.graph_objects.Figure:
     """A plotly figure: one trace a kind; hover tells action, device, start, length, end and what it waited for.
 
@@ -38,7 +39,7 @@ def interactive_figure(
 
     Parameters
     ----------
-    timeline : Timeline
+    timeline : TimelineColumns
         What to draw.
     start, end : float, optional
         Show what runs between these times, in seconds from the first start. Default: everything.
@@ -56,7 +57,7 @@ def interactive_figure(
     first, last = _window(timeline, start, end)
     visible = np.flatnonzero((boxes.end >= first) & (boxes.start <= last))
     figure = plotly_objects.Figure()
-    unit = time_unit(timeline.makespan)
+    unit = time_unit(makespan(timeline))
     if len(visible) > MOST_BOXES:
         _add_overview(figure, boxes, unit)
     else:
@@ -70,9 +71,9 @@ def interactive_figure(
     return figure
 
 
-def _window(timeline: Timeline, start: Any, end: Any) -> tuple[float, float]:
+def _window(timeline: TimelineColumns, start: Any, end: Any) -> tuple[float, float]:
     first = 0.0 if start is None else start
-    last = (timeline.makespan or 1.0) if end is None else end
+    last = (makespan(timeline) or 1.0) if end is None else end
     numbers = all(isinstance(value, int | float | np.number) and math.isfinite(value) for value in (first, last))
     if not (numbers and first < last):
         raise ConfigError(
@@ -81,7 +82,7 @@ def _window(timeline: Timeline, start: Any, end: Any) -> tuple[float, float]:
     return float(first), float(last)
 
 
-def save_html(timeline: Timeline, path: str | PathLike[str]) -> None:
+def save_html(timeline: TimelineColumns, path: str | PathLike[str]) -> None:
     """Write a page that shows the timeline in any browser, offline; it appears whole or not at all.
 
     Up to 5,000 boxes it is a plotly chart, above that a small page with the columns and its own script.
@@ -220,7 +221,11 @@ def _stops(colours: int) -> list[tuple[int, int]]:
 
 
 def _lay_out(
-    figure: plotly.graph_objects.Figure, timeline: Timeline, unit: TimeUnit, window: tuple[float, float], title: str
+    figure: plotly.graph_objects.Figure,
+    timeline: TimelineColumns,
+    unit: TimeUnit,
+    window: tuple[float, float],
+    title: str,
 ) -> None:
     devices = timeline.schedule.devices
     figure.update_layout(
@@ -256,7 +261,7 @@ def _add_idle(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: TimeUnit)
     """One pale bar a device behind the boxes; what of it is seen is idle."""
     devices = boxes.timeline.schedule.devices
     figure.add_bar(
-        orientation="h", name="idle", y=np.arange(devices), x=np.full(devices, boxes.timeline.makespan * unit.factor),
+        orientation="h", name="idle", y=np.arange(devices), x=np.full(devices, makespan(boxes.timeline) * unit.factor),
         **_across(boxes.band), marker={"color": palette.IDLE, "line": {"color": "#bbbbbb", "width": 0.3}},
         hoverinfo="skip", legendrank=2000,
     )  # fmt: skip

@@ -8,24 +8,27 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 import numpy as np
 
+from ppsim.analysis.bubbles import bubble_fraction
+from ppsim.analysis.ledger import ledger as bubble_ledger
+from ppsim.base.units import percent_text, time_unit
 from ppsim.plots.gantt import FONTS, Chart, save_figure
 from ppsim.plots.palette import CAUSE_COLOURS
-from ppsim.plots.scale import percent_text, round_ticks, time_unit
+from ppsim.plots.scale import round_ticks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ppsim.timeline import Timeline
+    from ppsim.timeline import TimelineColumns
 
 _BAR = 0.8  # of a device's row
 
 
-def draw_ledger(timeline: Timeline) -> Figure:
+def draw_ledger(timeline: TimelineColumns) -> Figure:
     """A matplotlib figure: a bar a device from top to bottom, its idle time stacked by cause.
 
     `savefig` writes it; `save_ledger` writes it whole or not at all.
     """
-    ledger = timeline.ledger()
+    ledger = bubble_ledger(timeline)
     devices, total = len(ledger.blame), float(ledger.total.sum())
     causes = [cause for cause, seconds in ledger.items() if seconds.sum() > 1e-9 * total]
     longest = float(ledger.total.max())
@@ -46,7 +49,7 @@ def draw_ledger(timeline: Timeline) -> Figure:
         ax.set_xticks(round_ticks(longest * unit.factor, 10) / unit.factor)
         ax.set_xlabel(f"idle time ({unit.symbol})")
         ax.set_title(
-            f"{timeline.schedule.name}: idle {percent_text(timeline.bubble_fraction)} of all device time, by cause",
+            f"{timeline.schedule.name}: idle {percent_text(bubble_fraction(timeline))} of all device time, by cause",
             loc="left", parse_math=False,
         )  # fmt: skip
         if causes:
@@ -65,6 +68,6 @@ def _frame(ax: Any, devices: int, longest: float) -> None:
         ax.spines[side].set_visible(False)
 
 
-def save_ledger(timeline: Timeline, path: str | PathLike[str], *, dpi: float = 150) -> None:
+def save_ledger(timeline: TimelineColumns, path: str | PathLike[str], *, dpi: float = 150) -> None:
     """Draw and write whole or not at all, as PNG, SVG or PDF by the ending of `path`; ConfigError otherwise."""
     save_figure(lambda: draw_ledger(timeline), path, dpi=dpi)

@@ -14,11 +14,13 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ppsim.actions import Kind
-from ppsim.errors import ConfigError
+from ppsim.analysis.bubbles import makespan
+from ppsim.base.errors import ConfigError
+from ppsim.base.units import time_unit
 from ppsim.plots import palette
 from ppsim.plots.beside import LANE_GROUND, STEPS, Beside, lane
 from ppsim.plots.boxes import Boxes, second_cue
-from ppsim.plots.scale import round_ticks, time_unit
+from ppsim.plots.scale import round_ticks
 from ppsim.plots.shares import laned_image, share_edges
 
 if TYPE_CHECKING:
@@ -112,7 +114,7 @@ def add_boxes(ax: Axes, boxes: Boxes, points: float) -> None:
 def _add_ground(ax: Axes, boxes: Boxes, edges: tuple[float, float], colour: str) -> None:
     """A pale band a device, behind everything else; what of it is seen is idle."""
     devices = np.arange(boxes.timeline.schedule.devices)
-    bands = _corners(devices, np.zeros(len(devices)), np.full(len(devices), boxes.timeline.makespan), edges)
+    bands = _corners(devices, np.zeros(len(devices)), np.full(len(devices), makespan(boxes.timeline)), edges)
     ax.add_collection(PolyCollection(bands, facecolors=colour, edgecolors="none", zorder=1), autolim=False)
 
 
@@ -178,7 +180,7 @@ def _row_points(ax: Axes, boxes: Boxes) -> float:
 
 def add_shares(ax: Axes, boxes: Boxes) -> None:
     """Each device's row as stacked shares of its time: how much goes to each kind, idle time on top."""
-    makespan, devices, last = boxes.timeline.makespan, boxes.timeline.schedule.devices, ax.get_xlim()[1]
+    length, devices, last = makespan(boxes.timeline), boxes.timeline.schedule.devices, ax.get_xlim()[1]
     edges = share_edges(boxes)
     ax.imshow(
         laned_image(boxes, edges),
@@ -189,7 +191,7 @@ def add_shares(ax: Axes, boxes: Boxes) -> None:
         origin="upper",
     )
     ax.set_xlim(0.0, last)
-    ax.hlines(np.arange(devices - 1) + 0.5, 0.0, makespan, colors="white", linewidths=0.9, zorder=3)
+    ax.hlines(np.arange(devices - 1) + 0.5, 0.0, length, colors="white", linewidths=0.9, zorder=3)
 
 
 def add_share_note(ax: Axes) -> None:

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppsim.analysis.bubbles import makespan
+from ppsim.base.units import TimeUnit, time_unit
 from ppsim.plots import palette
 from ppsim.plots.beside import Beside, band, lane, part_of_row
 from ppsim.plots.boxes import Boxes, make_boxes, second_cue, sizes_text
-from ppsim.plots.scale import TimeUnit, round_ticks, time_unit
+from ppsim.plots.scale import round_ticks
 from ppsim.plots.shares import laned_image, png_bytes, share_edges
 from ppsim.plots.viewer import measures_line
 
 if TYPE_CHECKING:
-    from ppsim.timeline import Timeline
+    from ppsim.timeline import TimelineColumns
 
 MOST_BOXES = 3_000  # drawn one by one; more are shown as shares of time
 _WIDTH, _LEFT, _AXIS = 960, 62, 34  # pixels
@@ -24,7 +26,7 @@ _TALL, _TALLER = 22, 30  # pixels of a row at most, and of one with lanes
 _DIGIT = 5.6  # pixels of a digit of a label
 
 
-def timeline_html(timeline: Timeline) -> str:
+def timeline_html(timeline: TimelineColumns) -> str:
     """Chart and headline measures of a timeline, as HTML that stands alone."""
     boxes = make_boxes(timeline)
     devices = timeline.schedule.devices
@@ -32,7 +34,7 @@ def timeline_html(timeline: Timeline) -> str:
     exact = len(boxes) <= MOST_BOXES
     body = (_exact_rows(boxes, row) if exact else _share_rows(boxes, row)) + _beside(boxes, row)
     height = devices * row + _AXIS
-    frame = _device_names(devices, row) + _axis(timeline.makespan, devices * row)
+    frame = _device_names(devices, row) + _axis(makespan(timeline), devices * row)
     chart = (
         f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" xmlns="http://www.w3.org/2000/svg" '
         f'style="max-width:100%;background:#fff" font-family="sans-serif" font-size="11" fill="{palette.INK}" '
@@ -113,8 +115,8 @@ def _share_rows(boxes: Boxes, row: int) -> str:
     )
 
 
-def _pixels_per_second(timeline: Timeline) -> float:
-    return (_WIDTH - _LEFT - 8) / timeline.makespan if timeline.makespan > 0 else 0.0
+def _pixels_per_second(timeline: TimelineColumns) -> float:
+    return (_WIDTH - _LEFT - 8) / makespan(timeline) if makespan(timeline) > 0 else 0.0
 
 
 def _device_names(devices: int, row: int) -> str:

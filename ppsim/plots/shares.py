@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ppsim.analysis.bubbles import makespan
 from ppsim.plots import palette
 from ppsim.plots.beside import LANE_GROUND, STEPS
 from ppsim.plots.boxes import Boxes
@@ -24,7 +25,7 @@ def kind_shares(boxes: Boxes, edges: np.ndarray, devices: slice | None = None) -
     """
     chosen = range(boxes.timeline.schedule.devices)[devices or slice(None)]
     shares = np.zeros((len(chosen), len(edges) - 1, len(boxes.kinds)))
-    widths = np.diff(np.minimum(edges, max(boxes.timeline.makespan, float(edges[-2]) + 1e-300)))
+    widths = np.diff(np.minimum(edges, max(makespan(boxes.timeline), float(edges[-2]) + 1e-300)))
     for place, device in enumerate(chosen):
         rows = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
         start, end, kind = boxes.start[rows], boxes.end[rows], boxes.kind[rows]
@@ -44,15 +45,15 @@ def bin_seconds(boxes: Boxes) -> float:
     kind = boxes.kind[rows]
     gaps = np.diff(boxes.start[rows][kind == np.bincount(kind).argmax()])
     gaps = gaps[gaps > 0]
-    period = float(np.median(gaps)) if len(gaps) else boxes.timeline.makespan or 1.0
+    period = float(np.median(gaps)) if len(gaps) else makespan(boxes.timeline) or 1.0
     return PERIODS_A_BIN * period
 
 
 def share_edges(boxes: Boxes, most: int = MOST_BINS) -> np.ndarray:
     """Borders of equal time bins of several actions each, seconds from the first start; the last may end late."""
-    step, makespan = bin_seconds(boxes), boxes.timeline.makespan or 1.0
-    step *= np.ceil(makespan / step / most)
-    return np.arange(int(np.ceil(makespan / step * (1 - 1e-12))) + 1) * step
+    step, length = bin_seconds(boxes), makespan(boxes.timeline) or 1.0
+    step *= np.ceil(length / step / most)
+    return np.arange(int(np.ceil(length / step * (1 - 1e-12))) + 1) * step
 
 
 def share_image(boxes: Boxes, edges: np.ndarray, lines: int = LINES) -> np.ndarray:

@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.analysis.measures import MEASURES
-from ppsim.errors import ConfigError
+from ppsim.analysis.bounds import lower_bound
+from ppsim.analysis.bubbles import device_idle, makespan
+from ppsim.analysis.communication import exposed_communication
+from ppsim.analysis.measures import MEASURES, measured
+from ppsim.analysis.occupancy import peak_activations, peak_memory
+from ppsim.analysis.steady import iteration_time
+from ppsim.base.errors import ConfigError
+from ppsim.base.tables import aligned
+from ppsim.base.units import format_quantity, percent_text, seconds_text
 from ppsim.plots.boxes import counted, sizes_text
-from ppsim.plots.scale import percent_text, seconds_text
-from ppsim.text_table import aligned
-from ppsim.units import format_quantity
 
 if TYPE_CHECKING:
     from ppsim.costs import CostTable
-    from ppsim.timeline import Timeline
+    from ppsim.timeline import TimelineColumns
 
 MOST_DEVICES = 16  # rows of the table of devices; more are grouped
 _DEFINITIONS = {measure.name: measure.definition for measure in MEASURES} | {
@@ -33,7 +37,7 @@ _TIMES = ("makespan", "span", "iteration_time")
 _BUBBLES = ("bubble_fraction", "bubble_ratio", "span_bubble_fraction")
 
 
-def summary_text(timeline: Timeline) -> str:
+def summary_text(timeline: TimelineColumns) -> str:
     """The measures with units and definitions, a table of devices, what ran, and where the costs come from."""
     rows = [(name, _overall_value(timeline, name), _DEFINITIONS[name]) for name in _measures_of([timeline])]
     lines = [sizes_text(timeline.schedule), _what_ran(timeline), "", *aligned(rows), ""]
@@ -42,7 +46,7 @@ def summary_text(timeline: Timeline) -> str:
     return "\n".join(lines) + "\n"
 
 
-def side_by_side(timelines: Sequence[Timeline]) -> str:
+def side_by_side(timelines: Sequence[TimelineColumns]) -> str:
     """The overall measures of several timelines, a column each; says which has the shortest step.
 
     Raises ConfigError for no timelines.
@@ -53,29 +57,29 @@ def side_by_side(timelines: Sequence[Timeline]) -> str:
     rows.append(("sizes", *(_short_sizes(run) for run in timelines)))
     rows += [(name, *(_overall_value(run, name) for run in timelines)) for name in _measures_of(timelines)]
     lines = aligned(rows, left=1)
-    best, worst = (choose(timelines, key=lambda run: run.iteration_time) for choose in (min, max))
+    best, worst = (choose(timelines, key=lambda run: iteration_time(run)) for choose in (min, max))
     sizes = {(run.schedule.devices, run.schedule.microbatches_of_a_step) for run in timelines}
-    if len(sizes) == 1 and worst.iteration_time > best.iteration_time > 0:
+    if len(sizes) == 1 and iteration_time(worst) > iteration_time(best) > 0:
         lines += [
             "",
-            f"shortest step: {best.schedule.name}, {seconds_text(best.iteration_time)}; "
-            f"{worst.schedule.name} takes {worst.iteration_time / best.iteration_time:.3f} times as long",
+            f"shortest step: {best.schedule.name}, {seconds_text(iteration_time(best))}; "
+            f"{worst.schedule.name} takes {iteration_time(worst) / iteration_time(best):.3f} times as long",
         ]
     return "\n".join(lines) + "\n"
 
 
-def _measures_of(timelines: Sequence[Timeline]) -> list[str]:
+def _measures_of(timelines: Sequence[TimelineColumns]) -> list[str]:
     """Names of the measures that say something about any of the timelines."""
     names = ["makespan", "lower_bound", "span", *_BUBBLES]
     if any(run.schedule.iterations > 1 for run in timelines):
         names += ["iteration_time", "steady_bubble_fraction"]
     names += ["peak_activations", "peak_memory"]
     return names + [
-        name for name in ("tokens_per_second", "mfu") if any(getattr(run, name) is not None for run in timelines)
+        name for name in ("tokens_per_second", "mfu") if any(measured(run, name) is not None for run in timelines)
     ]
 
 
-def _what_ran(timeline: Timeline) -> str:
+def _what_ran(timeline: TimelineColumns) -> str:
     if timeline.engine == "measured":
         return f"{counted(len(timeline.schedule), 'action')}, measured"
     plan = timeline.plan
@@ -85,16 +89,16 @@ def _what_ran(timeline: Timeline) -> str:
     return f"{actions}, transport {timeline.transport}, engine {timeline.engine}{optimizer}{noise}"
 
 
-def _short_sizes(timeline: Timeline) -> str:
+def _short_sizes(timeline: TimelineColumns) -> str:
     schedule = timeline.schedule
     return f"p {schedule.devices}, m {schedule.microbatches_of_a_step}, {counted(schedule.num_stages, 'stage')}"
 
 
-def _overall_value(timeline: Timeline, name: str) -> str:
+def _overall_value(timeline: TimelineColumns, name: str) -> str:
     if name == "lower_bound":
-        bound = timeline.lower_bound()
+        bound = lower_bound(timeline)
         return f"{seconds_text(bound.seconds)} (+{percent_text(bound.gap)})"
-    value = getattr(timeline, name)
+    value = measured(timeline, name)
     if value is None:
         return "unknown"
     if name in _TIMES:
@@ -108,23 +112,23 @@ def _overall_value(timeline: Timeline, name: str) -> str:
     return f"{value:.4f} ({percent_text(value)})"
 
 
-def _device_rows(timeline: Timeline) -> list[tuple[str, ...]]:
+def _device_rows(timeline: TimelineColumns) -> list[tuple[str, ...]]:
     """A row a device; of very many devices, ranges of neighbours with their least and largest values."""
     devices = timeline.schedule.devices
     groups = np.array_split(np.arange(devices), min(devices, MOST_DEVICES))
     columns = [
         (timeline.device_busy, seconds_text),
-        (timeline.device_idle, seconds_text),
-        (timeline.device_idle / timeline.makespan if timeline.makespan > 0 else np.zeros(devices), percent_text),
+        (device_idle(timeline), seconds_text),
+        (device_idle(timeline) / makespan(timeline) if makespan(timeline) > 0 else np.zeros(devices), percent_text),
     ]
     header = ["device", "busy", "idle", "idle / makespan"]
-    if timeline.exposed_communication.any():
-        columns.append((timeline.exposed_communication, seconds_text))
+    if exposed_communication(timeline).any():
+        columns.append((exposed_communication(timeline), seconds_text))
         header.append("exposed communication")
-    columns.append((timeline.peak_activations, lambda value: f"{value:.4g}"))
+    columns.append((peak_activations(timeline), lambda value: f"{value:.4g}"))
     header.append("peak activations")
-    if timeline.peak_memory is not None:
-        columns.append((timeline.peak_memory, lambda value: format_quantity(value, "bytes")))
+    if peak_memory(timeline) is not None:
+        columns.append((peak_memory(timeline), lambda value: format_quantity(value, "bytes")))
         header.append("peak memory")
     rows = [tuple(header)]
     for group in groups:
@@ -138,7 +142,7 @@ def _range_text(values: np.ndarray, text) -> str:
     return least if least == most else f"{least} .. {most}"
 
 
-def _cost_rows(timeline: Timeline) -> list[tuple[str, ...]]:
+def _cost_rows(timeline: TimelineColumns) -> list[tuple[str, ...]]:
     """What each cost came to per stage, and whether it was given, derived, measured or left at its default."""
     table, provenance = timeline.table, getattr(timeline.costs, "provenance", {})
     rows = []
@@ -154,7 +158,7 @@ def _cost_rows(timeline: Timeline) -> list[tuple[str, ...]]:
     return [*rows, ("transfers", "take no time", "", "default")] if free else rows
 
 
-def _cost_columns(table: CostTable, timeline: Timeline) -> dict[str, tuple[np.ndarray, str, str]]:
+def _cost_columns(table: CostTable, timeline: TimelineColumns) -> dict[str, tuple[np.ndarray, str, str]]:
     stage = "one microbatch through one stage"
     kinds = {"forward": Kind.F, "backward": Kind.B, "input_grad": Kind.I, "weight_grad": Kind.W}
     present = set(np.unique(timeline.schedule.kind).tolist())

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.errors import PpsimError
 from ppsim.plots.boxes import counted, local_stage, sizes_text
 from ppsim.plots.palette import COLOURS, IDLE, label_colour, shade_colour
 
 if TYPE_CHECKING:
-    from ppsim.schedule import Schedule
+    from ppsim.schedule.columns import ScheduleColumns
 
 MOST_TIMED = 20_000  # actions; placing more in time would take noticeable time
 MOST_DEVICES, MOST_SLOTS = 32, 100  # of a table in a notebook
@@ -34,14 +33,15 @@ class _Layout:
         return int(self.slot.max(initial=-1)) + 1
 
 
-def schedule_table(schedule: Schedule) -> str:
+def schedule_table(schedule: ScheduleColumns, slots: np.ndarray | None) -> str:
     """Time slots down, devices across, as text.
 
     A schedule knows no time, so each action takes one slot and stands in the first that its device and its input allow;
-    a schedule with idle slots of its own keeps its own places, and so does one that cannot run (or a very large one).
+    `slots` has that slot of each row; it is None, and each action keeps its place in the list, for a schedule that
+    cannot run (or a very large one). A schedule with idle slots of its own keeps its own places.
     A dot is an idle slot; an OVERLAP_F_B is `(F;B)` in one cell.
     """
-    layout = _lay_out(schedule)
+    layout = _lay_out(schedule, slots)
     cells = np.full((layout.slots, schedule.devices), ".", object)
     cells[layout.slot, schedule.device[layout.row]] = [_text(schedule, row) for row in layout.row.tolist()]
     columns = [["slot", *map(str, range(layout.slots))]]
@@ -55,9 +55,9 @@ def schedule_table(schedule: Schedule) -> str:
     return "\n".join(lines) + "\n"
 
 
-def schedule_html(schedule: Schedule) -> str:
+def schedule_html(schedule: ScheduleColumns, slots_of_rows: np.ndarray | None) -> str:
     """The table for a notebook: devices down, slots across, coloured by kind; large ones are cut and say so."""
-    layout = _lay_out(schedule)
+    layout = _lay_out(schedule, slots_of_rows)
     devices, slots = min(schedule.devices, MOST_DEVICES), min(layout.slots, MOST_SLOTS)
     shade = local_stage(schedule)
     shades = int(shade.max(initial=0)) + 1
@@ -79,20 +79,20 @@ def schedule_html(schedule: Schedule) -> str:
     )
 
 
-def _cell(schedule: Schedule, row: int, shade: int, shades: int) -> str:
+def _cell(schedule: ScheduleColumns, row: int, shade: int, shades: int) -> str:
     text = _text(schedule, row)
     kind = Kind.OVERLAP_F_B if text.startswith("(") else Kind(int(schedule.kind[row]))
     ground = shade_colour(kind, shade, shades) if kind in COLOURS else _OTHER
     return f'<td bgcolor="{ground}" style="color:{label_colour(ground)}">{text}</td>'
 
 
-def _text(schedule: Schedule, row: int) -> str:
+def _text(schedule: ScheduleColumns, row: int) -> str:
     if row + 1 < len(schedule.joined) and schedule.joined[row + 1]:
         return f"({schedule.label(row)};{schedule.label(row + 1)})"
     return schedule.label(row)
 
 
-def _left_out(schedule: Schedule, devices: int, slots: int, all_slots: int) -> str:
+def _left_out(schedule: ScheduleColumns, devices: int, slots: int, all_slots: int) -> str:
     cut = []
     if schedule.devices > devices:
         cut.append(f"devices {devices} to {schedule.devices - 1}")
@@ -103,17 +103,16 @@ def _left_out(schedule: Schedule, devices: int, slots: int, all_slots: int) -> s
     return f"; not shown: {' and '.join(cut)} of {counted(len(schedule), 'action')} (to_csv writes all)"
 
 
-def _lay_out(schedule: Schedule) -> _Layout:
+def _lay_out(schedule: ScheduleColumns, slots: np.ndarray | None) -> _Layout:
     row = np.flatnonzero(~schedule.joined)
     if len(schedule.idle):
         return _Layout(row, _own_places(schedule, row), "one slot a cell, idle slots as given")
-    slot = _earliest_slots(schedule, row)
-    if slot is None:
+    if slots is None:
         return _Layout(row, _own_places(schedule, row), "one slot a list position")
-    return _Layout(row, slot, "each action takes one slot and stands in the first that its input allows")
+    return _Layout(row, slots[row], "each action takes one slot and stands in the first that its input allows")
 
 
-def _own_places(schedule: Schedule, row: np.ndarray) -> np.ndarray:
+def _own_places(schedule: ScheduleColumns, row: np.ndarray) -> np.ndarray:
     """Column of each action in the schedule's own table, idle slots counted."""
     device = schedule.device[row]
     first = np.searchsorted(device, np.arange(schedule.devices))
@@ -121,18 +120,3 @@ def _own_places(schedule: Schedule, row: np.ndarray) -> np.ndarray:
     for owner, column in sorted(schedule.idle.tolist()):
         place[(device == owner) & (place >= column)] += 1
     return place
-
-
-def _earliest_slots(schedule: Schedule, row: np.ndarray) -> np.ndarray | None:
-    """Slot of each action when all last one slot; None for programs, schedules that cannot run, and very large ones."""
-    from ppsim.costs import Costs
-    from ppsim.engines import simulate
-
-    if schedule.is_program or len(row) > MOST_TIMED:
-        return None
-    one = Costs(forward=1.0, backward=1.0, input_grad=1.0, weight_grad=1.0, overlap=1.0, per="stage")
-    try:
-        start = simulate(schedule, one).row_start[row]
-    except PpsimError:
-        return None
-    return np.rint(start * schedule.slices).astype(np.int64)

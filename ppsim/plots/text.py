@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.errors import ConfigError
+from ppsim.analysis.bubbles import makespan
+from ppsim.base.errors import ConfigError
+from ppsim.base.units import seconds_text, time_unit
 from ppsim.plots.beside import COLOURS, GATHERS, LETTERS, REDUCTIONS, STEPS
 from ppsim.plots.boxes import Boxes, headline, kind_letter, make_boxes
 from ppsim.plots.palette import TITLES, channels, label_colour, shade_colour
-from ppsim.plots.scale import round_ticks, seconds_text, time_unit
+from ppsim.plots.scale import round_ticks
 from ppsim.plots.shares import kind_shares
 
 if TYPE_CHECKING:
-    from ppsim.timeline import Timeline
+    from ppsim.timeline import TimelineColumns
 
 LEAST_WIDTH = 40
 _WIDEST_SLOT = 6  # columns of the shortest action in a chart with room to spare
@@ -39,7 +41,7 @@ _UNICODE = _Style("│", "·", "─", "┬", "└")
 _ASCII = _Style("|", ".", "-", "+", "+")
 
 
-def gantt_text(timeline: Timeline, width: int | None = None, unicode: bool = True, color: bool = False) -> str:
+def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: bool = True, color: bool = False) -> str:
     """A Gantt chart in text.
 
     Each action is a box that begins with an edge (with its letter where boxes are one column wide), labelled with kind
@@ -48,7 +50,7 @@ def gantt_text(timeline: Timeline, width: int | None = None, unicode: bool = Tru
 
     Parameters
     ----------
-    timeline : Timeline
+    timeline : TimelineColumns
         What to draw.
     width : int, optional
         Columns of the whole chart, at least 40. Default: the terminal's, 100 where there is none.
@@ -73,26 +75,26 @@ def gantt_text(timeline: Timeline, width: int | None = None, unicode: bool = Tru
     margin = len(names[-1]) + 1
     room = max(columns, LEAST_WIDTH) - margin
     per_second = _columns_per_second(boxes, room)
-    drawn = max(round(timeline.makespan * per_second), 1)
+    drawn = max(round(makespan(timeline) * per_second), 1)
     fits = _every_action_has_a_column(boxes, per_second)
     rows = _box_rows(boxes, per_second, drawn, style, color) if fits else _share_rows(boxes, drawn, style, color)
     lines = [headline(timeline)]
     lines += [name.ljust(margin) + row for name, row in zip(names, rows, strict=True)]
-    lines += [(" " * margin + line).rstrip() for line in _axis(timeline.makespan, per_second, drawn, style)]
-    lines += _legend(boxes, fits, timeline.makespan / drawn, style, color)
+    lines += [(" " * margin + line).rstrip() for line in _axis(makespan(timeline), per_second, drawn, style)]
+    lines += _legend(boxes, fits, makespan(timeline) / drawn, style, color)
     text = "\n".join(lines) + "\n"
     return text if unicode else text.replace("µ", "u")
 
 
 def _columns_per_second(boxes: Boxes, room: int) -> float:
     """Columns a second: a whole number of columns for the shortest action where the chart has room for that."""
-    makespan = boxes.timeline.makespan
+    length = makespan(boxes.timeline)
     lengths = boxes.length[boxes.length > 0]
-    if not makespan > 0 or not len(lengths):
+    if not length > 0 or not len(lengths):
         return 0.0
     shortest = float(lengths.min())
-    whole = int(room * shortest / makespan * (1 + 1e-12))
-    return min(whole, _WIDEST_SLOT) / shortest if whole else room / makespan
+    whole = int(room * shortest / length * (1 + 1e-12))
+    return min(whole, _WIDEST_SLOT) / shortest if whole else room / length
 
 
 def _every_action_has_a_column(boxes: Boxes, per_second: float) -> bool:
@@ -170,7 +172,7 @@ def _box_text(boxes: Boxes, box: int, width: int, style: _Style, edged: bool) ->
 
 def _share_rows(boxes: Boxes, drawn: int, style: _Style, color: bool) -> list[str]:
     """One letter a column, in proportion to the time in each kind: what is owed most so far comes next."""
-    shares = kind_shares(boxes, np.linspace(0.0, boxes.timeline.makespan, drawn + 1))
+    shares = kind_shares(boxes, np.linspace(0.0, makespan(boxes.timeline), drawn + 1))
     shares = np.concatenate([shares, np.maximum(1.0 - shares.sum(axis=2, keepdims=True), 0.0)], axis=2)
     devices = np.arange(shares.shape[0])
     owed = np.zeros((shares.shape[0], shares.shape[2]))
@@ -180,7 +182,7 @@ def _share_rows(boxes: Boxes, drawn: int, style: _Style, color: bool) -> list[st
         chosen[:, column] = np.where(shares[:, column] > 1e-9, owed, -np.inf).argmax(axis=1)
         owed[devices, chosen[:, column]] -= 1.0
     cells: list[str] = [_painted(kind_letter(kind), kind, boxes, 0, color) for kind in boxes.kinds]
-    quiet = _quiet(boxes, drawn / (boxes.timeline.makespan or 1.0), drawn, style, set(LETTERS))
+    quiet = _quiet(boxes, drawn / (makespan(boxes.timeline) or 1.0), drawn, style, set(LETTERS))
     idle = len(boxes.kinds)
     return [
         "".join(beside if number == idle else cells[number] for number, beside in zip(row, letters, strict=True))

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.actions import Kind
+from ppsim.analysis.bubbles import bubble_fraction, bubble_ratio, makespan
+from ppsim.analysis.occupancy import peak_activations
+from ppsim.base.units import percent_text, seconds_text
 from ppsim.plots import palette
 from ppsim.plots.beside import LANE_GROUND, STEPS, Beside, lane, part_of_row
 from ppsim.plots.boxes import TRANSFER, Boxes, kind_letter, second_cue, sizes_text
-from ppsim.plots.scale import percent_text, seconds_text
 from ppsim.plots.shares import bin_seconds
 
 if TYPE_CHECKING:
-    from ppsim.timeline import Timeline
+    from ppsim.timeline import TimelineColumns
 
 _TICKS = 2**32 - 1  # of the makespan; times in the file are rounded to one, 2e-10 of the makespan
 _CAUSES = ("nothing", "device", "transfer", "sending")  # in the order of the codes of ppsim.plots.boxes
@@ -41,12 +43,12 @@ def viewer_html(boxes: Boxes) -> str:
     return page
 
 
-def measures_line(timeline: Timeline) -> str:
+def measures_line(timeline: TimelineColumns) -> str:
     """The headline measures in one line."""
-    peak = timeline.peak_activations
+    peak = peak_activations(timeline)
     return (
-        f"makespan {seconds_text(timeline.makespan)} · bubble fraction {percent_text(timeline.bubble_fraction)} "
-        f"(idle / total) · bubble ratio {percent_text(timeline.bubble_ratio)} (idle / busy) · "
+        f"makespan {seconds_text(makespan(timeline))} · bubble fraction {percent_text(bubble_fraction(timeline))} "
+        f"(idle / total) · bubble ratio {percent_text(bubble_ratio(timeline))} (idle / busy) · "
         f"peak activations {peak.max():.4g} microbatches (device {peak.argmax()}) · "
         f"transport {timeline.transport} · engine {timeline.engine}"
     )
@@ -58,8 +60,8 @@ def _about(boxes: Boxes) -> dict[str, Any]:
         "title": sizes_text(timeline.schedule),
         "measures": measures_line(timeline),
         "devices": timeline.schedule.devices,
-        "makespan": timeline.makespan,
-        "tick": timeline.makespan / _TICKS,
+        "makespan": makespan(timeline),
+        "tick": makespan(timeline) / _TICKS,
         "bin": bin_seconds(boxes),
         "idle": palette.IDLE,
         "laneGround": LANE_GROUND,
@@ -97,7 +99,7 @@ def _kind(kind: Kind, shades: int) -> dict[str, Any]:
 def _columns(boxes: Boxes) -> list[tuple[str, np.ndarray, int, bool]]:
     """Name, values, bytes a value, and whether the file holds differences, of each column."""
     schedule = boxes.timeline.schedule
-    per_second = _TICKS / boxes.timeline.makespan if boxes.timeline.makespan > 0 else 0.0
+    per_second = _TICKS / makespan(boxes.timeline) if makespan(boxes.timeline) > 0 else 0.0
     start = np.rint(boxes.start * per_second)
     length = np.maximum(np.rint(boxes.end * per_second) - start, boxes.length > 0)
     code = np.zeros(len(Kind), np.int64)

@@ -1,0 +1,105 @@
+"""Quantities with units: "2 ms", "450 GB/s" or "989 TFLOP/s" as SI numbers, and SI numbers as readable text."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, NamedTuple
+
+from ppsim.base.errors import ConfigError
+
+_PREFIXES = {
+    "": 1.0, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12,
+    "P": 1e15, "E": 1e18, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40,
+}  # fmt: skip
+_UNITS = {
+    "seconds": {"s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0},
+    "bytes": {"B": 1.0, "byte": 1.0, "bytes": 1.0},
+    "bytes per second": {"B/s": 1.0, "b/s": 0.125, "bit/s": 0.125, "bps": 0.125},
+    "FLOP/s": {"FLOP/s": 1.0, "FLOPS": 1.0, "FLOPs": 1.0, "FLOPs/s": 1.0},
+}
+EXAMPLES = {
+    "seconds": "2 ms",
+    "bytes": "80 GB",
+    "bytes per second": "450 GB/s",
+    "FLOP/s": "989 TFLOP/s",
+}
+_QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(\S*)")
+_LONGEST = 60
+
+
+def parse_quantity(value: Any, unit: str) -> float:
+    """`value` as a finite number >= 0 of `unit`: a plain number, or text with a unit such as "2 ms".
+
+    `unit` is a key of `EXAMPLES`. Lower-case b counts bits, upper-case B bytes. Raises ConfigError with the value and
+    what is legal in it.
+    """
+    legal = f"must be a number of {unit} of at least 0, or text with a unit such as {EXAMPLES[unit]!r}"
+    number = _from_text(value, unit, legal) if isinstance(value, str) else value
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise ConfigError(f"{value!r:.{_LONGEST}} {legal}")
+    try:
+        number = float(number)
+    except OverflowError:
+        number = math.inf
+    if not (math.isfinite(number) and number >= 0):
+        raise ConfigError(f"{value!r:.{_LONGEST}} {legal}")
+    return number
+
+
+def _from_text(text: str, unit: str, legal: str) -> float:
+    match = _QUANTITY.fullmatch(text.strip()) if len(text) <= _LONGEST else None
+    if not match:
+        raise ConfigError(f"{text!r:.{_LONGEST}} {legal}")
+    digits, suffix = match.groups()
+    if not suffix:
+        return float(digits)
+    for name, factor in _UNITS[unit].items():
+        prefix = suffix.removesuffix(name)
+        if prefix != suffix and prefix in _PREFIXES:
+            return float(digits) * _PREFIXES[prefix] * factor
+    raise ConfigError(f"{text!r}: {suffix!r} is no unit of {unit}; it {legal}")
+
+
+def format_quantity(value: float, unit: str) -> str:
+    """An SI number with the prefix that keeps it readable, such as 450 GB/s; `unit` is a key of `EXAMPLES`."""
+    symbol = {"seconds": "s", "bytes": "B", "bytes per second": "B/s", "FLOP/s": "FLOP/s"}[unit]
+    if not (math.isfinite(value) and value):
+        return f"{value:g} {symbol}"
+    for prefix in ("P", "T", "G", "M", "k", "", "m", "µ", "n"):
+        if abs(value) >= 0.9995 * _PREFIXES[prefix]:
+            return f"{value / _PREFIXES[prefix]:.4g} {prefix}{symbol}"
+    return f"{value:.4g} {symbol}"
+
+
+class TimeUnit(NamedTuple):
+    """A unit of time: `seconds * factor` is a number of `symbol`."""
+
+    factor: float
+    symbol: str
+
+
+_TIME_UNITS = (TimeUnit(1.0, "s"), TimeUnit(1e3, "ms"), TimeUnit(1e6, "µs"), TimeUnit(1e9, "ns"))
+
+
+def time_unit(seconds: float) -> TimeUnit:
+    """The largest of s, ms, µs, ns in which `seconds` is at least 1; s for 0."""
+    if not seconds > 0:
+        return _TIME_UNITS[0]
+    return next((unit for unit in _TIME_UNITS if seconds * unit.factor >= 0.9995), _TIME_UNITS[-1])
+
+
+def seconds_text(seconds: float, digits: int = 4) -> str:
+    """A length of time with its unit and `digits` significant digits, such as 12.5 ms; never thousands of ks."""
+    unit = time_unit(abs(seconds))
+    value = seconds * unit.factor
+    places = max(digits - 1 - math.floor(math.log10(abs(value))), 0) if value else 0
+    if abs(value) >= 1e9:
+        return f"{value:.{digits}g} {unit.symbol}"
+    text = f"{value:,.{places}f}"
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {unit.symbol}"
+
+
+def percent_text(fraction: float) -> str:
+    """A fraction as percent with one decimal, such as 27.3 %."""
+    return f"{100 * fraction:.1f} %"

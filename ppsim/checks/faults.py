@@ -1,0 +1,207 @@
+"""The one validator: every fault of a schedule's compute actions, as sentences that name the place and the rule."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.base.errors import DeadlockError, ScheduleError, listing
+from ppsim.checks.program_faults import program_faults
+from ppsim.checks.sentences import MOST_OF_ONE_RULE, place, position, told
+from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.waiting import find_waiting_cycle, waiting_message
+
+
+def validate(schedule: ScheduleColumns) -> None:
+    """Raise ScheduleError with every fault of a schedule or program.
+
+    A DeadlockError where a waiting cycle is the only one.
+    """
+    if schedule.is_valid:
+        return
+    compute = schedule.compute
+    if len(compute.kind) == 0:
+        raise ScheduleError(
+            f"schedule {schedule.name!r} is empty: it needs at least one device with at least one compute action, "
+            f"such as [['0F0', '0B0']]"
+        )
+    gaps = [*_number_faults(compute)]
+    faults = [*gaps, *_device_faults(compute), *_set_faults(compute, dense=not gaps)]
+    faults += [*_split_faults(compute), *_order_faults(compute), *_slice_faults(compute)]
+    if schedule.is_program and not gaps:
+        faults += program_faults(schedule)
+    cycle = find_waiting_cycle(compute)
+    if cycle:
+        message = waiting_message(f"schedule {schedule.name!r} deadlocks", cycle)
+        if not faults:
+            raise DeadlockError(message, cycle)
+        faults.append(message)
+    if faults:
+        raise ScheduleError(listing(f"schedule {schedule.name!r} has {len(faults)} faults", faults), faults)
+    schedule.mark_valid()
+
+
+def _number_faults(schedule: ScheduleColumns) -> Iterator[str]:
+    """Numbers so large that no list could hold every action they ask for."""
+    for word, column, size in (
+        ("stage", schedule.stage, schedule.num_stages),
+        ("microbatch", schedule.microbatch, schedule.microbatches),
+    ):
+        if size > len(schedule.kind):
+            present = np.unique(column)
+            absent = int(np.argmax(present != np.arange(len(present))))
+            yield (
+                f"{place(schedule, int(np.argmax(column)))} names {word} {size - 1}, but no action names "
+                f"{word} {absent}; {word} numbers run 0, 1, 2 ... without gaps"
+            )
+
+
+def _device_faults(schedule: ScheduleColumns) -> Iterator[str]:
+    return told(
+        lambda device: f"device {device} has no actions; every device of a pipeline runs at least one stage",
+        np.flatnonzero(np.diff(schedule.offsets) == 0),
+    )
+
+
+def _pairs(schedule: ScheduleColumns) -> np.ndarray:
+    """One number for stage and microbatch of each row."""
+    return schedule.stage.astype(np.int64) * schedule.microbatches + schedule.microbatch
+
+
+def _set_faults(schedule: ScheduleColumns, *, dense: bool) -> Iterator[str]:
+    """Doubled and missing actions, a full backward beside its parts; without `dense` no F is called missing."""
+    pairs = _pairs(schedule)
+    rows_of = {kind: np.flatnonzero(schedule.kind == kind) for kind in (Kind.F, Kind.B, Kind.I, Kind.W)}
+    for rows in rows_of.values():
+        yield from _doubled(schedule, rows, pairs[rows])
+    present = {kind: np.unique(pairs[rows]) for kind, rows in rows_of.items()}
+    if dense:
+        yield from _missing_forwards(schedule, present[Kind.F])
+    yield from _backward_faults(schedule, present)
+
+
+def _doubled(schedule: ScheduleColumns, rows: np.ndarray, pairs: np.ndarray) -> Iterator[str]:
+    doubled, counts = np.unique(pairs, return_counts=True)
+
+    def sentence(pair: int, count: int) -> str:
+        places = rows[pairs == pair].tolist()
+        where = " and ".join(position(schedule, row) for row in places[:4])
+        return f"{schedule.label(places[0])} stands {count} times: {where}; each action stands once"
+
+    return told(sentence, doubled[counts > 1], counts[counts > 1])
+
+
+def _missing_forwards(schedule: ScheduleColumns, present: np.ndarray) -> Iterator[str]:
+    stages, microbatches = schedule.num_stages, schedule.microbatches
+    gaps = stages * microbatches - len(present)
+    shown = _first_absent(present, min(gaps, MOST_OF_ONE_RULE))
+    for pair in shown:
+        name = _name(schedule, Kind.F, pair)
+        yield f"{name} is missing: {stages} stages x {microbatches} microbatches each need one F"
+    if gaps > len(shown):
+        yield f"{gaps - len(shown)} more F are missing"
+
+
+def _backward_faults(schedule: ScheduleColumns, present: dict[Kind, np.ndarray]) -> Iterator[str]:
+    full, inputs, weights = present[Kind.B], present[Kind.I], present[Kind.W]
+
+    def name(kind: Kind, pair: int) -> str:
+        return _name(schedule, kind, pair)
+
+    for kind, parts in ((Kind.I, inputs), (Kind.W, np.setdiff1d(weights, inputs))):
+        yield from told(
+            lambda pair, kind=kind: (
+                f"{name(Kind.B, pair)} stands beside {name(kind, pair)}: a microbatch's backward is either one B or "
+                f"one I and one W"
+            ),
+            np.intersect1d(full, parts),
+        )
+    yield from told(
+        lambda pair: f"{name(Kind.I, pair)} is missing: {name(Kind.W, pair)} needs it",
+        np.setdiff1d(weights, np.union1d(inputs, full)),
+    )
+    yield from told(
+        lambda pair: f"{name(Kind.W, pair)} is missing: {name(Kind.I, pair)} stands without it",
+        np.setdiff1d(inputs, np.union1d(weights, full)),
+    )
+    yield from told(
+        lambda pair: (
+            f"the backward of {name(Kind.F, pair)} is missing: add {name(Kind.B, pair)}, or {name(Kind.I, pair)} and "
+            f"{name(Kind.W, pair)}"
+        ),
+        np.setdiff1d(present[Kind.F], np.concatenate([full, inputs, weights])),
+    )
+
+
+def _split_faults(schedule: ScheduleColumns) -> Iterator[str]:
+    """Actions of one stage and microbatch on two devices."""
+    pairs, device = _pairs(schedule), schedule.device
+    order = np.argsort(pairs, kind="stable")
+    first, second = order[:-1], order[1:]
+    split = (pairs[first] == pairs[second]) & (device[first] != device[second])
+    return told(
+        lambda first, second: (
+            f"{schedule.label(first)} stands on device {device[first]} and {schedule.label(second)} on device "
+            f"{device[second]}: all actions of one stage and microbatch run on one device"
+        ),
+        first[split],
+        second[split],
+    )
+
+
+def _order_faults(schedule: ScheduleColumns) -> Iterator[str]:
+    """On one device: backward before forward, W before I."""
+    pairs = _pairs(schedule)
+    for early, late, rule in (
+        (Kind.F, Kind.B, "a backward follows its forward"),
+        (Kind.F, Kind.I, "a backward follows its forward"),
+        (Kind.F, Kind.W, "a backward follows its forward"),
+        (Kind.I, Kind.W, "W follows the I of its microbatch"),
+    ):
+        early_rows, late_rows = np.flatnonzero(schedule.kind == early), np.flatnonzero(schedule.kind == late)
+        _, at_early, at_late = np.intersect1d(pairs[early_rows], pairs[late_rows], return_indices=True)
+        earlier, later = early_rows[at_early], late_rows[at_late]
+        wrong = (schedule.device[earlier] == schedule.device[later]) & (earlier > later)
+        yield from told(
+            lambda late, early, rule=rule: f"{place(schedule, late)} stands before {place(schedule, early)}: {rule}",
+            later[wrong],
+            earlier[wrong],
+        )
+
+
+def _slice_faults(schedule: ScheduleColumns) -> Iterator[str]:
+    """Slices of one microbatch: forward in rising order, backward in falling order, on each stage."""
+    if schedule.slices == 1:
+        return
+    if schedule.microbatches % schedule.slices:
+        yield f"{schedule.microbatches} slices do not make whole microbatches of {schedule.slices} slices each"
+    whole = schedule.microbatch // schedule.slices
+    for kinds, step, rule in (
+        ((Kind.F,), 1, "a slice's F follows the F of the slice before it"),
+        ((Kind.B, Kind.I), -1, "a slice's backward follows the backward of the slice after it"),
+    ):
+        rows = np.flatnonzero(np.isin(schedule.kind, kinds))
+        rows = rows[np.lexsort((rows, whole[rows], schedule.stage[rows]))]
+        before, after = rows[:-1], rows[1:]
+        same = (schedule.stage[before] == schedule.stage[after]) & (whole[before] == whole[after])
+        late = same & ((schedule.microbatch[after] - schedule.microbatch[before]) * step < 0)
+        yield from told(lambda row, rule=rule: f"{place(schedule, row)} comes too late: {rule}", after[late])
+
+
+def _first_absent(present: np.ndarray, count: int) -> list[int]:
+    """The `count` smallest numbers >= 0 that the sorted array does not hold."""
+    absent: list[int] = []
+    expected = 0
+    for value in present.tolist():
+        while expected < value and len(absent) < count:
+            absent.append(expected)
+            expected += 1
+        if len(absent) == count:
+            return absent
+        expected = value + 1
+    return absent + list(range(expected, expected + count - len(absent)))
+
+
+def _name(schedule: ScheduleColumns, kind: Kind, pair: int) -> str:
+    stage, microbatch = divmod(pair, schedule.microbatches)
+    return f"{stage}{kind.name}{microbatch}"

@@ -1,0 +1,251 @@
+"""Faults of a program's transfers and sharding actions: what is missing, doubled, misplaced, pointless or crossed."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ppsim.actions import FIRST_SHARDING, FIRST_TRANSFER, Kind
+from ppsim.checks.sentences import place, told
+from ppsim.lowering.rows import transfer_ends
+from ppsim.lowering.sharding import last_backwards
+from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.waiting import lenient_source
+
+
+def program_faults(program: ScheduleColumns) -> Iterator[str]:
+    """One sentence for each fault of the transfers and sharding actions; those of the compute actions are others'."""
+    yield from transfer_faults(program)
+    yield from gather_faults(program)
+    yield from reduction_faults(program)
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """Every SEND and RECV that could be meant, one entry an end.
+
+    Attributes
+    ----------
+    kind : int8
+    own, other : int64
+        ScheduleColumns rows of the compute action that makes (SEND) or needs (RECV) it, and of the one at the far end.
+    remote : bool
+        Whether the two sit on different devices, so that the transfer exists.
+    """
+
+    kind: np.ndarray
+    own: np.ndarray
+    other: np.ndarray
+    remote: np.ndarray
+
+
+def transfer_faults(program: ScheduleColumns) -> Iterator[str]:
+    """Pointless, doubled, misplaced and missing SEND and RECV; a program without any is not lowered yet."""
+    rows = np.flatnonzero((program.kind >= FIRST_TRANSFER) & (program.kind < FIRST_SHARDING))
+    if not len(rows):
+        return
+    ends = _possible_ends(program)
+    keys, first = np.unique(_keys(program, ends.kind, ends.own), return_index=True)
+    wanted = _keys(program, program.kind[rows], rows)
+    found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    end = np.where(keys[found] == wanted, first[found], -1) if len(keys) else np.full(len(rows), -1)
+
+    pointless = (end < 0) | ~np.append(ends.remote, False)[end]
+    yield from _told(rows[pointless], end[pointless], lambda row, at: _pointless(program, ends, row, at))
+    rows, end = rows[~pointless], end[~pointless]
+    order = np.argsort(end, kind="stable")
+    again = order[1:][end[order][1:] == end[order][:-1]]
+    yield from _told(
+        rows[again],
+        end[again],
+        lambda row, at: f"{place(program, row)} stands twice; each transfer is sent and received once",
+    )
+    once = np.ones(len(rows), bool)
+    once[again] = False
+    yield from _misplaced(program, ends, rows[once], end[once])
+    seen = np.zeros(len(ends.kind), bool)
+    seen[end] = True
+    missing = np.flatnonzero(ends.remote & ~seen)
+    yield from _told(ends.own[missing], missing, lambda row, at: _missing(program, ends, at))
+
+
+def _possible_ends(program: ScheduleColumns) -> _Ends:
+    compute = program.compute
+    compute_row = np.flatnonzero(program.kind < FIRST_TRANSFER)
+    source = lenient_source(compute)
+    consumer = np.flatnonzero(source >= 0)
+    producer = source[consumer]
+    forward = compute.kind[producer] == Kind.F
+    return _Ends(
+        np.concatenate([np.where(forward, Kind.SEND_F, Kind.SEND_B), np.where(forward, Kind.RECV_F, Kind.RECV_B)]),
+        compute_row[np.concatenate([producer, consumer])],
+        compute_row[np.concatenate([consumer, producer])],
+        np.tile(compute.device[producer] != compute.device[consumer], 2),
+    )
+
+
+def _keys(program: ScheduleColumns, kind: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """One number for a kind and a row's stage and microbatch; -1 where no compute action has such a pair."""
+    stages, microbatches = program.compute.num_stages, program.compute.microbatches
+    stage, microbatch = program.stage[rows].astype(np.int64), program.microbatch[rows].astype(np.int64)
+    inside = (stage < stages) & (microbatch < microbatches)
+    return np.where(inside, (kind.astype(np.int64) * stages + stage) * microbatches + microbatch, -1)
+
+
+def _misplaced(program: ScheduleColumns, ends: _Ends, rows: np.ndarray, end: np.ndarray) -> Iterator[str]:
+    action = ends.own[end]
+    elsewhere = program.device[action] != program.device[rows]
+    yield from _told(
+        rows[elsewhere],
+        action[elsewhere],
+        lambda row, action: (
+            f"{place(program, row)} stands on the wrong device: {program.label(action)} runs on device "
+            f"{program.device[action]}"
+        ),
+    )
+    is_send = _is_send(ends.kind[end])
+    early = ~elsewhere & is_send & (rows < action)
+    yield from _told(
+        rows[early],
+        action[early],
+        lambda row, action: f"{place(program, row)} stands before {program.label(action)}, whose result it sends",
+    )
+    late = ~elsewhere & ~is_send & (rows > action)
+    yield from _told(
+        rows[late],
+        action[late],
+        lambda row, action: f"{place(program, row)} stands after {program.label(action)}, which needs what it receives",
+    )
+
+
+def _pointless(program: ScheduleColumns, ends: _Ends, row: int, end: int) -> str:
+    if end < 0:
+        rule = "needs" if _is_send(program.kind[row]) else "sends"
+        return f"{place(program, row)} carries nothing: no action {rule} it"
+    own, other = int(ends.own[end]), int(ends.other[end])
+    return (
+        f"{place(program, row)} carries nothing: {program.label(own)} and {program.label(other)} both run on device "
+        f"{program.device[own]}"
+    )
+
+
+def _missing(program: ScheduleColumns, ends: _Ends, end: int) -> str:
+    own, other = int(ends.own[end]), int(ends.other[end])
+    name = f"{program.stage[own]}{Kind(int(ends.kind[end])).name}{program.microbatch[own]}"
+    verb = "makes what is needed by" if _is_send(ends.kind[end]) else "needs what is made by"
+    return (
+        f"{name} is missing on device {program.device[own]}: {program.label(own)} {verb} {program.label(other)} of "
+        f"device {program.device[other]}"
+    )
+
+
+def _is_send(kind: np.ndarray) -> np.ndarray:
+    return (kind == Kind.SEND_F) | (kind == Kind.SEND_B)
+
+
+def _told(rows: np.ndarray, beside: np.ndarray, sentence: Callable[[int, int], str]) -> Iterator[str]:
+    """A sentence for each of the first rows, and how many more there are."""
+    return told(sentence, rows, beside)
+
+
+def crossed_transfers(program: ScheduleColumns) -> Iterator[str]:
+    """Pairs of devices that send and receive in different orders; the program is valid otherwise.
+
+    PyTorch matches the messages of a pair by their order alone, so crossed ones give wrong gradients in silence.
+    """
+    ends = transfer_ends(program)
+    owner = program.device[ends.row]
+    sender, receiver = np.where(ends.is_send, owner, ends.peer), np.where(ends.is_send, ends.peer, owner)
+    sent, received = (
+        chosen[np.lexsort((ends.row[chosen], receiver[chosen], sender[chosen]))]
+        for chosen in (np.flatnonzero(ends.is_send), np.flatnonzero(~ends.is_send))
+    )
+    crossed = np.flatnonzero(ends.consumer[sent] != ends.consumer[received])
+    _, first = np.unique(
+        sender[sent[crossed]].astype(np.int64) * program.devices + receiver[sent[crossed]], return_index=True
+    )
+    first = crossed[first]
+    yield from _told(
+        ends.row[sent[first]],
+        ends.row[received[first]],
+        lambda send, receive: (
+            f"{place(program, send)} meets {place(program, receive)}: transfers between two devices are received in "
+            f"the order in which they are sent, and PyTorch would hand over the wrong tensor without an error"
+        ),
+    )
+
+
+_START, _USE, _UNSHARD, _RESHARD, _END = range(5)
+
+
+def gather_faults(program: ScheduleColumns) -> Iterator[str]:
+    """UNSHARD and RESHARD that do not bracket the use of their stage, where the program has any.
+
+    On each device the events of one stage must read: UNSHARD, uses, RESHARD, and so on from the start.
+    """
+    if not np.isin(program.kind, (Kind.UNSHARD, Kind.RESHARD)).any():
+        return
+    event = np.full(len(Kind), _START)
+    event[[Kind.F, Kind.B, Kind.I, Kind.W]] = _USE
+    event[[Kind.UNSHARD, Kind.RESHARD]] = _UNSHARD, _RESHARD
+    rows = np.flatnonzero(event[program.kind] != _START)
+    rows = rows[np.lexsort((rows, program.stage[rows], program.device[rows]))]
+    what = event[program.kind[rows]]
+    opens = np.append(True, np.diff(program.stage[rows]).astype(bool) | np.diff(program.device[rows]).astype(bool))
+    before = np.where(opens, _START, np.append(_START, what[:-1]))
+    after = np.where(np.append(opens[1:], True), _END, -1)
+    closed = (before == _START) | (before == _RESHARD)
+    for wrong, rule in (
+        (
+            closed & (what == _USE),
+            "runs while the weights of its stage are sharded; put an UNSHARD of the stage before it",
+        ),
+        (closed & (what == _RESHARD), "stands without an UNSHARD of its stage before it"),
+        (
+            ~closed & (what == _UNSHARD),
+            "gathers weights that are gathered already; put a RESHARD of the stage before it",
+        ),
+        ((before == _UNSHARD) & (what == _RESHARD), "drops weights that were gathered and not used"),
+        (
+            (after == _END) & (what != _RESHARD),
+            "is the last of its stage on the device; put a RESHARD of the stage after it",
+        ),
+    ):
+        found = rows[wrong]
+        yield from _told(found, found, lambda row, _, rule=rule: f"{place(program, row)} {rule}")
+
+
+def _stage_keys(program: ScheduleColumns, rows: np.ndarray) -> np.ndarray:
+    return program.device[rows].astype(np.int64) * program.num_stages + program.stage[rows]
+
+
+def reduction_faults(program: ScheduleColumns) -> Iterator[str]:
+    """REDUCE_GRAD that stands twice, before a backward of its stage, or for a stage that the device does not train."""
+    rows = np.flatnonzero(program.kind == Kind.REDUCE_GRAD)
+    if not len(rows) or not len(last_backwards(program)):
+        return
+    rows = rows[np.lexsort((rows, program.stage[rows], program.device[rows]))]
+    same = (np.diff(program.stage[rows]) == 0) & (np.diff(program.device[rows]) == 0)
+    again = rows[1:][same]
+    yield from _told(
+        again, again, lambda row, _: f"{place(program, row)} stands twice; a stage's gradients are reduced once a step"
+    )
+    last = last_backwards(program)
+    known, wanted = _stage_keys(program, last), _stage_keys(program, rows)
+    found = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    behind = np.where(known[found] == wanted, last[found], -1)
+    early = behind > rows
+    yield from _told(
+        rows[early],
+        behind[early],
+        lambda row, backward: (
+            f"{place(program, row)} stands before {program.label(backward)}, which adds to the gradients that it "
+            f"reduces"
+        ),
+    )
+    foreign = rows[behind < 0]
+    yield from _told(
+        foreign,
+        foreign,
+        lambda row, _: f"{place(program, row)} has no gradients to reduce: no backward of its stage runs on the device",
+    )

@@ -1,0 +1,46 @@
+"""What PyTorch's pipeline runtime takes for granted of a program and does not check."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.lowering.sharding import last_backwards
+from ppsim.schedule.columns import ScheduleColumns
+
+
+def pytorch_faults(program: ScheduleColumns) -> Iterator[str]:
+    """What PyTorch's runtime takes for granted (read in torch 2.13.0, torch/distributed/pipelining/schedules.py)."""
+    stage, copies = np.unique(program.compute.holdings[:, 1], return_counts=True)
+    for held in stage[copies > 1].tolist():
+        devices = program.compute.holdings[program.compute.holdings[:, 1] == held, 0].tolist()
+        yield f"stage {held} runs on devices {', '.join(map(str, devices))}: PyTorch runs each stage on one device"
+    if program.slices > 1:
+        yield f"microbatches are cut into {program.slices} slices: PyTorch knows whole microbatches only"
+    yield from _last_stage_faults(program)
+    backwards = last_backwards(program)
+    reduced = set(zip(*_device_and_stage(program, program.kind == Kind.REDUCE_GRAD), strict=True))
+    for device, held in zip(*_device_and_stage(program, backwards), strict=True):
+        if (device, held) not in reduced:
+            yield (
+                f"{held}REDUCE_GRAD is missing on device {device}: there PyTorch reduces the stage's gradients and "
+                f"divides them by the number of microbatches; lower with sharded=True"
+            )
+
+
+def _last_stage_faults(program: ScheduleColumns) -> Iterator[str]:
+    """PyTorch appends a loss at each forward of the last stage and looks it up by microbatch (`_maybe_get_loss`)."""
+    last_stage = program.num_stages - 1
+    forwards = program.microbatch[(program.kind == Kind.F) & (program.stage == last_stage)]
+    wrong = np.flatnonzero(forwards != np.arange(len(forwards)))
+    if len(wrong):
+        at = int(wrong[0])
+        yield (
+            f"{last_stage}F{forwards[at]} is forward number {at} of the last stage: it must run its microbatches in "
+            f"the order 0, 1, 2 ..., because PyTorch keeps the losses in the order of these forwards and takes number "
+            f"k as the loss of microbatch k, so the backwards would start from the wrong losses"
+        )
+
+
+def _device_and_stage(program: ScheduleColumns, rows: np.ndarray) -> tuple[list[int], list[int]]:
+    return program.device[rows].tolist(), program.stage[rows].tolist()

@@ -1,0 +1,207 @@
+"""Hugging Face `config.json` as a Model: Llama, Mistral, Mixtral, Qwen, GPT-NeoX and DeepSeek.
+
+Field names and defaults: github.com/huggingface/transformers, src/transformers/models/*/configuration_*.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from os import PathLike
+from typing import Any
+
+from ppsim.base.errors import ConfigError, shown
+from ppsim.base.files import read_text
+from ppsim.costs.model import Model
+
+_SHAPE = {
+    "num_layers": "num_hidden_layers",
+    "hidden": "hidden_size",
+    "heads": "num_attention_heads",
+    "ffn": "intermediate_size",
+    "vocabulary": "vocab_size",
+}
+_MISSING = object()
+
+
+class _Document:
+    """A config's fields; asking for one that is not there, or is of another kind, is a ConfigError that names it."""
+
+    def __init__(self, place: str, fields: Mapping[str, Any]):
+        self.place = place
+        self.fields = fields
+
+    def count(self, name: str, default: Any = _MISSING) -> int:
+        """A whole number >= 0; null counts as not given."""
+        value = self.fields.get(name)
+        if value is None:
+            if default is _MISSING:
+                kind = shown(self.fields.get("model_type"))
+                raise ConfigError(f"{self.place}: field {name!r} is missing; a config of model_type {kind} needs it")
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise ConfigError(f"{self.place}: {name}={shown(value)} must be a whole number of at least 0")
+        return value
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.fields.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise ConfigError(f"{self.place}: {name}={shown(value)} must be true or false")
+        return default if value is None else value
+
+
+def read_model(
+    source: str | PathLike[str] | Mapping[str, Any], *, sequence: int | None = None, **changes: Any
+) -> Model:
+    """The model of a `config.json`: its path, its folder, or the document as a mapping.
+
+    `sequence` defaults to the config's `max_position_embeddings`; `changes` replace fields of the Model. Raises
+    ConfigError naming a field that is missing or wrong, or a model_type that is not known with those that are.
+    """
+    document = _read(source)
+    kind = document.fields.get("model_type")
+    if not isinstance(kind, str) or kind not in _FAMILIES:
+        missing = "has no model_type" if kind is None else f"has model_type {shown(kind)}, which is not known"
+        lacking = [field for field in _SHAPE.values() if field not in document.fields]
+        missing += f", and no {', '.join(lacking)}" if lacking else ""
+        raise ConfigError(
+            f"{document.place}: {missing}; the known ones are {', '.join(_FAMILIES)}. For another architecture give "
+            f"the shape fields (num_layers, hidden, heads, vocabulary, sequence, ...) instead"
+        )
+    shape: dict[str, Any] = {name: document.count(field) for name, field in _SHAPE.items()}
+    shape["sequence"] = sequence if sequence is not None else document.count("max_position_embeddings")
+    shape["tied_embeddings"] = document.flag("tie_word_embeddings")
+    shape |= _FAMILIES[kind](document)
+    try:
+        return Model(**(shape | changes))
+    except ConfigError as error:
+        raise ConfigError(f"{document.place}: {error}") from None
+    except TypeError:
+        unknown = ", ".join(name for name in changes if name not in Model.__dataclass_fields__)
+        raise ConfigError(f"{document.place}: {unknown} is no field of a Model") from None
+
+
+def _read(source: str | PathLike[str] | Mapping[str, Any]) -> _Document:
+    if isinstance(source, Mapping):
+        return _Document("the config", source)
+    if not isinstance(source, str | PathLike):
+        raise ConfigError(f"{shown(source)} is no config; give the path of a config.json, or its content as a mapping")
+    path = os.path.join(source, "config.json") if os.path.isdir(source) else source
+    try:
+        fields = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{os.fspath(path)}: not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise ConfigError(f"{os.fspath(path)}: {shown(fields)} is no config; a config.json holds an object")
+    return _Document(str(os.fspath(path)), fields)
+
+
+def _grouped_gated(document: _Document) -> dict[str, Any]:
+    """What Llama and its relatives share: RMS norms, grouped-query attention, a gated MLP."""
+    return {
+        "norm": "rmsnorm",
+        "gated": True,
+        "key_value_heads": document.count("num_key_value_heads", 0),
+        "head_size": document.count("head_dim", 0),
+    }
+
+
+def _llama(document: _Document) -> dict[str, Any]:
+    bias = document.flag("attention_bias")
+    return _grouped_gated(document) | {
+        "attention_bias": bias,
+        "projection_bias": bias,
+        "mlp_bias": document.flag("mlp_bias"),
+    }
+
+
+def _mixtral(document: _Document) -> dict[str, Any]:
+    experts = {"experts": "num_local_experts", "experts_per_token": "num_experts_per_tok"}
+    return _grouped_gated(document) | {name: document.count(field) for name, field in experts.items()}
+
+
+def _qwen2(document: _Document) -> dict[str, Any]:
+    return _grouped_gated(document) | {"attention_bias": True}
+
+
+def _qwen2_moe(document: _Document) -> dict[str, Any]:
+    width, shared = document.count("moe_intermediate_size"), document.count("shared_expert_intermediate_size")
+    if not width or shared % width:
+        raise ConfigError(
+            f"{document.place}: shared_expert_intermediate_size={shared} must be a multiple of "
+            f"moe_intermediate_size={width}"
+        )
+    return _qwen2(document) | _qwen_experts(document, width) | {"shared_experts": shared // width}
+
+
+def _qwen3(document: _Document) -> dict[str, Any]:
+    return _grouped_gated(document) | {"head_norm": True, "attention_bias": document.flag("attention_bias")}
+
+
+def _qwen3_moe(document: _Document) -> dict[str, Any]:
+    return _qwen3(document) | _qwen_experts(document, document.count("moe_intermediate_size"))
+
+
+def _qwen_experts(document: _Document, width: int) -> dict[str, Any]:
+    if document.count("decoder_sparse_step", 1) != 1 or document.fields.get("mlp_only_layers"):
+        raise ConfigError(
+            f"{document.place}: decoder_sparse_step and mlp_only_layers mix dense and expert blocks in a way that a "
+            f"Model cannot hold; only dense blocks before all expert blocks (dense_layers) are known"
+        )
+    return {
+        "experts": document.count("num_experts"),
+        "experts_per_token": document.count("num_experts_per_tok"),
+        "expert_ffn": width,
+    }
+
+
+def _gpt_neox(document: _Document) -> dict[str, Any]:
+    bias = document.flag("attention_bias", True)
+    return {"norm": "layernorm", "attention_bias": bias, "projection_bias": bias, "mlp_bias": True}
+
+
+def _deepseek_experts(document: _Document) -> dict[str, Any]:
+    if document.count("moe_layer_freq", 1) != 1:
+        raise ConfigError(
+            f"{document.place}: moe_layer_freq={document.fields['moe_layer_freq']} is not known; only 1 is"
+        )
+    return {
+        "experts": document.count("n_routed_experts"),
+        "experts_per_token": document.count("num_experts_per_tok"),
+        "shared_experts": document.count("n_shared_experts", 0),
+        "expert_ffn": document.count("moe_intermediate_size"),
+        "dense_layers": document.count("first_k_dense_replace", 0),
+    }
+
+
+def _deepseek(document: _Document) -> dict[str, Any]:
+    return _llama(document) | _deepseek_experts(document)
+
+
+def _deepseek_latent(document: _Document) -> dict[str, Any]:
+    return _deepseek_experts(document) | {
+        "norm": "rmsnorm",
+        "gated": True,
+        "head_size": document.count("qk_nope_head_dim"),
+        "query_rank": document.count("q_lora_rank", 0),
+        "key_value_rank": document.count("kv_lora_rank"),
+        "rotary_head_size": document.count("qk_rope_head_dim"),
+        "value_head_size": document.count("v_head_dim"),
+        "prediction_layers": document.count("num_nextn_predict_layers", 0),
+    }
+
+
+_FAMILIES: Mapping[str, Callable[[_Document], dict[str, Any]]] = {
+    "llama": _llama,
+    "mistral": _grouped_gated,
+    "mixtral": _mixtral,
+    "qwen2": _qwen2,
+    "qwen2_moe": _qwen2_moe,
+    "qwen3": _qwen3,
+    "qwen3_moe": _qwen3_moe,
+    "gpt_neox": _gpt_neox,
+    "deepseek": _deepseek,
+    "deepseek_v2": _deepseek_latent,
+    "deepseek_v3": _deepseek_latent,
+}

@@ -1,0 +1,24 @@
+"""Which engine runs a plan."""
+
+from __future__ import annotations
+
+from ppsim.base.compiling import ROWS_WORTH_COMPILING, can_compile
+from ppsim.base.errors import ConfigError
+from ppsim.engines.ending import Columns
+from ppsim.plan.resolve import Plan
+
+ENGINES = ("auto", "event", "compiled")
+
+
+def run_plan(plan: Plan, engine: str) -> tuple[str, Columns]:
+    """Run a plan on the engine asked for: the name of the one that ran, and its four columns of times."""
+    if engine == "auto":
+        worth_it = len(plan.seconds) >= ROWS_WORTH_COMPILING
+        engine = "compiled" if worth_it and can_compile() else "event"
+    if engine == "compiled":
+        if not can_compile():
+            raise ConfigError("engine='compiled' needs Numba, which cannot be imported; use 'event' or 'auto'")
+        from ppsim.engines.compiled import CompiledModel as Model
+    else:
+        from ppsim.engines.event import EventModel as Model
+    return engine, Model(plan).run()

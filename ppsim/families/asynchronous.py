@@ -1,0 +1,83 @@
+"""Asynchronous 1F1B: iterations follow each other without a drain, on versions of the weights (PipeDream)."""
+
+from typing import Any
+
+import numpy as np
+
+from ppsim.base.errors import BuildError
+from ppsim.families.one_forward_one_backward import one_forward_one_backward
+from ppsim.families.registry import family, require_count, require_few_actions
+from ppsim.schedule.columns import ScheduleColumns
+
+LEAST_ITERATIONS = 3
+
+
+def _steady_from(p: int, m: int) -> int:
+    """Least iterations in which every device runs a pair of F and B between its fill and its drain."""
+    return max(LEAST_ITERATIONS, -(-(p + 2) // m))
+
+
+def _check(name: str, p: int, m: int, iterations: int | None) -> None:
+    if iterations is None:
+        return
+    count, least = require_count("iterations", iterations), _steady_from(p, m)
+    if count < least:
+        raise BuildError(
+            f"{name}: iterations={count} with devices={p}, microbatches={m} only fill and drain; a steady part needs "
+            f"at least {least} iterations; use {least}"
+        )
+    require_few_actions(name, devices=p, microbatches=m, iterations=count)
+
+
+def _continuous(p: int, m: int, iterations: int | None, weight_versions: np.ndarray) -> ScheduleColumns:
+    """1F1B over the microbatches of all iterations; microbatch k of iteration i is number i m + k."""
+    count = _steady_from(p, m) if iterations is None else int(iterations)
+    return ScheduleColumns.from_blocks(
+        one_forward_one_backward(p, m * count, 1), iterations=count, weight_versions=weight_versions
+    )
+
+
+def _check_pipedream(p: int, m: int, v: int, **options: Any) -> None:
+    _check("pipedream", p, m, options.get("iterations"))
+
+
+@family(
+    "pipedream",
+    title="PipeDream (asynchronous 1F1B)",
+    idea="1F1B that never drains: weights are updated while microbatches are under way, so device r keeps the p-r "
+    "versions of its weights that those started with. The lists hold `iterations` of m microbatches each, numbered on "
+    "(microbatch k of iteration i is i m + k); by default the least that show a steady part, 3 or more.",
+    constraints="iterations >= max(3, ceil((p+2)/m))",
+    makespan="= (m iterations + p-1)(F+B); steady bubble fraction 0, one iteration every m(F+B)",
+    peak_activations="= p-r",
+    source="Narayanan et al. 2019, PipeDream, SOSP 2019, arXiv 1806.03377",
+    check=_check_pipedream,
+)
+def pipedream(p: int, m: int, v: int, *, iterations: int | None = None) -> ScheduleColumns:
+    """1F1B over all iterations, p-r weight versions on device r."""
+    return _continuous(p, m, iterations, p - np.arange(p))
+
+
+def _check_2bw(p: int, m: int, v: int, **options: Any) -> None:
+    if m < p:
+        raise BuildError(
+            f"pipedream-2bw: microbatches={m} with devices={p}: two weight versions suffice only when an iteration is "
+            f"at least as long as the pipeline; use at least {p} microbatches, or pipedream"
+        )
+    _check("pipedream-2bw", p, m, options.get("iterations"))
+
+
+@family(
+    "pipedream-2bw",
+    title="PipeDream-2BW",
+    idea="PipeDream with gradients accumulated over the m >= p microbatches of an iteration: the weights change once "
+    "an iteration, and every device needs two versions of them only.",
+    constraints="m >= p; iterations >= 3",
+    makespan="= (m iterations + p-1)(F+B); steady bubble fraction 0, one iteration every m(F+B)",
+    peak_activations="= p-r",
+    source="Narayanan et al. 2021, Memory-Efficient Pipeline-Parallel DNN Training, arXiv 2006.09503",
+    check=_check_2bw,
+)
+def pipedream_2bw(p: int, m: int, v: int, *, iterations: int | None = None) -> ScheduleColumns:
+    """1F1B over all iterations, two weight versions on every device."""
+    return _continuous(p, m, iterations, np.full(p, 2))

@@ -1,0 +1,129 @@
+"""DualPipe and DualPipe-V: microbatches come from both ends, and the F of one side shares a slot with the other's B."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.base.errors import BuildError
+from ppsim.families.registry import family
+from ppsim.schedule.blocks import Block, concatenate, fuse, repeat, run
+
+# The side of a device that a microbatch reaches first, and the side that it reaches last. Until `numbered` gives them
+# their stages and microbatches, blocks carry the side in the place of the stage.
+NEAR, FAR = 0, 1
+
+
+def _check_dualpipe(p: int, m: int, v: int, **options: Any) -> None:
+    if p % 2:
+        raise BuildError(
+            f"dualpipe: devices={p} is odd, and the two directions meet between two middle devices; use "
+            f"{f'{p - 1} or {p + 1}' if p > 1 else 2} devices, or dualpipe-v"
+        )
+    _check_microbatches("dualpipe", p, m)
+    if m % 2:
+        raise BuildError(
+            f"dualpipe: microbatches={m} is odd, and each direction takes half of them; use {m - 1} or "
+            f"{m + 1} microbatches"
+        )
+
+
+def _check_dualpipe_v(p: int, m: int, v: int, **options: Any) -> None:
+    _check_microbatches("dualpipe-v", p, m)
+
+
+def _check_microbatches(name: str, p: int, m: int) -> None:
+    if m < 2 * p:
+        raise BuildError(
+            f"{name}: microbatches={m} with devices={p}: filling the pipeline takes 2 x devices = {2 * p} of them; "
+            f"use at least {2 * p}"
+        )
+
+
+@family(
+    "dualpipe",
+    title="DualPipe",
+    idea="Half of the microbatches enter at device 0, half at device p-1, through two copies of the model: device r "
+    "runs stage r for one direction and stage p-1-r for the other. In the steady part the F of one direction shares a "
+    "slot with the B of the other; W is split off only where it fills a gap. The published bubble needs a fused kernel "
+    "(`overlap` given) no shorter than B, F = I and W <= F. It is the idle time of the two middle devices, which fuse "
+    "most; outer devices fuse fewer pairs and idle less. It does not hold for F unlike I, W > F or a slot shorter than "
+    "B (the two directions then wait for each other), nor without a fused kernel, where it is (p/2-1)(F+I-W).",
+    constraints="p even, m even, m >= 2p",
+    makespan="= (m-p-1)F&B + (p+1)(F+B) + bubble, bubble (p/2-1)(F&B+B-3W), where F = I, W <= F, B <= F&B",
+    peak_activations="= p+1",
+    source="DeepSeek-AI 2024, DeepSeek-V3, arXiv 2412.19437, figure 5 and table 2; deepseek-ai/DualPipe, "
+    "dualpipe/dualpipe.py",
+    check=_check_dualpipe,
+)
+def dualpipe(p: int, m: int, v: int) -> Iterator[Block]:
+    """The eight steps on q = min(r, p-1-r); microbatches 0..m/2-1 enter at device 0, the others at device p-1."""
+    half = m // 2
+    for r in range(p):
+        q = min(r, p - 1 - r)
+        first = (0, half) if r == q else (half, 0)
+        yield numbered(eight_steps(q, p // 2, half), (q, p - 1 - q), first)
+
+
+@family(
+    "dualpipe-v",
+    title="DualPipe-V",
+    idea="One half of DualPipe, folded: stage r and stage 2p-1-r on device r, one copy of the model. The two legs of "
+    "the V stand for the two directions. PyTorch runs it as ScheduleDualPipeV. The bubble holds where DualPipe's does; "
+    "without a fused kernel it is (p-1)(f+i-w).",
+    constraints="m >= 2p",
+    makespan="= (2m-2p-1)f&b + (2p+1)(f+b) + bubble, bubble (p-1)(f&b+b-3w), where f = i, w <= f, b <= f&b",
+    peak_activations="= (2p+1)/2",
+    source="PyTorch 2.13, torch/distributed/pipelining/schedules.py, ScheduleDualPipeV; deepseek-ai/DualPipe, "
+    "dualpipe/dualpipev.py",
+    check=_check_dualpipe_v,
+    stages_per_device=2,
+)
+def dualpipe_v(p: int, m: int, v: int) -> Iterator[Block]:
+    """The eight steps on q = r; both sides number the same microbatches."""
+    for r in range(p):
+        yield numbered(eight_steps(r, p, m), (r, 2 * p - 1 - r), (0, 0))
+
+
+def eight_steps(q: int, h: int, count: int) -> Block:
+    """The list of the device at distance q from its end, out of h; `count` microbatches run on each side.
+
+    Blocks carry the side in place of the stage, and no microbatch yet.
+    """
+    f0, f1, b0, b1, i0, i1 = (run(kind, side, -1) for kind in (Kind.F, Kind.B, Kind.I) for side in (NEAR, FAR))
+    w = run(Kind.W, NEAR, -1)
+    near_far, far_near = fuse(f0, b1), fuse(f1, b0)
+    outer, inner = h - q - 1, q + 1
+    steady = repeat(concatenate(near_far, far_near), count - 2 * h + inner)
+    if outer == 0:
+        # The innermost device runs its very first pair one after the other: nothing is there to hide yet.
+        steady.joined[1:2] = False
+    pairs = repeat(concatenate(b1, b0), inner)
+    split_from = 2 * (inner // 2) + (q % 2 == 0)
+    pairs.kind[split_from:] = Kind.I
+    return concatenate(
+        repeat(f0, 2 * outer),
+        repeat(concatenate(f0, f1), inner),
+        repeat(concatenate(i1, w, f1), outer),
+        steady,
+        repeat(concatenate(b1, far_near), outer),
+        pairs,
+        repeat(concatenate(w, i0), outer),
+        repeat(w, inner),
+    )
+
+
+def numbered(rows: Block, stages: tuple[int, int], first: tuple[int, int]) -> Block:
+    """Rows that carry sides, with the stages and microbatches that they mean.
+
+    Each side counts its F and its backwards up from its `first` microbatch; W follow the I first in first out.
+    """
+    stage, microbatch = np.array(stages, np.int32)[rows.stage], np.empty(len(rows), np.int32)
+    for side in (NEAR, FAR):
+        for kinds in ((Kind.F,), (Kind.B, Kind.I)):
+            chosen = (rows.stage == side) & np.isin(rows.kind, kinds)
+            microbatch[chosen] = first[side] + np.arange(np.count_nonzero(chosen))
+    weights, inputs = rows.kind == Kind.W, rows.kind == Kind.I
+    stage[weights], microbatch[weights] = stage[inputs], microbatch[inputs]
+    return Block(rows.kind, stage, microbatch, rows.joined)

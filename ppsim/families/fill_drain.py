@@ -1,0 +1,67 @@
+"""Fill and drain: all forwards, then all backwards (naive, GPipe, breadth-first)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ppsim.families.registry import family, require_choice
+from ppsim.schedule.blocks import Block, alternate, backward_run, concatenate, forward_run
+
+
+@family(
+    "naive",
+    title="Naive model parallelism",
+    idea="One microbatch at a time goes through all stages forward and back before the next one starts; one device "
+    "works while all others wait.",
+    makespan="= m p (F+B) + 2c m(p-1); bubble fraction (p-1)/p at c = 0",
+    peak_activations="= 1",
+    source="Huang et al. 2019, GPipe, arXiv 1811.06965, figure 2b",
+)
+def naive(p: int, m: int, v: int) -> Iterator[Block]:
+    """F and B of each microbatch in turn."""
+    microbatches = np.arange(m)
+    for r in range(p):
+        yield alternate(forward_run(r, microbatches), backward_run(r, microbatches))
+
+
+def _check_backward_order(p: int, m: int, v: int, **options: Any) -> None:
+    require_choice("backward_order", options.get("backward_order", "fifo"), ("fifo", "lifo"))
+
+
+@family(
+    "gpipe",
+    title="GPipe",
+    idea="All forwards fill the pipeline, then all backwards drain it. Simple, and every device keeps the activations "
+    'of all microbatches. `backward_order="lifo"` runs the backwards in reverse.',
+    makespan="= (m+p-1)(F+B) + 2c(p-1); bubble fraction (p-1)/(m+p-1) at c = 0",
+    peak_activations="= m",
+    source="Huang et al. 2019, GPipe, arXiv 1811.06965",
+    check=_check_backward_order,
+)
+def gpipe(p: int, m: int, v: int, *, backward_order: str = "fifo") -> Iterator[Block]:
+    """F 0..m-1, then B 0..m-1 (fifo) or m-1..0 (lifo)."""
+    microbatches = np.arange(m)
+    backwards = microbatches if backward_order == "fifo" else microbatches[::-1]
+    for r in range(p):
+        yield concatenate(forward_run(r, microbatches), backward_run(r, backwards))
+
+
+@family(
+    "looped-bfs",
+    title="Breadth-first pipeline (looped)",
+    idea="Several stages a device in a loop; each device runs all microbatches through its first stage, then all "
+    "through its second, and back in reverse: few and large communication phases for sharded data parallelism.",
+    makespan="= (mv+p-1)(f+b) for m >= p, (pv+m-1)(f+b) for m < p; c = 0",
+    peak_activations="= m",
+    source="Lamy-Poirier 2022, Breadth-First Pipeline Parallelism, arXiv 2211.05953",
+    stages_per_device=2,
+    fixed_stages=False,
+)
+def looped_bfs(p: int, m: int, v: int) -> Iterator[Block]:
+    """For each local stage all F; then local stages and microbatches reversed, B."""
+    local_stage, microbatches = np.repeat(np.arange(v), m), np.tile(np.arange(m), v)
+    for r in range(p):
+        forwards = forward_run(local_stage * p + r, microbatches)
+        backwards = backward_run(local_stage * p + r, microbatches)
+        yield concatenate(forwards, backwards[::-1])

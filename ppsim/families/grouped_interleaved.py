@@ -1,0 +1,47 @@
+"""Grouped interleaved 1F1B: groups smaller than the pipeline trade bubble for activations (PipeOffload's GIS)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ppsim.base.errors import BuildError
+from ppsim.families.interleaved import looped_runs
+from ppsim.families.one_forward_one_backward import warmed_up
+from ppsim.families.registry import family, require_count
+from ppsim.schedule.blocks import Block
+
+
+def _check(p: int, m: int, v: int, **options: Any) -> None:
+    if options.get("group_size") is None:
+        return
+    g = require_count("group_size", options["group_size"])
+    least = (p + 1) // 2
+    if not least <= g <= p:
+        raise BuildError(
+            f"grouped-interleaved: group_size={g} with devices={p}: it must be from ceil(devices / 2) = {least} to "
+            f"devices; use {min(max(g, least), p)}"
+        )
+
+
+@family(
+    "grouped-interleaved",
+    title="Grouped interleaved 1F1B (GIS)",
+    idea="Interleaved 1F1B with half its extra warm-up, walked in groups of g <= p microbatches: a smaller group holds "
+    "fewer activations and leaves a gap in the fill and in the drain for each further stage of a device. For m not a "
+    "multiple of g the lists of the next multiple are built and the surplus is dropped.",
+    constraints="ceil(p/2) <= group_size <= p (default p)",
+    makespan="= (mv+p-1)(f+b) + (p-g)(v-1)(f+b) for m mod g = 0 where g(f+b) >= p max(f, b)",
+    peak_activations="= min(mv, g(v-1)+p-r)/v for m mod g = 0",
+    source="Wan et al. 2025, PipeOffload, arXiv 2503.01328, generalized interleaved schedule",
+    check=_check,
+    stages_per_device=2,
+    fixed_stages=False,
+)
+def grouped_interleaved(p: int, m: int, v: int, *, group_size: int | None = None) -> Iterator[Block]:
+    """Warm-up of (v-1)g + p-r-1 forwards; then F, B pairs; then B; microbatches above m left out."""
+    g = p if group_size is None else int(group_size)
+    groups = -(-m // g)
+    for r, (forwards, backwards) in enumerate(looped_runs(p, v, np.full(groups, g))):
+        rows = warmed_up(forwards, backwards, min((v - 1) * g + p - r - 1, groups * g * v))
+        yield rows[rows.microbatch < m]

@@ -1,0 +1,63 @@
+"""Hanayo: stages laid down and up the devices in waves, so that a microbatch turns round without a transfer."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ppsim.base.errors import BuildError
+from ppsim.families.registry import family, require_count, require_few_actions
+from ppsim.schedule.blocks import Block, backward_run, forward_run, in_slot_order
+
+
+def _waves(v: int, waves: int | None) -> int:
+    """Waves of v stages a device; `waves` given wins over the default v = 2 and must agree with any other v."""
+    if waves is None:
+        if v % 2:
+            raise BuildError(
+                f"hanayo: stages_per_device={v} is odd, and each wave goes down and up: it is two stages a device; "
+                f"use {f'{v - 1} or {v + 1}' if v > 1 else 2}"
+            )
+        return v // 2
+    w = require_count("waves", waves)
+    if v not in (2, 2 * w):
+        raise BuildError(f"hanayo: stages_per_device={v} with waves={w}: each wave is two stages a device; use {2 * w}")
+    return w
+
+
+def _check(p: int, m: int, v: int, **options: Any) -> None:
+    w = _waves(v, options.get("waves"))
+    require_few_actions("hanayo", devices=p, microbatches=m, stages_per_device=2 * w)
+
+
+@family(
+    "hanayo",
+    title="Hanayo (wave pipeline)",
+    idea="Stages run down the devices and back up, `waves` times, so v = 2 waves stages a device. In units of p, "
+    "microbatches enter every second slot: at f = b no two actions then meet on a device, and units follow each other "
+    "without a gap. At b = 2f each unit leaves gaps: more waves make them smaller, more microbatches do not.",
+    constraints="stages_per_device = 2 waves",
+    makespan="= 2(mv+p-1)f at f = b for m mod p = 0: bubble fraction (p-1)/(mv+p-1)",
+    peak_activations="= p - (p-1-r)/v for m >= p",
+    source="Liu et al. 2023, Hanayo, arXiv 2308.15762 (placement and waves; the order here is the gapless tiling)",
+    check=_check,
+    stages_per_device=2,
+    fixed_stages=False,
+)
+def hanayo(p: int, m: int, v: int, *, waves: int | None = None) -> Iterator[Block]:
+    """Rows in the order of the slots in which they run at f = b.
+
+    A microbatch that enters at slot T runs F of stage s at T + s and B at T + 2S-1-s, with S stages in all: on device r
+    these are the slots T + r and T - 1 - r modulo 2p, so p microbatches entering two slots apart fill every slot.
+    """
+    w = _waves(v, waves)
+    stages = 2 * w * p
+    microbatch = np.tile(np.arange(m), 2 * w)
+    entry = 2 * (microbatch % p) + 2 * stages * (microbatch // p)
+    for r in range(p):
+        first_of_wave = 2 * p * np.arange(w)
+        stage = np.repeat(np.concatenate([first_of_wave + r, first_of_wave + 2 * p - 1 - r]), m)
+        yield in_slot_order(
+            (forward_run(stage, microbatch), entry + stage),
+            (backward_run(stage, microbatch), entry + 2 * stages - 1 - stage),
+        )

@@ -1,0 +1,109 @@
+"""Interleaved 1F1B: several stages a device in a loop, microbatches walked in groups."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.base.errors import BuildError
+from ppsim.families.one_forward_one_backward import warmed_up
+from ppsim.families.registry import family, require_choice, require_count
+from ppsim.schedule.blocks import Block, run
+
+GROUPINGS = ("megatron", "torch", "spread")
+
+
+def group_sizes(p: int, m: int, grouping: str, group_size: int | None) -> np.ndarray:
+    """Microbatches in each group, in order; BuildError where the grouping does not allow p and m."""
+    require_choice("grouping", grouping, GROUPINGS)
+    if grouping == "megatron":
+        return _megatron_groups(p, m, group_size)
+    if group_size is not None:
+        raise BuildError(
+            f"group_size={group_size!r} goes with grouping='megatron' only; grouping={grouping!r} chooses its own"
+        )
+    rounds = max(1, m // p)
+    if grouping == "torch" and m % rounds:
+        legal = _nearest(m, lambda count: count % max(1, count // p) == 0)
+        raise BuildError(
+            f"microbatches={m} with devices={p}: grouping='torch' makes {rounds} rounds, and microbatches must be a "
+            f"multiple of the rounds; use {legal} microbatches, or grouping='spread'"
+        )
+    return np.full(rounds, m // rounds) + (np.arange(rounds) < m % rounds)
+
+
+def _megatron_groups(p: int, m: int, group_size: int | None) -> np.ndarray:
+    g = p if group_size is None else require_count("group_size", group_size)
+    if m < p:
+        raise BuildError(
+            f"microbatches={m} with devices={p}: grouping='megatron' needs at least as many microbatches as devices; "
+            f"use {max(p, g)} microbatches, or grouping='torch' or 'spread'"
+        )
+    if not p <= g <= m:
+        raise BuildError(
+            f"group_size={g} with devices={p}, microbatches={m}: it must be from devices to microbatches; "
+            f"use {min(max(g, p), m)}"
+        )
+    if 0 < m % g < p:
+        legal = _nearest(m, lambda count: count >= g and (count % g == 0 or count % g >= p))
+        raise BuildError(
+            f"microbatches={m} with group_size={g}: the last group would hold {m % g} microbatches, and it must hold "
+            f"at least devices={p}; use {legal} microbatches, another group_size, or grouping='spread'"
+        )
+    return np.array([g] * (m // g) + [m % g] * (m % g > 0))
+
+
+def _nearest(m: int, legal: Any) -> str:
+    """The nearest legal counts below and above m, as text."""
+    below = next((count for count in range(m - 1, 0, -1) if legal(count)), None)
+    above = next(count for count in range(m + 1, 4 * m + 4096) if legal(count))
+    return f"{above}" if below is None else f"{below} or {above}"
+
+
+def grouped_walk(sizes: np.ndarray, v: int) -> tuple[np.ndarray, np.ndarray]:
+    """Local stage and microbatch of the forwards: in each group all of local stage 0, then 1, ...
+
+    `sizes` holds the microbatches of each group. Returns two columns of length sum(sizes) * v.
+    """
+    first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    run_length = np.repeat(sizes, v)
+    run_end = np.cumsum(run_length)
+    within = np.arange(run_end[-1]) - np.repeat(run_end - run_length, run_length)
+    local_stage = np.repeat(np.tile(np.arange(v), len(sizes)), run_length)
+    return local_stage, within + np.repeat(np.repeat(first, v), run_length)
+
+
+def looped_runs(p: int, v: int, sizes: np.ndarray, backward: Kind = Kind.B) -> Iterator[tuple[Block, Block]]:
+    """For each device all forwards and all backwards in the grouped order; stage s on device s mod p."""
+    local_stage, microbatch = grouped_walk(sizes, v)
+    for r in range(p):
+        yield run(Kind.F, local_stage * p + r, microbatch), run(backward, (v - 1 - local_stage) * p + r, microbatch)
+
+
+def _check(p: int, m: int, v: int, **options: Any) -> None:
+    group_sizes(p, m, options.get("grouping", "megatron"), options.get("group_size"))
+
+
+@family(
+    "interleaved-1f1b",
+    title="Interleaved 1F1B",
+    idea="Each device holds v stages in a loop (stage s on device s mod p) and walks the microbatches in groups of g: "
+    "the fill is v times shorter, at v times the transfers and somewhat more activations. Groupings: `megatron` "
+    "(group_size given, default p), `torch` (equal rounds), `spread` (any m).",
+    constraints="megatron: p <= group_size <= m, m mod group_size = 0 or >= p; torch: m mod max(1, m // p) = 0; "
+    "spread: any",
+    makespan="= (mv+p-1)(f+b) when g = p, m mod p = 0, c = 0: bubble fraction (p-1)/(vm+p-1)",
+    peak_activations="= min(mv, 2(p-r-1)+(v-1)g+1)/v",
+    source="Narayanan et al. 2021, Efficient Large-Scale Language Model Training on GPU Clusters, arXiv 2104.04473",
+    check=_check,
+    stages_per_device=2,
+    fixed_stages=False,
+)
+def interleaved_one_forward_one_backward(
+    p: int, m: int, v: int, *, grouping: str = "megatron", group_size: int | None = None
+) -> Iterator[Block]:
+    """Warm-up of 2(p-r-1) + (v-1)g forwards, capped at mv; then F, B pairs; then B."""
+    sizes = group_sizes(p, m, grouping, group_size)
+    for r, (forwards, backwards) in enumerate(looped_runs(p, v, sizes)):
+        yield warmed_up(forwards, backwards, min(2 * (p - r - 1) + (v - 1) * int(sizes[0]), m * v))

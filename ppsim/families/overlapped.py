@@ -1,0 +1,64 @@
+"""Overlapped 1F1B: forward and backward of different microbatches fused in one slot of the steady part."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ppsim.families.interleaved import group_sizes, looped_runs
+from ppsim.families.registry import family, require_choice
+from ppsim.schedule.blocks import Block, backward_run, concatenate, forward_run, fuse
+
+ORDERS = ("f_b", "b_f")
+
+
+def fused_when_warm(forwards: Block, backwards: Block, warmup: int, order: str = "f_b") -> Block:
+    """`warmup` forwards, then OVERLAP_F_B slots of a forward and a backward, then the backwards that are left."""
+    paired = len(forwards) - warmup
+    pair = (forwards[warmup:], backwards[:paired])
+    return concatenate(forwards[:warmup], fuse(*(pair if order == "f_b" else pair[::-1])), backwards[paired:])
+
+
+@family(
+    "1f1b-overlap",
+    title="1F1B with overlapped F and B",
+    idea="Eager 1F1B with one more warm-up forward: no forward of the steady part then waits for the backward beside "
+    "it, so the two share one OVERLAP_F_B slot, in which the transfers of the one hide behind the work of the other.",
+    makespan="= p(F+B) + (m-1)o with o the fused slot, where max(F, B) <= o",
+    peak_activations="= min(m, 2(p-r))",
+    source="DeepSeek-AI 2024, DeepSeek-V3, arXiv 2412.19437 (the fused slot); NVIDIA Megatron-LM, combined 1F1B",
+)
+def overlapped_one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Block]:
+    """min(2(p-r-1) + 1, m) F; then OVERLAP(F, B); then B."""
+    microbatches = np.arange(m)
+    for r in range(p):
+        forwards, backwards = forward_run(r, microbatches), backward_run(r, microbatches)
+        yield fused_when_warm(forwards, backwards, min(2 * (p - r - 1) + 1, m))
+
+
+def _check(p: int, m: int, v: int, **options: Any) -> None:
+    require_choice("order", options.get("order", "f_b"), ORDERS)
+    group_sizes(p, m, options.get("grouping", "megatron"), options.get("group_size"))
+
+
+@family(
+    "interleaved-overlap",
+    title="Interleaved 1F1B with overlapped F and B",
+    idea="Interleaved 1F1B with one more warm-up forward and F and B fused in the steady part. `order` says which part "
+    "a device without a fused kernel runs first: `f_b` or `b_f`. Groupings as in interleaved-1f1b.",
+    constraints="megatron: p <= group_size <= m, m mod group_size = 0 or >= p; torch: m mod max(1, m // p) = 0; "
+    "spread: any",
+    makespan="= (p-1)(f+b) + (p(v-1)+1)(f+b) + (mv-p(v-1)-1)o when g = p, m mod p = 0, max(f, b) <= o",
+    peak_activations="= min(mv, 2(p-r-1)+(v-1)g+2)/v",
+    source="NVIDIA Megatron-LM, megatron/core/pipeline_parallel/combined_1f1b.py",
+    check=_check,
+    stages_per_device=2,
+    fixed_stages=False,
+)
+def overlapped_interleaved(
+    p: int, m: int, v: int, *, order: str = "f_b", grouping: str = "megatron", group_size: int | None = None
+) -> Iterator[Block]:
+    """Warm-up of 2(p-r-1) + (v-1)g + 1 forwards, capped at mv; then OVERLAP(F, B); then B."""
+    sizes = group_sizes(p, m, grouping, group_size)
+    for r, (forwards, backwards) in enumerate(looped_runs(p, v, sizes)):
+        yield fused_when_warm(forwards, backwards, min(2 * (p - r - 1) + (v - 1) * int(sizes[0]) + 1, m * v), order)

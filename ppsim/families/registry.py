@@ -1,0 +1,169 @@
+"""The registry: every schedule family by name, with its idea, constraints, closed forms and source."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ppsim.base.errors import BuildError, shown
+from ppsim.checks.faults import validate
+from ppsim.schedule.blocks import Block
+from ppsim.schedule.columns import ScheduleColumns
+
+# A slip such as microbatches=10**9 is refused at once, not after all memory is taken.
+MOST_ACTIONS = 2**27
+MOST_DEVICES = 2**14
+
+
+# Takes devices, microbatches, stages per device and the family's options; returns one Block a device or a Schedule.
+Generator = Callable[..., Iterable[Block] | ScheduleColumns]
+SomeGenerator = TypeVar("SomeGenerator", bound=Generator)
+
+
+@dataclass(frozen=True)
+class Family:
+    """One schedule family: how to build it and what is known about it.
+
+    `makespan` and `peak_activations` are closed forms as text in the notation of docs/schedules.md: "=" marks the exact
+    ones, which the tests assert as equalities, "~" the approximate ones.
+    """
+
+    name: str
+    title: str
+    idea: str
+    constraints: str
+    makespan: str
+    peak_activations: str
+    source: str
+    generate: Generator
+    check: Callable[..., None] | None
+    stages_per_device: int
+    fixed_stages: bool
+    options: Mapping[str, inspect.Parameter]
+
+    def columns(
+        self, devices: int, microbatches: int, stages_per_device: int | None = None, **options: Any
+    ) -> ScheduleColumns:
+        """Check the sizes and options, generate and validate; BuildError says which rule a refused size breaks."""
+        p = require_count("devices", devices, most=MOST_DEVICES)
+        m = require_count("microbatches", microbatches)
+        v = require_count(
+            "stages_per_device", self.stages_per_device if stages_per_device is None else stages_per_device
+        )
+        if self.fixed_stages and v != self.stages_per_device:
+            raise BuildError(
+                f"{self.name}: stages_per_device={v} is not allowed; each device runs {self.stages_per_device} "
+                f"stage(s) of this schedule: use stages_per_device={self.stages_per_device}"
+            )
+        unknown = [name for name in options if name not in self.options]
+        if unknown:
+            known = ", ".join(self.options) or "none"
+            raise BuildError(f"{self.name}: unknown option {unknown[0]!r}; the options of this schedule are: {known}")
+        require_few_actions(self.name, devices=p, microbatches=m, stages_per_device=v)
+        if self.check:
+            self.check(p, m, v, **options)
+        made = self.generate(p, m, v, **options)
+        schedule = made if isinstance(made, ScheduleColumns) else ScheduleColumns.from_blocks(made)
+        schedule = schedule.named(self.name)
+        validate(schedule)
+        return schedule
+
+    @property
+    def description(self) -> str:
+        """Title and idea in one text."""
+        return f"{self.title}. {self.idea}"
+
+    @property
+    def formula(self) -> str:
+        """The closed forms in one text."""
+        return f"makespan {self.makespan}; peak activations {self.peak_activations}"
+
+    def describe(self) -> dict[str, str]:
+        """What a reader wants to know, as label -> text."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "idea": self.idea,
+            "constraints": self.constraints,
+            "makespan": self.makespan,
+            "peak_activations": self.peak_activations,
+            "source": self.source,
+        }
+
+
+_FAMILIES: dict[str, Family] = {}
+
+
+def family(
+    name: str,
+    *,
+    title: str,
+    idea: str,
+    makespan: str,
+    peak_activations: str,
+    source: str,
+    constraints: str = "devices >= 1, microbatches >= 1",
+    check: Callable[..., None] | None = None,
+    stages_per_device: int = 1,
+    fixed_stages: bool = True,
+) -> Callable[[SomeGenerator], SomeGenerator]:
+    """Register a generator under `name`; its keyword-only parameters become the family's options."""
+
+    def register(generate: SomeGenerator) -> SomeGenerator:
+        parameters = inspect.signature(generate).parameters
+        options = {key: value for key, value in parameters.items() if value.kind is inspect.Parameter.KEYWORD_ONLY}
+        _FAMILIES[name] = Family(
+            name, title, idea, constraints, makespan, peak_activations, source, generate, check, stages_per_device,
+            fixed_stages, options,
+        )  # fmt: skip
+        return generate
+
+    return register
+
+
+def families() -> dict[str, Family]:
+    """Every family by name, in the order of docs/schedules.md."""
+    return dict(_FAMILIES)
+
+
+def find_family(name: str) -> Family:
+    """The family called `name`; BuildError with the nearest names otherwise."""
+    if isinstance(name, str) and name in _FAMILIES:
+        return _FAMILIES[name]
+    near = difflib.get_close_matches(shown(name), _FAMILIES, n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"the names are: {', '.join(_FAMILIES)};"
+    raise BuildError(f"unknown schedule {shown(name)}; {hint} `ppsim list` tells what each is")
+
+
+def require_count(word: str, value: Any, least: int = 1, most: int = MOST_ACTIONS) -> int:
+    """`value` as an int from `least` to `most`; BuildError otherwise."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = None
+    if count is None or isinstance(value, bool):
+        raise BuildError(f"{word}={shown(value)} is not a whole number; use a whole number of at least {least}")
+    if count < least:
+        raise BuildError(f"{word}={shown(count)} is too small; use at least {least}")
+    if count > most:
+        raise BuildError(f"{word}={shown(count)} is too large; use at most {most}")
+    return count
+
+
+def require_few_actions(name: str, **sizes: int) -> None:
+    """BuildError when F and B of every combination of `sizes` are more than a schedule can number."""
+    if 2 * math.prod(sizes.values()) > MOST_ACTIONS:
+        made = " x ".join(f"{word}={size}" for word, size in sizes.items())
+        raise BuildError(f"{name}: {made} makes more than {MOST_ACTIONS} actions; use fewer microbatches")
+
+
+def require_choice(word: str, value: Any, choices: Iterable[str]) -> None:
+    """BuildError unless `value` is one of `choices`."""
+    choices = tuple(choices)
+    if not isinstance(value, str) or value not in choices:
+        raise BuildError(f"{word}={shown(value)} is not known; use one of: {', '.join(choices)}")

@@ -1,0 +1,68 @@
+"""Sliced sequences: each microbatch cut along the sequence into pieces that follow each other through the stages."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ppsim.families.one_forward_one_backward import warmed_up
+from ppsim.families.registry import family, require_count, require_few_actions
+from ppsim.schedule.blocks import Block, backward_run, concatenate, forward_run
+from ppsim.schedule.columns import ScheduleColumns
+
+
+def _sliced_runs(p: int, m: int, slices: int) -> Iterator[tuple[Block, Block]]:
+    """For each device all F in order, and all B with microbatches in order and pieces reversed."""
+    pieces = np.arange(m * slices)
+    reversed_pieces = pieces.reshape(m, slices)[:, ::-1].ravel()
+    for r in range(p):
+        yield forward_run(r, pieces), backward_run(r, reversed_pieces)
+
+
+def _check(name: str, p: int, m: int, slices: int) -> None:
+    require_few_actions(name, devices=p, microbatches=m, slices=require_count("slices", slices))
+
+
+def _check_seq1f1b(p: int, m: int, v: int, **options: Any) -> None:
+    _check("seq1f1b", p, m, options.get("slices", 2))
+
+
+@family(
+    "seq1f1b",
+    title="Seq1F1B",
+    idea="1F1B over pieces of sequences: causal attention lets a piece's F follow the same stage's F of the piece "
+    "before, and its B the B of the piece behind. The fill is one piece long instead of one microbatch, and the "
+    "activations shrink alike. Slices are numbered microbatch x slices + piece; `slice_costs` gives uneven pieces.",
+    constraints="slices >= 1 (default 2)",
+    makespan="= (mk+p-1)(F+B)/k with k slices",
+    peak_activations="= min(mk, k+p-1-r)/k",
+    source="Sun et al. 2024, Seq1F1B, arXiv 2406.03488",
+    check=_check_seq1f1b,
+)
+def seq1f1b(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
+    """min(p-r-1 + k-1, mk) F of pieces; then F, B pairs; then B."""
+    blocks = (
+        warmed_up(forwards, backwards, min(p - r - 1 + slices - 1, m * slices))
+        for r, (forwards, backwards) in enumerate(_sliced_runs(p, m, slices))
+    )
+    return ScheduleColumns.from_blocks(blocks, slices=slices)
+
+
+def _check_terapipe(p: int, m: int, v: int, **options: Any) -> None:
+    _check("terapipe", p, m, options.get("slices", 2))
+
+
+@family(
+    "terapipe",
+    title="TeraPipe",
+    idea="GPipe over pieces of sequences: all forwards of all pieces, then all backwards, the pieces of each "
+    "microbatch reversed. A fill of one piece, at the activations of GPipe.",
+    constraints="slices >= 1 (default 2)",
+    makespan="= (mk+p-1)(F+B)/k with k slices",
+    peak_activations="= m",
+    source="Li et al. 2021, TeraPipe, arXiv 2102.07988",
+    check=_check_terapipe,
+)
+def terapipe(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
+    """All F of pieces; then all B."""
+    return ScheduleColumns.from_blocks((concatenate(*runs) for runs in _sliced_runs(p, m, slices)), slices=slices)

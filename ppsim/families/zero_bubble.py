@@ -1,0 +1,72 @@
+"""Zero bubble by hand: the backward split in I and W, with W moved to where a device would idle."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.base.errors import BuildError
+from ppsim.families.one_forward_one_backward import warmed_up
+from ppsim.families.registry import family
+from ppsim.schedule.blocks import Block, concatenate, run
+
+
+def with_delayed_weights(body: Block, delay: int) -> Block:
+    """Put W number j behind I number j + delay of `body`, both counted in the order of the I; the last W at the end."""
+    is_input = body.kind == Kind.I
+    inputs = body[is_input]
+    weights = run(Kind.W, inputs.stage, inputs.microbatch)
+    due = np.maximum(len(inputs) - delay, 0)
+    after = np.flatnonzero(is_input)[min(delay, len(inputs)) :]
+    # Sorting by (row that the entry follows, body before W) merges both runs in linear space.
+    keys = np.concatenate([2 * np.arange(len(body)), 2 * after + 1, np.full(len(weights) - due, 2 * len(body) + 1)])
+    return concatenate(body, weights)[np.argsort(keys, kind="stable")]
+
+
+def zero_bubble_lists(p: int, m: int, warmup: Callable[[int], int], delay: Callable[[int], int]) -> Iterator[Block]:
+    """Device r: `warmup(r)` F; then F, I pairs; then I; W behind I from the `delay(r)`-th on, the rest at the end."""
+    microbatches = np.arange(m)
+    for r in range(p):
+        body = warmed_up(run(Kind.F, r, microbatches), run(Kind.I, r, microbatches), min(warmup(r), m))
+        yield with_delayed_weights(body, min(delay(r), m))
+
+
+@family(
+    "zb-h1",
+    title="Zero bubble ZB-H1",
+    idea="1F1B's order of F and I; device r starts its W after r I's, so that every device holds p activations at most "
+    "and the W fill most of the drain: a third of 1F1B's bubble at F = I = W.",
+    makespan="= m(F+I+W) + (p-1)(F+I-W) for m >= p, (m+p-1)(F+I) + W for m < p; where W <= F, W <= I, c = 0; "
+    "bubble fraction (p-1)/(3m+p-1) at F = I = W, m >= p",
+    peak_activations="= min(m, p)",
+    source="Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, figure 3",
+)
+def zb_h1(p: int, m: int, v: int) -> Iterator[Block]:
+    """p-r-1 F; then F, I, with W behind I from the r-th on."""
+    return zero_bubble_lists(p, m, warmup=lambda r: p - r - 1, delay=lambda r: r)
+
+
+def _check_h2(p: int, m: int, v: int, **options: Any) -> None:
+    if m < 2 * p - 1:
+        raise BuildError(
+            f"zb-h2: microbatches={m} with devices={p}: it needs at least 2 x devices - 1 = {2 * p - 1} microbatches "
+            f"to fill the pipeline; use {2 * p - 1}, or zb-h1"
+        )
+
+
+@family(
+    "zb-h2",
+    title="Zero bubble ZB-H2",
+    idea="A longer warm-up fills the idle time before the first backward with forwards, and the W fill the drain "
+    "completely: no bubble at F = I = W (measured per device, the optimizer step not synchronised), for nearly twice "
+    "the activations of 1F1B.",
+    constraints="m >= 2p-1",
+    makespan="span = m(F+I+W) + (p-1) max(0, F+I-2W, I-F) at c = 0: span bubble 0 at F = I = W",
+    peak_activations="= 2p-1",
+    source="Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, figure 3",
+    check=_check_h2,
+)
+def zb_h2(p: int, m: int, v: int) -> Iterator[Block]:
+    """2(p-1-r) F; then 2r F, I pairs; then F, I, W."""
+    return zero_bubble_lists(p, m, warmup=lambda r: 2 * (p - 1 - r), delay=lambda r: 2 * r)

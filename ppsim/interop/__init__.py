@@ -1,0 +1,1 @@
+"""File formats: traces in and out, frames, result documents."""

@@ -1,0 +1,21 @@
+"""From a schedule to a program: the steps in their order."""
+
+from ppsim.base.errors import ConfigError
+from ppsim.lowering.sharding import insert_sharding
+from ppsim.lowering.transfers import insert_transfers, postpone_receives
+from ppsim.schedule.columns import ScheduleColumns
+
+RECEIVES = ("early", "just-in-time")
+
+
+def lower(schedule: ScheduleColumns, sharded: bool = False, receive: str = "early") -> ScheduleColumns:
+    """The program of a valid schedule, or of the compute actions of a program; see `ppsim.lower`.
+
+    Raises DeadlockError where the two parts of a fused slot wait for each other through another device, ConfigError
+    for an unknown `receive`.
+    """
+    if receive not in RECEIVES:
+        raise ConfigError(f"receive={receive!r} is not known; use one of: {', '.join(RECEIVES)}")
+    compute = schedule.compute
+    program = insert_transfers(insert_sharding(compute) if sharded else compute)
+    return postpone_receives(program) if receive == "just-in-time" else program

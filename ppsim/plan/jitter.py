@@ -1,0 +1,182 @@
+"""Jitter: how real devices and links differ from the given costs, drawn so that schedules meet the same luck."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.costs import CostTable
+from ppsim.plan.resolve import Plan
+
+_ACTIONS, _TRANSFERS, _DEVICES, _LINKS = range(4)
+
+
+@dataclass(frozen=True)
+class Jitter:
+    """Factors on the lengths of actions and transfers; every drawn factor is lognormal with mean 1.
+
+    A drawn factor is exp(sigma z - sigma^2 / 2) with z from a standard normal; sigma is about the relative spread.
+
+    Parameters
+    ----------
+    actions, transfers : sigma >= 0
+        A factor for each action, and for each transfer, of each sample.
+    devices, links : sigma >= 0
+        A factor for each device, and for each pair of devices, that holds for a whole sample. That of a device is
+        also of its optimizer step; collectives of sharded and data parallelism have no noise.
+    slow_devices : mapping of device -> factor > 0
+        Lengthens every action of the device in all samples, such as {3: 1.2}.
+    slow_links : mapping of (device, device) -> factor > 0
+        Lengthens every transfer between the two, both ways, in all samples.
+
+    Raises
+    ------
+    CostError
+        A sigma or factor is not a legal number.
+    """
+
+    actions: float = 0.0
+    transfers: float = 0.0
+    devices: float = 0.0
+    links: float = 0.0
+    slow_devices: Mapping[int, float] = field(default_factory=dict)
+    slow_links: Mapping[tuple[int, int], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("actions", "transfers", "devices", "links"):
+            sigma = getattr(self, name)
+            if not _is_number(sigma) or not 0 <= sigma <= 3:
+                raise CostError(f"jitter {name}={sigma!r} must be a sigma from 0 to 3, such as 0.05 for about 5 %")
+        for name in ("slow_devices", "slow_links"):
+            factors = getattr(self, name)
+            if not isinstance(factors, Mapping):
+                raise CostError(
+                    f"jitter {name}={factors!r:.80} must map {_KEYS[name]} to a factor, such as {_SUCH[name]}"
+                )
+            for key, factor in factors.items():
+                if not _is_number(factor) or factor <= 0:
+                    raise CostError(f"jitter {name}[{key!r}]={factor!r} must be a number above 0; 1.2 is 20 % slower")
+
+    @property
+    def is_random(self) -> bool:
+        """Whether anything is drawn, so that samples differ."""
+        return any((self.actions, self.transfers, self.devices, self.links))
+
+
+_KEYS = {"slow_devices": "a device", "slow_links": "a pair of devices"}
+_SUCH = {"slow_devices": "{3: 1.2}", "slow_links": "{(0, 1): 2.0}"}
+
+
+def check_jitter(jitter: Jitter | None, seed: int) -> None:
+    """Refuse what is no jitter or no seed with a ConfigError."""
+    if jitter is not None and not isinstance(jitter, Jitter):
+        raise ConfigError(f"jitter={shown(jitter)} must be a ppsim.Jitter, such as ppsim.Jitter(actions=0.05)")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ConfigError(f"seed={shown(seed)} must be a whole number of at least 0")
+
+
+class JitteredPlan:
+    """Makes the samples of one plan.
+
+    The factor of an action belongs to its kind, stage and microbatch, not to its place in a list: two schedules of the
+    same stages and microbatches meet the same factors in the same sample (common random numbers). B is I and W in one,
+    and so is its noise: its factor is the mean of theirs, weighted by their lengths.
+    """
+
+    def __init__(self, plan: Plan, table: CostTable, jitter: Jitter, seed: int):
+        schedule = plan.schedule
+        self.plan, self.jitter, self.seed = plan, jitter, seed
+        self.shape = (schedule.num_stages, schedule.microbatches)
+        self.parts = table.seconds[[Kind.I, Kind.W]]
+        self.remote = np.flatnonzero(plan.remote)
+        producer = plan.source[self.remote]
+        self.sender, self.receiver = schedule.device[producer], schedule.device[self.remote]
+        self.sent_cell = self._cell(schedule.kind[producer] != Kind.F, producer) if jitter.transfers else None
+        self.cell = self._cell(schedule.kind, slice(None)) if jitter.actions else None
+        self.slow_device = _slow_devices(jitter, schedule.devices)
+        self.slow_link = _slow_links(jitter, schedule.devices)
+
+    def sample(self, number: int) -> Plan:
+        """The plan under the factors of sample `number`; the same number gives the same factors."""
+        plan, device = self.plan, self._device_factors(number)
+        return replace(
+            plan,
+            seconds=plan.seconds * self._action_factors(number, device),
+            transfer_seconds=self._transfer_seconds(number),
+            optimizer_seconds=None if plan.optimizer_seconds is None else plan.optimizer_seconds * device,
+            noise=asdict(self.jitter) | {"seed": self.seed, "sample": number},
+        )
+
+    def _cell(self, first: np.ndarray, rows: slice | np.ndarray) -> np.ndarray:
+        schedule = self.plan.schedule
+        stages, microbatches = self.shape
+        return (first.astype(np.int64) * stages + schedule.stage[rows]) * microbatches + schedule.microbatch[rows]
+
+    def _draw(self, what: int, sigma: float, number: int, shape: tuple[int, ...]) -> np.ndarray:
+        normal = np.random.default_rng([self.seed, number, what]).standard_normal(shape)
+        return np.exp(sigma * normal - sigma**2 / 2)
+
+    def _device_factors(self, number: int) -> np.ndarray:
+        if not self.jitter.devices:
+            return self.slow_device
+        return self.slow_device * self._draw(_DEVICES, self.jitter.devices, number, self.slow_device.shape)
+
+    def _action_factors(self, number: int, device: np.ndarray) -> np.ndarray:
+        factors = device[self.plan.schedule.device]
+        if self.cell is not None:
+            forward, inputs, weights = self._draw(_ACTIONS, self.jitter.actions, number, (3, *self.shape))
+            by_kind = np.stack([forward, self._of_both(inputs, weights), inputs, weights])
+            factors = factors * by_kind.ravel().take(self.cell)
+        second = np.flatnonzero(self.plan.fused)
+        factors[second - 1] = (factors[second - 1] + factors[second]) / 2
+        return factors
+
+    def _of_both(self, inputs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        total = self.parts.sum(axis=0)
+        share = np.divide(self.parts[0], total, out=np.full_like(total, 0.5), where=total > 0)[:, None]
+        return share * inputs + (1 - share) * weights
+
+    def _transfer_seconds(self, number: int) -> np.ndarray:
+        link = self.slow_link
+        if self.jitter.links:
+            drawn = self._draw(_LINKS, self.jitter.links, number, link.shape)
+            link = link * (np.triu(drawn) + np.triu(drawn, 1).T)
+        factors = link[self.sender, self.receiver]
+        if self.sent_cell is not None:
+            drawn = self._draw(_TRANSFERS, self.jitter.transfers, number, (2, *self.shape))
+            factors = factors * drawn.ravel().take(self.sent_cell)
+        seconds = self.plan.transfer_seconds.copy()
+        seconds[self.remote] *= factors
+        return seconds
+
+
+def _slow_devices(jitter: Jitter, devices: int) -> np.ndarray:
+    factors = np.ones(devices)
+    for device, factor in jitter.slow_devices.items():
+        factors[_device(device, devices, f"jitter slow_devices names device {device!r}")] = factor
+    return factors
+
+
+def _slow_links(jitter: Jitter, devices: int) -> np.ndarray:
+    factors = np.ones((devices, devices))
+    for link, factor in jitter.slow_links.items():
+        if not isinstance(link, tuple) or len(link) != 2:
+            raise CostError(f"jitter slow_links names {link!r}; name a pair of devices such as (0, 1)")
+        first, second = (_device(device, devices, f"jitter slow_links names device {device!r}") for device in link)
+        factors[first, second] = factors[second, first] = factor
+    return factors
+
+
+def _device(device: int, devices: int, subject: str) -> int:
+    if isinstance(device, bool) or not isinstance(device, int | np.integer) or not 0 <= device < devices:
+        raise CostError(f"{subject}, but the schedule has devices 0 to {devices - 1}")
+    return int(device)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,115 @@
+"""What a step does beside compute and transfers: gather weights, reduce gradients, step the optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ppsim.actions import FIRST_TRANSFER, Kind
+from ppsim.costs.table import CostTable
+from ppsim.lowering.sharding import last_backwards
+from ppsim.schedule.columns import ScheduleColumns
+
+OPTIMIZERS = ("sync", "post-validated")
+
+
+@dataclass(frozen=True)
+class Gathers:
+    """The UNSHARDs in program order; device d owns `offsets[d]:offsets[d + 1]`.
+
+    They run one after the other on a stream of their device. Each is posted when the compute actions that stand before
+    it have ended.
+
+    Attributes
+    ----------
+    offsets : int64 (devices + 1,)
+    stage : int32 (gathers,)
+    before : int32 (gathers,)
+        Posted after all rows of its device below this one.
+    user : int32 (gathers,)
+        The row that waits for it: the first of its stage that stands behind it.
+    seconds : float64 (gathers,)
+    """
+
+    offsets: np.ndarray
+    stage: np.ndarray
+    before: np.ndarray
+    user: np.ndarray
+    seconds: np.ndarray
+
+    @property
+    def device(self) -> np.ndarray:
+        """Device of each gather, int32."""
+        return np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int32), np.diff(self.offsets))
+
+
+@dataclass(frozen=True)
+class Reductions:
+    """The gradient reductions, device by device in the order in which they run on a stream of their device.
+
+    Attributes
+    ----------
+    device, stage : int32 (reductions,)
+    after : int32 (reductions,)
+        The row whose end lets it start.
+    seconds : float64 (reductions,)
+    """
+
+    device: np.ndarray
+    stage: np.ndarray
+    after: np.ndarray
+    seconds: np.ndarray
+
+
+def find_gathers(program: ScheduleColumns, table: CostTable) -> Gathers | None:
+    """The UNSHARDs of a program, or None where there are none or the costs give them no time."""
+    row = np.flatnonzero(program.kind == Kind.UNSHARD)
+    if table.unshard_seconds is None or not len(row):
+        return None
+    compute_before = _compute_before(program)
+    device, stage, before = program.device[row], program.stage[row], compute_before[row]
+    return Gathers(
+        np.searchsorted(row, program.offsets),
+        stage,
+        before,
+        _first_use(program, device, stage, before),
+        table.unshard_seconds[stage],
+    )
+
+
+def find_reductions(program: ScheduleColumns, table: CostTable) -> Reductions | None:
+    """A reduction for each REDUCE_GRAD, or where none stands in the lists after the last backward of each stage.
+
+    None where the costs give them no time.
+    """
+    if table.reduce_seconds is None:
+        return None
+    named = np.flatnonzero(program.kind == Kind.REDUCE_GRAD)
+    place = named if len(named) else np.sort(last_backwards(program))
+    stage = program.stage[place]
+    after = _compute_before(program)[place + 1] - 1
+    return Reductions(program.device[place], stage, after, table.reduce_seconds[stage])
+
+
+def _compute_before(program: ScheduleColumns) -> np.ndarray:
+    """Number of compute rows before each row, and before the end."""
+    return np.concatenate([[0], np.cumsum(program.kind < FIRST_TRANSFER)]).astype(np.int32)
+
+
+def _first_use(program: ScheduleColumns, device: np.ndarray, stage: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """The first compute row of a stage on a device from row `before` on, in rows of the compute schedule."""
+    compute = np.flatnonzero(program.kind < FIRST_TRANSFER)
+    rows, stages = len(compute), program.num_stages
+    use = (program.device[compute].astype(np.int64) * stages + program.stage[compute]) * rows + np.arange(rows)
+    wanted = (device.astype(np.int64) * stages + stage) * rows + before
+    use.sort()
+    return (use[np.searchsorted(use, wanted)] % rows).astype(np.int32)
+
+
+def optimizer_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
+    """Seconds of each device's optimizer step: of all stages that it holds."""
+    if table.optimizer_seconds is None:
+        return np.zeros(schedule.devices)
+    device, stage = schedule.holdings.T
+    return np.bincount(device, table.optimizer_seconds[stage], minlength=schedule.devices)

@@ -1,0 +1,1 @@
+"""What users hold in their hands: schedules, programs, timelines and batches with all their methods, and simulate()."""

@@ -1,0 +1,250 @@
+"""Batches: one schedule under many costs or many samples of jitter, with what is shared worked out once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppsim.base.compiling import can_compile
+from ppsim.base.errors import ConfigError, shown
+from ppsim.base.progress import track
+from ppsim.costs import CostModel, Costs, CostTable
+from ppsim.costs.table import is_cost_model
+from ppsim.engines.running import run_plan
+from ppsim.plan.jitter import Jitter, JitteredPlan, check_jitter
+from ppsim.plan.resolve import Plan, make_plan, repriced, structure
+from ppsim.run.schedules import Schedule
+from ppsim.run.simulation import check_call
+from ppsim.run.timelines import Timeline
+
+if TYPE_CHECKING:
+    import pandas
+
+MEASURES = ("makespan", "span", "bubble_fraction", "bubble_ratio", "span_bubble_fraction")
+SAMPLES = 100
+
+
+class Batch:
+    """The measures of many runs of one schedule, one entry a run: for each of the costs in turn, its samples.
+
+    Attributes
+    ----------
+    schedule : Schedule
+    transport, engine : str
+        What ran.
+    seed, samples : int
+        Samples drawn for each of the costs; 1 where nothing is random.
+    case, sample : int64 arrays, one entry a run
+        Index of the costs in the list given, and of the sample.
+    makespan, span : float64 arrays, seconds, one entry a run
+    bubble_fraction, bubble_ratio, span_bubble_fraction : float64 arrays, one entry a run
+    peak_activations : float64 array, one entry a run
+        Of the device that holds most. All are defined in docs/glossary.md.
+    """
+
+    makespan: np.ndarray
+    span: np.ndarray
+    bubble_fraction: np.ndarray
+    bubble_ratio: np.ndarray
+    span_bubble_fraction: np.ndarray
+    peak_activations: np.ndarray
+
+    def __init__(self, schedule: Schedule, transport: str, engine: str, cases: int, samples: int, seed: int):
+        self.schedule, self.transport, self.engine = schedule, transport, engine
+        self.seed, self.samples = seed, samples
+        self.case = np.repeat(np.arange(cases), samples)
+        self.sample = np.tile(np.arange(samples), cases)
+        for name in (*MEASURES, "peak_activations"):
+            setattr(self, name, np.empty(cases * samples))
+
+    def __len__(self) -> int:
+        """Number of runs."""
+        return len(self.case)
+
+    def percentile(self, percent: float, measure: str = "makespan") -> float:
+        """The value that `percent` % of all runs do not exceed, interpolated between runs."""
+        if measure not in (*MEASURES, "peak_activations"):
+            raise ConfigError(f"measure={measure!r} is not known; use one of: {', '.join(MEASURES)}, peak_activations")
+        if isinstance(percent, bool) or not isinstance(percent, int | float | np.number) or not 0 <= percent <= 100:
+            raise ConfigError(f"percent={shown(percent)} must be a number from 0 to 100")
+        return float(np.percentile(getattr(self, measure), percent))
+
+    @property
+    def p5(self) -> float:
+        """5th percentile of the makespan, seconds."""
+        return self.percentile(5)
+
+    @property
+    def p50(self) -> float:
+        """Median of the makespan, seconds."""
+        return self.percentile(50)
+
+    @property
+    def p95(self) -> float:
+        """95th percentile of the makespan, seconds."""
+        return self.percentile(95)
+
+    def probability_faster_than(self, other: Batch) -> float:
+        """Share of runs with a shorter makespan than the same run of `other`; a tie counts half.
+
+        Both batches need the same costs, samples and seed: then run k of both meets the same luck (common random
+        numbers), and far fewer samples tell two schedules apart. Factors of single actions are the same only for
+        schedules of equally many stages and microbatches.
+        """
+        if not isinstance(other, Batch):
+            raise ConfigError(f"{shown(other)} is no batch; compare with what another ppsim.simulate_many gave")
+        mine, theirs = (len(self), self.samples, self.seed), (len(other), other.samples, other.seed)
+        if mine != theirs:
+            raise ConfigError(
+                f"batches of (runs, samples, seed) = {mine} and {theirs} cannot be paired; simulate both with the same "
+                f"costs, samples and seed"
+            )
+        return float(np.mean((self.makespan < other.makespan) + 0.5 * (self.makespan == other.makespan)))
+
+    def summary(self) -> str:
+        """Percentiles of makespan and bubble fraction as readable text."""
+        lines = [f"{self.schedule.name}: {len(self)} runs, transport {self.transport}, engine {self.engine}"]
+        for measure, unit in (("makespan", " s"), ("bubble_fraction", "")):
+            values = ", ".join(f"P{percent} {self.percentile(percent, measure):.6g}{unit}" for percent in (5, 50, 95))
+            lines.append(f"{measure}: {values}")
+        return "\n".join(lines)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row a run with all columns (needs pandas)."""
+        import pandas
+
+        names = ("case", "sample", *MEASURES, "peak_activations")
+        return pandas.DataFrame({name: getattr(self, name) for name in names})
+
+    def __repr__(self) -> str:
+        return f"<Batch {self.schedule.name}: {len(self)} runs, makespan P50 {self.p50:.6g} s, P95 {self.p95:.6g} s>"
+
+
+def simulate_many(
+    schedule: Schedule,
+    costs: CostModel | Sequence[CostModel] | None = None,
+    *,
+    transport: str = "async",
+    optimizer: str | None = None,
+    jitter: Jitter | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+    engine: str = "auto",
+    progress: bool = True,
+) -> Batch:
+    """Run one schedule under many costs, or many times under jitter; what does not depend on costs is shared.
+
+    Parameters
+    ----------
+    schedule : Schedule or Program
+        Validated first.
+    costs : list of Costs or any CostModel, or one of them
+        Default: `Costs()`.
+    transport, optimizer, engine : str
+        As in `ppsim.simulate`, except that engine "auto" takes the compiled one at every size.
+    jitter : Jitter, optional
+        Noise of actions, transfers, devices and links.
+    samples : int, optional
+        Runs for each of the costs: default 100 where the jitter is random, else 1.
+    seed : int >= 0
+        Equal seeds give equal samples, for every schedule.
+    progress : bool
+        Show a progress bar on a terminal where it takes long.
+
+    Raises
+    ------
+    ScheduleError, DeadlockError, CostError, ConfigError
+        As in `ppsim.simulate`; also for costs, samples or a seed that cannot be.
+
+    Examples
+    --------
+    >>> jitter = ppsim.Jitter(actions=0.05, slow_devices={3: 1.2})
+    >>> ppsim.simulate_many(schedule, costs, jitter=jitter, samples=1000).p95
+    """
+    check_call(schedule, transport, engine, optimizer)
+    models = _models(costs)
+    check_jitter(jitter, seed)
+    samples = _samples(samples, jitter)
+    if engine == "auto" and can_compile():
+        engine = "compiled"
+    plans = _Plans(schedule, transport, optimizer)
+    runs = _runs(plans, models, jitter, samples, int(seed))
+    return _measure(schedule, transport, engine, runs, len(models), samples, int(seed), progress)
+
+
+def _models(costs: CostModel | Sequence[CostModel] | None) -> list[CostModel]:
+    models: list[CostModel] = [*costs] if isinstance(costs, Iterable) else [Costs() if costs is None else costs]
+    if not models:
+        raise ConfigError("the list of costs is empty; give at least one, such as [ppsim.Costs()]")
+    for index, model in enumerate(models):
+        if not is_cost_model(model):
+            raise ConfigError(f"costs[{index}] is {shown(model)}, which prices no schedule; give ppsim.Costs(...)")
+    return models
+
+
+def _samples(samples: int | None, jitter: Jitter | None) -> int:
+    random = jitter is not None and jitter.is_random
+    if samples is None:
+        return SAMPLES if random else 1
+    if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 1:
+        raise ConfigError(f"samples={samples!r} must be a whole number of at least 1")
+    if samples > 1 and not random:
+        raise ConfigError(f"samples={samples} without random jitter are all alike; give jitter=, or one sample")
+    return int(samples)
+
+
+class _Plans:
+    """The plans of one schedule under many costs: what does not depend on them is worked out once."""
+
+    def __init__(self, schedule: Schedule, transport: str, optimizer: str | None):
+        self.schedule, self.transport, self.optimizer = schedule, transport, optimizer
+        self.compute = schedule.compute
+        self.known: dict[tuple[bool, ...], Plan] = {}
+
+    def under(self, table: CostTable) -> Plan:
+        """The plan under these costs."""
+        like = structure(table)
+        if like in self.known:
+            return repriced(self.known[like], table)
+        self.known[like] = make_plan(self.schedule, table, self.transport, self.optimizer)
+        return self.known[like]
+
+
+def _runs(
+    plans: _Plans, models: list[CostModel], jitter: Jitter | None, samples: int, seed: int
+) -> Iterator[tuple[Plan, CostTable, CostModel]]:
+    """The plan of each run, in the order of the batch's columns."""
+    for model in models:
+        table = model.table(plans.compute)
+        plan = plans.under(table)
+        if jitter is None:
+            yield plan, table, model
+            continue
+        jittered = JitteredPlan(plan, table, jitter, seed)
+        for number in range(samples):
+            yield jittered.sample(number), table, model
+
+
+def _measure(
+    schedule: Schedule,
+    transport: str,
+    engine: str,
+    runs: Iterator[tuple[Plan, CostTable, CostModel]],
+    cases: int,
+    samples: int,
+    seed: int,
+    progress: bool,
+) -> Batch:
+    batch = Batch(Schedule.of(schedule.compute), transport, engine, cases, samples, seed)
+    peak = 0.0
+    for index, (plan, table, model) in enumerate(track(runs, len(batch), "simulating") if progress else runs):
+        batch.engine, columns = run_plan(plan, engine)
+        timeline = Timeline(plan, table, model, *columns, engine=batch.engine)
+        for measure in MEASURES:
+            getattr(batch, measure)[index] = getattr(timeline, measure)
+        if index % samples == 0:  # list order fixes the live activations, so all samples of one case share their peak
+            peak = timeline.peak_activations.max()
+        batch.peak_activations[index] = peak
+    return batch

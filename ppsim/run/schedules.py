@@ -1,0 +1,216 @@
+"""Schedule and Program: what users build, read, check, lower and look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from os import PathLike
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ppsim.base.errors import ConfigError, DeadlockError, PpsimError, ScheduleError, listing
+from ppsim.base.files import write_atomically
+from ppsim.checks.faults import validate
+from ppsim.checks.program_faults import crossed_transfers
+from ppsim.checks.pytorch import pytorch_faults
+from ppsim.costs.given import Costs
+from ppsim.engines.running import run_plan
+from ppsim.families import registry
+from ppsim.families.registry import find_family
+from ppsim.lowering.lower import lower as lowered
+from ppsim.lowering.rows import has_transfers
+from ppsim.plan.resolve import make_plan
+from ppsim.plots.table import MOST_TIMED, schedule_html, schedule_table
+from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.orders import csv_text, orders, read_csv, read_orders
+from ppsim.schedule.waiting import waiting_message
+
+Some = TypeVar("Some", bound=ScheduleColumns)
+
+
+class Schedule(ScheduleColumns):
+    """Ordered actions per device; `ScheduleColumns` lists what it holds. It knows no time and is never changed."""
+
+    @classmethod
+    def of(cls, columns: ScheduleColumns) -> Schedule:
+        """The same columns in a user's hands: a Program where they hold transfers or sharding actions."""
+        if isinstance(columns, cls):
+            return columns
+        return _as(Program if columns.is_program else cls, columns)
+
+    @classmethod
+    def from_orders(cls, orders: Iterable[Iterable[Any]], *, name: str = "custom", slices: int = 1) -> Schedule:
+        """Read one list of action strings a device; `None` or an empty string is an idle slot.
+
+        Anything whose `str()` is an action is taken too, so PyTorch's own actions pass. Lists with transfers give a
+        Program. Raises ScheduleError naming device, position and text of every cell that is not an action.
+        """
+        return cls.of(read_orders(orders, name, slices))
+
+    @classmethod
+    def from_csv(cls, path: str | PathLike[str], *, name: str | None = None, slices: int = 1) -> Schedule:
+        """Read a CSV file with one row a device, no header; an empty cell is an idle slot, rows may be ragged.
+
+        Blank lines at the end, which editors leave there, are no devices; a blank line between rows is a device
+        without actions, which `validate` names. Lists with transfers give a Program. Raises ScheduleError naming row,
+        column and cell (all 1-based) of every fault, ConfigError when the file cannot be read.
+        """
+        return cls.of(read_csv(path, name, slices))
+
+    def orders(self) -> list[list[str]]:
+        """For each device the list of its action strings; idle slots are left out."""
+        return orders(self)
+
+    def to_csv(self, path: str | PathLike[str]) -> None:
+        """Write one row a device, whole or not at all; idle slots are empty cells (PyTorch reads none in a program)."""
+        write_atomically(path, csv_text(self))
+
+    def to_text(self) -> str:
+        """A table of time slots and devices in which each action appears once and idle slots are kept."""
+        return schedule_table(self, _slots(self))
+
+    def _repr_html_(self) -> str:
+        return schedule_html(self, _slots(self))
+
+    def validate(self) -> None:
+        """Raise ScheduleError with every fault found; return None where there is none.
+
+        `error.faults` holds one sentence for each fault. An order in which devices wait for each other is shown as
+        the waiting cycle (a DeadlockError where it is the only fault).
+        """
+        validate(self)
+
+    def check(self, transport: str | None = None, *, pytorch: bool = False) -> None:
+        """Raise ScheduleError where the lists are valid but could not run; a schedule is lowered first.
+
+        Always: the transfers of each pair of devices are received in the order in which they are sent.
+
+        Parameters
+        ----------
+        transport : {"async", "directed", "pair", "rank", "blocking"}, optional
+            Also: nothing deadlocks under it. Where that is the only fault, a DeadlockError with the waiting cycle.
+        pytorch : bool
+            Also what PyTorch's runtime needs and does not check: each stage on one device, the last stage's forwards in
+            microbatch order, a REDUCE_GRAD for each stage.
+        """
+        self.validate()
+        program = self if has_transfers(self) else lower(self, sharded=pytorch)
+        faults = list(crossed_transfers(program))
+        if pytorch:
+            faults += pytorch_faults(program)
+        if transport is not None:
+            try:
+                # Who waits for whom does not depend on how long anything takes.
+                run_plan(make_plan(program, Costs().table(program.compute), transport), "auto")
+            except DeadlockError as deadlock:
+                if not faults:
+                    raise
+                faults.append(waiting_message(f"it deadlocks under transport {transport!r}", deadlock.cycle))
+        if faults:
+            raise ScheduleError(listing(f"program {self.name!r} has {len(faults)} faults", faults), faults)
+
+
+class Program(Schedule):
+    """A schedule lowered: transfers and sharding actions stand in the lists too."""
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The compute actions alone."""
+        return _as(Schedule, self.compute)
+
+
+def _as(kind: type[Some], columns: ScheduleColumns) -> Some:
+    """The same columns as another class."""
+    made = kind.__new__(kind)
+    vars(made).update(vars(columns))
+    return made
+
+
+def _slots(schedule: ScheduleColumns) -> np.ndarray | None:
+    """Slot of each row when every action lasts one; None for programs, schedules that cannot run, and large ones."""
+    if schedule.is_program or len(schedule.kind) > MOST_TIMED:
+        return None
+    one = Costs(forward=1.0, backward=1.0, input_grad=1.0, weight_grad=1.0, overlap=1.0, per="stage")
+    try:
+        validate(schedule)
+        _, columns = run_plan(make_plan(schedule, one.table(schedule), "async"), "event")
+    except PpsimError:
+        return None
+    return np.rint(columns[0] * schedule.slices).astype(np.int64)
+
+
+class Family(registry.Family):
+    """One schedule family: how to build it and what is known about it."""
+
+    def build(self, devices: int, microbatches: int, stages_per_device: int | None = None, **options: Any) -> Schedule:
+        """Check the sizes and options, then build; BuildError says which rule a refused size breaks."""
+        return Schedule.of(self.columns(devices, microbatches, stages_per_device, **options))
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{word}</th><td style='text-align:left'>{text}</td></tr>"
+            for word, text in self.describe().items()
+        )
+        return f"<table>{rows}</table>"
+
+
+def schedules() -> dict[str, Family]:
+    """Every family by name, in the order of docs/schedules.md."""
+    return {name: Family(**vars(known)) for name, known in registry.families().items()}
+
+
+def build(
+    name: str, *, devices: int, microbatches: int, stages_per_device: int | None = None, **options: Any
+) -> Schedule:
+    """Build a schedule of a family by name.
+
+    Parameters
+    ----------
+    name : str
+        A key of `ppsim.schedules()`.
+    devices, microbatches : int
+        Pipeline devices, and microbatches of one step (both directions counted).
+    stages_per_device : int, optional
+        Default: the family's own.
+    **options
+        The family's options, such as `group_size=` of `interleaved-1f1b`.
+
+    Raises
+    ------
+    BuildError
+        For an unknown name or option, or a size that the family does not allow; the message names the rule and the
+        nearest legal values.
+    """
+    return Schedule.of(find_family(name).columns(devices, microbatches, stages_per_device, **options))
+
+
+def lower(schedule: Schedule, sharded: bool = False, receive: str = "early") -> Program:
+    """The program of a schedule, in the order in which PyTorch's pipeline runtime lowers it.
+
+    SEND and RECV stand wherever producer and consumer sit on different devices.
+
+    Parameters
+    ----------
+    schedule : Schedule or Program
+        Of a program the compute actions alone are taken.
+    sharded : bool
+        Also insert UNSHARD before first use, with a look-ahead of three stages, RESHARD where a stage leaves it, and
+        REDUCE_GRAD after a stage's last backward, as sharded data parallelism needs.
+    receive : {"early", "just-in-time"}
+        A RECV is posted at the moment its SEND is, or as late as the action that needs it and the order of the pair's
+        SENDs and RECVs allow (PyTorch's `defer_pp_recv=True`, where that does not cross receives).
+
+    Raises
+    ------
+    ScheduleError
+        The schedule is invalid.
+    DeadlockError
+        The two parts of a fused slot wait for each other through another device.
+    ConfigError
+        Unknown `receive`.
+    """
+    if not isinstance(schedule, ScheduleColumns):
+        raise ConfigError(f"lower takes a Schedule or a Program, not {type(schedule).__name__}; see ppsim.build")
+    validate(schedule)
+    return _as(Program, lowered(schedule, sharded, receive))

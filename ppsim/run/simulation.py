@@ -1,0 +1,88 @@
+"""simulate(): a schedule under costs and a transport becomes a timeline."""
+
+from __future__ import annotations
+
+from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.checks.faults import validate
+from ppsim.costs.given import Costs
+from ppsim.costs.table import CostModel, is_cost_model
+from ppsim.engines.running import ENGINES, run_plan
+from ppsim.plan.jitter import Jitter, JitteredPlan, check_jitter
+from ppsim.plan.resolve import TRANSPORTS, make_plan
+from ppsim.plan.streams import OPTIMIZERS
+from ppsim.run.timelines import Timeline
+from ppsim.schedule.columns import ScheduleColumns
+
+
+def simulate(
+    schedule: ScheduleColumns,
+    costs: CostModel | None = None,
+    *,
+    transport: str = "async",
+    engine: str = "auto",
+    optimizer: str | None = None,
+    jitter: Jitter | None = None,
+    seed: int = 0,
+) -> Timeline:
+    """Run a schedule or program and return its timeline.
+
+    Parameters
+    ----------
+    schedule : Schedule or Program
+        Validated first. Under a queued transport a schedule is lowered.
+    costs : Costs or any CostModel, optional
+        Default `Costs()`: forward 1 s, backward 2 s, free transfers.
+    transport : {"async", "directed", "pair", "rank", "blocking"}
+        How transfers queue; docs/glossary.md has the rules.
+    engine : {"auto", "event", "compiled"}
+        "event" is the SimPy model, "compiled" gives the same timeline bit for bit, faster. "auto" takes the compiled
+        one for schedules of at least 20,000 rows, where the time that Numba needs to load is won back, and the event
+        model where Numba cannot be imported. `Timeline.engine` tells which ran.
+    optimizer : {"sync", "post-validated"}, optional
+        End the step with an optimizer step, of the length that the costs say: on all devices when the last one has
+        its gradients, as a global gradient norm needs, or on each when it has its own. Default: the step ends with
+        the last action and gradient reduction.
+    jitter : Jitter, optional
+        Noise of actions, transfers, devices and links: one sample of it. `ppsim.simulate_many` draws many.
+    seed : int >= 0
+        Of the jitter; equal seeds give equal samples, the first of `ppsim.simulate_many`.
+
+    Raises
+    ------
+    ScheduleError, DeadlockError
+        The schedule is invalid, or its devices wait for each other under this transport.
+    CostError
+        The costs do not fit the schedule.
+    ConfigError
+        Unknown transport, engine or optimizer; a jitter or seed that cannot be; `engine="compiled"` where Numba cannot
+        be imported.
+    """
+    check_call(schedule, transport, engine, optimizer)
+    costs = Costs() if costs is None else costs
+    if not is_cost_model(costs):
+        raise CostError(f"costs={shown(costs)} cannot price a schedule; give ppsim.Costs(forward=..., backward=...)")
+    table = costs.table(schedule.compute)
+    plan = make_plan(schedule, table, transport, optimizer)
+    if jitter is not None:
+        check_jitter(jitter, seed)
+        plan = JitteredPlan(plan, table, jitter, int(seed)).sample(0)
+    engine, columns = run_plan(plan, engine)
+    return Timeline(plan, table, costs, *columns, engine=engine)
+
+
+def check_call(schedule: ScheduleColumns, transport: str, engine: str, optimizer: str | None = None) -> None:
+    """Refuse unknown names and what is no valid schedule."""
+    words = [("transport", transport, TRANSPORTS), ("engine", engine, ENGINES)]
+    if optimizer is not None:
+        words.append(("optimizer", optimizer, OPTIMIZERS))
+    for word, value, legal in words:
+        if not isinstance(value, str) or value not in legal:
+            raise ConfigError(f"{word}={shown(value)} is not known; use one of: {', '.join(legal)}")
+    if not isinstance(schedule, ScheduleColumns):
+        raise ConfigError(f"simulate takes a Schedule or a Program, not {type(schedule).__name__}; see ppsim.build")
+    if optimizer is not None and schedule.iterations > 1:
+        raise ConfigError(
+            f"optimizer={optimizer!r} does not go with schedule {schedule.name!r}: its iterations follow each other "
+            f"without a common end; leave it out"
+        )
+    validate(schedule)

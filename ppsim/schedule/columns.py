@@ -1,0 +1,264 @@
+"""ScheduleColumns: for each device the ordered list of its actions, as columns that are never written to again."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator
+from copy import copy
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind
+from ppsim.base.columns import unwritable
+from ppsim.base.errors import ScheduleError, shown
+from ppsim.schedule.blocks import Block, concatenate
+
+MOST_SLICES = 2**31 - 1
+_COMPARED = ("kind", "stage", "microbatch", "offsets", "joined", "weight_versions", "evicted")
+
+
+class ScheduleColumns:
+    """Ordered actions per device, as flat columns; device d owns rows `offsets[d]:offsets[d + 1]`.
+
+    Attributes
+    ----------
+    kind, stage, microbatch : int8, int32, int32 arrays, one entry a row
+        `kind` holds codes of `ppsim.actions.Kind`. An OVERLAP_F_B slot is two rows, an F and a B.
+    joined : bool array, one entry a row
+        True where a row is the second part of the OVERLAP_F_B slot that the row before it begins.
+    offsets : int64 array, devices + 1
+    idle : int32 array, (idle slots, 2)
+        Device and column of each empty cell of the table; kept for drawing and CSV, skipped in time.
+    slices : int
+        Pieces that each microbatch is cut into along the sequence; slice numbering is microbatch * slices + piece.
+    iterations : int
+        Training steps that the lists run through without a drain between them; microbatch numbers run on over them.
+    weight_versions : int array, one entry a device
+        Versions of its weights that a device keeps for microbatches under way; 1 in every synchronous schedule.
+    evicted : int32 array, (evictions, 3)
+        Stage, microbatch and host of each activation that waits for its backward on another device, the host: it moves
+        there when its F ends and is back when its backward starts. The text forms do not carry it.
+    name : str
+        Family name, or the file that the schedule was read from.
+    """
+
+    kind: np.ndarray
+    stage: np.ndarray
+    microbatch: np.ndarray
+    offsets: np.ndarray
+    joined: np.ndarray
+    idle: np.ndarray
+    name: str
+    slices: int
+    iterations: int
+    weight_versions: np.ndarray
+    evicted: np.ndarray
+    is_valid: bool
+
+    def __init__(
+        self,
+        kind: np.ndarray,
+        stage: np.ndarray,
+        microbatch: np.ndarray,
+        offsets: np.ndarray,
+        *,
+        joined: np.ndarray | None = None,
+        idle: np.ndarray | None = None,
+        name: str = "custom",
+        slices: int = 1,
+        iterations: int = 1,
+        weight_versions: np.ndarray | None = None,
+        evicted: np.ndarray | None = None,
+        is_valid: bool = False,
+    ):
+        vars(self).update(
+            kind=unwritable(kind),
+            stage=unwritable(stage),
+            microbatch=unwritable(microbatch),
+            offsets=unwritable(offsets),
+            joined=unwritable(np.zeros(len(kind), bool) if joined is None else joined),
+            idle=unwritable(np.empty((0, 2), np.int32) if idle is None else idle),
+            name=name,
+            slices=_whole_slices(slices),
+            iterations=iterations,
+            weight_versions=unwritable(
+                np.ones(len(offsets) - 1, np.int64) if weight_versions is None else weight_versions
+            ),
+            evicted=unwritable(np.empty((0, 3), np.int32) if evicted is None else evicted),
+            is_valid=is_valid,
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{name} cannot be set: a schedule is never changed; make another one of changed lists")
+
+    def mark_valid(self) -> None:
+        """Note that the validator found no fault; its columns cannot change, so this stays true."""
+        vars(self)["is_valid"] = True
+
+    @classmethod
+    def from_blocks(cls, blocks: Iterable[Block], **traits: Any) -> ScheduleColumns:
+        """A schedule from one Block of rows a device; `traits` are the other keyword arguments of Schedule."""
+        rows = list(blocks)
+        offsets = np.concatenate([[0], np.cumsum([len(block) for block in rows])]).astype(np.int64)
+        all_rows = concatenate(*rows)
+        return cls(
+            all_rows.kind, all_rows.stage, all_rows.microbatch, offsets, joined=all_rows.joined, **traits
+        )  # fmt: skip
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return len(self.offsets) - 1
+
+    @cached_property
+    def num_stages(self) -> int:
+        """Number of stages: the largest stage number plus one."""
+        return int(self.stage.max()) + 1 if len(self.stage) else 0
+
+    @cached_property
+    def microbatches(self) -> int:
+        """Number of microbatches (with `slices` > 1: of slices), over both directions."""
+        return int(self.microbatch.max()) + 1 if len(self.microbatch) else 0
+
+    @property
+    def microbatches_of_a_step(self) -> int:
+        """Whole microbatches of one training step, however they are sliced and however many steps the lists hold."""
+        return self.microbatches // (self.slices * self.iterations)
+
+    @cached_property
+    def is_program(self) -> bool:
+        """Whether the lists hold transfers or sharding actions beside compute actions."""
+        return bool((self.kind >= FIRST_TRANSFER).any())
+
+    @cached_property
+    def compute(self) -> ScheduleColumns:
+        """The compute actions alone; itself where there is nothing else."""
+        if not self.is_program:
+            return self
+        kept = self.kind < FIRST_TRANSFER
+        counts = np.concatenate([[0], np.cumsum(kept)])
+        return ScheduleColumns(
+            self.kind[kept],
+            self.stage[kept],
+            self.microbatch[kept],
+            counts[self.offsets],
+            joined=self.joined[kept],
+            is_valid=self.is_valid,
+            **self.traits,
+        )
+
+    def __len__(self) -> int:
+        """Number of actions; an OVERLAP_F_B slot counts once."""
+        return len(self.kind) - int(np.count_nonzero(self.joined))
+
+    @cached_property
+    def device(self) -> np.ndarray:
+        """Device of each row, int32."""
+        return np.repeat(np.arange(self.devices, dtype=np.int32), np.diff(self.offsets))
+
+    @cached_property
+    def holdings(self) -> np.ndarray:
+        """(device, stage) pairs of every stage that a device holds, sorted, int32 (pairs, 2).
+
+        A stage run by two devices (bidirectional schedules) appears once for each: its weights are held twice.
+        """
+        keys = np.unique(self.device.astype(np.int64) * max(self.num_stages, 1) + self.stage)
+        return np.stack(np.divmod(keys, max(self.num_stages, 1)), axis=1).astype(np.int32)
+
+    def rows(self, device: int) -> slice:
+        """The rows of one device; ScheduleError where there is no such device."""
+        if not isinstance(device, int | np.integer) or not 0 <= device < self.devices:
+            raise ScheduleError(f"device {shown(device)} does not exist; the devices are 0 to {self.devices - 1}")
+        return slice(int(self.offsets[device]), int(self.offsets[device + 1]))
+
+    @property
+    def weight_copies(self) -> np.ndarray:
+        """Weights that each device keeps, in units of one device share of the model (1/devices); float64.
+
+        Stages held, a stage that two devices hold counting on both, times the versions kept.
+        """
+        held = np.bincount(self.holdings[:, 0], minlength=self.devices)
+        return held * self.weight_versions * (self.devices / max(self.num_stages, 1))
+
+    def named(self, name: str) -> ScheduleColumns:
+        """The same lists under another name."""
+        other = copy(self)
+        vars(other)["name"] = name
+        return other
+
+    @property
+    def traits(self) -> dict[str, Any]:
+        """What the lists do not say, as keyword arguments for a schedule or program made from this one."""
+        words = ("name", "slices", "iterations", "weight_versions", "evicted")
+        return {word: getattr(self, word) for word in words}
+
+    def actions(self, device: int) -> Iterator[Action]:
+        """The actions of one device, in list order, made as they are looked at."""
+        rows = self.rows(device)
+        row, last = rows.start, rows.stop
+        while row < last:
+            parts = [self._plain(row)]
+            while row + len(parts) < last and self.joined[row + len(parts)]:
+                parts.append(self._plain(row + len(parts)))
+            yield parts[0] if len(parts) == 1 else Action(Kind.OVERLAP_F_B, -1, NO_MICROBATCH, tuple(parts))
+            row += len(parts)
+
+    def _plain(self, row: int) -> Action:
+        return Action(Kind(int(self.kind[row])), int(self.stage[row]), int(self.microbatch[row]))
+
+    def label(self, row: int) -> str:
+        """The text of one row, such as `2F0`; a part of a fused slot gives the part."""
+        return str(self._plain(row))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same lists and traits; names, and idle cells kept for drawing, do not count."""
+        if not isinstance(other, ScheduleColumns):
+            return NotImplemented
+        return (self.slices, self.iterations) == (other.slices, other.iterations) and all(
+            np.array_equal(getattr(self, column), getattr(other, column)) for column in _COMPARED
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} {self.name}: {self.devices} devices, {self.num_stages} stages, "
+            f"{self.microbatches} microbatches, {len(self)} actions>"
+        )
+
+    @cached_property
+    def source(self) -> np.ndarray:
+        """For each row the row whose result it needs from the neighbouring stage, or -1; int32.
+
+        F(s, k) needs F(s-1, k); B or I(s, k) needs B or I(s+1, k). What a row needs of its own stage stands earlier
+        in the same list, so it is no entry here.
+        """
+        # One flat table of rows: the forwards and the backwards by (stage, microbatch), each with an empty stage before
+        # and behind, and a part for all other kinds that nobody asks for.
+        microbatches = self.microbatches
+        size = (self.num_stages + 2) * microbatches
+        first = np.full(len(Kind), 2 * size + 1, np.int64)
+        first[[Kind.F, Kind.B, Kind.I]] = microbatches, size + microbatches, size + microbatches
+        step = np.zeros(len(Kind), np.int64)
+        step[[Kind.F, Kind.B, Kind.I]] = -microbatches, microbatches, microbatches
+        cell = self.stage.astype(np.int64) * microbatches
+        cell += self.microbatch
+        cell += first.take(self.kind)
+        row_of = np.full(3 * size + 1, -1, np.int32)
+        row_of[cell] = np.arange(len(cell), dtype=np.int32)
+        cell += step.take(self.kind)
+        source = row_of.take(cell)
+        source[step.take(self.kind) == 0] = -1
+        return source
+
+
+def _whole_slices(slices: Any) -> int:
+    try:
+        count = operator.index(slices)
+    except TypeError:
+        count = 0
+    if isinstance(slices, bool) or not 1 <= count <= MOST_SLICES:
+        raise ScheduleError(f"slices={shown(slices)} must be a whole number of at least 1 (and below 2**31)")
+    return count

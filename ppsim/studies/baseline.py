@@ -1,0 +1,92 @@
+"""The baseline of the CI gate: measures of a list of configs in a readable JSON file."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ppsim.base.errors import ConfigError, shown
+from ppsim.base.files import read_text, write_atomically
+
+SCHEMA = "ppsim.baseline/1"
+GUARDED = ("makespan", "bubble_fraction", "bubble_ratio", "span_bubble_fraction", "peak_activations", "peak_memory")
+BUSY = "busy"
+IDLE = "idle: "  # what the names of the ledger's rows begin with
+
+Numbers = Mapping[str, tuple[float | None, str]]
+Baseline = dict[str, dict[str, float | None]]
+
+
+def explains(name: str) -> bool:
+    """Whether a number is no measure, but says why measures moved."""
+    return name == BUSY or name.startswith(IDLE)
+
+
+def config_key(path: str | os.PathLike[str], baseline: str | os.PathLike[str] | None) -> str:
+    """The name of a config in a baseline: its path from the baseline's folder, with forward slashes."""
+    start = os.path.dirname(os.path.realpath(baseline)) if baseline else os.getcwd()
+    return os.path.relpath(os.path.realpath(path), start).replace(os.sep, "/")
+
+
+def write_baseline(path: str | os.PathLike[str], configs: Mapping[str, Numbers]) -> None:
+    """Write a baseline: readable JSON, sorted, units named; whole or not at all."""
+    document = {
+        "schema": SCHEMA,
+        "units": {name: unit for numbers in configs.values() for name, (_, unit) in numbers.items()},
+        "configs": {
+            config: {name: value for name, (value, _) in numbers.items()} for config, numbers in configs.items()
+        },
+    }
+    write_atomically(path, json.dumps(document, indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+def read_baseline(path: str | os.PathLike[str]) -> Baseline:
+    """Read a baseline; ConfigError naming the file and the field for anything that is not one."""
+    try:
+        document = json.loads(read_text(path), object_pairs_hook=_without_doubles)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not a baseline: {error}; write one with --update") from None
+    found = document.get("schema") if isinstance(document, dict) else type(document).__name__
+    if found != SCHEMA:
+        raise ConfigError(
+            f"{path}: not a baseline: schema is {shown(found)}, expected {SCHEMA!r}; write one with --update"
+        )
+    configs = document.get("configs")
+    if not isinstance(configs, dict):
+        raise ConfigError(f"{path}: 'configs' is missing or no mapping; write the baseline again with --update")
+    for config, numbers in configs.items():
+        fault = _fault(numbers)
+        if fault:
+            raise ConfigError(f"{path}: configs.{config}{fault}; write the baseline again with --update")
+    return configs
+
+
+def _fault(numbers: Any) -> str:
+    """What is wrong with one config's measures, or ""."""
+    if not isinstance(numbers, dict):
+        return " is no mapping of measures"
+    missing = [name for name in GUARDED if name not in numbers]
+    if missing:
+        return f" has no {', '.join(missing)}"
+    for name, value in numbers.items():
+        if name not in GUARDED and not explains(name):
+            return f".{name} is no measure; measures are {', '.join(GUARDED)}, '{BUSY}' and '{IDLE}...'"
+        if value is not None and not _is_finite(value):
+            return f".{name} is {shown(value)}, not a finite number"
+    return ""
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        keys = [key for key, _ in pairs]
+        double = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"{double!r} stands there twice")
+    return document
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf

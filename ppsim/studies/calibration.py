@@ -1,0 +1,282 @@
+"""Fits a cost profile to measured traces, with robust statistics throughout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.base.errors import CostError
+from ppsim.costs.profile import KINDS, LinkFit, Profile
+from ppsim.interop.replays import Trace
+from ppsim.run.simulation import simulate
+from ppsim.run.timelines import Timeline
+
+SIGMA = 1.4826  # median absolute deviation -> standard deviation of a normal distribution
+# Half of the 95 % interval of a median, in interquartile ranges over the root of the count, of a normal distribution:
+# 1.96 standard errors of sqrt(pi / 2) sigma / sqrt(n), and an interquartile range of 1.349 sigma.
+MEDIAN_INTERVAL = 1.96 * math.sqrt(math.pi / 2) / 1.349
+TRIMMED = 0.1  # part of the values left out at each end of a mean
+ROUNDS = 8  # of the secant that finds the overhead
+RESAMPLES = 200  # for the intervals of latency and bandwidth
+
+
+def calibrate(traces: Sequence[Trace]) -> Profile:
+    """A profile of all traces together.
+
+    Action times are medians over microbatches and steps. Latency and bandwidth come from a Theil-Sen line through the
+    transfers of each size. The overhead of an action is first the trimmed mean of the time between the moment when it
+    could have started and its start, then moved until the median error of the traces' step times is zero: a device
+    that starts late delays the others, which no gap of its own shows.
+
+    Raises CostError where the traces do not belong together or hold no complete action.
+    """
+    if not traces:
+        raise CostError("no traces to calibrate on; name at least one trace file")
+    devices = {trace.program.devices for trace in traces}
+    if len(devices) > 1:
+        raise CostError(f"the traces ran on {sorted(devices)} devices; calibrate on one number of devices at a time")
+    samples = _action_samples(traces)
+    if not samples:
+        raise CostError("the traces hold no complete compute action; record them again")
+    parts = max(trace.program.num_stages for trace in traces)
+    seconds, interval = {}, {}
+    for kind in KINDS:
+        if kind in samples:
+            seconds[kind], interval[kind] = _per_part(samples[kind], parts)
+    latency, bandwidth, links, link_fit = _links(traces)
+    profile = Profile(
+        devices=devices.pop(),
+        seconds=seconds,
+        interval=interval,
+        overhead=max(0.0, _trimmed_mean(np.concatenate([_gaps(trace) for trace in traces]))),
+        latency=latency,
+        bandwidth=bandwidth,
+        links=links,
+        link_fit=link_fit,
+        transfer_bytes=float(np.median([trace.transfer_bytes for trace in traces])),
+        jitter=_jitter(samples),
+        overlap_slowdown=_overlap_slowdown(traces),
+        residual=_residual(samples, seconds, parts),
+        fitted=[run_name(trace) for trace in traces],
+        source=traces[0].device_name,
+        recorded=max((trace.recorded for trace in traces), default="") or date.today().isoformat(),
+    )
+    return _with_overhead(profile, traces)
+
+
+def run_name(trace: Trace) -> str:
+    """Schedule and size of a run, as a profile lists it."""
+    name = f"{trace.program.name} p={trace.program.devices} m={trace.program.microbatches}"
+    return f"{name} {trace.transfer_bytes:g} B" if trace.transfer_bytes else name
+
+
+def predict(trace: Trace, profile: Profile) -> Timeline:
+    """The trace's own program under the profile's costs, its transfers of the trace's size, queued as they were."""
+    return simulate(trace.program, replace(profile, transfer_bytes=trace.transfer_bytes), transport=trace.transport)
+
+
+def predicted_step(trace: Trace, profile: Profile) -> float:
+    """Predicted step time in seconds as a trace measures it: from the start of the first action's compute."""
+    return predict(trace, profile).makespan - profile.overhead
+
+
+def _with_overhead(profile: Profile, traces: Sequence[Trace]) -> Profile:
+    """The profile with the overhead that brings the median error of the step times to zero, by the secant method."""
+    steps = np.array([np.median(trace.step_seconds) for trace in traces])
+    if len(profile.completed()) < len(KINDS) or not np.isfinite(steps).all():
+        return profile
+
+    def error(overhead: float) -> float:
+        candidate = replace(profile, overhead=overhead)
+        return float(np.median([predicted_step(trace, candidate) for trace in traces] / steps)) - 1.0
+
+    low, high = profile.overhead, profile.overhead + 0.01 * float(np.mean(profile.seconds[min(profile.seconds)]))
+    low_error, high_error = error(low), error(high)
+    for _ in range(ROUNDS):
+        if high_error == low_error:
+            break
+        at = max(0.0, high - high_error * (high - low) / (high_error - low_error))
+        low, low_error, high, high_error = high, high_error, at, error(at)
+    return replace(profile, overhead=high)
+
+
+# A sample group is (number of stages, stage) -> all measured seconds of a kind.
+Samples = dict[str, dict[tuple[int, int], np.ndarray]]
+
+
+def _action_samples(traces: Sequence[Trace]) -> Samples:
+    samples: dict[str, dict[tuple[int, int], list[np.ndarray]]] = {}
+    for trace in traces:
+        program = trace.program
+        seconds = trace.end - trace.start
+        for kind in (Kind.F, Kind.B, Kind.I, Kind.W):
+            for stage in range(program.num_stages):
+                rows = np.flatnonzero((program.kind == kind) & (program.stage == stage))
+                values = seconds[:, rows].ravel()
+                values = values[np.isfinite(values)]
+                if len(values):
+                    samples.setdefault(kind.name, {}).setdefault((program.num_stages, stage), []).append(values)
+    return {kind: {key: np.concatenate(parts) for key, parts in groups.items()} for kind, groups in samples.items()}
+
+
+def _per_part(groups: dict[tuple[int, int], np.ndarray], parts: int) -> tuple[list[float], list[tuple[float, float]]]:
+    """Median seconds of each part of the model and its confidence interval, over runs with any number of stages."""
+    middle = np.full((len(groups), parts), np.nan)
+    spread = np.full((len(groups), parts), np.nan)
+    for row, ((stages, stage), values) in enumerate(groups.items()):
+        first, last = stage * parts / stages, (stage + 1) * parts / stages
+        inside = (np.arange(parts) + 1 > first + 1e-9) & (np.arange(parts) < last - 1e-9)
+        share = stages / parts
+        middle[row, inside] = np.median(values) * share
+        quartiles = np.percentile(values, [25, 75])
+        spread[row, inside] = MEDIAN_INTERVAL * (quartiles[1] - quartiles[0]) / math.sqrt(len(values)) * share
+    if np.isnan(middle).all(axis=0).any():
+        raise CostError("some stages have no complete measurement of a kind that others have; record the trace again")
+    seconds, half = np.nanmedian(middle, axis=0), np.nanmedian(spread, axis=0)
+    return seconds.tolist(), [(float(s - h), float(s + h)) for s, h in zip(seconds, half, strict=True)]
+
+
+def _gaps(trace: Trace) -> np.ndarray:
+    """Seconds between the moment when an action could have started and its start."""
+    compute, schedule = trace.compute, trace.program.compute
+    arrival = np.full((len(trace.end), len(compute)), -np.inf)
+    consumer, _, receive = trace.transfers
+    arrival[:, consumer] = trace.end[:, receive]
+    previous_end = np.roll(trace.end[:, compute], 1, axis=1)
+    ready = np.maximum(previous_end, arrival)
+    gaps = trace.start[:, compute] - ready
+    gaps[:, schedule.offsets[:-1]] = np.nan
+    return gaps[np.isfinite(gaps)]
+
+
+def _links(traces: Sequence[Trace]) -> tuple[float, float, dict[str, float], LinkFit | None]:
+    """Latency, bandwidth over all links, seconds of a transfer on each link (one size only), and how well that fits."""
+    sizes, times = [], []
+    by_link: dict[str, list[np.ndarray]] = {}
+    for trace in traces:
+        consumer, _, _ = trace.transfers
+        schedule = trace.program.compute
+        links = np.stack([schedule.device[schedule.source[consumer]], schedule.device[consumer]], axis=1)
+        for step in range(len(trace.end)):
+            begin, arrived = trace.transfer_times(step)
+            seconds = np.maximum(arrived - begin, 0.0)
+            known = np.isfinite(seconds)
+            sizes.append(np.full(int(known.sum()), trace.transfer_bytes))
+            times.append(seconds[known])
+            for sender, receiver in np.unique(links[known], axis=0).tolist():
+                chosen = known & (links == (sender, receiver)).all(axis=1)
+                by_link.setdefault(f"{sender}-{receiver}", []).append(seconds[chosen])
+    size, seconds = np.concatenate(sizes), np.concatenate(times)
+    if not len(size):
+        return 0.0, math.inf, {}, None
+    latency, per_byte, fit = fit_line(size, seconds)
+    single = {pair: _median(np.concatenate(values)) for pair, values in sorted(by_link.items())}
+    return latency, math.inf if per_byte <= 0 else 1.0 / per_byte, single if per_byte <= 0 else {}, fit
+
+
+def fit_line(size: np.ndarray, seconds: np.ndarray) -> tuple[float, float, LinkFit]:
+    """Seconds at no bytes, seconds per byte, and how well that line fits: Theil and Sen through each size's median.
+
+    The 95 % intervals come from resampling the transfers of each size.
+    """
+    distinct, which = np.unique(size, return_inverse=True)
+    groups = [seconds[which == number] for number in range(len(distinct))]
+    medians = np.array([np.median(group) for group in groups])
+    latency, slope = _line(distinct, medians)
+    generator = np.random.default_rng(0)
+    resampled = np.stack([np.median(generator.choice(group, (RESAMPLES, len(group))), axis=1) for group in groups], 1)
+    lines = np.array([_line(distinct, row) for row in resampled])
+    low, high = np.percentile(lines, [2.5, 97.5], axis=0).tolist()
+    fitted = latency + slope * size
+    return (
+        latency,
+        slope,
+        LinkFit(
+            sizes=distinct.tolist(),
+            seconds=medians.tolist(),
+            latency=(low[0], high[0]),
+            bandwidth=(_inverse(high[1]), _inverse(low[1])),
+            residual=_median(np.abs(seconds - fitted) / np.maximum(fitted, 1e-12)),
+        ),
+    )
+
+
+def _line(size: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
+    slope = 0.0
+    if len(size) > 1:
+        low, high = np.triu_indices(len(size), 1)
+        slope = max(float(np.median((seconds[high] - seconds[low]) / (size[high] - size[low]))), 0.0)
+    return max(float(np.median(seconds - slope * size)), 0.0), slope
+
+
+def _inverse(seconds_per_byte: float) -> float:
+    return 1.0 / seconds_per_byte if seconds_per_byte > 0 else math.inf
+
+
+def _jitter(samples: Samples) -> float:
+    logs = [
+        np.log(values[values > 0] / np.median(values[values > 0]))
+        for groups in samples.values()
+        for values in groups.values()
+        if (values > 0).any()
+    ]
+    return SIGMA * _median(np.abs(np.concatenate(logs))) if logs else 0.0
+
+
+def _overlap_slowdown(traces: Sequence[Trace]) -> float:
+    """Median over kinds and stages of (seconds with a transfer under way on the device / seconds without)."""
+    ratios = []
+    for trace in traces:
+        under_way = np.array([_under_way(trace, step) for step in range(len(trace.end))])
+        seconds = (trace.end - trace.start)[:, trace.compute]
+        schedule = trace.program.compute
+        for key in np.unique(np.stack([schedule.kind, schedule.stage]), axis=1).T:
+            rows = (schedule.kind == key[0]) & (schedule.stage == key[1])
+            values, busy = seconds[:, rows].ravel(), under_way[:, rows].ravel()
+            with_transfer = values[busy & np.isfinite(values)]
+            without = values[~busy & np.isfinite(values)]
+            if len(with_transfer) > 2 and len(without) > 2 and np.median(without) > 0:
+                ratios.append(np.median(with_transfer) / np.median(without))
+    return float(np.median(ratios)) if ratios else 1.0
+
+
+def _under_way(trace: Trace, step: int) -> np.ndarray:
+    """For each compute row whether a transfer of its device overlapped it by more than half."""
+    schedule = trace.program.compute
+    consumer, _, _ = trace.transfers
+    begin, arrived = trace.transfer_times(step)
+    start, end = trace.start[step, trace.compute], trace.end[step, trace.compute]
+    overlapped = np.zeros(len(start))
+    for device in range(schedule.devices):
+        rows = slice(int(schedule.offsets[device]), int(schedule.offsets[device + 1]))
+        own = (schedule.device[consumer] == device) | (schedule.device[schedule.source[consumer]] == device)
+        for first, last in zip(begin[own], arrived[own], strict=True):
+            overlapped[rows] += np.fmax(np.minimum(end[rows], last) - np.maximum(start[rows], first), 0.0)
+    return overlapped > 0.5 * np.maximum(end - start, 1e-12)
+
+
+def _residual(samples: Samples, seconds: dict[str, list[float]], parts: int) -> float:
+    errors = []
+    for kind, groups in samples.items():
+        edges = np.concatenate([[0.0], np.cumsum(seconds[kind])])
+        for (stages, stage), values in groups.items():
+            fitted = np.diff(np.interp(np.array([stage, stage + 1]) * parts / stages, np.arange(parts + 1), edges))[0]
+            errors.append(np.abs(values - fitted) / np.maximum(values, 1e-12))
+    return _median(np.concatenate(errors))
+
+
+def _median(values: np.ndarray) -> float:
+    return float(np.median(values)) if len(values) else 0.0
+
+
+def _trimmed_mean(values: np.ndarray) -> float:
+    """Mean without the smallest and the largest tenth; 0 of nothing."""
+    ordered = np.sort(values)
+    cut = int(TRIMMED * len(ordered))
+    kept = ordered[cut : len(ordered) - cut]
+    return float(kept.mean()) if len(kept) else 0.0

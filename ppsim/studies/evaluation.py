@@ -1,0 +1,119 @@
+"""How wrong the simulator is: predicted against measured step times, of fitted and of held-out runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.costs.profile import Profile
+from ppsim.interop.replays import Trace
+from ppsim.studies.calibration import predict, predicted_step, run_name
+from ppsim.timeline import TimelineColumns
+
+GROUPS = ("fitted", "held_out", "all")
+
+
+@dataclass(frozen=True)
+class RunError:
+    """One run's prediction.
+
+    Attributes
+    ----------
+    name : str
+    fitted : bool
+        Whether the profile was fitted to it.
+    measured, predicted : float
+        Step time in seconds; measured is the median over steps.
+    error : float
+        predicted / measured - 1, signed.
+    action_error : float
+        Mean over actions of |predicted start - measured start| / measured step time, of the median step.
+    kind_error : mapping kind -> float
+        Median over actions of predicted / measured seconds - 1, signed, without the profile's overhead of an action.
+    """
+
+    name: str
+    fitted: bool
+    measured: float
+    predicted: float
+    error: float
+    action_error: float
+    kind_error: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All runs' predictions and what they come to.
+
+    Attributes
+    ----------
+    runs : list of RunError
+    mape : mapping group -> float or None
+        Mean absolute percentage error of the step time, as a fraction, over "fitted", "held_out" and "all" runs.
+    kendall_tau : mapping group -> float or None
+        Rank correlation of predicted and measured step times. None where a group has too few runs.
+    notes : list of str
+        What was missing from traces.
+    """
+
+    runs: list[RunError]
+    mape: dict[str, float | None]
+    kendall_tau: dict[str, float | None]
+    notes: list[str]
+
+
+def evaluate(traces: Sequence[Trace], profile: Profile) -> Evaluation:
+    """Predict every trace's program with the profile and compare.
+
+    Raises CostError where the profile does not fit a trace, DeadlockError where a trace's program cannot run.
+    """
+    runs = [_run_error(trace, profile) for trace in traces]
+    chosen = {name: [run for run in runs if name == "all" or run.fitted == (name == "fitted")] for name in GROUPS}
+    mape = {
+        name: float(np.mean([abs(run.error) for run in group])) if group else None for name, group in chosen.items()
+    }
+    tau = {
+        name: kendall_tau([r.predicted for r in group], [r.measured for r in group]) for name, group in chosen.items()
+    }
+    return Evaluation(runs, mape, tau, [note for trace in traces for note in trace.notes])
+
+
+def _run_error(trace: Trace, profile: Profile) -> RunError:
+    predicted, step = predict(trace, profile), predicted_step(trace, profile)
+    measured = float(np.median(trace.step_seconds))
+    actual = trace.timeline()
+    shift = np.abs((predicted.row_start - predicted.row_start.min()) - (actual.row_start - actual.row_start.min()))
+    name = run_name(trace)
+    return RunError(
+        name,
+        name in profile.fitted,
+        measured,
+        step,
+        step / measured - 1.0 if measured > 0 else float("nan"),
+        float(shift.mean() / measured) if measured > 0 else float("nan"),
+        _kind_errors(actual, predicted, profile.overhead),
+    )
+
+
+def _kind_errors(actual: TimelineColumns, predicted: TimelineColumns, overhead: float) -> dict[str, float]:
+    """Median over the measured actions of each kind of (predicted - overhead) / measured seconds - 1."""
+    real, simulated = actual.row_end - actual.row_start, predicted.row_end - predicted.row_start - overhead
+    errors = {}
+    for kind in (Kind.F, Kind.B, Kind.I, Kind.W):
+        rows = (actual.schedule.kind == kind) & (real > 0)
+        if rows.any():
+            errors[kind.name] = float(np.median(simulated[rows] / real[rows])) - 1.0
+    return errors
+
+
+def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Kendall's tau-a of two rankings: (concordant - discordant) pairs / all pairs; None below two values."""
+    if len(first) < 2:
+        return None
+    low, high = np.triu_indices(len(first), 1)
+    one, other = np.asarray(first), np.asarray(second)
+    agreement = np.sign(one[high] - one[low]) * np.sign(other[high] - other[low])
+    return float(agreement.mean())

@@ -1,0 +1,254 @@
+"""The CI gate: are the measures of a list of configs as good as a baseline, and within limits."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ppsim.base.errors import ConfigError, shown
+from ppsim.base.units import format_quantity, parse_quantity
+from ppsim.run.timelines import Timeline
+from ppsim.studies.baseline import (
+    GUARDED,
+    IDLE,
+    Baseline,
+    Numbers,
+    config_key,
+    explains,
+    read_baseline,
+    write_baseline,
+)
+from ppsim.studies.what_if import run_numbers
+
+NOISE = 1e-9  # relative: what rounding on another machine may change
+_UNITS = {"makespan": "seconds", "peak_activations": "microbatches", "peak_memory": "bytes"}  # the others: fraction
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One measure of one config against its baseline or limit.
+
+    Attributes
+    ----------
+    config, measure, unit : str
+    before : float or None
+        The baseline's value; None where it has none.
+    after : float or None
+        The value now; None where it is not known.
+    verdict : str
+        "regression", "over the limit", "new" (not in the baseline), "lost" (no longer known), "improved" or "same".
+    limit : float or None
+        The largest value allowed, from the baseline with its tolerance or from a limit.
+    why : tuple of str
+        Of a measure that moved: what changed in the busy time and the bubble ledger, largest first.
+    """
+
+    config: str
+    measure: str
+    unit: str
+    before: float | None
+    after: float | None
+    verdict: str
+    limit: float | None = None
+    why: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the gate closes."""
+        return self.verdict not in ("same", "improved")
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """By how much measures may grow: the larger of an absolute and a relative amount.
+
+    Attributes
+    ----------
+    absolute : mapping of measure -> float
+        In the measure's own unit; measures that it does not name may not grow.
+    relative : float
+        Part of the baseline's value.
+    """
+
+    absolute: Mapping[str, float] = field(default_factory=dict)
+    relative: float = 0.0
+
+    @classmethod
+    def parse(cls, absolute: Mapping[str, Any] | None = None, relative: Any = 0.0) -> Tolerance:
+        """From numbers or text with units, such as `{"makespan": "2 ms"}` and "1%"; ConfigError otherwise."""
+        amounts = {}
+        for name, amount in (absolute or {}).items():
+            if name not in GUARDED:
+                raise ConfigError(f"absolute tolerance of {shown(name)}: no measure; use one of {', '.join(GUARDED)}")
+            amounts[name] = _amount(f"absolute tolerance of {name}", amount, _UNITS.get(name, "fraction"))
+        return cls(amounts, _amount("relative tolerance", relative, "fraction"))
+
+    def limit(self, measure: str, value: float) -> float:
+        """The largest value that still passes."""
+        return value + max(self.absolute.get(measure, 0.0), (self.relative + NOISE) * abs(value))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The largest values allowed of each config, whatever the baseline says; None: no limit."""
+
+    bubble: float | None = None
+    memory: float | None = None
+    step_time: float | None = None
+
+    @classmethod
+    def parse(cls, max_bubble: Any = None, max_memory: Any = None, max_step_time: Any = None) -> Limits:
+        """From numbers or text with units, such as "15%", "80 GB", "2 s"; ConfigError otherwise."""
+        given = (
+            ("max_bubble", max_bubble, "fraction"),
+            ("max_memory", max_memory, "bytes"),
+            ("max_step_time", max_step_time, "seconds"),
+        )
+        return cls(*(None if value is None else _amount(name, value, unit) for name, value, unit in given))
+
+    def of_measures(self) -> list[tuple[str, float]]:
+        """(measure, largest value) of those that are set."""
+        pairs = (("bubble_fraction", self.bubble), ("peak_memory", self.memory), ("makespan", self.step_time))
+        return [(name, limit) for name, limit in pairs if limit is not None]
+
+
+def _amount(what: str, value: Any, unit: str) -> float:
+    """A number >= 0 of `unit`, from a number or text."""
+    if unit in ("seconds", "bytes"):
+        try:
+            return parse_quantity(value, unit)
+        except ConfigError as error:
+            raise ConfigError(f"{what}: {error}") from None
+    text, number = str(value).strip(), math.nan
+    with contextlib.suppress(ValueError):
+        number = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+    if isinstance(value, bool) or not (math.isfinite(number) and number >= 0):
+        example = "4" if unit == "microbatches" else "0.15 or 15%"
+        raise ConfigError(f"{what}: {shown(value)} must be a finite number of at least 0, such as {example}")
+    return number
+
+
+def measured(run: Timeline) -> Numbers:
+    """What the gate looks at: the guarded measures, and the busy time and ledger that explain them."""
+    numbers = run_numbers(run)
+    return {name: number for name, number in numbers.items() if name in GUARDED or explains(name)}
+
+
+def measure_configs(
+    paths: Sequence[str | os.PathLike[str]],
+    baseline: str | os.PathLike[str] | None,
+    overrides: Mapping[str, Any] | None = None,
+) -> dict[str, Numbers]:
+    """Simulate each config, once, under its name in the baseline."""
+    from ppsim.config import load_config
+
+    unique = {config_key(path, baseline): path for path in paths}
+    if not unique:
+        raise ConfigError("no config to check; give at least one, such as configs/unit-costs.yaml")
+    return {key: measured(load_config(path, overrides=overrides).simulate()) for key, path in unique.items()}
+
+
+def check_configs(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    baseline: str | os.PathLike[str] | None = None,
+    limits: Limits | None = None,
+    tolerance: Tolerance | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> list[Finding]:
+    """Everything that the gate finds.
+
+    Parameters
+    ----------
+    paths : sequence of str or PathLike
+        Config files; one that is named twice is checked once.
+    baseline : file, optional
+        Written by `update_baseline`.
+    limits, tolerance : Limits, Tolerance, optional
+        Default: none.
+    overrides : mapping of dotted key -> value, optional
+        Changes of all configs.
+
+    Raises
+    ------
+    ConfigError
+        A broken baseline or config; nothing to check against; a memory limit where no memory is known.
+    PpsimError
+        As in `Config.simulate`.
+    """
+    limits, tolerance = limits or Limits(), tolerance or Tolerance()
+    if baseline is None and not limits.of_measures():
+        raise ConfigError("nothing to check against: give a baseline, or the most bubble, memory or step time allowed")
+    old = None if baseline is None else read_baseline(baseline)
+    return [
+        finding
+        for config, numbers in measure_configs(paths, baseline, overrides).items()
+        for finding in judge(config, numbers, old, tolerance, limits)
+    ]
+
+
+def update_baseline(
+    paths: Sequence[str | os.PathLike[str]],
+    baseline: str | os.PathLike[str],
+    overrides: Mapping[str, Any] | None = None,
+) -> int:
+    """Write the baseline of these configs and no others, whole or not at all; returns how many."""
+    numbers = measure_configs(paths, baseline, overrides)
+    write_baseline(baseline, numbers)
+    return len(numbers)
+
+
+def unchecked(paths: Sequence[str | os.PathLike[str]], baseline: str | os.PathLike[str], old: Baseline) -> list[str]:
+    """Configs of a baseline that are not among `paths`."""
+    return sorted(set(old) - {config_key(path, baseline) for path in paths})
+
+
+def judge(
+    config: str, numbers: Numbers, baseline: Baseline | None, tolerance: Tolerance, limits: Limits
+) -> list[Finding]:
+    """All findings of one config; `baseline` None looks at the limits alone."""
+    findings = []
+    if baseline is not None and config not in baseline:
+        value, unit = numbers["makespan"]
+        findings.append(Finding(config, "makespan", unit, None, value, "new"))
+    elif baseline is not None:
+        findings += [_against(config, name, numbers, baseline[config], tolerance) for name in GUARDED]
+    for name, limit in limits.of_measures():
+        value, unit = numbers[name]
+        if value is None:
+            raise ConfigError(f"{config}: no limit of {name} can be checked: the costs do not say what memory is held")
+        verdict = "over the limit" if value > limit * (1 + NOISE) else "same"
+        findings.append(Finding(config, name, unit, None, value, verdict, limit))
+    return findings
+
+
+def _against(
+    config: str, name: str, numbers: Numbers, old: Mapping[str, float | None], tolerance: Tolerance
+) -> Finding:
+    after, unit = numbers[name]
+    before = old[name]
+    if before is None or after is None:
+        verdict = "same" if before == after else "new" if before is None else "lost"
+        return Finding(config, name, unit, before, after, verdict)
+    limit = tolerance.limit(name, before)
+    grown, shrunk = after > limit, after < before - NOISE * abs(before)
+    verdict = "regression" if grown else "improved" if shrunk else "same"
+    return Finding(config, name, unit, before, after, verdict, limit, _why(numbers, old) if grown or shrunk else ())
+
+
+def _why(numbers: Numbers, old: Mapping[str, float | None]) -> tuple[str, ...]:
+    """The busy time and the ledger rows that changed, largest first; a row that the baseline lacks was 0."""
+    moved = []
+    for name, (value, _) in numbers.items():
+        before = old.get(name, 0.0 if name.startswith(IDLE) else None)
+        if explains(name) and value is not None and before is not None:
+            difference = value - before
+            if abs(difference) > NOISE * max(abs(value), abs(before)):
+                sign = "+" if difference > 0 else "-"
+                text = f"{name.removeprefix(IDLE)} {sign}{format_quantity(abs(difference), 'seconds')}"
+                moved.append((abs(difference), text))
+    return tuple(text for _, text in sorted(moved, key=lambda row: -row[0]))

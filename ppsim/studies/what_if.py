@@ -1,0 +1,132 @@
+"""What if: a run before and after a change, and the value of a cost at which two schedules are equally fast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ppsim.base.errors import ConfigError
+from ppsim.run.timelines import Timeline
+
+SCAN_POINTS = 48
+MOST_STEPS = 100
+_EQUAL = 1e-12  # of the step time: two schedules are equally fast
+
+
+@dataclass(frozen=True)
+class Change:
+    """One number before and after, with its unit."""
+
+    name: str
+    unit: str
+    before: float | None
+    after: float | None
+
+    @property
+    def difference(self) -> float | None:
+        """After - before; None where either is not known."""
+        return None if self.before is None or self.after is None else self.after - self.before
+
+
+def run_numbers(run: Timeline) -> dict[str, tuple[float | None, str]]:
+    """The headline numbers of a run, its busy seconds and its idle seconds by cause, as name -> (value, unit)."""
+    numbers: dict[str, tuple[float | None, str]] = {
+        "makespan": (run.makespan, "seconds"),
+        "span": (run.span, "seconds"),
+        "bubble_fraction": (run.bubble_fraction, "fraction"),
+        "bubble_ratio": (run.bubble_ratio, "fraction"),
+        "span_bubble_fraction": (run.span_bubble_fraction, "fraction"),
+        "peak_activations": (float(run.peak_activations.max()), "microbatches"),
+        "peak_memory": (None if run.peak_memory is None else float(run.peak_memory.max()), "bytes"),
+    }
+    numbers["busy"] = (float(run.device_busy.sum()), "device-seconds")
+    for cause, seconds in run.ledger().items():
+        numbers[f"idle: {cause}"] = (float(seconds.sum()), "device-seconds")
+    return numbers
+
+
+def changes(before: Timeline, after: Timeline) -> list[Change]:
+    """Every headline number and every cause of idle time, before and after."""
+    old, new = run_numbers(before), run_numbers(after)
+    return [Change(name, unit, value, new[name][0]) for name, (value, unit) in old.items()]
+
+
+@dataclass(frozen=True)
+class BreakEven:
+    """Where two schedules are equally fast.
+
+    Attributes
+    ----------
+    value : float or None
+        The smallest value of the cost at which the faster one changes; None where one is never slower in the range.
+    faster_below, faster_above : str
+        The schedule that is faster (or as fast) below the value and above it; equal where `value` is None.
+    low, high : float
+        The range that was searched.
+    """
+
+    value: float | None
+    faster_below: str
+    faster_above: str
+    low: float
+    high: float
+
+
+def break_even(first: str, second: str, step_time: Callable[[str, float], float], low: float, high: float) -> BreakEven:
+    """Search the smallest value in [low, high] at which the order of two step times turns.
+
+    `step_time(name, value)` gives seconds. The range is scanned at `SCAN_POINTS` values, denser at the low end, and
+    the first turn is then narrowed down to rounding; of two turns between neighbouring values neither is seen.
+
+    Raises
+    ------
+    ConfigError
+        An empty range, or twice the same schedule.
+    """
+    if first == second:
+        raise ConfigError(f"{first} is always as fast as itself; name two schedules")
+    if not (math.isfinite(low) and math.isfinite(high) and 0 <= low < high):
+        raise ConfigError(f"the range {low:g} to {high:g} is empty; give two numbers >= 0, the lower one first")
+
+    def lead(value: float) -> float:
+        return step_time(second, value) - step_time(first, value)
+
+    def ahead(difference: float) -> str:
+        return first if difference >= 0 else second
+
+    tolerance = _EQUAL * max(step_time(first, low), step_time(second, low), 1e-300)
+    points = [low + (high - low) * (index / SCAN_POINTS) ** 3 for index in range(SCAN_POINTS + 1)]
+    last, last_lead = low, 0.0
+    for point in points:
+        here = lead(point)
+        if abs(here) <= tolerance:
+            continue  # equally fast here: no turn, unless the order is another one further on
+        if here * last_lead < 0:
+            value = _turn(lead, (last, last_lead), (point, here), tolerance)
+            return BreakEven(value, ahead(last_lead), ahead(here), low, high)
+        last, last_lead = point, here
+    return BreakEven(None, ahead(last_lead), ahead(last_lead), low, high)
+
+
+def _turn(
+    lead: Callable[[float], float], low: tuple[float, float], high: tuple[float, float], tolerance: float
+) -> float:
+    """Where `lead` is zero between two (value, lead) of different sign.
+
+    Step times are piecewise linear in most costs, so that the straight line between the two soon hits; every other step
+    halves the range, in case it does not.
+    """
+    for step in range(MOST_STEPS):
+        (left, at_left), (right, at_right) = low, high
+        middle = (left + right) / 2 if step % 2 else left + (right - left) * (at_left / (at_left - at_right))
+        if not left < middle < right:
+            return middle
+        here = lead(middle)
+        if abs(here) <= tolerance:
+            return middle
+        if (here > 0) == (at_left > 0):
+            low = (middle, here)
+        else:
+            high = (middle, here)
+    return (low[0] + high[0]) / 2
