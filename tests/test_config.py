@@ -272,12 +272,8 @@ def test_what_fits_names_the_first_recompute_level_microbatch_count_and_schedule
     assert ppsim.what_fits(config)[0].changes == {}
     limit = config.simulate().peak_memory.max()
     tight = config.changed({"hardware.device.memory": float(0.6 * limit)})
-    found = {
-        key: value
-        for fitting in ppsim.what_fits(tight, headroom=0.0)
-        for key, value in fitting.changes.items()
-        if value
-    }
+    fittings = ppsim.what_fits(tight, headroom=0.0)
+    found = {key: value for fitting in fittings for key, value in fitting.changes.items() if value}
     assert found.keys() == {"layout.recompute", "schedule.microbatches", "schedule.name"}
     assert all(fitting.run.memory().fits() for fitting in fittings)
     assert ppsim.what_fits(config.changed({"hardware.device.memory": "1 kB"})) == []
