@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ppsim.base.columns import unwritable
+from ppsim.base.columns import EqualColumns, equal, unwritable
 from ppsim.costs.table import CostModel, CostTable
-from ppsim.engines.ending import Spans, run_optimizer, run_reductions, unshard_spans
+from ppsim.engines.times import Times
 from ppsim.plan.resolve import Plan
 from ppsim.schedule.columns import ScheduleColumns
 
-_COMPARED = (
-    "row_start", "row_end", "transfer_start", "transfer_end", "unshard_start", "unshard_end", "device_start",
-    "device_end",
-)  # fmt: skip
+
+@dataclass(frozen=True, eq=False)
+class Spans(EqualColumns):
+    """When things that are no compute actions ran, one entry each, device by device in time order.
+
+    Attributes
+    ----------
+    device, stage : int32
+        Stage -1 where it is about all stages of the device.
+    start, end : float64, seconds
+    """
+
+    device: np.ndarray
+    stage: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+
+    def __len__(self) -> int:
+        """Number of entries."""
+        return len(self.device)
+
+
+NOTHING = Spans(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0), np.empty(0))
 
 
 class TimelineColumns:
@@ -32,6 +52,10 @@ class TimelineColumns:
         Of the transfer that the row consumes; nan where it consumes none.
     unshard_start, unshard_end : float64 arrays, seconds, one entry an UNSHARD that takes time
         In program order, device by device; `unshards` has them with their devices and stages.
+    reduce_start, reduce_end : float64 arrays, seconds, one entry a gradient reduction that takes time
+        Device by device; `reductions` has them with their devices and stages.
+    step_start, step_end : float64 arrays, seconds, one entry a device
+        Of its optimizer step; empty where none was asked for.
     engine, transport : str
         What ran.
     costs : CostModel
@@ -47,35 +71,15 @@ class TimelineColumns:
     transfer_end: np.ndarray
     unshard_start: np.ndarray
     unshard_end: np.ndarray
+    reduce_start: np.ndarray
+    reduce_end: np.ndarray
+    step_start: np.ndarray
+    step_end: np.ndarray
     engine: str
 
-    def __init__(
-        self,
-        plan: Plan,
-        table: CostTable,
-        costs: CostModel,
-        row_start: np.ndarray,
-        row_end: np.ndarray,
-        transfer_start: np.ndarray,
-        transfer_end: np.ndarray,
-        unshard_start: np.ndarray | None = None,
-        unshard_end: np.ndarray | None = None,
-        *,
-        engine: str,
-    ):
-        nothing = np.empty(0)
-        vars(self).update(
-            plan=plan,
-            table=table,
-            costs=costs,
-            row_start=unwritable(row_start),
-            row_end=unwritable(row_end),
-            transfer_start=unwritable(transfer_start),
-            transfer_end=unwritable(transfer_end),
-            unshard_start=unwritable(nothing if unshard_start is None else unshard_start),
-            unshard_end=unwritable(nothing if unshard_end is None else unshard_end),
-            engine=engine,
-        )
+    def __init__(self, plan: Plan, table: CostTable, costs: CostModel, times: Times, *, engine: str):
+        columns = {name: unwritable(column) for name, column in times._asdict().items()}
+        vars(self).update(plan=plan, table=table, costs=costs, engine=engine, **columns)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{name} cannot be set: a timeline is never changed; simulate again with other costs")
@@ -87,12 +91,15 @@ class TimelineColumns:
         return (
             self.transport == other.transport
             and self.schedule == other.schedule
-            and all(
-                np.array_equal(getattr(self, column), getattr(other, column), equal_nan=True) for column in _COMPARED
-            )
+            and equal(tuple(self.times), tuple(other.times))
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def times(self) -> Times:
+        """All columns of times."""
+        return Times(*(getattr(self, name) for name in Times._fields))
 
     @cached_property
     def schedule(self) -> ScheduleColumns:
@@ -105,7 +112,7 @@ class TimelineColumns:
     @cached_property
     def start(self) -> np.ndarray:
         """Start of each compute action in seconds, device by device in list order; a fused slot is one entry."""
-        return self.row_start[~self.schedule.joined]
+        return self.row_start[self.schedule.first_rows]
 
     @cached_property
     def end(self) -> np.ndarray:
@@ -121,26 +128,31 @@ class TimelineColumns:
     @cached_property
     def device_end(self) -> np.ndarray:
         """Last end on each device, seconds: of a compute action, a gradient reduction or an optimizer step."""
-        steps = self.optimizer_steps
-        return self.gradients_ready if steps is None else steps.end
+        return self.step_end if len(self.step_end) else self.gradients_ready
 
     @cached_property
     def unshards(self) -> Spans:
         """The UNSHARDs that take time: device, stage, start and end in seconds."""
-        return unshard_spans(self.plan.gathers, self.unshard_start, self.unshard_end)
+        gathers = self.plan.gathers
+        if gathers is None:
+            return NOTHING
+        return Spans(gathers.device, gathers.stage, self.unshard_start, self.unshard_end)
 
     @cached_property
     def reductions(self) -> Spans:
         """The gradient reductions that take time: device, stage, start and end in seconds."""
-        return run_reductions(self.plan.reductions, self.row_end)
+        reductions = self.plan.reductions
+        if reductions is None:
+            return NOTHING
+        return Spans(reductions.device, reductions.stage, self.reduce_start, self.reduce_end)
 
     @cached_property
     def optimizer_steps(self) -> Spans | None:
         """Each device's optimizer step: device, start and end in seconds; None where none was asked for."""
-        plan = self.plan
-        if plan.optimizer is None or plan.optimizer_seconds is None:
+        if not len(self.step_end):
             return None
-        return run_optimizer(plan.optimizer, self.gradients_ready, plan.optimizer_seconds)
+        devices = np.arange(self.schedule.devices, dtype=np.int32)
+        return Spans(devices, np.full_like(devices, -1), self.step_start, self.step_end)
 
     @cached_property
     def gradients_ready(self) -> np.ndarray:

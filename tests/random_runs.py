@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
 from random_schedules import schedules
@@ -58,11 +57,11 @@ def rerun(run, **columns):
     """The same run with other `seconds` or `transfer_seconds` of its plan."""
     plan = dataclasses.replace(run.plan, **columns)
     engine, times = run_plan(plan, "event")
-    return Timeline(plan, run.table, run.costs, *times, engine=engine)
+    return Timeline(plan, run.table, run.costs, times, engine=engine)
 
 
 def lengthened(run, action, seconds):
     """The run with one action that many seconds longer."""
     longer = run.plan.seconds.copy()
-    longer[np.flatnonzero(~run.schedule.joined)[action]] += seconds
+    longer[run.schedule.first_rows[action]] += seconds
     return rerun(run, seconds=longer)

@@ -90,3 +90,42 @@ def test_every_size_is_valid_and_runs_under_queued_transfers():
 def test_refused_sizes_name_the_rule_and_the_nearest_legal_values(name, p, m, iterations, sentence):
     with pytest.raises(ppsim.BuildError, match=sentence):
         build(name, p, m, iterations=iterations)
+
+
+def pace(name, reduce_grad, **options):
+    costs = ppsim.Costs(forward=1, backward=2, reduce_grad=reduce_grad)
+    return ppsim.simulate(build(name, 4, 8, **options), costs)
+
+
+def test_each_iteration_reduces_the_gradients_of_each_stage():
+    run = pace("pipedream", 5)
+    after = run.plan.reductions.after
+    assert [run.schedule.label(row) for row in after[:3]] == ["0B7", "0B15", "0B23"]
+    assert len(run.reductions) == 4 * 3
+    assert run.reduce_start.tolist() == run.row_end[after].tolist()
+
+
+def test_two_versions_hide_a_reduction_that_is_shorter_than_an_iteration():
+    assert pace("pipedream-2bw", 5).iteration_time == 24
+
+
+def test_an_iteration_is_no_shorter_than_its_reductions():
+    assert pace("pipedream-2bw", 100).iteration_time == 100
+
+
+def test_a_reduction_before_the_next_use_of_the_only_version_is_never_hidden():
+    # The last device has one version: its 8 (F + B), then the reduction, then the next iteration.
+    assert pace("pipedream", 5).iteration_time == 24 + 5
+    assert pace("pipedream", 100).iteration_time == 24 + 100
+
+
+def test_two_versions_last_from_the_first_use_to_the_end_of_the_reduction():
+    # Device 0 uses a version from its first forward to its last backward, (m + p - 1)(F + B) = 33 s.
+    assert pace("pipedream-2bw", 20).iteration_time == (33 + 20) / 2
+    assert pace("pipedream-2bw", 14).iteration_time == 24
+
+
+def test_gathers_set_the_pace_where_they_take_longer_than_computing():
+    program = ppsim.lower(build("pipedream-2bw", 4, 8), sharded=True)
+    run = ppsim.simulate(program, ppsim.Costs(forward=1, backward=2, unshard=1000))
+    assert run.iteration_time >= run.plan.gathers.seconds[run.plan.gathers.device == 0].sum() / 3

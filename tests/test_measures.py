@@ -54,8 +54,8 @@ def test_span_is_of_one_device_and_makespan_of_all():
 
 def test_makespan_counts_from_the_first_start():
     run = simulate(TWO, UNEVEN)
-    later = [run.row_start + 100, run.row_end + 100, run.transfer_start, run.transfer_end]
-    run = Timeline(run.plan, run.table, run.costs, *later, engine=run.engine)
+    later = run.times._replace(row_start=run.row_start + 100, row_end=run.row_end + 100)
+    run = Timeline(run.plan, run.table, run.costs, later, engine=run.engine)
     assert (run.makespan, run.span) == (8, 8)
 
 

@@ -72,8 +72,8 @@ def _without_rounding(bound: float, makespan: float) -> float:
 def _lengths(run: TimelineColumns) -> np.ndarray:
     """Seconds of each row; both rows of a timed fused slot last the slot."""
     lengths = run.plan.seconds.copy()
-    second = np.flatnonzero(run.plan.fused)
-    lengths[second] = lengths[second - 1]
+    first, second = run.plan.slots[:2]
+    lengths[second] = lengths[first]
     return lengths
 
 

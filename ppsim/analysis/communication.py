@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from ppsim.actions import Kind
 from ppsim.analysis.ledger import ledger
 from ppsim.plan.resolve import by_kind_and_stage
 from ppsim.timeline import TimelineColumns
@@ -32,11 +31,8 @@ def collectives_inside(timeline: TimelineColumns) -> np.ndarray:
         return np.zeros(schedule.devices)
     computing = by_kind_and_stage(schedule, table.seconds - table.exchange_seconds)
     whole = by_kind_and_stage(schedule, table.seconds)
-    second = np.flatnonzero(plan.fused)
+    first, second, forward, backward = plan.slots
     if len(second) and table.overlap is not None:
-        first = second - 1
-        forward = np.where(schedule.kind[first] == Kind.F, first, second)
-        backward = first + second - forward
         computing[first] += computing[second]
         whole[first] = table.overlap[schedule.stage[forward], schedule.stage[backward]]
         whole[second] = computing[second] = 0.0

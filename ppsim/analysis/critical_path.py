@@ -30,7 +30,7 @@ def critical_nodes(run: TimelineColumns) -> tuple[StepGraph, list[int]]:
 def critical_path(run: TimelineColumns) -> np.ndarray:
     """Actions of the critical path in time order, as indices into `run.start` and `run.end` (int64)."""
     _, chain = critical_nodes(run)
-    action = np.cumsum(~run.schedule.joined) - 1
+    action = run.schedule.action_of_row
     indices = action[[node for node in chain if node < len(action)]]
     return indices[np.append(True, np.diff(indices) != 0)]
 
@@ -42,10 +42,9 @@ def slack(run: TimelineColumns) -> np.ndarray:
     transfers share ports, who goes first is taken as in this run; an action that grows may change it.
     """
     of_node = node_slack(step_graph(run))[: len(run.row_end)]
-    second = np.flatnonzero(run.plan.fused)
-    of_node[second] = of_node[second - 1]
-    first_row = np.flatnonzero(~run.schedule.joined)
-    return np.maximum(np.minimum.reduceat(of_node, first_row), 0.0)
+    first, second = run.plan.slots[:2]
+    of_node[second] = of_node[first]
+    return np.maximum(np.minimum.reduceat(of_node, run.schedule.first_rows), 0.0)
 
 
 def node_slack(graph: StepGraph) -> np.ndarray:

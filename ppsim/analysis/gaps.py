@@ -35,8 +35,7 @@ class Gaps:
         self.transfer = _awaited_transfer(run)
         self.ready, self.maker = _ready(run)
         self.gathered = _gathered(run)
-        self.kind = schedule.kind.astype(np.int64)
-        self.kind[np.flatnonzero(plan.fused) - 1] = Kind.OVERLAP_F_B
+        self.kind = plan.kind
         self.cause = np.where(np.isin(self.kind, _OF_SHARDING), _CAUSE["sharding"], _CAUSE["dependency"])
         before = self.previous_end
         self.row = np.flatnonzero((run.row_start > before) & np.isfinite(before) & ~plan.fused)
@@ -68,6 +67,10 @@ class Gaps:
         for name in _CURSOR:
             setattr(self, name, getattr(self, name)[chosen])
 
+    def _row_before(self) -> np.ndarray:
+        """The row, or the timed slot's first row, that stands before each cursor's on its device."""
+        return self.run.plan.slot_of_row[self.row - 1]
+
     def _behind_transfers(self) -> None:
         """From an idle device's row over its transfer to the row whose end made the transfer ready.
 
@@ -83,8 +86,7 @@ class Gaps:
         waited = (transfer >= 0) & ~alone
         self._take(_CAUSE["transfer"], np.where(waited, self.run.transfer_start[transfer], self.until))
         self._take(_CAUSE["queue"], np.where(waited, self.ready[transfer], self.until))
-        own = self.row - 1 - self.run.plan.fused[self.row - 1]
-        self.row = np.where(alone, own, self.maker[transfer])
+        self.row = np.where(alone, self._row_before(), self.maker[transfer])
         self._keep((alone | waited) & (self.until > self.begin))
 
     def _behind_compute(self) -> None:
@@ -99,7 +101,7 @@ class Gaps:
             here = idle_before & still_open
             arrived.append([getattr(self, name)[here] for name in _CURSOR])
             self._keep(still_open & ~idle_before)
-            self.row = self.row - 1 - self.run.plan.fused[self.row - 1]
+            self.row = self._row_before()
         if arrived:
             for name, parts in zip(_CURSOR, zip(*arrived, strict=True), strict=True):
                 setattr(self, name, np.concatenate(parts))
@@ -108,8 +110,8 @@ class Gaps:
 def _previous_ends(run: TimelineColumns) -> np.ndarray:
     """When the device was done with the action before each row; -inf for its first."""
     ends = np.concatenate([[0.0], run.row_end[:-1]])
-    second = np.flatnonzero(run.plan.fused)
-    ends[second] = ends[second - 1]
+    first, second = run.plan.slots[:2]
+    ends[second] = ends[first]
     ends[run.schedule.offsets[:-1]] = -np.inf
     return ends
 
@@ -119,8 +121,8 @@ def _gathered(run: TimelineColumns) -> np.ndarray:
     ends = np.full(len(run.row_end), -np.inf)
     if run.plan.gathers is not None:
         ends[run.plan.gathers.user] = run.unshard_end
-        second = np.flatnonzero(run.plan.fused)
-        ends[second - 1] = np.maximum(ends[second - 1], ends[second])
+        first, second = run.plan.slots[:2]
+        ends[first] = np.maximum(ends[first], ends[second])
     return ends
 
 
@@ -129,7 +131,7 @@ def _awaited_transfer(run: TimelineColumns) -> np.ndarray:
     plan, posts = run.plan, run.plan.posts
     awaited = np.where(plan.remote, np.arange(len(plan.seconds)), -1)
     arrival = np.where(plan.remote, run.transfer_end, -np.inf)
-    second = np.flatnonzero(plan.fused)
+    second = plan.slots.second
     later = second[arrival[second] > arrival[second - 1]]
     awaited[later - 1], arrival[later - 1] = awaited[later], arrival[later]
     if posts is not None and plan.blocking:
@@ -148,12 +150,10 @@ def _awaited_transfer(run: TimelineColumns) -> np.ndarray:
 def _ready(run: TimelineColumns) -> tuple[np.ndarray, np.ndarray]:
     """When each transfer had been posted at both ends, and the row whose end made it so; nan and -1 for no transfer."""
     plan, posts = run.plan, run.plan.posts
-    maker = np.where(plan.remote, plan.source, -1).astype(np.int64)
-    maker[plan.remote] -= plan.fused[maker[plan.remote]]
+    maker = np.where(plan.remote, plan.slot_of_row[plan.source], -1)
     if posts is not None:
         first = np.repeat(run.schedule.offsets[:-1], np.diff(posts.offsets))
-        last_before = np.where(posts.before > first, posts.before - 1, -1).astype(np.int64)
-        last_before[last_before >= 0] -= plan.fused[last_before[last_before >= 0]]
+        last_before = np.where(posts.before > first, plan.slot_of_row[posts.before - 1], -1)
         end = np.where(last_before >= 0, run.row_end[last_before], -np.inf)
         by_end = np.argsort(end, kind="stable")
         maker[posts.transfer[by_end]] = last_before[by_end]  # of the two posts the later one is written last

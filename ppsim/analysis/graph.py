@@ -9,12 +9,13 @@ import numpy as np
 
 from ppsim.analysis.port_order import port_edges
 from ppsim.analysis.stream_nodes import stream_nodes
+from ppsim.base.columns import EqualColumns
 from ppsim.plan.resolve import Plan, Posts
 from ppsim.timeline import TimelineColumns
 
 
-@dataclass(frozen=True)
-class StepGraph:
+@dataclass(frozen=True, eq=False)
+class StepGraph(EqualColumns):
     """Nodes are all that takes time; an edge says "ends before".
 
     First the rows of the schedule (0..n-1), then the transfers (n + consuming row), then what runs on other streams:
@@ -70,7 +71,7 @@ def step_graph(run: TimelineColumns) -> StepGraph:
     """The graph of a run; under a queued transport with each queue's order, and with ports the order of this run."""
     plan = run.plan
     rows = len(plan.seconds)
-    node = np.arange(rows) - plan.fused
+    node = plan.slot_of_row
     edges = [_list_edges(plan, node), _transfer_edges(plan, node, rows)]
     if plan.posts is not None:
         edges.append(_queue_edges(plan, plan.posts, node, rows))

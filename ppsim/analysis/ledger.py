@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppsim.actions import KIND_NAMES, Kind
+from ppsim.actions import KIND_NAMES
 from ppsim.analysis.bubbles import device_idle
 from ppsim.analysis.ends import idle_at_ends
 from ppsim.analysis.gaps import WAITING, Gaps
+from ppsim.base.columns import EqualColumns
 from ppsim.engines.running import run_plan
 from ppsim.plan.resolve import Plan, repriced
 from ppsim.timeline import TimelineColumns
@@ -33,8 +34,8 @@ CAUSES = {
 }
 
 
-@dataclass(frozen=True)
-class Ledger(Mapping[str, np.ndarray]):
+@dataclass(frozen=True, eq=False)
+class Ledger(EqualColumns, Mapping[str, np.ndarray]):
     """Idle seconds by cause: `ledger["fill"]` has one entry a device; the causes sum to `run.device_idle`.
 
     `fill` and `drain` lie before a device's first and after its last action. The time between two actions is walked
@@ -125,22 +126,22 @@ def ledger(run: TimelineColumns) -> Ledger:
     seconds.update(idle_at_ends(run, gaps))
     for cause in WAITING:
         seconds[cause] = seconds[cause] + gaps.seconds(cause)
-    calm = _without_noise(run)
-    if _differ(calm, run.plan):
-        still = _gaps_under(run, calm)
+    noiseless = _without_noise(run)
+    if _differ(noiseless, run.plan):
+        gaps_left = _gaps_under(run, noiseless)
         for cause in ("dependency", "transfer", "queue"):
-            _move(seconds, cause, "jitter", seconds[cause] - still.seconds(cause))
-    equal = replace(calm, seconds=_averaged(calm, _kinds(calm)))
-    if _differ(equal, calm):
-        still = _gaps_under(run, equal)
-        _move(seconds, "dependency", "imbalance", seconds["dependency"] - still.seconds("dependency"))
+            _move(seconds, cause, "jitter", seconds[cause] - gaps_left.seconds(cause))
+    balanced = replace(noiseless, seconds=_averaged(noiseless, _kinds(noiseless)))
+    if _differ(balanced, noiseless):
+        gaps_left = _gaps_under(run, balanced)
+        _move(seconds, "dependency", "imbalance", seconds["dependency"] - gaps_left.seconds("dependency"))
     return _rounded(seconds, gaps.blame, device_idle(run))
 
 
 def _gaps_under(run: TimelineColumns, plan: Plan) -> Gaps:
     """The gaps of the same run under another plan."""
-    engine, columns = run_plan(plan, "auto" if run.engine == "measured" else run.engine)
-    return Gaps(TimelineColumns(plan, run.table, run.costs, *columns, engine=engine)).walk()
+    engine, times = run_plan(plan, "auto" if run.engine == "measured" else run.engine)
+    return Gaps(TimelineColumns(plan, run.table, run.costs, times, engine=engine)).walk()
 
 
 def _move(seconds: dict[str, np.ndarray], source: str, target: str, amount: np.ndarray) -> None:
@@ -164,11 +165,9 @@ def _without_noise(run: TimelineColumns) -> Plan:
 
 def _kinds(plan: Plan) -> np.ndarray:
     """A number for each kind of row: its kind and slice; -1 for the second row of a timed slot, which takes no time."""
-    schedule, second = plan.schedule, np.flatnonzero(plan.fused)
-    kind = schedule.kind.astype(np.int64)
-    kind[second - 1] = Kind.OVERLAP_F_B
-    groups = kind * schedule.slices + schedule.microbatch % schedule.slices
-    groups[second] = -1
+    schedule = plan.schedule
+    groups = plan.kind * schedule.slices + schedule.microbatch % schedule.slices
+    groups[plan.slots.second] = -1
     return groups
 
 

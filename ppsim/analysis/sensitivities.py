@@ -11,13 +11,14 @@ from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.critical_path import critical_nodes, node_slack
 from ppsim.analysis.graph import StepGraph
 from ppsim.analysis.stream_nodes import OPTIMIZER
+from ppsim.base.columns import EqualColumns
 from ppsim.timeline import TimelineColumns
 
 _TIED = 1e-11  # of the makespan: chains that differ by less are equally long but for rounding
 
 
-@dataclass(frozen=True)
-class Sensitivities:
+@dataclass(frozen=True, eq=False)
+class Sensitivities(EqualColumns):
     """Seconds of step per second of cost: by how much the makespan grows when something takes a little longer.
 
     Each is the number of such actions on the critical path; where several chains are equally long, the largest number
@@ -46,9 +47,8 @@ def sensitivities(run: TimelineColumns) -> Sensitivities:
     """The derivative of the makespan for costs that grow, from the chains that set it."""
     schedule, remote = run.schedule, np.flatnonzero(run.plan.remote)
     graph, chain = critical_nodes(run)
-    of_row = schedule.kind.astype(np.int64)
-    of_row[np.flatnonzero(run.plan.fused) - 1] = Kind.OVERLAP_F_B
-    kinds = np.unique(np.concatenate([of_row[~run.plan.fused], graph.stream_kind[graph.stream_kind >= 0]])).tolist()
+    of_row = run.plan.kind
+    kinds = np.unique(np.concatenate([of_row[run.plan.first_rows], graph.stream_kind[graph.stream_kind >= 0]])).tolist()
     ends = np.stack([schedule.device[run.plan.source[remote]], schedule.device[remote]], axis=1)
     links, link = np.unique(ends, axis=0, return_inverse=True)
     transfer, optimizer = len(KIND_NAMES), len(KIND_NAMES) + 1

@@ -41,11 +41,48 @@ def steady_bubble_fraction(timeline: TimelineColumns) -> float:
 
 
 def iteration_time(timeline: TimelineColumns) -> float:
-    """Seconds from one iteration to the next: the slowest device's in its steady window, or the makespan."""
+    """Seconds from one iteration to the next; of a schedule that drains after each iteration the makespan.
+
+    Of an asynchronous schedule the longest of three paces, each of the slowest device. Computing: its steady window,
+    in which reductions hide. Streams: an iteration gathers weights and reduces the gradients of each of the device's
+    stages once, so that it is no shorter than either stream needs. Versions: with v versions of the weights, the one
+    that an iteration uses is free again v iterations later, when the gradients of that iteration are reduced, so that
+    v iterations are no shorter than from the first use of a stage's weights in an iteration to the end of their
+    reduction: with one version a reduction is never hidden. (Versions: Narayanan et al. 2021, PipeDream-2BW, arXiv
+    2006.09503, section 3.1.)
+    """
     schedule = timeline.schedule
     length, _, forwards = steady_windows(timeline)
-    if schedule.iterations == 1 or not length.sum() > 0:
-        return makespan(timeline) / schedule.iterations
-    all_forwards = np.add.reduceat(schedule.kind == Kind.F, schedule.offsets[:-1], dtype=np.int64)
+    if schedule.iterations == 1:
+        return makespan(timeline)
     steady = forwards > 0
-    return float((length[steady] / forwards[steady] * all_forwards[steady]).max()) / schedule.iterations
+    if length.sum() > 0:
+        all_forwards = np.add.reduceat(schedule.kind == Kind.F, schedule.offsets[:-1], dtype=np.int64)
+        computing = float((length[steady] / forwards[steady] * all_forwards[steady]).max()) / schedule.iterations
+    else:
+        computing = makespan(timeline) / schedule.iterations
+    return max(computing, _stream_pace(timeline), _version_pace(timeline))
+
+
+def _stream_pace(timeline: TimelineColumns) -> float:
+    """Seconds that the busiest stream of gathers or reductions needs for one iteration."""
+    devices, streams = timeline.schedule.devices, (timeline.plan.gathers, timeline.plan.reductions)
+    needed = [np.bincount(one.device, one.seconds, minlength=devices).max() for one in streams if one is not None]
+    return float(max(needed, default=0.0)) / timeline.schedule.iterations
+
+
+def _version_pace(timeline: TimelineColumns) -> float:
+    """Seconds of an iteration that the reuse of each device's weight versions allows; 0 where nothing is reduced.
+
+    Read off the middle iteration, which neither fills nor drains.
+    """
+    schedule, reductions = timeline.schedule, timeline.plan.reductions
+    if reductions is None:
+        return 0.0
+    middle = schedule.iteration == schedule.iterations // 2
+    used_from = np.full((schedule.devices, schedule.num_stages), np.inf)
+    np.minimum.at(used_from, (schedule.device[middle], schedule.stage[middle]), timeline.row_start[middle])
+    one = np.flatnonzero(middle[reductions.after])
+    device, after = reductions.device[one], reductions.after[one]
+    held = timeline.row_end[after] - used_from[device, reductions.stage[one]] + reductions.seconds[one]
+    return float((held / schedule.weight_versions[device]).max())

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import Kind
+from ppsim.base.columns import EqualColumns
 from ppsim.timeline import TimelineColumns
 
 BARRIER, OPTIMIZER = -2, -1
 
 
-@dataclass(frozen=True)
-class StreamNodes:
+@dataclass(frozen=True, eq=False)
+class StreamNodes(EqualColumns):
     """One entry a node, numbered on from the rows and transfers; and the edges from and to them.
 
     Attributes

@@ -1,8 +1,9 @@
-"""Columns that nobody writes to again, and views of them that are worked out once."""
+"""Columns that nobody writes to again: their equality, and views of them that are worked out once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -33,3 +34,33 @@ def kept(view: Callable[[Any], Value]) -> Callable[[Any], Value]:
         return memory[name]
 
     return look
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two values hold the same: arrays entry by entry with nan equal to nan, dataclasses field by field."""
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return _equal_arrays(one, other)
+    if is_dataclass(one) and not isinstance(one, type):
+        return type(one) is type(other) and all(
+            equal(getattr(one, column.name), getattr(other, column.name)) for column in fields(one) if column.compare
+        )
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(equal(value, other[key]) for key, value in one.items())
+    if isinstance(one, list | tuple) and type(one) is type(other):
+        return len(one) == len(other) and all(map(equal, one, other))
+    return bool(one == other)
+
+
+def _equal_arrays(one: Any, other: Any) -> bool:
+    if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
+        return False
+    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f" and other.dtype.kind == "f")
+
+
+class EqualColumns:
+    """Gives a dataclass that holds arrays an `==` of whole values; for `@dataclass(frozen=True, eq=False)`."""
+
+    def __eq__(self, other: object) -> bool:
+        return equal(self, other) if type(self) is type(other) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]

@@ -34,6 +34,17 @@ def compiled(function: Callable) -> Callable:
         return numba.njit(nogil=True)(function)
 
 
+def inlined(function: Callable) -> Callable:
+    """`function` compiled as a part of the `compiled` kernels that call it: not cached and not callable by itself.
+
+    Without the wrappers that Python would call it by it compiles in a fraction of the time.
+    """
+    import numba
+
+    options: Any = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return numba.njit(**options)(function)
+
+
 def run(kernel: Any, *arguments: Any) -> None:
     """Call a compiled kernel; on its first call it is loaded from the cache or compiled."""
     if kernel not in _ready:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -169,10 +169,11 @@ class DerivedCosts:
             "input_grad_collectives": float(collectives[1]) + (forward_again if recompute == "full" else 0.0),
         }
 
-    def for_stages(self, num_stages: int, devices: int | None = None, copies: int = 1) -> Costs:
+    def for_stages(self, num_stages: int, devices: int | None = None, copies: Sequence[int] | None = None) -> Costs:
         """The costs as per-stage lists.
 
-        `devices` scales given times that are per device share; `copies` devices of a pipeline hold each stage.
+        `devices` scales given times that are per device share; `copies[s]` devices of a pipeline hold stage s, by
+        default one.
         """
         stages = self._stages(num_stages)
         gathered = min(LOOK_AHEAD * (devices or num_stages) / num_stages, 1.0)
@@ -185,7 +186,7 @@ class DerivedCosts:
             "transfer_bytes": self.transfer_bytes,
             "latency": self.cluster.link.latency,
             "bandwidth": self.cluster.link.bandwidth,
-            **self._step_seconds([layers for layers, _ in stages], copies),
+            **self._step_seconds([layers for layers, _ in stages], copies or [1] * num_stages),
         }
         if self.layout.overlap:
             derived["overlap"] = _overlap(times)
@@ -219,7 +220,7 @@ class DerivedCosts:
         stages = self._stages(num_stages)
         blocks = np.array([sum(layer.name == "block" for layer in layers) for layers, _ in stages])
         return replace(
-            self.for_stages(num_stages, devices, len(schedule.holdings) // num_stages).table(schedule),
+            self.for_stages(num_stages, devices, np.bincount(schedule.holdings[:, 1]).tolist()).table(schedule),
             stage_share=blocks * devices / self.model.num_layers,
             workload=self.workload(devices),
             exchange_seconds=self._exchange_seconds(stages),
@@ -255,15 +256,17 @@ class DerivedCosts:
             columns["port_capacity"] = np.ones(2 * (card.max() + 1), np.int64)
         return columns
 
-    def _step_seconds(self, stages: list[list[Layer]], copies: int) -> dict[str, list[Any]]:
+    def _step_seconds(self, stages: list[list[Layer]], copies: Sequence[int]) -> dict[str, list[Any]]:
         """What is done once a step for each stage: gathers, reductions and the optimizer step."""
         layout, cluster = self.layout, self.cluster
         held = [self.held(layers) for layers in stages]
         columns = {}
         if layout.sharded:
             columns["unshard"] = [gather_seconds(part, layout, cluster) for part in held]
-        if copies * max(layout.data_groups) > 1:
-            columns["reduce_grad"] = [reduce_seconds(part, layout, cluster, copies) for part in held]
+        if max(copies) * max(layout.data_groups) > 1:
+            columns["reduce_grad"] = [
+                reduce_seconds(part, layout, cluster, count) for part, count in zip(held, copies, strict=True)
+            ]
         if cluster.device.memory_bandwidth is not None:
             columns["optimizer_step"] = [optimizer_seconds(part, layout, cluster) for part in held]
         return columns

@@ -128,6 +128,7 @@ class Profile:
             stage_share=np.full(stages, devices / stages),
             weight_grad_fraction=np.ones(stages),
             slice_fraction=np.full(schedule.slices, 1.0 / schedule.slices),
+            overhead=np.full((len(KINDS), stages), self.overhead),
         )
 
     def completed(self) -> dict[str, list[float]]:

@@ -65,6 +65,9 @@ class CostTable:
         None where no model was given.
     exchange_seconds : float64 (4, stages) or None
         The part of `seconds` in collectives inside actions, tensor-, context- and expert-parallel ones.
+    overhead : float64 (4, stages) or None
+        The part of `seconds` that every action takes whole, whatever its size: each slice of a microbatch takes all
+        of it, and a fused slot, which is one action, the larger of its two parts'. None is 0.
     recompute_bytes : float64 (stages,) or None
         Bytes that a backward of a whole microbatch holds beside the activations while it recomputes.
     unshard_seconds, reduce_seconds, optimizer_seconds : float64 (stages,) or None
@@ -94,6 +97,7 @@ class CostTable:
     optimizer_seconds: np.ndarray | None = None
     link_ports: np.ndarray | None = None
     port_capacity: np.ndarray | None = None
+    overhead: np.ndarray | None = None
 
 
 class CostModel(Protocol):

@@ -5,7 +5,10 @@ import numpy as np
 from ppsim.base.compiling import run
 from ppsim.engines import kernels
 from ppsim.engines.deadlock import deadlock_error
-from ppsim.engines.ending import Columns
+from ppsim.engines.ending import run_optimizer, run_reductions
+from ppsim.engines.kernel_columns import Devices, GatherColumns, PortColumns, Queues, Rows, RowTimes
+from ppsim.engines.times import Times
+from ppsim.plan.ports import Ports
 from ppsim.plan.resolve import Plan, Posts
 from ppsim.schedule.recurrence import walk
 
@@ -19,70 +22,95 @@ class CompiledModel:
 
     def __init__(self, plan: Plan):
         self.plan = plan
-        rows = len(plan.seconds)
-        self.position = plan.schedule.offsets[:-1].copy()
-        self.posted = np.zeros(plan.schedule.devices, np.int64)
+        offsets = plan.schedule.offsets
+        self.rows = Rows(
+            offsets, plan.schedule.device, plan.seconds, plan.fused, plan.source, plan.remote, plan.transfer_seconds,
+            plan.blocking,
+        )  # fmt: skip
         # One block: the system hands out and takes back one large piece of memory faster than four.
-        self.row_start, self.row_end, self.transfer_start, self.transfer_end = np.empty((4, rows))
-        self.row_end[:] = -1.0
-        gathers = 0 if plan.gathers is None else len(plan.gathers.stage)
-        self.gather_start, self.gather_end = np.empty((2, gathers))
+        self.block = np.empty((4, len(plan.seconds)))
+        self.times = RowTimes(*self.block)
+        self.times.row_end[:] = -1.0
+        self.position = offsets[:-1].copy()
+        self.posted = np.zeros(plan.schedule.devices, np.int64)
+        self.gathers = _gather_columns(plan)
 
-    def run(self) -> Columns:
-        """Start and end of each row, of each row's transfer (nan where none), and of each gather; DeadlockError."""
-        if self.plan.posts is None:
+    def run(self) -> Times:
+        """The times of all that the plan holds; DeadlockError."""
+        plan = self.plan
+        if plan.posts is None:
             self._run_unqueued()
         else:
-            self._run_queued(self.plan.posts)
-        if not np.array_equal(self.position, self.plan.schedule.offsets[1:]):
-            raise deadlock_error(self.plan, self.position, self.posted, self._arrived())
-        times = self.row_start, self.row_end, self.transfer_start, self.transfer_end
-        return *times, self.gather_start, self.gather_end
+            self._run_queued(plan.posts)
+        if not np.array_equal(self.position, plan.schedule.offsets[1:]):
+            raise deadlock_error(plan, self.position, self.posted, self._arrived())
+        self.block.flags.writeable = False  # so that the timeline need not copy its windows on the block
+        reduce = run_reductions(plan, self.times.row_end)
+        step = run_optimizer(plan, self.times.row_end, reduce[1])
+        return Times(*self.times, self.gathers.start, self.gathers.end, *reduce, *step)
 
     def _run_unqueued(self) -> None:
-        plan, offsets = self.plan, self.plan.schedule.offsets
-        links = (plan.source, plan.remote, plan.transfer_seconds)
-        ends = (offsets, plan.seconds, plan.fused, bool(plan.fused.any()), *links, self.position, self.row_end)
-        run(walk, *ends)
-        if np.array_equal(self.position, offsets[1:]):
-            rest = (offsets, plan.fused, *links, self.row_end, self.row_start, self.transfer_start, self.transfer_end)
-            run(kernels.complete, *rest)
+        rows = self.rows
+        links = (rows.source, rows.remote, rows.transfer_seconds)
+        any_fused = bool(rows.fused.any())
+        run(walk, rows.offsets, rows.seconds, rows.fused, any_fused, *links, self.position, self.times.row_end)
+        if np.array_equal(self.position, rows.offsets[1:]):
+            run(kernels.complete, rows, self.times)
 
     def _run_queued(self, posts: Posts) -> None:
-        plan = self.plan
-        rows = len(plan.seconds)
-        waits = np.zeros(rows, np.int8)
-        next_of_send, next_of_recv = np.full(rows, -1, np.int32), np.full(rows, -1, np.int32)
-        queues = (posts.offsets, posts.transfer, posts.is_send, posts.queue, waits, next_of_send, next_of_recv)
-        run(kernels.link_queues, *queues)
-        rows_columns = (
-            plan.schedule.offsets, plan.schedule.device, plan.seconds, plan.fused, plan.source, plan.remote,
-            plan.transfer_seconds, plan.blocking,
-        )  # fmt: skip
-        ends = (posts.offsets, posts.transfer, posts.is_send, posts.before, waits, next_of_send, next_of_recv)
-        times = (self.row_start, self.row_end, self.transfer_start, self.transfer_end)
-        if plan.ports is None:
-            run(kernels.walk_and_post, *rows_columns, *ends, self.position, self.posted, *times, self._gathers())
+        queues = _queues(posts, len(self.rows.seconds))
+        run(kernels.link_queues, queues)
+        devices = self._devices(posts)
+        if self.plan.ports is None:
+            run(kernels.walk_and_post, self.rows, queues, self.gathers, devices, self.times)
             return
         from ppsim.engines.contention import run_in_time_order
 
-        send_post = np.zeros(rows, np.int64)
-        send_post[posts.transfer[posts.is_send]] = np.flatnonzero(posts.is_send)
-        ports = (plan.ports.of_transfer, plan.ports.capacity, send_post)
-        run(run_in_time_order, rows_columns, ends, ports, self._gathers(), self.position, self.posted, times)
+        ports = _port_columns(self.plan.ports, posts)
+        run(run_in_time_order, self.rows, queues, self.gathers, ports, devices, self.times)
 
-    def _gathers(self) -> tuple[np.ndarray, ...]:
-        """The gathers as kernels take them."""
-        gathers, offsets = self.plan.gathers, self.plan.schedule.offsets
-        if gathers is None:
-            none = np.empty(0, np.int32)
-            return np.zeros_like(offsets), none, self.gather_start, self.gather_start, self.gather_end, none
-        gather_of = np.full(int(offsets[-1]), -1, np.int32)
-        gather_of[gathers.user] = np.arange(len(gathers.user))
-        return gathers.offsets, gathers.before, gathers.seconds, self.gather_start, self.gather_end, gather_of
+    def _devices(self, posts: Posts) -> Devices:
+        """All devices at their beginning."""
+        count = self.plan.schedule.devices
+        return Devices(
+            position=self.position,
+            posted=self.posted,
+            waiting_for=np.full(count, -1, np.int64),
+            running_until=np.full(count, -1, np.int64),
+            free_at=np.zeros(count),
+            sends_done=posts.offsets[:-1].copy(),
+            sent_at=np.zeros(count),
+            next_gather=self.gathers.offsets[:-1].copy(),
+            gathered_at=np.zeros(count),
+        )
 
     def _arrived(self) -> np.ndarray:
         """Transfers that have ended at a standstill, by consuming row."""
         if self.plan.posts is not None:
-            return self.plan.remote & ~np.isnan(self.transfer_end)
-        return self.plan.remote & (self.row_end[self.plan.source] >= 0)
+            return self.plan.remote & ~np.isnan(self.times.transfer_end)
+        return self.plan.remote & (self.times.row_end[self.plan.source] >= 0)
+
+
+def _queues(posts: Posts, rows: int) -> Queues:
+    """The posts, with nothing linked yet."""
+    columns = (posts.offsets, posts.transfer, posts.is_send, posts.before, posts.queue)
+    return Queues(*columns, np.zeros(rows, np.int8), np.full(rows, -1, np.int32), np.full(rows, -1, np.int32))
+
+
+def _gather_columns(plan: Plan) -> GatherColumns:
+    """The gathers, with times to be filled."""
+    gathers, offsets = plan.gathers, plan.schedule.offsets
+    if gathers is None:
+        none = np.empty(0, np.int32)
+        return GatherColumns(np.zeros(len(offsets), np.int64), none, np.empty(0), np.empty(0), np.empty(0), none)
+    of_row = np.full(int(offsets[-1]), -1, np.int32)
+    of_row[gathers.user] = np.arange(len(gathers.user))
+    start, end = np.empty((2, len(gathers.stage)))
+    return GatherColumns(gathers.offsets, gathers.before, gathers.seconds, start, end, of_row)
+
+
+def _port_columns(ports: Ports, posts: Posts) -> PortColumns:
+    """The ports, and the SEND of each transfer."""
+    send_post = np.zeros(len(ports.of_transfer), np.int64)
+    send_post[posts.transfer[posts.is_send]] = np.flatnonzero(posts.is_send)
+    return PortColumns(ports.of_transfer, ports.capacity, send_post)

@@ -3,156 +3,127 @@
 At each moment all that ends is handled first, with what it makes ready; then what is ready joins the lines of its
 ports, lower sending device first, then program order; then starts what heads all its lines and finds a place at each.
 What takes no time makes another round at the same moment. The operations on times are those of the event model.
-
-The functions share tuples of columns:
-    rows      offsets, device_of, seconds, fused, source, remote, transfer_seconds, blocking
-    posts     offsets, transfer, is_send, before, waits, next_of_send, next_of_recv
-    ports     ports of each transfer, capacity of each port, SEND of each transfer (an index of posts)
-    gathers   as `kernels.walk_and_post` takes them
-    times     start and end of each row, start and end of each row's transfer
-    state     of each device: row, posts made, transfer that it waits for, end of the slot that it runs (or -1),
-              SENDs looked at and the latest end of them, gathers posted and the end of the last
-    lines     of each port: free places, first and last of its line; and who stands behind each transfer
-    agenda    lists of events, of SENDs whose transfers are ready for their ports, of ports where something changed
 """
 
 import heapq
 
 import numpy as np
 
-from ppsim.base.compiling import compiled
-from ppsim.engines.kernels import wait_for_sends
+from ppsim.base.compiling import compiled, inlined
+from ppsim.engines.kernel_columns import Agenda, Lines
+from ppsim.engines.kernels import post_gathers, wait_for_sends
 
 
 @compiled
-def run_in_time_order(rows, posts, ports, gathers, position, posted, times):
-    """Fill `times`; a transfer that has not ended has nan as its end, and `position` tells where devices stand."""
-    devices, count = len(rows[0]) - 1, len(ports[1])
-    times[2][:] = np.nan
-    times[3][:] = np.nan
-    state = (
-        position, posted, np.full(devices, -1, np.int64), np.full(devices, -1, np.int64), posts[0][:-1].copy(),
-        np.zeros(devices, np.float64), gathers[0][:-1].copy(), np.zeros(devices, np.float64),
-    )  # fmt: skip
-    behind = np.full(ports[0].shape, -1, np.int64)
-    lines = (ports[1].copy(), np.full(count, -1, np.int64), np.full(count, -1, np.int64), behind)
-    # An event is (time, device) where a slot ends or a gather that the device waits for, or (time, devices + transfer).
-    agenda = ([(0.0, device) for device in range(devices)], [np.int64(0)], [np.int64(0)])
-    agenda[1].clear()
-    agenda[2].clear()
+def run_in_time_order(rows, queues, gathers, ports, devices, times):
+    """Fill `times`; `devices` tells where devices stand in the end."""
+    count, places = len(rows.offsets) - 1, len(ports.capacity)
+    times.transfer_start[:] = np.nan
+    times.transfer_end[:] = np.nan
+    behind = np.full(ports.of_transfer.shape, -1, np.int64)
+    lines = Lines(ports.capacity.copy(), np.full(places, -1, np.int64), np.full(places, -1, np.int64), behind)
+    # An event is (time, device) where a slot ends or a gather that the device waits for, or (time, count + transfer).
+    agenda = Agenda([(0.0, device) for device in range(count)], [np.int64(0)], [np.int64(0)])
+    agenda.ready.clear()
+    agenda.changed.clear()
     now = 0.0
     while True:
-        if len(agenda[0]) == 0 or agenda[0][0][0] > now:
-            arbitrate(now, rows, posts, ports, times, lines, agenda)
-            if len(agenda[0]) == 0:
+        if len(agenda.events) == 0 or agenda.events[0][0] > now:
+            arbitrate(now, rows, queues, ports, times, lines, agenda)
+            if len(agenda.events) == 0:
                 return
-        now, code = heapq.heappop(agenda[0])
-        if code < devices:
-            advance(code, now, rows, posts, ports, gathers, times, state, agenda)
+        now, code = heapq.heappop(agenda.events)
+        if code < count:
+            advance(code, now, rows, queues, ports, gathers, times, devices, agenda)
         else:
-            end_transfer(code - devices, now, rows, posts, ports, gathers, times, state, lines, agenda)
+            end_transfer(code - count, now, rows, queues, ports, gathers, times, devices, lines, agenda)
 
 
-@compiled
-def end_transfer(number, now, rows, posts, ports, gathers, times, state, lines, agenda):
-    """Give the places of a transfer back, let those behind it in its queues come closer and who waits for it go on."""
-    _, device_of, _, _, source, _, _, _ = rows
-    _, _, _, _, _, next_of_send, next_of_recv = posts
-    times[3][number] = now
-    for port in ports[0][number]:
+@inlined
+def end_transfer(number, now, rows, queues, ports, gathers, times, devices, lines, agenda):
+    """Give the places of a transfer back, count it off for those behind it and let who waits for it go on."""
+    times.transfer_end[number] = now
+    for port in ports.of_transfer[number]:
         if port >= 0:
-            lines[0][port] += 1
-            agenda[2].append(np.int64(port))
-    for follower in (next_of_send[number], next_of_recv[number]):
+            lines.free[port] += 1
+            agenda.changed.append(np.int64(port))
+    for follower in (queues.next_of_send[number], queues.next_of_recv[number]):
         if follower >= 0:
-            come_closer(follower, now, rows, posts, ports, times, agenda)
-    waiting_for = state[2]
-    for holder in (device_of[source[number]], device_of[number]):
-        if waiting_for[holder] == number:
-            waiting_for[holder] = -1
-            advance(np.int64(holder), now, rows, posts, ports, gathers, times, state, agenda)
+            count_off(np.int64(follower), now, rows, queues, ports, times, agenda)
+    for holder in (rows.device[rows.source[number]], rows.device[number]):
+        if devices.waiting_for[holder] == number:
+            devices.waiting_for[holder] = -1
+            advance(np.int64(holder), now, rows, queues, ports, gathers, times, devices, agenda)
 
 
-@compiled
-def advance(device, now, rows, posts, ports, gathers, times, state, agenda):
+@inlined
+def advance(device, now, rows, queues, ports, gathers, times, devices, agenda):
     """End the slot that a device runs, if any, make the posts behind it, and start the next slot if that can start."""
-    offsets, _, seconds, fused, _, remote, _, blocking = rows
-    post_offsets, transfer, is_send, before, _, _, _ = posts
-    row_start, row_end, _, transfer_end = times
-    position, posted, waiting_for, stop_of, sends_done, sent_at, _, _ = state
-    row, last = position[device], offsets[device + 1]
-    if stop_of[device] >= 0:
-        row_end[row : stop_of[device]] = now
-        row = stop_of[device]
-        position[device], stop_of[device] = row, -1
-    post = post_offsets[device] + posted[device]
-    while post < post_offsets[device + 1] and before[post] <= row:
-        come_closer(transfer[post], now, rows, posts, ports, times, agenda)
+    row, last = devices.position[device], rows.offsets[device + 1]
+    if devices.running_until[device] >= 0:
+        times.row_end[row : devices.running_until[device]] = now
+        row = devices.running_until[device]
+        devices.position[device], devices.running_until[device] = row, -1
+    post = queues.offsets[device] + devices.posted[device]
+    while post < queues.offsets[device + 1] and queues.before[post] <= row:
+        count_off(np.int64(queues.transfer[post]), now, rows, queues, ports, times, agenda)
         post += 1
-    posted[device] = post - post_offsets[device]
-    post_gathers(device, row, now, gathers, state)
+    devices.posted[device] = post - queues.offsets[device]
+    post_gathers(device, row, now, gathers, devices)
     if row == last:
         return
-    stop = row + 2 if row + 1 < last and fused[row + 1] else row + 1
+    stop = row + 2 if row + 1 < last and rows.fused[row + 1] else row + 1
     missing = -1
-    if blocking:
-        missing = wait_for_sends(device, post, transfer, is_send, transfer_end, sends_done, sent_at)
+    if rows.blocking:
+        missing = wait_for_sends(device, post, queues, times, devices)
     gathered = now
     for part in range(row, stop):
-        if remote[part] and missing < 0 and np.isnan(transfer_end[part]):
+        if rows.remote[part] and missing < 0 and np.isnan(times.transfer_end[part]):
             missing = part
-        if len(gathers[5]) > 0 and gathers[5][part] >= 0:
-            gathered = max(gathered, gathers[4][gathers[5][part]])
+        if len(gathers.of_row) > 0 and gathers.of_row[part] >= 0:
+            gathered = max(gathered, gathers.end[gathers.of_row[part]])
     if missing >= 0:
-        waiting_for[device] = missing
+        devices.waiting_for[device] = missing
     elif gathered > now:
-        heapq.heappush(agenda[0], (gathered, device))
+        push(agenda.events, gathered, device)
     else:
-        row_start[row:stop] = now
-        stop_of[device] = stop
-        heapq.heappush(agenda[0], (now + seconds[row], device))
+        times.row_start[row:stop] = now
+        devices.running_until[device] = stop
+        push(agenda.events, now + rows.seconds[row], device)
 
 
-@compiled
-def post_gathers(device, row, now, gathers, state):
-    """Put the gathers that stand before a row on the device's stream: their times follow at once."""
-    offsets, before, seconds, start, end, _ = gathers
-    _, _, _, _, _, _, following, stream_free = state
-    while following[device] < offsets[device + 1] and before[following[device]] <= row:
-        gather = following[device]
-        start[gather] = max(now, stream_free[device])
-        end[gather] = stream_free[device] = start[gather] + seconds[gather]
-        following[device] += 1
-
-
-@compiled
-def come_closer(number, now, rows, posts, ports, times, agenda):
+@inlined
+def count_off(number, now, rows, queues, ports, times, agenda):
     """One more of what a transfer waits for has come: after the last it is ready for its ports, if there are any."""
-    waits = posts[4]
-    waits[number] -= 1
-    if waits[number] > 0:
+    queues.waits[number] -= 1
+    if queues.waits[number] > 0:
         return
-    if ports[0][number].max() >= 0:
-        heapq.heappush(agenda[1], np.int64(ports[2][number]))
+    if ports.of_transfer[number].max() >= 0:
+        heapq.heappush(agenda.ready, np.int64(ports.send_post[number]))
     else:
         start_transfer(number, now, rows, times, agenda)
 
 
-@compiled
+@inlined
 def start_transfer(number, now, rows, times, agenda):
     """Put a transfer on its way."""
-    times[2][number] = now
-    heapq.heappush(agenda[0], (now + rows[6][number], np.int64(len(rows[0]) - 1 + number)))
+    times.transfer_start[number] = now
+    push(agenda.events, now + rows.transfer_seconds[number], len(rows.offsets) - 1 + number)
 
 
-@compiled
-def arbitrate(now, rows, posts, ports, times, lines, agenda):
+@inlined
+def push(events, time, code):
+    """Put an event on the agenda."""
+    heapq.heappush(events, (time, code))
+
+
+@inlined
+def arbitrate(now, rows, queues, ports, times, lines, agenda):
     """Let what is ready join the lines of its ports, all at once, then start what can start."""
-    of_transfer = ports[0]
+    of_transfer = ports.of_transfer
     free, head, tail, behind = lines
-    _, ready, changed = agenda
-    while len(ready) > 0:
-        number = posts[1][heapq.heappop(ready)]
+    while len(agenda.ready) > 0:
+        number = queues.transfer[heapq.heappop(agenda.ready)]
         for port in of_transfer[number]:
             if port >= 0:
                 if head[port] < 0:
@@ -160,9 +131,9 @@ def arbitrate(now, rows, posts, ports, times, lines, agenda):
                 else:
                     behind[tail[port], np.argmax(of_transfer[tail[port]] == port)] = number
                 tail[port] = number
-                changed.append(np.int64(port))
-    while len(changed) > 0:
-        number = head[changed.pop()]
+                agenda.changed.append(np.int64(port))
+    while len(agenda.changed) > 0:
+        number = head[agenda.changed.pop()]
         if number < 0 or not may_start(number, of_transfer, free, head):
             continue
         start_transfer(number, now, rows, times, agenda)
@@ -171,10 +142,10 @@ def arbitrate(now, rows, posts, ports, times, lines, agenda):
             if port >= 0:
                 free[port] -= 1
                 head[port] = behind[number, column]
-                changed.append(np.int64(port))
+                agenda.changed.append(np.int64(port))
 
 
-@compiled
+@inlined
 def may_start(number, of_transfer, free, head):
     """Whether a transfer heads the lines of all its ports and each has a free place."""
     for port in of_transfer[number]:  # noqa: SIM110 - Numba compiles no generator expression in all()

@@ -1,68 +1,39 @@
-"""What ends a step: gathers and reductions that run beside the actions, and the optimizer step."""
+"""What ends a step, as the compiled engine works it out from the ends of all rows: reductions and optimizer steps."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from ppsim.plan.streams import Gathers, Reductions
-
-# Start and end of rows, of their transfers, and of gathers: what an engine returns.
-Columns = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+from ppsim.plan.resolve import Plan
 
 
-@dataclass(frozen=True)
-class Spans:
-    """When things that are no compute actions ran, one entry each, device by device in time order.
+def run_reductions(plan: Plan, row_end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Start and end of each gradient reduction, seconds.
 
-    Attributes
-    ----------
-    device, stage : int32
-        Stage -1 where it is about all stages of the device.
-    start, end : float64, seconds
+    Each starts when its gradients are complete and the reduction before it on its device has ended.
     """
-
-    device: np.ndarray
-    stage: np.ndarray
-    start: np.ndarray
-    end: np.ndarray
-
-    def __len__(self) -> int:
-        """Number of entries."""
-        return len(self.device)
-
-
-NOTHING = Spans(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0), np.empty(0))
-
-
-def unshard_spans(gathers: Gathers | None, start: np.ndarray, end: np.ndarray) -> Spans:
-    """The gathers with their times."""
-    if gathers is None:
-        return NOTHING
-    return Spans(gathers.device, gathers.stage, start, end)
-
-
-def run_reductions(reductions: Reductions | None, row_end: np.ndarray) -> Spans:
-    """Each starts when its gradients are complete and the reduction before it on its device has ended."""
+    reductions = plan.reductions
     if reductions is None:
-        return NOTHING
+        return np.empty(0), np.empty(0)
+    start = row_end[reductions.after]
+    end = np.empty_like(start)
     free: dict[int, float] = {}
-    starts, ends = [], []
-    for device, ready, seconds in zip(
-        reductions.device.tolist(), row_end[reductions.after].tolist(), reductions.seconds.tolist(), strict=True
-    ):
-        starts.append(max(ready, free.get(device, 0.0)))
-        free[device] = starts[-1] + seconds
-        ends.append(free[device])
-    return Spans(reductions.device, reductions.stage, np.array(starts), np.array(ends))
+    for number, (device, seconds) in enumerate(zip(reductions.device.tolist(), reductions.seconds, strict=True)):
+        start[number] = max(start[number], free.get(device, 0.0))
+        end[number] = free[device] = start[number] + seconds
+    return start, end
 
 
-def run_optimizer(optimizer: str, done: np.ndarray, seconds: np.ndarray) -> Spans:
-    """One step a device: under "sync" when the last device is done, under "post-validated" when the device itself is.
+def run_optimizer(plan: Plan, row_end: np.ndarray, reduce_end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Start and end of each device's optimizer step, seconds; empty where none was asked for.
 
-    `done` is when the gradients of each device are complete. Source of post-validation: arXiv 2401.10241, section 4.
+    Under "sync" it starts when the gradients of the last device are complete, under "post-validated" when its own are.
+    Source of post-validation: arXiv 2401.10241, section 4.
     """
-    start = np.full_like(done, done.max()) if optimizer == "sync" else done
-    devices = np.arange(len(done), dtype=np.int32)
-    return Spans(devices, np.full(len(done), -1, np.int32), start, start + seconds)
+    if plan.optimizer_seconds is None:
+        return np.empty(0), np.empty(0)
+    ready = row_end[plan.schedule.offsets[1:] - 1]
+    if plan.reductions is not None:
+        np.maximum.at(ready, plan.reductions.device, reduce_end)
+    start = np.full_like(ready, ready.max()) if plan.optimizer == "sync" else ready
+    return start, start + plan.optimizer_seconds

@@ -8,8 +8,9 @@ import simpy
 from simpy.events import NORMAL, EventPriority
 
 from ppsim.engines.deadlock import deadlock_error
-from ppsim.engines.ending import Columns
+from ppsim.engines.event_ending import Ending
 from ppsim.engines.port_lines import PortLines
+from ppsim.engines.times import Times
 from ppsim.plan.resolve import Plan, Posts
 
 LAST = 2  # a priority behind SimPy's own: after everything else that happens at the same time
@@ -76,6 +77,7 @@ class EventModel:
     transfer, lets the row's seconds pass and hands the result to the link. Under `async` the link starts a transfer
     when its producer ends; otherwise a transfer starts when it heads a queue at both of its ends. Where links share
     ports, it then stands in the lines before them. UNSHARDs run one after the other on the gather stream of a device.
+    `Ending` runs the gradient reductions and optimizer steps.
     """
 
     def __init__(self, plan: Plan):
@@ -98,22 +100,28 @@ class EventModel:
         self.gathers = GatherStreams(self.env, plan)
         self.ports = None if plan.ports is None else PortLines(plan.ports, _turns(plan.posts))
         self.arbitrating = False
+        self.ending = Ending(self.env, plan)
 
-    def run(self) -> Columns:
-        """Start and end of each row, of each row's transfer (nan where none), and of each gather; DeadlockError."""
-        posts = self.plan.posts
-        for device in range(self.plan.schedule.devices):
-            self.env.process(self.walk(device) if posts is None else self.walk_and_post(device, posts))
+    def run(self) -> Times:
+        """The times of all that the plan holds; DeadlockError."""
+        posts, devices = self.plan.posts, range(self.plan.schedule.devices)
+        self.ending.follow(
+            [self.env.process(self.walk(one) if posts is None else self.walk_and_post(one, posts)) for one in devices]
+        )
         self.env.run()
         if self.position != self.plan.schedule.offsets[1:].tolist():
             raise deadlock_error(self.plan, np.array(self.position), np.array(self.posted), self._arrived())
-        return (
+        return Times(
             np.array(self.start),
             np.array(self.end),
             np.array(self.transfer_start),
             np.array(self.transfer_end),
             np.array(self.gathers.start),
             np.array(self.gathers.end),
+            np.array(self.ending.reduce_start),
+            np.array(self.ending.reduce_end),
+            np.array(self.ending.step_start),
+            np.array(self.ending.step_end),
         )
 
     def walk(self, device: int) -> Generator[simpy.Event]:
@@ -175,6 +183,8 @@ class EventModel:
         for part in range(row, end):
             self.start[part] = now
             self.end[part] = env.now
+            if part in self.ending.completed:
+                self.ending.completed[part].succeed()
 
     def arrival(self, transfer: int) -> Arrival:
         """The event that ends a transfer."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ppsim.base.compiling import ROWS_WORTH_COMPILING, can_compile
 from ppsim.base.errors import ConfigError
-from ppsim.engines.ending import Columns
+from ppsim.engines.times import Times
 from ppsim.plan.resolve import Plan
 
 ENGINES = ("auto", "event", "compiled")
 
 
-def run_plan(plan: Plan, engine: str) -> tuple[str, Columns]:
-    """Run a plan on the engine asked for: the name of the one that ran, and its four columns of times."""
+def run_plan(plan: Plan, engine: str) -> tuple[str, Times]:
+    """Run a plan on the engine asked for: the name of the one that ran, and the times of all that the plan holds."""
     if engine == "auto":
         worth_it = len(plan.seconds) >= ROWS_WORTH_COMPILING
         engine = "compiled" if worth_it and can_compile() else "event"

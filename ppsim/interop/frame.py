@@ -24,7 +24,7 @@ def timeline_frame(timeline: TimelineColumns) -> pandas.DataFrame:
     import pandas
 
     schedule = timeline.schedule
-    first = np.flatnonzero(~schedule.joined)
+    first = schedule.first_rows
     fused = np.append(schedule.joined[1:], False)[first]
     kind = np.where(fused, np.int8(Kind.OVERLAP_F_B), schedule.kind[first])
     return pandas.DataFrame(

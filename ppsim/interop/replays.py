@@ -15,6 +15,7 @@ from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.files import read_text
 from ppsim.checks.faults import validate
 from ppsim.costs.profile import Profile
+from ppsim.engines.times import Times
 from ppsim.lowering.rows import transfer_ends
 from ppsim.plan.resolve import TRANSPORTS, make_plan
 from ppsim.schedule.columns import ScheduleColumns
@@ -148,7 +149,8 @@ class Trace:
             seconds=end - start,
             transfer_seconds=np.nan_to_num(transfer_end - transfer_start),
         )
-        return TimelineColumns(plan, table, costs, start, end, transfer_start, transfer_end, engine="measured")
+        times = Times(start, end, transfer_start, transfer_end)
+        return TimelineColumns(plan, table, costs, times, engine="measured")
 
     def _costs(self, step: int) -> Profile:
         """What one step's actions took: of each kind and stage the median, or that of the kind where a stage has none.

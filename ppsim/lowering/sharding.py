@@ -40,11 +40,13 @@ def insert_sharding(schedule: ScheduleColumns) -> ScheduleColumns:
     )
 
 
-def last_backwards(schedule: ScheduleColumns) -> np.ndarray:
-    """Row of the last B or W of each stage on each device, by device and stage."""
+def last_backwards(schedule: ScheduleColumns, of_each_iteration: bool = False) -> np.ndarray:
+    """Row of the last B or W of each stage on each device, by device and stage, and by iteration where asked for."""
     rows = np.flatnonzero((schedule.kind == Kind.B) | (schedule.kind == Kind.W))[::-1]
-    stage_of = schedule.device[rows].astype(np.int64) * schedule.num_stages + schedule.stage[rows]
-    _, last = np.unique(stage_of, return_index=True)
+    of = schedule.device[rows].astype(np.int64) * schedule.num_stages + schedule.stage[rows]
+    if of_each_iteration:
+        of = of * schedule.iterations + schedule.iteration[rows]
+    _, last = np.unique(of, return_index=True)
     return rows[last]
 
 

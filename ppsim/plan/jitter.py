@@ -61,6 +61,7 @@ class Jitter:
             for key, factor in factors.items():
                 if not _is_number(factor) or factor <= 0:
                     raise CostError(f"jitter {name}[{key!r}]={factor!r} must be a number above 0; 1.2 is 20 % slower")
+            object.__setattr__(self, name, dict(factors))  # what the caller changes later does not matter
 
     @property
     def is_random(self) -> bool:
@@ -92,7 +93,7 @@ class JitteredPlan:
         schedule = plan.schedule
         self.plan, self.jitter, self.seed = plan, jitter, seed
         self.shape = (schedule.num_stages, schedule.microbatches)
-        self.parts = table.seconds[[Kind.I, Kind.W]]
+        self.parts = table.seconds[[Kind.I, Kind.W]]  # with the overhead of each, which noise lengthens too
         self.remote = np.flatnonzero(plan.remote)
         producer = plan.source[self.remote]
         self.sender, self.receiver = schedule.device[producer], schedule.device[self.remote]
@@ -102,15 +103,19 @@ class JitteredPlan:
         self.slow_link = _slow_links(jitter, schedule.devices)
 
     def sample(self, number: int) -> Plan:
-        """The plan under the factors of sample `number`; the same number gives the same factors."""
+        """The plan under the factors of sample `number`; the same number gives the same factors.
+
+        Raises CostError where lengths overflow.
+        """
         plan, device = self.plan, self._device_factors(number)
-        return replace(
-            plan,
-            seconds=plan.seconds * self._action_factors(number, device),
-            transfer_seconds=self._transfer_seconds(number),
-            optimizer_seconds=None if plan.optimizer_seconds is None else plan.optimizer_seconds * device,
-            noise=asdict(self.jitter) | {"seed": self.seed, "sample": number},
-        )
+        with np.errstate(over="ignore", invalid="ignore"):  # the plan refuses what is not finite
+            return replace(
+                plan,
+                seconds=plan.seconds * self._action_factors(number, device),
+                transfer_seconds=self._transfer_seconds(number),
+                optimizer_seconds=None if plan.optimizer_seconds is None else plan.optimizer_seconds * device,
+                noise=asdict(self.jitter) | {"seed": self.seed, "sample": number},
+            )
 
     def _cell(self, first: np.ndarray, rows: slice | np.ndarray) -> np.ndarray:
         schedule = self.plan.schedule
@@ -132,8 +137,8 @@ class JitteredPlan:
             forward, inputs, weights = self._draw(_ACTIONS, self.jitter.actions, number, (3, *self.shape))
             by_kind = np.stack([forward, self._of_both(inputs, weights), inputs, weights])
             factors = factors * by_kind.ravel().take(self.cell)
-        second = np.flatnonzero(self.plan.fused)
-        factors[second - 1] = (factors[second - 1] + factors[second]) / 2
+        first, second = self.plan.slots[:2]
+        factors[first] = (factors[first] + factors[second]) / 2
         return factors
 
     def _of_both(self, inputs: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind
-from ppsim.base.errors import DeadlockError
+from ppsim.base.columns import EqualColumns, unwritable
+from ppsim.base.errors import CostError, DeadlockError
+from ppsim.costs.check import check_table
 from ppsim.costs.table import CostTable
 from ppsim.lowering.rows import has_transfers, transfer_ends
 from ppsim.lowering.transfers import insert_transfers
 from ppsim.plan.ports import Ports, make_ports
 from ppsim.plan.streams import Gathers, Reductions, find_gathers, find_reductions, optimizer_seconds
-from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.columns import ScheduleColumns, Slots
 from ppsim.schedule.waiting import waiting_message
 
 TRANSPORTS = ("async", "directed", "pair", "rank", "blocking")
 
 
-@dataclass(frozen=True)
-class Posts:
+@dataclass(frozen=True, eq=False)
+class Posts(EqualColumns):
     """SENDs and RECVs in program order; device d owns posts `offsets[d]:offsets[d + 1]`.
 
     Attributes
@@ -44,9 +47,9 @@ class Posts:
     queue: np.ndarray
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What an engine needs, one entry a row of the compute schedule.
+@dataclass(frozen=True, eq=False)
+class Plan(EqualColumns):
+    """What an engine needs, one entry a row of the compute schedule; its columns are never written to again.
 
     Attributes
     ----------
@@ -75,6 +78,11 @@ class Plan:
         What transfers share beside their queues.
     noise : mapping or None
         The jitter, seed and number of the sample that the lengths were drawn from; None where they are the costs.
+
+    Raises
+    ------
+    CostError
+        A length is not finite, or all of them together are not.
     """
 
     schedule: ScheduleColumns
@@ -93,10 +101,43 @@ class Plan:
     ports: Ports | None = None
     noise: Mapping[str, Any] | None = None
 
+    def __post_init__(self) -> None:
+        for column in fields(self):
+            value = getattr(self, column.name)
+            if isinstance(value, np.ndarray):
+                object.__setattr__(self, column.name, unwritable(value))
+        _check_lengths(self)
+
+    @cached_property
+    def slots(self) -> Slots:
+        """The rows of the timed OVERLAP_F_B slots."""
+        return self.schedule.slots if self.fused.any() else Slots(*np.empty((4, 0), np.int64))
+
+    @cached_property
+    def first_rows(self) -> np.ndarray:
+        """The rows that start on their own, int64: every row but the second of a timed slot."""
+        return np.flatnonzero(~self.fused)
+
+    @cached_property
+    def slot_of_row(self) -> np.ndarray:
+        """For each row the row that it starts with, int64: of a timed slot's second row the first, else itself."""
+        return np.arange(len(self.fused)) - self.fused
+
+    @cached_property
+    def kind(self) -> np.ndarray:
+        """Code of each row's kind, int64; OVERLAP_F_B at the first row of a timed slot."""
+        kind = self.schedule.kind.astype(np.int64)
+        kind[self.slots.first] = Kind.OVERLAP_F_B
+        return unwritable(kind)
+
 
 def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optimizer: str | None = None) -> Plan:
-    """Resolve a valid schedule or program; under a queued transport a schedule is lowered first."""
+    """Resolve a valid schedule or program; under a queued transport a schedule is lowered first.
+
+    Raises CostError where the table does not fit the schedule, DeadlockError where a slot would wait for itself.
+    """
     compute = schedule.compute
+    check_table(table, compute)
     source = compute.source
     remote = (compute.device.take(source) != compute.device) & (source >= 0)
     fused = compute.joined if table.overlap is not None else np.zeros(len(source), bool)
@@ -130,7 +171,8 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
 
 
 def repriced(plan: Plan, table: CostTable) -> Plan:
-    """The same plan under other costs of the same `structure`; who waits for whom stays."""
+    """The same plan under other costs of the same `structure`; who waits for whom stays; CostError as `make_plan`."""
+    check_table(table, plan.schedule)
     gathers, reductions = plan.gathers, plan.reductions
     if gathers is not None and table.unshard_seconds is not None:
         gathers = replace(gathers, seconds=table.unshard_seconds[gathers.stage])
@@ -165,23 +207,51 @@ def by_kind_and_stage(schedule: ScheduleColumns, values: np.ndarray, rows: slice
 def row_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
     """Seconds of each row; of a timed fused slot the first row holds the slot's length and the second 0."""
     seconds = by_kind_and_stage(schedule, table.seconds)
+    overhead = None if table.overhead is None else by_kind_and_stage(schedule, table.overhead)
     if schedule.slices > 1:
-        seconds *= _slice_fraction(schedule, table, slice(None))
+        seconds = _sliced(seconds, overhead, slice_fraction(schedule, table))
     if table.overlap is not None:
-        second = np.flatnonzero(schedule.joined)
-        first = second - 1
-        forward = np.where(schedule.kind[first] == Kind.F, first, second)
-        backward = first + second - forward
-        seconds[first] = table.overlap[schedule.stage[forward], schedule.stage[backward]]
+        first, second, forward, backward = schedule.slots
+        slot = table.overlap[schedule.stage[forward], schedule.stage[backward]]
         if schedule.slices > 1:
-            seconds[first] *= _slice_fraction(schedule, table, forward)
-        seconds[second] = 0.0
+            of_slot = None if overhead is None else np.maximum(overhead[first], overhead[second])
+            slot = _sliced(slot, of_slot, slice_fraction(schedule, table)[forward])
+        seconds[first], seconds[second] = slot, 0.0
     return seconds
 
 
-def _slice_fraction(schedule: ScheduleColumns, table: CostTable, rows: slice | np.ndarray) -> np.ndarray:
-    """Part of a microbatch's time in the slice of each of these rows."""
-    return table.slice_fraction[schedule.microbatch[rows] % schedule.slices]
+def slice_fraction(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
+    """Part of a microbatch's time in the slice of each row."""
+    return table.slice_fraction[schedule.microbatch % schedule.slices]
+
+
+def _sliced(seconds: np.ndarray, overhead: np.ndarray | None, fraction: np.ndarray) -> np.ndarray:
+    """Seconds of a slice of actions that last `seconds` uncut: its part of all but their overhead, and that whole."""
+    if overhead is None:
+        return seconds * fraction
+    overhead = np.minimum(overhead, seconds)
+    return (seconds - overhead) * fraction + overhead
+
+
+def _check_lengths(plan: Plan) -> None:
+    """CostError where a length is not finite, or their sum, which no time of the step exceeds."""
+    optimizer, gathers, reductions = plan.optimizer_seconds, plan.gathers, plan.reductions
+    lengths = {
+        "actions": plan.seconds,
+        "transfers": plan.transfer_seconds,
+        "gathers": None if gathers is None else gathers.seconds,
+        "gradient reductions": None if reductions is None else reductions.seconds,
+        "optimizer steps": optimizer,
+    }
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = {what: float(column.sum()) for what, column in lengths.items() if column is not None}
+        total = sum(sums.values()) * plan.schedule.devices  # the idle time of all devices together, too, stays below it
+    if not np.isfinite(total):
+        what = next((what for what, seconds in sums.items() if not np.isfinite(seconds)), "actions")
+        raise CostError(
+            f"the {what} of schedule {plan.schedule.name!r} take {sums[what]:g} s together, and a step must take a "
+            f"finite time; give smaller costs, such as ppsim.Costs(forward=1.0), or less jitter"
+        )
 
 
 def transfer_bytes(schedule: ScheduleColumns, table: CostTable, producer: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind
+from ppsim.base.columns import EqualColumns
 from ppsim.costs.table import CostTable
 from ppsim.lowering.sharding import last_backwards
 from ppsim.schedule.columns import ScheduleColumns
@@ -14,8 +15,8 @@ from ppsim.schedule.columns import ScheduleColumns
 OPTIMIZERS = ("sync", "post-validated")
 
 
-@dataclass(frozen=True)
-class Gathers:
+@dataclass(frozen=True, eq=False)
+class Gathers(EqualColumns):
     """The UNSHARDs in program order; device d owns `offsets[d]:offsets[d + 1]`.
 
     They run one after the other on a stream of their device. Each is posted when the compute actions that stand before
@@ -44,8 +45,8 @@ class Gathers:
         return np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int32), np.diff(self.offsets))
 
 
-@dataclass(frozen=True)
-class Reductions:
+@dataclass(frozen=True, eq=False)
+class Reductions(EqualColumns):
     """The gradient reductions, device by device in the order in which they run on a stream of their device.
 
     Attributes
@@ -81,12 +82,14 @@ def find_gathers(program: ScheduleColumns, table: CostTable) -> Gathers | None:
 def find_reductions(program: ScheduleColumns, table: CostTable) -> Reductions | None:
     """A reduction for each REDUCE_GRAD, or where none stands in the lists after the last backward of each stage.
 
-    None where the costs give them no time.
+    Lists that run through several iterations have one in each, after its last backward. None where the costs give them
+    no time.
     """
     if table.reduce_seconds is None:
         return None
-    named = np.flatnonzero(program.kind == Kind.REDUCE_GRAD)
-    place = named if len(named) else np.sort(last_backwards(program))
+    place = np.flatnonzero(program.kind == Kind.REDUCE_GRAD)
+    if program.iterations > 1 or not len(place):
+        place = np.sort(last_backwards(program, of_each_iteration=True))
     stage = program.stage[place]
     after = _compute_before(program)[place + 1] - 1
     return Reductions(program.device[place], stage, after, table.reduce_seconds[stage])

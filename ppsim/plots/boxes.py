@@ -90,7 +90,7 @@ class Boxes:
     @cached_property
     def action(self) -> np.ndarray:
         """Index of each box in `timeline.start`."""
-        return (np.cumsum(~self.timeline.schedule.joined) - 1)[self.row]
+        return self.timeline.schedule.action_of_row[self.row]
 
     def name(self, box: int) -> str:
         """The action as text, such as `2F0`; a slot as `(3F1;2B0)OVERLAP_F_B`."""
@@ -150,18 +150,18 @@ def make_boxes(timeline: TimelineColumns) -> Boxes:
     """The boxes of a timeline, device by device in time order; ConfigError for one too short to be drawn."""
     if 0 < makespan(timeline) < SHORTEST:
         raise ConfigError(f"a makespan of {makespan(timeline):g} s is too short to draw; give costs in seconds")
-    schedule, fused = timeline.schedule, timeline.plan.fused
-    row = np.flatnonzero(~fused)
-    slot = np.append(fused[1:], False)[row]
+    schedule, plan = timeline.schedule, timeline.plan
+    row = plan.first_rows
+    kind = plan.kind[row].astype(np.int8)
     start = timeline.row_start[row]
     return Boxes(
         timeline,
         row,
-        slot,
+        kind == Kind.OVERLAP_F_B,
         schedule.device[row],
         schedule.stage[row],
         schedule.microbatch[row],
-        np.where(slot, np.int8(Kind.OVERLAP_F_B), schedule.kind[row]).astype(np.int8),
+        kind,
         start - float(timeline.device_start.min()),
         timeline.row_end[row] - start,
         local_stage(schedule)[row],

@@ -104,7 +104,7 @@ def _left_out(schedule: ScheduleColumns, devices: int, slots: int, all_slots: in
 
 
 def _lay_out(schedule: ScheduleColumns, slots: np.ndarray | None) -> _Layout:
-    row = np.flatnonzero(~schedule.joined)
+    row = schedule.first_rows
     if len(schedule.idle):
         return _Layout(row, _own_places(schedule, row), "one slot a cell, idle slots as given")
     if slots is None:

@@ -240,8 +240,8 @@ def _measure(
     batch = Batch(Schedule.of(schedule.compute), transport, engine, cases, samples, seed)
     peak = 0.0
     for index, (plan, table, model) in enumerate(track(runs, len(batch), "simulating") if progress else runs):
-        batch.engine, columns = run_plan(plan, engine)
-        timeline = Timeline(plan, table, model, *columns, engine=batch.engine)
+        batch.engine, times = run_plan(plan, engine)
+        timeline = Timeline(plan, table, model, times, engine=batch.engine)
         for measure in MEASURES:
             getattr(batch, measure)[index] = getattr(timeline, measure)
         if index % samples == 0:  # list order fixes the live activations, so all samples of one case share their peak

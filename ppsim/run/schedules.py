@@ -134,10 +134,10 @@ def _slots(schedule: ScheduleColumns) -> np.ndarray | None:
     one = Costs(forward=1.0, backward=1.0, input_grad=1.0, weight_grad=1.0, overlap=1.0, per="stage")
     try:
         validate(schedule)
-        _, columns = run_plan(make_plan(schedule, one.table(schedule), "async"), "event")
+        _, times = run_plan(make_plan(schedule, one.table(schedule), "async"), "event")
     except PpsimError:
         return None
-    return np.rint(columns[0] * schedule.slices).astype(np.int64)
+    return np.rint(times.row_start * schedule.slices).astype(np.int64)
 
 
 class Family(registry.Family):

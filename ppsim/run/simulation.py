@@ -66,8 +66,8 @@ def simulate(
     if jitter is not None:
         check_jitter(jitter, seed)
         plan = JitteredPlan(plan, table, jitter, int(seed)).sample(0)
-    engine, columns = run_plan(plan, engine)
-    return Timeline(plan, table, costs, *columns, engine=engine)
+    engine, times = run_plan(plan, engine)
+    return Timeline(plan, table, costs, times, engine=engine)
 
 
 def check_call(schedule: ScheduleColumns, transport: str, engine: str, optimizer: str | None = None) -> None:

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable, Iterator
 from copy import copy
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,15 @@ from ppsim.schedule.blocks import Block, concatenate
 
 MOST_SLICES = 2**31 - 1
 _COMPARED = ("kind", "stage", "microbatch", "offsets", "joined", "weight_versions", "evicted")
+
+
+class Slots(NamedTuple):
+    """The rows of OVERLAP_F_B slots, int64 arrays with one entry a slot: as written, and as F and B."""
+
+    first: np.ndarray
+    second: np.ndarray
+    forward: np.ndarray
+    backward: np.ndarray
 
 
 class ScheduleColumns:
@@ -152,6 +161,29 @@ class ScheduleColumns:
     def __len__(self) -> int:
         """Number of actions; an OVERLAP_F_B slot counts once."""
         return len(self.kind) - int(np.count_nonzero(self.joined))
+
+    @cached_property
+    def first_rows(self) -> np.ndarray:
+        """The row with which each action begins, int64: every row but the second of an OVERLAP_F_B slot."""
+        return np.flatnonzero(~self.joined)
+
+    @cached_property
+    def action_of_row(self) -> np.ndarray:
+        """Number of the action that each row belongs to, int64."""
+        return np.cumsum(~self.joined) - 1
+
+    @cached_property
+    def slots(self) -> Slots:
+        """The rows of the OVERLAP_F_B slots."""
+        second = np.flatnonzero(self.joined)
+        first = second - 1
+        forward = np.where(self.kind[first] == Kind.F, first, second)
+        return Slots(first, second, forward, first + second - forward)
+
+    @property
+    def iteration(self) -> np.ndarray:
+        """Iteration of each row, by its microbatch."""
+        return self.microbatch // max(self.microbatches // self.iterations, 1)
 
     @cached_property
     def device(self) -> np.ndarray:

@@ -1,0 +1,97 @@
+"""The check of what a cost model gives: every column of a CostTable, whoever made it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppsim.base.errors import CostError, shown
+from ppsim.costs.table import CostTable
+
+if TYPE_CHECKING:
+    from ppsim.schedule.columns import ScheduleColumns
+
+ROUNDING = 1e-9
+_MAY_BE_NONE = frozenset(
+    ("overlap", "overhead", "activation_bytes", "state_bytes", "exchange_seconds", "recompute_bytes",
+     "unshard_seconds", "reduce_seconds", "optimizer_seconds")
+)  # fmt: skip
+_FRACTIONS = ("weight_grad_fraction", "slice_fraction")
+
+
+def check_table(table: CostTable, schedule: ScheduleColumns) -> None:
+    """Refuse a table that does not fit a schedule with a CostError that names column, place, value and a legal one.
+
+    Every column must have the shape that `CostTable` says and hold finite numbers of at least 0, fractions at most 1;
+    the slice fractions sum to 1. Ports are checked where both of their columns are given.
+    """
+    if not isinstance(table, CostTable):
+        raise CostError(f"the cost model gave {shown(table)} for a table; return a ppsim.CostTable")
+    for name, shape in _shapes(schedule).items():
+        column = getattr(table, name)
+        if column is None and name in _MAY_BE_NONE:
+            continue
+        _check_column(name, column, shape, 1.0 if name in _FRACTIONS else np.inf)
+    total = float(table.slice_fraction.sum())
+    if abs(total - 1.0) > ROUNDING:
+        slices = schedule.slices
+        raise CostError(f"slice_fraction sums to {total:g}; the parts of a microbatch sum to 1, such as {1 / slices:g}")
+    if table.link_ports is not None and table.port_capacity is not None:
+        _check_ports(np.asarray(table.link_ports), np.asarray(table.port_capacity), schedule.devices)
+
+
+def _shapes(schedule: ScheduleColumns) -> Mapping[str, tuple[int, ...]]:
+    stages, links = (schedule.num_stages,), (schedule.devices, schedule.devices)
+    of_stage = (
+        "stage_share", "weight_grad_fraction", "activation_bytes", "recompute_bytes", "unshard_seconds",
+        "reduce_seconds", "optimizer_seconds",
+    )  # fmt: skip
+    return {
+        **dict.fromkeys(("seconds", "overhead", "exchange_seconds"), (4, *stages)),
+        "overlap": stages * 2,
+        **dict.fromkeys(("latency", "seconds_per_byte"), links),
+        "transfer_bytes": (2, *stages),
+        **dict.fromkeys(of_stage, stages),
+        "state_bytes": (3, *stages),
+        "slice_fraction": (schedule.slices,),
+    }
+
+
+def _check_column(name: str, column: object, shape: tuple[int, ...], largest: float) -> None:
+    legal = f"give finite numbers from 0 to 1, such as {1.0 / shape[-1]:g}" if largest == 1.0 else "give such as 1.0"
+    if not isinstance(column, np.ndarray) or column.dtype != np.float64 or column.shape != shape:
+        found = shown(column)
+        if isinstance(column, np.ndarray):
+            found = f"of shape {column.shape} and type {column.dtype}"
+        raise CostError(
+            f"{name} is {found}, but the schedule needs a float64 array of shape {shape}; "
+            f"give such as np.full({shape}, {1.0 / shape[-1] if largest == 1.0 else 1.0:g})"
+        )
+    if not column.size or (column.min() >= 0 and column.max() <= min(largest, np.finfo(np.float64).max)):
+        return
+    place = np.argwhere(~((column >= 0) & (column <= largest) & np.isfinite(column)))[0].tolist()
+    raise CostError(
+        f"{name}{place} is {column[tuple(place)]:g}, and must be a finite number of at least 0"
+        f"{' and at most 1' if largest == 1.0 else ''}; {legal}"
+    )
+
+
+def _check_ports(link_ports: np.ndarray, capacity: np.ndarray, devices: int) -> None:
+    shape = (devices, devices)
+    if link_ports.ndim != 3 or link_ports.shape[:2] != shape or link_ports.dtype.kind not in "iu":
+        raise CostError(
+            f"link_ports has shape {link_ports.shape} of {link_ports.dtype}; give whole numbers by [sender, receiver, "
+            f"port on the way], here {devices} x {devices} x any"
+        )
+    if capacity.ndim != 1 or capacity.dtype.kind not in "iu" or np.any(capacity < 1):
+        raise CostError("port_capacity must list, for each port, how many transfers it carries at once, at least 1")
+    if np.any((link_ports < -1) | (link_ports >= len(capacity))):
+        wrong = link_ports[(link_ports < -1) | (link_ports >= len(capacity))][0]
+        raise CostError(f"link_ports names port {wrong}; port_capacity has ports 0 to {len(capacity) - 1}, -1 is none")
+    in_order = np.sort(link_ports, axis=2)
+    twice = (in_order[:, :, 1:] == in_order[:, :, :-1]) & (in_order[:, :, 1:] >= 0)
+    if twice.any():
+        sender, receiver, _ = np.argwhere(twice)[0]
+        raise CostError(f"link_ports names a port twice on the way from device {sender} to {receiver}; name it once")

@@ -1,0 +1,95 @@
+"""What the compiled engine's kernels share, as named tuples of columns."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Rows(NamedTuple):
+    """The rows of a plan, as `Plan` has them; device d owns rows `offsets[d]:offsets[d + 1]`."""
+
+    offsets: np.ndarray
+    device: np.ndarray
+    seconds: np.ndarray
+    fused: np.ndarray
+    source: np.ndarray
+    remote: np.ndarray
+    transfer_seconds: np.ndarray
+    blocking: bool
+
+
+class RowTimes(NamedTuple):
+    """Start and end of each row and of its transfer; a transfer that has not ended has nan as its end."""
+
+    row_start: np.ndarray
+    row_end: np.ndarray
+    transfer_start: np.ndarray
+    transfer_end: np.ndarray
+
+
+class Queues(NamedTuple):
+    """The posts of a plan, as `Posts` has them, and by transfer how much it waits for and who follows it."""
+
+    offsets: np.ndarray
+    transfer: np.ndarray
+    is_send: np.ndarray
+    before: np.ndarray
+    queue: np.ndarray
+    waits: np.ndarray
+    next_of_send: np.ndarray
+    next_of_recv: np.ndarray
+
+
+class GatherColumns(NamedTuple):
+    """The gathers of a plan with their times, and by row the gather that it waits for, or -1; empty without gathers."""
+
+    offsets: np.ndarray
+    before: np.ndarray
+    seconds: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    of_row: np.ndarray
+
+
+class PortColumns(NamedTuple):
+    """Ports of each transfer, places of each port, and by transfer its SEND, an index of the posts."""
+
+    of_transfer: np.ndarray
+    capacity: np.ndarray
+    send_post: np.ndarray
+
+
+class Devices(NamedTuple):
+    """Where each device stands: its row, the posts made, and the transfer that it waits for or -1.
+
+    `running_until` is the row behind the slot that it runs, or -1; `free_at` when it had ended its last slot;
+    `sends_done` the posts up to which it knows when SENDs ended, `sent_at` the latest of those ends; `next_gather`
+    what its gather stream takes next, `gathered_at` when that is free.
+    """
+
+    position: np.ndarray
+    posted: np.ndarray
+    waiting_for: np.ndarray
+    running_until: np.ndarray
+    free_at: np.ndarray
+    sends_done: np.ndarray
+    sent_at: np.ndarray
+    next_gather: np.ndarray
+    gathered_at: np.ndarray
+
+
+class Lines(NamedTuple):
+    """Of each port the free places, the first and the last of its line; and who stands behind each transfer."""
+
+    free: np.ndarray
+    head: np.ndarray
+    tail: np.ndarray
+    behind: np.ndarray
+
+
+class Agenda(NamedTuple):
+    """Lists of events, of SENDs whose transfers are ready for their ports, and of ports where something changed."""
+
+    events: list
+    ready: list
+    changed: list
