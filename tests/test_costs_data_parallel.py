@@ -119,3 +119,14 @@ def test_published_cost_of_data_parallelism_bounds_the_reduction_from_above():
     shape = {"num_layers": 105, "hidden": 20480, "heads": 128, "vocabulary": 51200, "sequence": 2048}
     costs = DerivedCosts(Model(**shape, tied_embeddings=True), cluster, Layout(tensor=8, data=8)).for_stages(35)
     assert 0.3 * 1.32 < max(costs.reduce_grad) < 1.32
+
+
+def test_a_stage_that_only_some_devices_hold_twice_is_reduced_over_its_own_copies():
+    orders = [["0F0", "1F0", "2F0", "2B0", "1B0", "0B0", "1F1", "2F1", "2B1", "1B1"], ["0F1", "0B1"]]
+    schedule = ppsim.Schedule.from_orders(orders)
+    once = DerivedCosts(MODEL, CLUSTER, Layout()).table(schedule)
+    assert once.reduce_seconds[0] > 0
+    assert once.reduce_seconds[1:].tolist() == [0, 0]
+    per_stage = [DerivedCosts(MODEL, CLUSTER, Layout(data=2)).for_stages(3, 2, [copies] * 3) for copies in (1, 2)]
+    copied = DerivedCosts(MODEL, CLUSTER, Layout(data=2)).table(schedule)
+    assert copied.reduce_seconds.tolist() == [per_stage[1].reduce_grad[0], *per_stage[0].reduce_grad[1:]]

@@ -1,10 +1,14 @@
 """Seq1F1B and TeraPipe: pieces of sequences against their closed forms."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ppsim
+from ppsim.costs.profile import Profile
 
 seconds = st.floats(0.1, 10)
 sizes = (st.integers(1, 7), st.integers(1, 10), st.integers(1, 6))
@@ -80,3 +84,35 @@ def test_refused_slices_name_the_rule(name):
         build(name, 4, 8, 0)
     with pytest.raises(ppsim.BuildError, match="slices=100000000 makes more than"):
         build(name, 4, 8, 10**8)
+
+
+def sliced_profile(**columns):
+    profile = Profile(devices=1, seconds={"F": [1.0], "B": [2.0]}, overhead=0.5)
+
+    class Given:
+        def table(self, schedule):
+            return replace(profile.table(schedule), **columns)
+
+    return Given()
+
+
+def test_each_slice_pays_the_whole_overhead_of_an_action():
+    order = [f"0F{k}" for k in range(4)] + [f"0B{k}" for k in (3, 2, 1, 0)]
+    run = ppsim.simulate(ppsim.Schedule.from_orders([order], slices=4), sliced_profile())
+    assert (run.end - run.start).tolist() == [0.75] * 4 + [1.0] * 4
+    whole = ppsim.simulate(ppsim.Schedule.from_orders([["0F0", "0B0"]]), sliced_profile())
+    assert (whole.end - whole.start).tolist() == [1.5, 2.5]
+
+
+def test_a_fused_slot_pays_the_overhead_of_one_action():
+    order = ["0F0", "0F1", "0F2", "(0F3;0B1)OVERLAP_F_B", "0B0", "0B3", "0B2"]
+    costs = sliced_profile(overlap=np.full((1, 1), 2.5))
+    run = ppsim.simulate(ppsim.Schedule.from_orders([order], slices=2), costs)
+    assert (run.end - run.start).tolist() == [1.0, 1.0, 1.0, (2.5 - 0.5) / 2 + 0.5, 1.5, 1.5, 1.5]
+
+
+def test_noise_lengthens_the_overhead_of_an_action_too():
+    order = ["0F0", "0F1", "0B1", "0B0"]
+    schedule = ppsim.Schedule.from_orders([order], slices=2)
+    slow = ppsim.simulate(schedule, sliced_profile(), jitter=ppsim.Jitter(slow_devices={0: 2.0}))
+    assert (slow.end - slow.start).tolist() == [2.0, 2.0, 3.0, 3.0]

@@ -28,7 +28,7 @@ def check_table(table: CostTable, schedule: ScheduleColumns) -> None:
     the slice fractions sum to 1. Ports are checked where both of their columns are given.
     """
     if not isinstance(table, CostTable):
-        raise CostError(f"the cost model gave {shown(table)} for a table; return a ppsim.CostTable")
+        raise CostError(f"the cost model gave {shown(table)} for a table; return a ppsim.costs.CostTable")
     for name, shape in _shapes(schedule).items():
         column = getattr(table, name)
         if column is None and name in _MAY_BE_NONE:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from ppsim.base.columns import EqualColumns
+
 if TYPE_CHECKING:
     from ppsim.schedule.columns import ScheduleColumns
 
@@ -37,8 +39,8 @@ class Workload:
     memory: float
 
 
-@dataclass(frozen=True)
-class CostTable:
+@dataclass(frozen=True, eq=False)
+class CostTable(EqualColumns):
     """Costs of one schedule, resolved per stage and per pair of devices.
 
     Attributes

@@ -101,6 +101,7 @@ class EventModel:
         self.ports = None if plan.ports is None else PortLines(plan.ports, _turns(plan.posts))
         self.arbitrating = False
         self.ending = Ending(self.env, plan)
+        self.awaited = self.ending.completed
 
     def run(self) -> Times:
         """The times of all that the plan holds; DeadlockError."""
@@ -183,8 +184,10 @@ class EventModel:
         for part in range(row, end):
             self.start[part] = now
             self.end[part] = env.now
-            if part in self.ending.completed:
-                self.ending.completed[part].succeed()
+        if self.awaited:
+            for part in range(row, end):
+                if part in self.awaited:
+                    self.awaited[part].succeed()
 
     def arrival(self, transfer: int) -> Arrival:
         """The event that ends a transfer."""

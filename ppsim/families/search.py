@@ -10,6 +10,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError, shown
+from ppsim.costs.check import check_table
 from ppsim.families.registry import family, require_choice
 from ppsim.families.search_greedy import POLICIES, ROUNDING, Greedy, Progress, StageTimes, replay
 from ppsim.families.zero_bubble import zero_bubble_lists
@@ -113,7 +114,9 @@ def _stage_times(p: int, m: int, costs: CostModel | None) -> StageTimes:
     if isinstance(costs, type) or not callable(getattr(costs, "table", None)):
         raise BuildError(f"costs={shown(costs)} does not price a schedule; use ppsim.Costs(...) or another cost model")
     shape = ScheduleColumns.from_blocks(zero_bubble_lists(p, m, lambda r: p - r - 1, lambda r: r))
-    return StageTimes.from_table(costs.table(shape))
+    table = costs.table(shape)
+    check_table(table, shape)
+    return StageTimes.from_table(table)
 
 
 def _hand_forms(p: int, m: int, limits: list[float], times: StageTimes) -> Iterator[list[Block]]:

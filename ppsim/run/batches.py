@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppsim.base.columns import equal
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.progress import track
@@ -58,6 +59,12 @@ class Batch:
         self.sample = np.tile(np.arange(samples), cases)
         for name in (*MEASURES, "peak_activations"):
             setattr(self, name, np.empty(cases * samples))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same measures of the same runs of the same schedule."""
+        return equal(vars(self), vars(other)) if isinstance(other, Batch) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __len__(self) -> int:
         """Number of runs."""

@@ -87,8 +87,9 @@ def optimum(
     if len(start.kind) > MOST_ACTIONS:
         raise ConfigError(f"{len(start.kind)} actions are too many to solve exactly; use at most {MOST_ACTIONS}")
     costs = Costs(forward=1.0, input_grad=1.0, weight_grad=1.0) if costs is None else costs
-    problem = _Problem(start, costs.table(start), memory_limit)
-    problem.hint(simulate(start, costs))
+    run = simulate(start, costs)  # refuses costs that do not fit
+    problem = _Problem(start, run.table, memory_limit)
+    problem.hint(run)
     return problem.solve(costs, time_limit, workers)
 
 
