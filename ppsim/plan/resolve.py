@@ -141,7 +141,8 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
     source = compute.source
     remote = (compute.device.take(source) != compute.device) & (source >= 0)
     fused = compute.joined if table.overlap is not None else np.zeros(len(source), bool)
-    _refuse_slots_that_need_themselves(compute, fused)
+    if table.overlap is not None:
+        _refuse_slots_that_need_themselves(compute)
     program = schedule
     if transport != "async" and remote.any() and not has_transfers(schedule):
         program = insert_transfers(schedule)
@@ -276,9 +277,9 @@ def _transfer_seconds(
     return np.where(remote, seconds, 0.0)
 
 
-def _refuse_slots_that_need_themselves(schedule: ScheduleColumns, fused: np.ndarray) -> None:
-    second = np.flatnonzero(fused)
-    for late, early in ((second, second - 1), (second - 1, second)):
+def _refuse_slots_that_need_themselves(schedule: ScheduleColumns) -> None:
+    first, second = schedule.slots[:2]
+    for late, early in ((second, first), (first, second)):
         same_pair = (
             (schedule.stage[late] == schedule.stage[early])
             & (schedule.microbatch[late] == schedule.microbatch[early])
