@@ -110,7 +110,9 @@ def test_two_versions_hide_a_reduction_that_is_shorter_than_an_iteration():
 
 
 def test_an_iteration_is_no_shorter_than_its_reductions():
-    assert pace("pipedream-2bw", 100).iteration_time == 100
+    run = pace("pipedream-2bw", 100)
+    assert run.iteration_time == 100
+    assert run.steady_bubble_fraction == 1 - 24 / 100
 
 
 def test_a_reduction_before_the_next_use_of_the_only_version_is_never_hidden():

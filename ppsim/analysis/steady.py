@@ -33,10 +33,16 @@ def steady_windows(timeline: TimelineColumns) -> tuple[np.ndarray, np.ndarray, n
 
 
 def steady_bubble_fraction(timeline: TimelineColumns) -> float:
-    """Idle part of the steady windows; of a schedule that drains after each iteration its bubble fraction."""
+    """Idle part of the steady windows; of a schedule that drains after each iteration its bubble fraction.
+
+    Where gathers or reductions set the pace of iterations, the part of `iteration_time` in which devices do not compute.
+    """
+    schedule = timeline.schedule
     length, busy, _ = steady_windows(timeline)
-    if timeline.schedule.iterations == 1 or not length.sum() > 0:
+    if schedule.iterations == 1 or not length.sum() > 0:
         return bubble_fraction(timeline)
+    if (pace := iteration_time(timeline)) > _computing_pace(timeline):
+        return max(1.0 - float(timeline.device_busy.sum()) / (schedule.devices * schedule.iterations * pace), 0.0)
     return max(1.0 - float(busy.sum() / length.sum()), 0.0)
 
 
@@ -51,17 +57,20 @@ def iteration_time(timeline: TimelineColumns) -> float:
     reduction: with one version a reduction is never hidden. (Versions: Narayanan et al. 2021, PipeDream-2BW, arXiv
     2006.09503, section 3.1.)
     """
+    if timeline.schedule.iterations == 1:
+        return makespan(timeline)
+    return max(_computing_pace(timeline), _stream_pace(timeline), _version_pace(timeline))
+
+
+def _computing_pace(timeline: TimelineColumns) -> float:
+    """Seconds of an iteration in the slowest device's steady window; a part of the makespan where there is none."""
     schedule = timeline.schedule
     length, _, forwards = steady_windows(timeline)
-    if schedule.iterations == 1:
-        return makespan(timeline)
+    if not length.sum() > 0:
+        return makespan(timeline) / schedule.iterations
     steady = forwards > 0
-    if length.sum() > 0:
-        all_forwards = np.add.reduceat(schedule.kind == Kind.F, schedule.offsets[:-1], dtype=np.int64)
-        computing = float((length[steady] / forwards[steady] * all_forwards[steady]).max()) / schedule.iterations
-    else:
-        computing = makespan(timeline) / schedule.iterations
-    return max(computing, _stream_pace(timeline), _version_pace(timeline))
+    all_forwards = np.add.reduceat(schedule.kind == Kind.F, schedule.offsets[:-1], dtype=np.int64)
+    return float((length[steady] / forwards[steady] * all_forwards[steady]).max()) / schedule.iterations
 
 
 def _stream_pace(timeline: TimelineColumns) -> float:
