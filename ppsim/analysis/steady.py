@@ -35,7 +35,7 @@ def steady_windows(timeline: TimelineColumns) -> tuple[np.ndarray, np.ndarray, n
 def steady_bubble_fraction(timeline: TimelineColumns) -> float:
     """Idle part of the steady windows; of a schedule that drains after each iteration its bubble fraction.
 
-    Where gathers or reductions set the pace of iterations, the part of `iteration_time` in which devices do not compute.
+    Where gathers or reductions set the pace of iterations, the part of `iteration_time` without computing.
     """
     schedule = timeline.schedule
     length, busy, _ = steady_windows(timeline)
