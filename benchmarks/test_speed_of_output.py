@@ -3,7 +3,7 @@
 import pytest
 
 import ppsim
-from ppsim.plots import gantt, interactive
+from ppsim.plots import gantt, viewer
 
 COSTS = ppsim.Costs(forward=1.0, backward=2.0, latency=0.1)
 
@@ -29,7 +29,7 @@ def test_png(benchmark, run_of_131072, tmp_path):
 
 
 def test_html(benchmark, run_of_131072, tmp_path):
-    written(benchmark, run_of_131072, "Gantt chart, HTML", interactive.save_html, tmp_path / "run.html")
+    written(benchmark, run_of_131072, "Gantt chart, HTML", viewer.save_html, tmp_path / "run.html")
 
 
 @pytest.mark.parametrize(("suffix", "name"), [("pftrace", "Perfetto trace"), ("json", "Chrome trace, JSON")])

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from ppsim.config import load_config
 from ppsim.plots.gantt import save
-from ppsim.plots.interactive import save_html
 from ppsim.plots.summary import side_by_side
+from ppsim.plots.viewer import save_html
 
 SCHEDULES = ("1f1b", "interleaved-1f1b")
 

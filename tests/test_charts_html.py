@@ -1,6 +1,7 @@
-"""Interactive charts: plotly figures, the page for large timelines, and what a notebook shows."""
+"""Interactive charts: plotly figures, the page for timelines of any size, and what a notebook shows."""
 
 import base64
+import html
 import json
 import re
 import zlib
@@ -13,8 +14,9 @@ from timelines import stepped
 import ppsim
 from ppsim.plots.beside import COLOURS, GATHERS, REDUCTIONS, STEPS, TITLES
 from ppsim.plots.boxes import make_boxes
-from ppsim.plots.interactive import interactive_figure, save_html
-from ppsim.plots.viewer import viewer_html
+from ppsim.plots.interactive import interactive_figure
+from ppsim.plots.notebook import MOST_BOXES
+from ppsim.plots.viewer import save_html, viewer_html
 
 FUSED = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]]
 
@@ -87,15 +89,34 @@ def test_names_cannot_put_markup_into_a_page(tmp_path):
     assert "<img src=x>" not in (tmp_path / "chart.html").read_text(encoding="utf-8")
 
 
-def test_small_charts_carry_plotly_and_large_ones_their_own_script(tmp_path):
-    save_html(run(), tmp_path / "small.html")
-    save_html(large(), tmp_path / "large.html")
-    small, page = ((tmp_path / name).read_text(encoding="utf-8") for name in ("small.html", "large.html"))
-    assert "Plotly.newPlot" in small
+@pytest.mark.parametrize("name", ["@ABOUT@", "@COLUMNS@", "@TITLE@", "a\\1\\g<0>"])
+def test_a_schedule_may_be_named_like_a_place_in_the_page(name):
+    orders = ppsim.build("1f1b", devices=4, microbatches=8).orders()
+    page = viewer_html(make_boxes(ppsim.simulate(ppsim.Schedule.from_orders(orders, name=name))))
+    about, columns = unpacked(page)
+    assert about["title"] == f"{name}, 4 devices, 8 microbatches"
+    assert f"<title>{html.escape(name)}, 4 devices, 8 microbatches</title>" in page
+    assert len(columns["start"]) == 64
+
+
+@pytest.mark.parametrize(("timeline", "most"), [(run(), 50_000), (large(), 100_000)])
+def test_charts_of_every_size_are_one_small_page_without_library_or_network(tmp_path, timeline, most):
+    save_html(timeline, tmp_path / "chart.html")
+    page = (tmp_path / "chart.html").read_text(encoding="utf-8")
+    assert len(page) < most
     assert "Plotly" not in page
-    for text in (small, page):
-        assert not re.search(r'<(script|link|img)[^>]+(src|href)="?https?:', text)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["large.html", "small.html"]
+    assert not re.search(r"""(src|href)=|https?:|@import|fetch\(|XMLHttpRequest|WebSocket""", page)
+    assert len(unpacked(page)[1]["start"]) == len(timeline.start)
+    assert [path.name for path in tmp_path.iterdir()] == ["chart.html"]
+
+
+def test_the_page_has_a_legend_of_all_that_it_draws():
+    about, _ = unpacked(viewer_html(make_boxes(run("dualpipe"))))
+    assert [text for _, text in about["legend"]] == [
+        "F forward", "B full backward", "I input-gradient backward", "W weight-gradient backward", "idle",
+        "paler: microbatches that enter at the other end",
+    ]  # fmt: skip
+    assert unpacked(viewer_html(make_boxes(run("seq1f1b", slices=2))))[0]["numbering"] == "slice"
 
 
 def test_a_page_of_131072_actions_stays_below_two_megabytes_even_when_no_two_times_are_alike():
@@ -154,11 +175,24 @@ def test_a_notebook_shows_a_timeline_as_a_small_chart_with_its_numbers():
     assert len(page) < 10_000
 
 
-def test_a_notebook_shows_a_large_timeline_as_shares():
-    page = run(devices=64, microbatches=1024)._repr_html_()
-    assert "data:image/png;base64," in page
-    assert "rows show the part of the time in each kind" in page
-    assert len(page) < 100_000
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-v"])
+def test_a_notebook_shows_every_box_of_16_devices_and_64_microbatches_without_a_script(name):
+    timeline = run(name, devices=16, microbatches=64)
+    page = timeline._repr_html_()
+    outlines = re.findall(r'<path d="([^"]*)" fill="#(?!eeeeee)', page)
+    assert sum(outline.count("M") for outline in outlines) == len(timeline.start) <= MOST_BOXES
+    assert not re.search("<(script|iframe)", page)
+
+
+def test_a_notebook_shows_a_large_timeline_as_the_page_in_a_frame():
+    timeline = run(devices=64, microbatches=1024)
+    display = timeline._repr_html_()
+    assert "makespan 3,261 s" in display
+    frame = html.unescape(re.search('<iframe sandbox="allow-scripts" [^>]*srcdoc="([^"]*)"', display).group(1))
+    about, columns = unpacked(frame)
+    assert len(columns["start"]) == len(timeline.start)
+    assert (about["title"], about["measures"]) == ("", "")
+    assert len(display) < 100_000
 
 
 @pytest.mark.parametrize("costs", [ppsim.Costs(forward=0, backward=0), ppsim.Costs(forward=0, backward=1)])

@@ -44,3 +44,10 @@ def test_help_and_list_load_nothing_heavy(arguments):
 def test_a_simulation_loads_no_charts_and_no_tables():
     run = "import ppsim\nppsim.simulate(ppsim.build('1f1b', devices=2, microbatches=2), engine='event').to_dict()"
     assert not loaded_by(run) & {"matplotlib", "plotly", "pandas", "numba", "pydantic"}
+
+
+def test_an_html_chart_needs_no_chart_library(tmp_path):
+    run = "import ppsim\nfrom ppsim.plots.viewer import save_html"
+    write = f"save_html(ppsim.simulate(ppsim.build('1f1b', devices=2, microbatches=2)), {str(tmp_path / 'x.html')!r})"
+    assert not loaded_by(run, write) & {"matplotlib", "plotly", "pandas"}
+    assert (tmp_path / "x.html").exists()

@@ -2,10 +2,14 @@
 
 import numpy as np
 import pytest
+from timelines import stepped
 
 import ppsim
+from ppsim.actions import Kind
+from ppsim.plots.beside import LANE_GROUND
 from ppsim.plots.boxes import local_stage, make_boxes, second_cue, sizes_text
-from ppsim.plots.shares import kind_shares, png_bytes, share_edges
+from ppsim.plots.palette import COLOURS, IDLE
+from ppsim.plots.shares import kind_shares, share_codes, share_colours, share_edges
 
 FUSED = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]]
 
@@ -125,10 +129,15 @@ def test_a_timeline_too_short_to_draw_is_an_error():
         make_boxes(timeline)
 
 
-def test_pictures_are_png_files_that_decode_to_the_same_pixels():
-    from io import BytesIO
+def test_the_picture_of_the_shares_stacks_kinds_from_the_bottom_with_idle_time_on_top():
+    boxes = make_boxes(run(devices=1, microbatches=3, costs=ppsim.Costs(forward=1, backward=2)))
+    picture = share_codes(boxes, np.array([0.0, 9.0]), lines=6)
+    assert [share_colours(boxes)[code] for code in picture[:, 0]] == [COLOURS[Kind.B]] * 4 + [COLOURS[Kind.F]] * 2
 
-    from matplotlib.image import imread
 
-    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
-    assert np.array_equal(np.rint(imread(BytesIO(png_bytes(pixels)), format="png") * 255).astype(np.uint8), pixels)
+def test_the_picture_of_the_shares_leaves_room_for_lanes():
+    boxes = make_boxes(stepped())
+    picture = share_codes(boxes, np.array([0.0, 3.6, 7.2]), lines=6)
+    colours = [share_colours(boxes)[code] for code in picture[: len(picture) // 2, 1]]
+    assert colours[0] == colours[-1] == LANE_GROUND
+    assert set(colours[colours.index(IDLE) :]) == {IDLE, COLOURS[Kind.B], LANE_GROUND}

@@ -145,7 +145,7 @@ def _print_results(timeline: Timeline, name: str, json: str | None, text: bool, 
 def save_gantt(timeline: Timeline, path: Path, memory: bool = False, critical_path: bool = False) -> None:
     """A chart in the format that the ending of `path` says."""
     if path.suffix.lower() == ".html":
-        from ppsim.plots.interactive import save_html
+        from ppsim.plots.viewer import save_html
 
         save_html(timeline, path)
     else:

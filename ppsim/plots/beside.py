@@ -25,19 +25,16 @@ _LANE, _GAP = 0.18, 0.02  # of a device's row
 
 
 @dataclass(frozen=True)
-class Beside:
-    """The spans of one sort, device by device in time order.
+class Spans:
+    """Spans of time as columns, device by device in time order.
 
     Attributes
     ----------
-    sort : GATHERS, REDUCTIONS or STEPS
     device, stage : int32
-        Stage -1 where it is about all stages of the device.
     start, length : float64, seconds
         `start` counts from the first start of the timeline.
     """
 
-    sort: str
     device: np.ndarray
     stage: np.ndarray
     start: np.ndarray
@@ -50,6 +47,13 @@ class Beside:
     def end(self) -> np.ndarray:
         """End of each span in seconds from the first start."""
         return self.start + self.length
+
+
+@dataclass(frozen=True)
+class Beside(Spans):
+    """The spans of one sort: GATHERS, REDUCTIONS or STEPS; their stage is -1 where it is about all of the device."""
+
+    sort: str
 
     @property
     def colour(self) -> str:
@@ -88,7 +92,7 @@ def beside(timeline: TimelineColumns) -> list[Beside]:
         if spans is not None and np.any(spans.end > spans.start):
             mine = spans.end > spans.start
             length = (spans.end - spans.start)[mine]
-            found.append(Beside(sort, spans.device[mine], spans.stage[mine], spans.start[mine] - origin, length))
+            found.append(Beside(spans.device[mine], spans.stage[mine], spans.start[mine] - origin, length, sort))
     return found
 
 

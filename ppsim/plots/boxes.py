@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,7 +13,8 @@ from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.bubbles import bubble_fraction, makespan
 from ppsim.base.errors import ConfigError
 from ppsim.base.units import percent_text, seconds_text
-from ppsim.plots.beside import Beside, band, beside
+from ppsim.plots import palette
+from ppsim.plots.beside import STEPS, Beside, Spans, band, beside
 
 if TYPE_CHECKING:
     from ppsim.schedule.columns import ScheduleColumns
@@ -20,24 +22,23 @@ if TYPE_CHECKING:
 
 NOTHING, DEVICE, TRANSFER, SENDING = range(4)
 SHORTEST = 1e-200  # seconds; below it, columns and pixels a second are no numbers
-DRAWN_KINDS = (Kind.F, Kind.B, Kind.I, Kind.W, Kind.OVERLAP_F_B)
 
 
 @dataclass(frozen=True)
-class Boxes:
+class Boxes(Spans):
     """What is drawn: a box an action. A timed OVERLAP_F_B slot is one box, without a time of its own it is two.
 
     Attributes
     ----------
+    device, stage, start, length
+        As in Spans; of a slot the stage of its first part.
     timeline : TimelineColumns
     row : int64
-        ScheduleColumns row of the box; of a timed slot the first of its two.
+        Row of the box in the schedule; of a timed slot the first of its two.
     slot : bool
         Whether the box is a timed OVERLAP_F_B slot.
-    device, stage, microbatch, kind : int32, int32, int32, int8
-        Of a slot the stage and microbatch of its first part.
-    start, length : float64, seconds
-        `start` counts from the first start of the timeline.
+    microbatch, kind : int32, int8
+        Of a slot the microbatch of its first part.
     shade : int32
         0 for the first local stage of the device, 1 for the next ...; of bidirectional schedules, the direction first.
     """
@@ -45,21 +46,9 @@ class Boxes:
     timeline: TimelineColumns
     row: np.ndarray
     slot: np.ndarray
-    device: np.ndarray
-    stage: np.ndarray
     microbatch: np.ndarray
     kind: np.ndarray
-    start: np.ndarray
-    length: np.ndarray
     shade: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.row)
-
-    @property
-    def end(self) -> np.ndarray:
-        """End of each box in seconds from the first start."""
-        return self.start + self.length
 
     @cached_property
     def offsets(self) -> np.ndarray:
@@ -75,12 +64,29 @@ class Boxes:
     def kinds(self) -> list[Kind]:
         """Kinds that occur, in the order of the legend."""
         present = set(np.unique(self.kind).tolist())
-        return [kind for kind in DRAWN_KINDS if kind in present]
+        return [kind for kind in palette.COLOURS if kind in present]
+
+    @cached_property
+    def colours(self) -> dict[Kind, np.ndarray]:
+        """Colours (#rrggbb) of each kind that occurs, one a shade."""
+        shades = range(self.shades)
+        return {
+            kind: np.array([palette.shade_colour(kind, shade, self.shades) for shade in shades]) for kind in self.kinds
+        }
+
+    def colour(self, box: int) -> str:
+        """Colour of a box."""
+        return str(self.colours[Kind(self.kind[box])][self.shade[box]])
 
     @cached_property
     def beside(self) -> list[Beside]:
         """What runs beside the actions: gathers, reductions and optimizer steps, where they take time."""
         return beside(self.timeline)
+
+    @property
+    def laned(self) -> bool:
+        """Whether gathers or reductions have lanes in the rows."""
+        return any(part.sort != STEPS for part in self.beside)
 
     @property
     def band(self) -> tuple[float, float]:
@@ -155,16 +161,16 @@ def make_boxes(timeline: TimelineColumns) -> Boxes:
     kind = plan.kind[row].astype(np.int8)
     start = timeline.row_start[row]
     return Boxes(
-        timeline,
-        row,
-        kind == Kind.OVERLAP_F_B,
-        schedule.device[row],
-        schedule.stage[row],
-        schedule.microbatch[row],
-        kind,
-        start - float(timeline.device_start.min()),
-        timeline.row_end[row] - start,
-        local_stage(schedule)[row],
+        device=schedule.device[row],
+        stage=schedule.stage[row],
+        start=start - float(timeline.device_start.min()),
+        length=timeline.row_end[row] - start,
+        timeline=timeline,
+        row=row,
+        slot=kind == Kind.OVERLAP_F_B,
+        microbatch=schedule.microbatch[row],
+        kind=kind,
+        shade=local_stage(schedule)[row],
     )
 
 
@@ -191,6 +197,19 @@ def second_cue(schedule: ScheduleColumns) -> str:
     if len(np.unique(schedule.device[enters])) > 1:
         return "paler: microbatches that enter at the other end"
     return "paler: later stage of the same device" if schedule.num_stages > schedule.devices else ""
+
+
+def legend_entries(every: Sequence[Boxes]) -> list[tuple[str, str]]:
+    """Colour and text of what these charts draw: kinds, idle time, what a paler colour means, what runs beside."""
+    kinds = [kind for kind in palette.COLOURS if any(kind in boxes.kinds for boxes in every)]
+    cues = dict.fromkeys(second_cue(boxes.timeline.schedule) for boxes in every)
+    parts = {part.sort: part for boxes in every for part in boxes.beside}
+    return [
+        *((palette.COLOURS[kind], palette.TITLES[kind]) for kind in kinds),
+        (palette.IDLE, palette.IDLE_TITLE),
+        *((palette.shade_colour(kinds[0], 1, 2), cue) for cue in cues if cue),
+        *((part.colour, part.title) for part in parts.values()),
+    ]
 
 
 def headline(timeline: TimelineColumns) -> str:

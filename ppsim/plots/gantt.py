@@ -18,7 +18,6 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.occupancy import peak_memory
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import write_atomically
-from ppsim.base.units import time_unit
 from ppsim.plots import marks
 from ppsim.plots.boxes import headline, make_boxes
 from ppsim.plots.curves import draw_memory
@@ -31,6 +30,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 MOST_WIDTH = 200.0  # inches
 _NARROW, _WIDE = 7.0, 15.0  # inches that a chart takes by itself: a paper's two columns, and a wide screen
 _MEMORY_HEIGHT = 1.5
+_TICKS = 12  # of the time axis at most
 _BESIDE_TITLE, _TITLE_LINE = 0.5, 0.15  # inches left and right of a title, and of each further line of it
 _AROUND = 0.55  # inches above and below the rows, without the legend
 FONTS: Any = {
@@ -96,20 +96,15 @@ def draw(
         For a width or an option that is not one of the above.
     """
     _check(width, memory, labels, timeline)
-    boxes = make_boxes(timeline)
     if ax is not None and memory:
         raise ConfigError("memory=... needs a figure of its own; leave ax out, or memory")
+    boxes = make_boxes(timeline)
+    critical = critical_path is not None and critical_path is not False
     with matplotlib.rc_context({} if ax is not None else FONTS):
-        axes = [ax] if ax is not None else _new_axes(boxes, width, bool(memory))
-        _frame(axes[0], boxes, title)
+        axes = [ax] if ax is not None else _new_axes([boxes], width, [_MEMORY_HEIGHT] * bool(memory))
         if memory:
-            axes[0].tick_params(labelbottom=False)
             draw_memory(axes[1], timeline, memory)
-        critical = critical_path is not None and critical_path is not False
-        _finish(axes[0], [boxes], transfers, critical, below=axes[-1])
-        marks.settle(axes[0])
-        if not _fill(axes[0], boxes, labels):
-            marks.add_share_note(axes[-1])
+        _draw_blocks(axes, [boxes], [title], labels, transfers=transfers, critical=critical)
         if transfers:
             marks.add_transfers(axes[0], boxes)
         if critical:
@@ -149,19 +144,10 @@ def draw_comparison(
     for timeline in timelines:
         _check(width, False, labels, timeline)
     every = [make_boxes(timeline) for timeline in timelines]
-    longest = max(makespan(timeline) for timeline in timelines)
     with matplotlib.rc_context(FONTS):
-        inches = max(map(_width, every)) if width is None else float(width)
-        figure, axes = _figure(inches, [marks.height(boxes) + 0.25 for boxes in every])
-        for number, boxes in enumerate(every):
-            _frame(axes[number], boxes, None if titles is None else titles[number], longest)
-            axes[number].tick_params(labelbottom=number + 1 == len(every))
-        _finish(axes[0], every, transfers=False, critical=False, below=axes[-1])
-        marks.settle(axes[0])
-        exact = [_fill(block, boxes, labels) for block, boxes in zip(axes, every, strict=True)]
-        if not all(exact):
-            marks.add_share_note(axes[-1])
-    return figure
+        axes = _new_axes(every, width)
+        _draw_blocks(axes, every, [None] * len(every) if titles is None else titles, labels)
+    return marks.figure_of(axes[0])
 
 
 def save(timeline: TimelineColumns, path: str | PathLike[str], *, dpi: float = 150, **options: Any) -> None:
@@ -219,28 +205,47 @@ def _width(boxes: Boxes) -> float:
     return float(np.clip(wanted, _NARROW, _WIDE))
 
 
-def _new_axes(boxes: Boxes, width: float | None, memory: bool) -> list[Axes]:
-    heights = [marks.height(boxes)] + [_MEMORY_HEIGHT] * memory
-    return _figure(_width(boxes) if width is None else float(width), heights)[1]
-
-
-def _figure(inches: float, heights: Sequence[float]) -> tuple[Figure, list[Axes]]:
+def _new_axes(every: Sequence[Boxes], width: float | None, below: Sequence[float] = ()) -> list[Axes]:
+    """Axes of a new figure, a block a timeline and further ones of the heights `below` (inches), on one time axis."""
+    apart = 0.25 if len(every) > 1 else 0.0
+    heights = [*(marks.height(boxes) + apart for boxes in every), *below]
+    inches = max(map(_width, every)) if width is None else float(width)
     figure = Chart(figsize=(inches, sum(heights) + _AROUND), layout="constrained")
-    axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=list(heights))
-    return figure, list(axes[:, 0])
+    return list(figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0])
 
 
-def _frame(ax: Axes, boxes: Boxes, title: str | None, last: float | None = None) -> None:
-    """Axes and title, before anything is drawn in them; a title wider than the figure goes on in a further line."""
-    timeline = boxes.timeline
-    marks.prepare(ax, timeline.schedule.devices, makespan(timeline) if last is None else last)
-    written = ax.set_title(headline(timeline) if title is None else title, loc="left", parse_math=False)
-    figure = marks.figure_of(ax)
+def _draw_blocks(
+    axes: Sequence[Axes], every: Sequence[Boxes], titles: Sequence[str | None], labels: bool | str, **legend: bool
+) -> None:
+    """A block of rows a timeline, on one time axis; its name stands below the lowest of `axes`."""
+    longest = max(makespan(boxes.timeline) for boxes in every)
+    for ax, boxes, title in zip(axes, every, titles, strict=False):
+        marks.device_axis(ax, boxes.timeline.schedule.devices)
+        ax.tick_params(axis="x", length=2.5, labelbottom=ax is axes[-1])
+        axes[-1].set_xlabel(f"time ({marks.time_axis(ax, longest, _TICKS)})")
+        _add_title(ax, headline(boxes.timeline) if title is None else title)
+    _add_legend(axes[0], every, **legend)
+    marks.settle(axes[0])
+    exact = [_fill(ax, boxes, labels) for ax, boxes in zip(axes, every, strict=False)]
+    if not all(exact):
+        marks.add_share_note(axes[-1])
+
+
+def _add_title(ax: Axes, title: str) -> None:
+    """A title wider than a figure of our own goes on in a further line, for which the figure makes room."""
+    written, figure = ax.set_title(title, loc="left", parse_math=False), marks.figure_of(ax)
     wide, room = written.get_window_extent().width, figure.bbox.width - _BESIDE_TITLE * figure.dpi
     if isinstance(figure, Chart) and wide > room > 0:
-        lines = textwrap.wrap(written.get_text(), max(int(len(written.get_text()) * room / wide), 12))
+        lines = textwrap.wrap(title, max(int(len(title) * room / wide), 12))
         written.set_text("\n".join(lines))
         figure.set_figheight(figure.get_figheight() + (len(lines) - 1) * _TITLE_LINE)
+
+
+def _add_legend(ax: Axes, every: Sequence[Boxes], transfers: bool = False, critical: bool = False) -> None:
+    """The legend below all axes, for which a figure of our own makes room."""
+    legend, figure = marks.add_legend(ax, every, transfers, critical), marks.figure_of(ax)
+    if isinstance(figure, Chart):
+        figure.set_figheight(figure.get_figheight() + legend.get_window_extent().height / figure.dpi)
 
 
 def _fill(ax: Axes, boxes: Boxes, labels: bool | str) -> bool:
@@ -255,13 +260,3 @@ def _fill(ax: Axes, boxes: Boxes, labels: bool | str) -> bool:
     if labels:
         marks.add_labels(ax, boxes, points)
     return True
-
-
-def _finish(ax: Axes, every: Sequence[Boxes], transfers: bool, critical: bool, below: Axes) -> None:
-    """The time axis of the lowest axes, and the legend below it, for which a figure of our own makes room."""
-    unit = time_unit(max(makespan(boxes.timeline) for boxes in every))
-    below.set_xlabel(f"time ({unit.symbol})")
-    below.xaxis.set_major_formatter(lambda seconds, _: f"{seconds * unit.factor:.10g}")
-    legend, figure = marks.add_legend(ax, every, transfers, critical), marks.figure_of(ax)
-    if isinstance(figure, Chart):
-        figure.set_figheight(figure.get_figheight() + legend.get_window_extent().height / figure.dpi)

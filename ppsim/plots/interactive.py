@@ -1,23 +1,20 @@
-"""Interactive Gantt charts: plotly for timelines that it can carry, a page of its own for larger ones."""
+"""Interactive Gantt charts as plotly figures, for those who embed them in pages and notebooks of their own."""
 
 from __future__ import annotations
 
 import html
 import math
-from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.files import write_atomically
 from ppsim.base.units import TimeUnit, time_unit
 from ppsim.plots import palette
-from ppsim.plots.beside import lane
-from ppsim.plots.boxes import Boxes, headline, make_boxes, second_cue
-from ppsim.plots.shares import kind_shares, lane_lines, share_edges
-from ppsim.plots.viewer import viewer_html
+from ppsim.plots.beside import Spans, lane
+from ppsim.plots.boxes import Boxes, headline, legend_entries, make_boxes
+from ppsim.plots.shares import kind_shares, share_codes, share_colours, share_edges
 
 if TYPE_CHECKING:
     import plotly.graph_objects
@@ -35,7 +32,8 @@ def interactive_figure(
     """A plotly figure: one trace a kind; hover tells action, device, start, length, end and what it waited for.
 
     With more than 5,000 boxes in view the figure is an overview: each device's row shows the part of its time in each
-    kind. Look closer with `start` and `end`, or in the file of `save_html`, which draws exact boxes as one zooms in.
+    kind. Look closer with `start` and `end`, or in the page that `ppsim.plots.viewer.save_html`
+    writes: it draws exact boxes as one zooms in.
 
     Parameters
     ----------
@@ -54,20 +52,23 @@ def interactive_figure(
     import plotly.graph_objects as plotly_objects
 
     boxes = make_boxes(timeline)
-    first, last = _window(timeline, start, end)
-    visible = np.flatnonzero((boxes.end >= first) & (boxes.start <= last))
+    window = _window(timeline, start, end)
+    visible = _within(boxes, window)
     figure = plotly_objects.Figure()
     unit = time_unit(makespan(timeline))
     if len(visible) > MOST_BOXES:
         _add_overview(figure, boxes, unit)
+        drawn = []
     else:
         _add_idle(figure, boxes, unit)
-        _add_bars(figure, boxes, visible, unit, crowded=float(np.median(boxes.length)) < (last - first) / _MOST_EDGED)
-    _add_beside(figure, boxes, unit, (first, last))
-    cue = second_cue(timeline.schedule)
-    if cue:
-        _add_legend_entry(figure, cue, palette.shade_colour(boxes.kinds[0], 1, 2))
-    _lay_out(figure, timeline, unit, (first, last), headline(timeline) if title is None else title)
+        _add_bars(figure, boxes, visible, unit, window)
+        drawn = [*map(palette.TITLES.get, boxes.kinds), palette.IDLE_TITLE]
+    _add_beside(figure, boxes, unit, window)
+    drawn += [part.title for part in boxes.beside]
+    for colour, text in legend_entries([boxes]):
+        if text not in drawn:
+            _add_legend_entry(figure, text, colour)
+    _lay_out(figure, timeline, unit, window, headline(timeline) if title is None else title)
     return figure
 
 
@@ -82,117 +83,70 @@ def _window(timeline: TimelineColumns, start: Any, end: Any) -> tuple[float, flo
     return float(first), float(last)
 
 
-def save_html(timeline: TimelineColumns, path: str | PathLike[str]) -> None:
-    """Write a page that shows the timeline in any browser, offline; it appears whole or not at all.
-
-    Up to 5,000 boxes it is a plotly chart, above that a small page with the columns and its own script.
-    Raises ConfigError where the file cannot be written.
-    """
-    boxes = make_boxes(timeline)
-    if len(boxes) > MOST_BOXES:
-        write_atomically(path, viewer_html(boxes))
-        return
-    page = interactive_figure(timeline).to_html(
-        include_plotlyjs=True, full_html=True, config={"displaylogo": False, "scrollZoom": True, "responsive": True}
-    )
-    name = html.escape(headline(timeline))
-    write_atomically(path, page.replace("<head>", f"<head><title>{name}</title>", 1))
+def _within(spans: Spans, window: tuple[float, float]) -> np.ndarray:
+    """Indices of the spans that touch the window."""
+    return np.flatnonzero((spans.end >= window[0]) & (spans.start <= window[1]))
 
 
 def _add_bars(
-    figure: plotly.graph_objects.Figure, boxes: Boxes, visible: np.ndarray, unit: TimeUnit, crowded: bool
+    figure: plotly.graph_objects.Figure, boxes: Boxes, visible: np.ndarray, unit: TimeUnit, window: tuple[float, float]
 ) -> None:
-    visible = visible[
-        np.argsort(boxes.shade[visible], kind="stable")
-    ]  # the legend takes the colour of a trace's first box
+    """A trace a kind; boxes that lie close have no white edges."""
+    edge = 0.5 if float(np.median(boxes.length)) >= (window[1] - window[0]) / _MOST_EDGED else 0.0
+    # the legend takes the colour of a trace's first box
+    visible = visible[np.argsort(boxes.shade[visible], kind="stable")]
     for kind in boxes.kinds:
-        mine = visible[boxes.kind[visible] == kind].tolist()
-        shades = [palette.shade_colour(kind, shade, boxes.shades) for shade in range(boxes.shades)]
-        colours = [shades[boxes.shade[box]] for box in mine]
-        figure.add_bar(
-            orientation="h",
-            name=palette.TITLES[kind],
-            y=boxes.device[mine],
-            x=boxes.length[mine] * unit.factor,
-            base=boxes.start[mine] * unit.factor,
-            **_across(boxes.band),
-            marker={"color": colours, "line": {"color": "white", "width": 0 if crowded else 0.5}},
-            text=[boxes.short_label(box) for box in mine],
-            textposition="inside",
-            insidetextanchor="middle",
-            textangle=0,
-            insidetextfont={"color": [palette.label_colour(colour) for colour in colours]},
-            customdata=[_hover_facts(boxes, box, unit) for box in mine],
-            hovertemplate=(
-                "<b>%{customdata[0]}</b>, device %{y}<br>start %{customdata[1]}<br>length %{customdata[2]}"
-                "<br>end %{customdata[3]}<br>started after: %{customdata[4]}<extra></extra>"
-            ),
-        )
+        mine = visible[boxes.kind[visible] == kind]
+        _add_spans(
+            figure, boxes, mine, unit, boxes.band, name=palette.TITLES[kind], edge=edge,
+            colours=boxes.colours[kind][boxes.shade[mine]].tolist(),
+            texts=[boxes.short_label(box) for box in mine.tolist()],
+            facts=[[boxes.name(box), boxes.waited_text(box)] for box in mine.tolist()],
+            last_fact="<br>started after: %{customdata[4]}",
+        )  # fmt: skip
 
 
 def _add_beside(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: TimeUnit, window: tuple[float, float]) -> None:
     """A trace a sort: gathers and reductions on the edges of the rows, optimizer steps among the actions."""
     for part in boxes.beside:
-        mine = np.flatnonzero((part.end >= window[0]) & (part.start <= window[1])).tolist()
-        facts = [[part.name(span), *_times(part.start[span], part.length[span], unit)] for span in mine]
-        figure.add_bar(
-            orientation="h",
-            name=part.title,
-            y=part.device[mine],
-            x=part.length[mine] * unit.factor,
-            base=part.start[mine] * unit.factor,
-            **_across(lane(part, boxes.beside)),
-            marker={"color": part.colour, "line": {"width": 0}},
-            text=[part.label(span) for span in mine],
-            textposition="inside",
-            insidetextanchor="middle",
-            textangle=0,
-            insidetextfont={"color": palette.label_colour(part.colour)},
-            customdata=facts,
-            hovertemplate=(
-                "<b>%{customdata[0]}</b>, device %{y}<br>start %{customdata[1]}<br>length %{customdata[2]}"
-                "<br>end %{customdata[3]}<extra></extra>"
-            ),
-        )
+        mine = _within(part, window)
+        _add_spans(
+            figure, part, mine, unit, lane(part, boxes.beside), name=part.title, edge=0.0,
+            colours=[part.colour] * len(mine), texts=[part.label(span) for span in mine.tolist()],
+            facts=[[part.name(span)] for span in mine.tolist()],
+        )  # fmt: skip
 
 
-def _across(edges: tuple[float, float]) -> dict[str, float]:
-    """Where bars lie within a device's row."""
-    top, bottom = edges
-    return {"offset": top, "width": bottom - top}
-
-
-def _hover_facts(boxes: Boxes, box: int, unit: TimeUnit) -> list[str]:
-    times = _times(boxes.start[box], boxes.length[box], unit)
-    return [boxes.name(box), *times, boxes.waited_text(box)]
-
-
-def _times(start: float, length: float, unit: TimeUnit) -> list[str]:
-    """Start, length and end as text."""
-    return [f"{value * unit.factor:.7g} {unit.symbol}" for value in (start, length, start + length)]
+def _add_spans(
+    figure: plotly.graph_objects.Figure, spans: Spans, mine: np.ndarray, unit: TimeUnit, edges: tuple[float, float],
+    *, name: str, edge: float, colours: list[str], texts: list[str], facts: list[list[str]], last_fact: str = "",
+) -> None:  # fmt: skip
+    """A trace of bars; hover tells the first of a span's `facts`, its times, and the other as `last_fact` words it."""
+    start, length = spans.start[mine] * unit.factor, spans.length[mine] * unit.factor
+    times = [[f"{time:.7g} {unit.symbol}" for time in row] for row in zip(start, length, start + length, strict=True)]
+    figure.add_bar(
+        orientation="h", name=name, y=spans.device[mine], x=length, base=start,
+        offset=edges[0], width=edges[1] - edges[0],
+        marker={"color": colours, "line": {"color": "white", "width": edge}},
+        text=texts, textposition="inside", insidetextanchor="middle", textangle=0,
+        insidetextfont={"color": [palette.label_colour(colour) for colour in colours]},
+        customdata=[[first, *row, *rest] for (first, *rest), row in zip(facts, times, strict=True)],
+        hovertemplate="<b>%{customdata[0]}</b>, device %{y}<br>start %{customdata[1]}<br>length %{customdata[2]}"
+        f"<br>end %{{customdata[3]}}{last_fact}<extra></extra>",
+    )  # fmt: skip
 
 
 def _add_overview(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: TimeUnit) -> None:
     """A picture of stacked shares, and over it an unseen layer that tells the shares of each bin."""
     edges = share_edges(boxes, most=600)
     shares = kind_shares(boxes, edges)
-    devices, bins, kinds = shares.shape
-    heights = (np.arange(_LINES) + 0.5) / _LINES
-    code = (heights[None, ::-1, None, None] > np.cumsum(shares, axis=2)[:, None]).sum(axis=3)
-    above, below = lane_lines(boxes, _LINES)
-    white = np.full((devices, 1, bins), kinds + 1)
-    code = np.concatenate([white.repeat(max(above, 1), 1), code, white.repeat(below, 1)], axis=1)
-    colours = [*(palette.COLOURS[kind] for kind in boxes.kinds), palette.IDLE, "white"]
+    devices, bins, _ = shares.shape
+    picture, colours = share_codes(boxes, edges, _LINES), share_colours(boxes)
     figure.add_heatmap(
-        z=code.reshape(-1, bins).astype(np.uint8),
-        x=edges * unit.factor,
-        y=np.linspace(-0.5, devices - 0.5, devices * code.shape[1] + 1),
-        colorscale=[[edge / len(colours), colours[edge - step]] for edge, step in _stops(len(colours))],
-        zmin=-0.5,
-        zmax=kinds + 1.5,
-        showscale=False,
-        hoverinfo="skip",
-    )
+        z=picture, x=edges * unit.factor, y=np.linspace(-0.5, devices - 0.5, len(picture) + 1),
+        colorscale=[[(code + end) / len(colours), colour] for code, colour in enumerate(colours) for end in (0, 1)],
+        zmin=-0.5, zmax=len(colours) - 0.5, showscale=False, hoverinfo="skip",
+    )  # fmt: skip
     percent = np.round(100 * np.concatenate([shares, 1 - shares.sum(axis=2, keepdims=True)], axis=2), 1)
     words = [*(kind.name for kind in boxes.kinds), "idle"]
     lines = "".join(f"<br>{word} %{{customdata[{number}]}} %" for number, word in enumerate(words))
@@ -205,19 +159,11 @@ def _add_overview(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: TimeU
         showscale=False,
         hovertemplate=f"device %{{y}}, around %{{x:.6g}} {unit.symbol}{lines}<extra></extra>",
     )
-    for number, kind in enumerate(boxes.kinds):
-        _add_legend_entry(figure, palette.TITLES[kind], colours[number])
-    _add_legend_entry(figure, "idle", palette.IDLE)
 
 
 def _add_legend_entry(figure: plotly.graph_objects.Figure, name: str, colour: str) -> None:
     marker = {"symbol": "square", "size": 11, "color": colour, "line": {"color": "#bbbbbb", "width": 0.5}}
     figure.add_scatter(x=[None], y=[None], mode="markers", name=name, marker=marker, hoverinfo="skip")
-
-
-def _stops(colours: int) -> list[tuple[int, int]]:
-    """Edges of a colour scale of equal steps, each edge once as the end of a step (1) and once as the start (0)."""
-    return [(edge, step) for edge in range(colours + 1) for step in (1, 0) if 0 <= edge - step < colours]
 
 
 def _lay_out(
@@ -261,7 +207,8 @@ def _add_idle(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: TimeUnit)
     """One pale bar a device behind the boxes; what of it is seen is idle."""
     devices = boxes.timeline.schedule.devices
     figure.add_bar(
-        orientation="h", name="idle", y=np.arange(devices), x=np.full(devices, makespan(boxes.timeline) * unit.factor),
-        **_across(boxes.band), marker={"color": palette.IDLE, "line": {"color": "#bbbbbb", "width": 0.3}},
-        hoverinfo="skip", legendrank=2000,
+        orientation="h", name=palette.IDLE_TITLE, y=np.arange(devices),
+        x=np.full(devices, makespan(boxes.timeline) * unit.factor),
+        offset=boxes.band[0], width=boxes.band[1] - boxes.band[0],
+        marker={"color": palette.IDLE, "line": {"color": "#bbbbbb", "width": 0.3}}, hoverinfo="skip", legendrank=2000,
     )  # fmt: skip

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import matplotlib
 import numpy as np
 
 from ppsim.analysis.bubbles import bubble_fraction
 from ppsim.analysis.ledger import ledger as bubble_ledger
-from ppsim.base.units import percent_text, time_unit
+from ppsim.base.units import percent_text
+from ppsim.plots import marks
 from ppsim.plots.gantt import FONTS, Chart, save_figure
 from ppsim.plots.palette import CAUSE_COLOURS
-from ppsim.plots.scale import round_ticks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +32,6 @@ def draw_ledger(timeline: TimelineColumns) -> Figure:
     devices, total = len(ledger.blame), float(ledger.total.sum())
     causes = [cause for cause, seconds in ledger.items() if seconds.sum() > 1e-9 * total]
     longest = float(ledger.total.max())
-    unit = time_unit(longest)
     with matplotlib.rc_context(FONTS):
         figure = Chart(figsize=(7.0, max(min(0.28 * devices, 8.0), 0.7) + 1.0), layout="constrained")
         ax = figure.subplots()
@@ -44,10 +43,9 @@ def draw_ledger(timeline: TimelineColumns) -> Figure:
                 edgecolor="white", linewidth=0.6 if devices <= 64 else 0.0, label=f"{cause} {share}",
             )  # fmt: skip
             left += ledger[cause]
-        _frame(ax, devices, longest)
-        ax.xaxis.set_major_formatter(lambda seconds, _: f"{seconds * unit.factor:.10g}")
-        ax.set_xticks(round_ticks(longest * unit.factor, 10) / unit.factor)
-        ax.set_xlabel(f"idle time ({unit.symbol})")
+        marks.device_axis(ax, devices)
+        ax.set_xlabel(f"idle time ({marks.time_axis(ax, longest, 10)})")
+        ax.set_xlim(right=longest * 1.02 if longest > 0 else 1.0)
         ax.set_title(
             f"{timeline.schedule.name}: idle {percent_text(bubble_fraction(timeline))} of all device time, by cause",
             loc="left", parse_math=False,
@@ -56,16 +54,6 @@ def draw_ledger(timeline: TimelineColumns) -> Figure:
             columns = min(len(causes), 5)
             figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=7, handlelength=1.2)
     return figure
-
-
-def _frame(ax: Any, devices: int, longest: float) -> None:
-    ax.set_xlim(0.0, longest * 1.02 if longest > 0 else 1.0)
-    ax.set_ylim(devices - 0.5, -0.5)
-    ax.set_yticks(range(0, devices, 1 if devices <= 24 else 2 ** int(np.ceil(np.log2(devices / 24)))))
-    ax.set_ylabel("device")
-    ax.tick_params(axis="y", length=0)
-    for side in ("top", "right", "left"):
-        ax.spines[side].set_visible(False)
 
 
 def save_ledger(timeline: TimelineColumns, path: str | PathLike[str], *, dpi: float = 150) -> None:

@@ -1,8 +1,10 @@
-"""What a notebook shows of a timeline without a call: a small inline SVG and the headline measures."""
+"""What a notebook shows of a timeline without a call: the headline measures, and a picture that needs no script.
+
+Timelines with very many actions are shown by the page of `ppsim.plots.viewer`, in a frame of its own.
+"""
 
 from __future__ import annotations
 
-import base64
 import html
 from typing import TYPE_CHECKING
 
@@ -11,58 +13,79 @@ import numpy as np
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.units import TimeUnit, time_unit
 from ppsim.plots import palette
-from ppsim.plots.beside import Beside, band, lane, part_of_row
-from ppsim.plots.boxes import Boxes, make_boxes, second_cue, sizes_text
+from ppsim.plots.beside import Spans, lane, part_of_row
+from ppsim.plots.boxes import Boxes, legend_entries, make_boxes, sizes_text
 from ppsim.plots.scale import round_ticks
-from ppsim.plots.shares import laned_image, png_bytes, share_edges
-from ppsim.plots.viewer import measures_line
+from ppsim.plots.viewer import measures_line, viewer_html
 
 if TYPE_CHECKING:
     from ppsim.timeline import TimelineColumns
 
-MOST_BOXES = 3_000  # drawn one by one; more are shown as shares of time
+MOST_BOXES = 6_144  # in the picture: zb-v on 16 devices with 64 microbatches
 _WIDTH, _LEFT, _AXIS = 960, 62, 34  # pixels
-_TALL, _TALLER = 22, 30  # pixels of a row at most, and of one with lanes
+_CHART = _WIDTH - _LEFT - 8  # pixels from the first start to the last end
+_ROWS, _TALL, _TALLER = 480, 22, 30  # pixels of all rows, of a row at most, and of one with lanes
 _DIGIT = 5.6  # pixels of a digit of a label
+_FRAME_ROW, _FRAME_MOST, _FRAME_REST = 48, 560, 110  # pixels of the page: a row and all rows at most; the rest
 
 
 def timeline_html(timeline: TimelineColumns) -> str:
     """Chart and headline measures of a timeline, as HTML that stands alone."""
     boxes = make_boxes(timeline)
-    devices = timeline.schedule.devices
-    row = int(np.clip(480 // devices, 4, _TALL if boxes.band == band([]) else _TALLER))
-    exact = len(boxes) <= MOST_BOXES
-    body = (_exact_rows(boxes, row) if exact else _share_rows(boxes, row)) + _beside(boxes, row)
-    height = devices * row + _AXIS
-    frame = _device_names(devices, row) + _axis(makespan(timeline), devices * row)
-    chart = (
-        f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" xmlns="http://www.w3.org/2000/svg" '
-        f'style="max-width:100%;background:#fff" font-family="sans-serif" font-size="11" fill="{palette.INK}" '
-        f'role="img" aria-label="Gantt chart">{body}{frame}</svg>'
-    )
-    note = "" if exact else "; rows show the part of the time in each kind, save_html shows every action"
+    chart = _picture(boxes) if len(boxes) <= MOST_BOXES else _frame(boxes)
     return (
         f'<div style="font:13px sans-serif"><b>{html.escape(sizes_text(timeline.schedule))}</b><br>'
-        f"{html.escape(measures_line(timeline))}<br>{chart}<br>{_legend(boxes)}{note}</div>"
+        f"{html.escape(measures_line(timeline))}<br>{chart}</div>"
     )
 
 
-def _exact_rows(boxes: Boxes, row: int) -> str:
-    """Idle bands, then one path a kind and shade, then the labels that fit."""
-    devices, scale = boxes.timeline.schedule.devices, _pixels_per_second(boxes.timeline)
+def _frame(boxes: Boxes) -> str:
+    """The viewer's page, which can reach nothing outside its frame."""
+    height = min(boxes.timeline.schedule.devices * _FRAME_ROW, _FRAME_MOST) + _FRAME_REST
+    return (
+        f'<iframe sandbox="allow-scripts" title="Gantt chart" style="width:100%;height:{height}px;border:0" '
+        f'srcdoc="{html.escape(viewer_html(boxes, framed=True))}"></iframe>'
+    )
+
+
+def _picture(boxes: Boxes) -> str:
+    """An SVG with every box, and its legend."""
+    devices = boxes.timeline.schedule.devices
+    row = int(np.clip(_ROWS // devices, 4, _TALLER if boxes.laned else _TALL))
+    height = devices * row + _AXIS
+    body = _ground(boxes, row) + _boxes(boxes, row) + _beside(boxes, row) + _device_names(devices, row)
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" xmlns="http://www.w3.org/2000/svg" '
+        f'style="max-width:100%;background:#fff" font-family="sans-serif" font-size="11" fill="{palette.INK}" '
+        f'role="img" aria-label="Gantt chart">{body}{_axis(makespan(boxes.timeline), devices * row)}</svg>'
+        f"<br>{_legend(boxes)}"
+    )
+
+
+def _ground(boxes: Boxes, row: int) -> str:
+    """A pale band a device; what of it is seen is idle."""
     top, tall = _across(boxes.band, row)
-    bands = "".join(
-        f"M{_LEFT} {device * row + top:g}h{_WIDTH - _LEFT - 8}v{tall:g}h-{_WIDTH - _LEFT - 8}z"
-        for device in range(devices)
+    devices = range(boxes.timeline.schedule.devices)
+    bands = "".join(f"M{_LEFT} {device * row + top:g}h{_CHART}v{tall:g}h-{_CHART}z" for device in devices)
+    return f'<path d="{bands}" fill="{palette.IDLE}"/>'
+
+
+def _boxes(boxes: Boxes, row: int) -> str:
+    """One path a kind and shade, then the labels that fit."""
+    across, parts = _across(boxes.band, row), []
+    for kind, colours in boxes.colours.items():
+        for shade, colour in enumerate(colours.tolist()):
+            mine = np.flatnonzero((boxes.kind == kind) & (boxes.shade == shade))
+            parts.append(_path(boxes, mine, row, boxes.timeline, across, colour) if len(mine) else "")
+    return "".join(parts) + (_labels(boxes, row, across) if across[1] >= 10 else "")
+
+
+def _beside(boxes: Boxes, row: int) -> str:
+    """One path a sort of what runs beside the actions."""
+    return "".join(
+        _path(part, np.arange(len(part)), row, boxes.timeline, _across(lane(part, boxes.beside), row), part.colour)
+        for part in boxes.beside
     )
-    parts = [f'<path d="{bands}" fill="{palette.IDLE}"/>']
-    for kind in boxes.kinds:
-        for shade in range(boxes.shades):
-            mine = np.flatnonzero((boxes.kind == kind) & (boxes.shade == shade)).tolist()
-            outline = "".join(_rectangle(boxes, box, row, scale, (top, tall)) for box in mine)
-            colour = palette.shade_colour(kind, shade, boxes.shades)
-            parts.append(f'<path d="{outline}" fill="{colour}"/>' if mine else "")
-    return "".join(parts) + (_labels(boxes, row, scale) if tall >= 10 else "")
 
 
 def _across(edges: tuple[float, float], row: int) -> tuple[float, float]:
@@ -71,59 +94,38 @@ def _across(edges: tuple[float, float], row: int) -> tuple[float, float]:
     return round(top, 1), round(bottom - top, 1)
 
 
-def _beside(boxes: Boxes, row: int) -> str:
-    """One path a sort of what runs beside the actions."""
-    scale, paths = _pixels_per_second(boxes.timeline), []
-    for part in boxes.beside:
-        across = _across(lane(part, boxes.beside), row)
-        outline = "".join(_rectangle(part, span, row, scale, across) for span in range(len(part)))
-        paths.append(f'<path d="{outline}" fill="{part.colour}"/>')
-    return "".join(paths)
+def _path(
+    spans: Spans, mine: np.ndarray, row: int, timeline: TimelineColumns, across: tuple[float, float], colour: str
+) -> str:
+    """A rectangle for each of the spans `mine`, all in one colour."""
+    scale, (top, tall) = _pixels_per_second(timeline), across
+    left, wide = _LEFT + spans.start[mine] * scale, spans.length[mine] * scale
+    wide = np.maximum(np.where(wide > 5, wide - 0.8, wide), 0.5)
+    places = zip(left.tolist(), (spans.device[mine] * row + top).tolist(), wide.tolist(), strict=True)
+    outline = "".join(f"M{x:.1f} {y:g}h{width:.1f}v{tall:g}h-{width:.1f}z" for x, y, width in places)
+    return f'<path d="{outline}" fill="{colour}"/>'
 
 
-def _rectangle(boxes: Boxes | Beside, box: int, row: int, scale: float, across: tuple[float, float]) -> str:
-    x, wide = _LEFT + boxes.start[box] * scale, boxes.length[box] * scale
-    wide = max(wide - (0.8 if wide > 5 else 0.0), 0.5)
-    return f"M{x:.1f} {boxes.device[box] * row + across[0]:g}h{wide:.1f}v{across[1]:g}h-{wide:.1f}z"
-
-
-def _labels(boxes: Boxes, row: int, scale: float) -> str:
-    top, tall = _across(boxes.band, row)
-    parts = []
+def _labels(boxes: Boxes, row: int, across: tuple[float, float]) -> str:
+    scale, parts = _pixels_per_second(boxes.timeline), []
+    middle = _LEFT + (boxes.start + boxes.length / 2) * scale
+    base = boxes.device * row + across[0] + across[1] / 2 + 3.5
     for box in range(len(boxes)):
         text = boxes.short_label(box)
-        if boxes.length[box] * scale < len(text) * _DIGIT + 2:
-            continue
-        middle = _LEFT + (boxes.start[box] + boxes.length[box] / 2) * scale
-        ink = palette.label_colour(palette.shade_colour(int(boxes.kind[box]), int(boxes.shade[box]), boxes.shades))
-        parts.append(
-            f'<text x="{middle:.1f}" y="{boxes.device[box] * row + top + tall / 2 + 3.5:g}" fill="{ink}">{text}</text>'
-        )
+        if boxes.length[box] * scale >= len(text) * _DIGIT + 2:
+            ink = palette.label_colour(boxes.colour(box))
+            parts.append(f'<text x="{middle[box]:.1f}" y="{base[box]:g}" fill="{ink}">{text}</text>')
     return f'<g text-anchor="middle" font-size="10">{"".join(parts)}</g>'
 
 
-def _share_rows(boxes: Boxes, row: int) -> str:
-    edges = share_edges(boxes, most=_WIDTH)
-    picture = base64.b64encode(png_bytes(laned_image(boxes, edges, lines=row))).decode()
-    wide = float(edges[-1]) * _pixels_per_second(boxes.timeline)
-    tall = boxes.timeline.schedule.devices * row
-    gaps = "".join(f"M{_LEFT} {device * row}h{_WIDTH}" for device in range(boxes.timeline.schedule.devices))
-    return (
-        f'<svg x="{_LEFT}" width="{_WIDTH - _LEFT - 8}" height="{tall}"><image width="{wide:.1f}" height="{tall}" '
-        f'preserveAspectRatio="none" style="image-rendering:pixelated" href="data:image/png;base64,{picture}"/></svg>'
-        f'<path d="{gaps}" stroke="#fff" stroke-width="1"/>'
-    )
-
-
 def _pixels_per_second(timeline: TimelineColumns) -> float:
-    return (_WIDTH - _LEFT - 8) / makespan(timeline) if makespan(timeline) > 0 else 0.0
+    return _CHART / makespan(timeline) if makespan(timeline) > 0 else 0.0
 
 
 def _device_names(devices: int, row: int) -> str:
-    step = max(-(-12 // row), 1)
     names = (
         f'<text x="{_LEFT - 6}" y="{device * row + row / 2 + 4:g}">device {device}</text>'
-        for device in range(0, devices, step)
+        for device in range(0, devices, max(-(-12 // row), 1))
     )
     return f'<g text-anchor="end">{"".join(names)}</g>'
 
@@ -131,8 +133,7 @@ def _device_names(devices: int, row: int) -> str:
 def _axis(makespan: float, top: int) -> str:
     unit: TimeUnit = time_unit(makespan)
     ticks = round_ticks(makespan * unit.factor, 10)
-    last = makespan * unit.factor or 1.0
-    places = _LEFT + ticks / last * (_WIDTH - _LEFT - 8)
+    places = _LEFT + ticks / (makespan * unit.factor or 1.0) * _CHART
     marks = "".join(f"M{place:.1f} {top}v4" for place in places)
     numbers = "".join(
         f'<text x="{min(place, _WIDTH - 14):.1f}" y="{top + 15}">{tick:.10g}</text>'
@@ -140,19 +141,14 @@ def _axis(makespan: float, top: int) -> str:
     )
     name = f'<text x="{(_WIDTH + _LEFT) / 2:g}" y="{top + 29}">time ({unit.symbol})</text>'
     return (
-        f'<path d="M{_LEFT} {top}h{_WIDTH - _LEFT - 8}{marks}" stroke="{palette.INK}" fill="none"/>'
+        f'<path d="M{_LEFT} {top}h{_CHART}{marks}" stroke="{palette.INK}" fill="none"/>'
         f'<g text-anchor="middle">{numbers}{name}</g>'
     )
 
 
 def _legend(boxes: Boxes) -> str:
-    entries = [(palette.COLOURS[kind], palette.TITLES[kind]) for kind in boxes.kinds] + [(palette.IDLE, "idle")]
-    entries += [(part.colour, part.title) for part in boxes.beside]
-    cue = second_cue(boxes.timeline.schedule)
-    if cue:
-        entries.append((palette.shade_colour(boxes.kinds[0], 1, 2), cue))
     return " ".join(
         f'<span style="white-space:nowrap;margin-right:10px"><span style="display:inline-block;width:11px;height:11px;'
         f'background:{colour};border:1px solid #0003"></span> {html.escape(title)}</span>'
-        for colour, title in entries
+        for colour, title in legend_entries([boxes])
     )

@@ -13,7 +13,7 @@ COLOURS = {
     Kind.W: "#4ab597",
     Kind.OVERLAP_F_B: "#52295f",
 }
-IDLE = "#eeeeee"
+IDLE, IDLE_TITLE = "#eeeeee", "idle"
 # Causes of idle time, apart from each other and from white paper in the same way.
 CAUSE_COLOURS = {
     "fill": "#c9d4e3",

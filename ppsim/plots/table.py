@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppsim.actions import Kind
+from ppsim.base.tables import aligned
 from ppsim.plots.boxes import counted, local_stage, sizes_text
 from ppsim.plots.palette import COLOURS, IDLE, label_colour, shade_colour
 
@@ -44,14 +45,10 @@ def schedule_table(schedule: ScheduleColumns, slots: np.ndarray | None) -> str:
     layout = _lay_out(schedule, slots)
     cells = np.full((layout.slots, schedule.devices), ".", object)
     cells[layout.slot, schedule.device[layout.row]] = [_text(schedule, row) for row in layout.row.tolist()]
-    columns = [["slot", *map(str, range(layout.slots))]]
-    columns += [[f"device {device}", *cells[:, device]] for device in range(schedule.devices)]
-    widths = [max(map(len, column)) for column in columns]
-    lines = [sizes_text(schedule), layout.rule]
-    for number in range(layout.slots + 1):
-        row = [columns[0][number].rjust(widths[0])]
-        row += [column[number].ljust(width) for column, width in zip(columns[1:], widths[1:], strict=True)]
-        lines.append("  ".join(row).rstrip())
+    wide = max(len("slot"), len(str(layout.slots - 1)))
+    rows = [["slot".rjust(wide), *(f"device {device}" for device in range(schedule.devices))]]
+    rows += [[f"{slot:{wide}}", *row] for slot, row in enumerate(cells.tolist())]
+    lines = [sizes_text(schedule), layout.rule, *aligned(rows)]
     return "\n".join(lines) + "\n"
 
 

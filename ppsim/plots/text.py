@@ -12,9 +12,9 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.errors import ConfigError
 from ppsim.base.units import seconds_text, time_unit
-from ppsim.plots.beside import COLOURS, GATHERS, LETTERS, REDUCTIONS, STEPS
+from ppsim.plots.beside import GATHERS, LETTERS, REDUCTIONS, STEPS, Spans
 from ppsim.plots.boxes import Boxes, headline, kind_letter, make_boxes
-from ppsim.plots.palette import TITLES, channels, label_colour, shade_colour
+from ppsim.plots.palette import COLOURS, TITLES, channels, label_colour
 from ppsim.plots.scale import round_ticks
 from ppsim.plots.shares import kind_shares
 
@@ -102,62 +102,60 @@ def _every_action_has_a_column(boxes: Boxes, per_second: float) -> bool:
     return bool(np.all((last > first) | (boxes.length == 0)))
 
 
-def _columns_of(boxes: Boxes, per_second: float) -> tuple[np.ndarray, np.ndarray]:
-    """First column of each box and the column after its last; neighbours never share one, for rounding is monotone."""
-    first = np.floor(boxes.start * per_second + 0.5).astype(np.int64)
-    last = np.floor((boxes.start + boxes.length) * per_second + 0.5).astype(np.int64)
+def _columns_of(spans: Spans, per_second: float) -> tuple[np.ndarray, np.ndarray]:
+    """First column of each span and the column after its last; neighbours never share one, for rounding is monotone."""
+    first, last = (np.floor(times * per_second + 0.5).astype(np.int64) for times in (spans.start, spans.end))
     return first, last
 
 
 def _box_rows(boxes: Boxes, per_second: float, drawn: int, style: _Style, color: bool) -> list[str]:
+    """Each device's boxes, and its optimizer step, each in the columns of its time."""
     first, last = _columns_of(boxes, per_second)
     widths = last - first
     edged = bool(np.all(widths[widths > 0] > 1))
-    quiet = _quiet(boxes, per_second, drawn, style, {GATHERS, REDUCTIONS})
-    steps = {
-        int(part.device[span]): (part, span) for part in boxes.beside if part.sort == STEPS for span in range(len(part))
-    }
-    rows = []
-    for device in range(boxes.timeline.schedule.devices):
-        parts, reached = [], 0
-        for box in range(int(boxes.offsets[device]), int(boxes.offsets[device + 1])):
-            begin, width = int(first[box]), int(widths[box])
-            if width > 0:
-                parts.append("".join(quiet[device, reached:begin]))
-                text = _box_text(boxes, box, width, style, edged)
-                parts.append(_painted(text, boxes.kind[box], boxes, int(boxes.shade[box]), color))
-                reached = begin + width
-        if device in steps:
-            part, span = steps[device]
-            begin, end = (round(float(time[span]) * per_second) for time in (part.start, part.end))
-            begin, end = max(min(begin, drawn - 1), reached), min(max(end, begin + 1), drawn)
-            parts.append("".join(quiet[device, reached:begin]))
-            parts.append(_step_text(end - begin, style, edged, color))
-            reached = max(end, reached)
-        parts.append("".join(quiet[device, reached:]))
-        rows.append("".join(parts))
-    return rows
+    rows = list(_quiet(boxes, per_second, drawn, style, {GATHERS, REDUCTIONS}).astype(object))
+    reached = np.zeros(len(rows), np.int64)
+    for box in np.flatnonzero(widths > 0).tolist():
+        text = _box_text(boxes, box, int(widths[box]), style, edged)
+        device = boxes.device[box]
+        _put(rows[device], int(first[box]), int(last[box]), _colored(text, boxes.colour(box), color))
+        reached[device] = last[box]
+    for part in boxes.beside:
+        for device, begin, end in _visible_columns(part, per_second, drawn) if part.sort == STEPS else ():
+            begin = max(begin, int(reached[device]))
+            end = min(max(end, begin + 1), drawn)
+            if begin < end:
+                text = _filled(part.letter, end - begin, style, edged)
+                _put(rows[device], begin, end, _colored(text, part.colour, color))
+    return ["".join(row) for row in rows]
+
+
+def _put(row: np.ndarray, begin: int, end: int, text: str) -> None:
+    """Write a text over the columns from `begin` to `end`."""
+    row[begin:end] = ""
+    row[begin] = text
 
 
 def _quiet(boxes: Boxes, per_second: float, drawn: int, style: _Style, sorts: set[str]) -> np.ndarray:
     """What stands where a device runs no action, (devices, drawn): idle time, or the letters of what runs beside."""
     quiet = np.full((boxes.timeline.schedule.devices, drawn), style.idle)
     for part in boxes.beside:
-        if part.sort in sorts:
-            first = np.minimum(np.floor(part.start * per_second + 0.5).astype(np.int64), drawn - 1)
-            last = np.maximum(np.floor(part.end * per_second + 0.5).astype(np.int64), first + 1)
-            for device, begin, end in zip(part.device.tolist(), first.tolist(), last.tolist(), strict=True):
-                quiet[device, begin:end] = part.letter
+        for device, begin, end in _visible_columns(part, per_second, drawn) if part.sort in sorts else ():
+            quiet[device, begin:end] = part.letter
     return quiet
 
 
-def _step_text(width: int, style: _Style, edged: bool, color: bool) -> str:
-    """The box of an optimizer step; empty where it has no column."""
-    letter = LETTERS[STEPS]
-    if width <= 0:
-        return ""
-    text = style.edge + letter.ljust(width - 1) if edged and width > 1 else letter.ljust(width, style.rule)
-    return _colored(text, COLOURS[STEPS], color)
+def _visible_columns(spans: Spans, per_second: float, drawn: int) -> list[tuple[int, int, int]]:
+    """Device, first column and the column after the last of each span: one column at least."""
+    first, last = _columns_of(spans, per_second)
+    first = np.minimum(first, drawn - 1)
+    last = np.minimum(np.maximum(last, first + 1), drawn)
+    return list(zip(spans.device.tolist(), first.tolist(), last.tolist(), strict=True))
+
+
+def _filled(label: str, width: int, style: _Style, edged: bool) -> str:
+    """A box of `width` columns: its edge, where there are edges, and its label."""
+    return style.edge + label.ljust(width - 1) if edged and width > 1 else label.ljust(width, style.rule)
 
 
 def _box_text(boxes: Boxes, box: int, width: int, style: _Style, edged: bool) -> str:
@@ -165,9 +163,7 @@ def _box_text(boxes: Boxes, box: int, width: int, style: _Style, edged: bool) ->
     labels = [f"{letter}{boxes.short_label(box)}", letter]
     if boxes.shades > 1 and not boxes.slot[box]:
         labels.insert(0, boxes.name(box))
-    room = width - edged
-    label = next(label for label in labels if len(label) <= room)
-    return style.edge + label.ljust(room) if edged else label.ljust(room, style.rule)
+    return _filled(next(label for label in labels if len(label) <= width - edged), width, style, edged)
 
 
 def _share_rows(boxes: Boxes, drawn: int, style: _Style, color: bool) -> list[str]:
@@ -181,17 +177,13 @@ def _share_rows(boxes: Boxes, drawn: int, style: _Style, color: bool) -> list[st
         owed += shares[:, column]
         chosen[:, column] = np.where(shares[:, column] > 1e-9, owed, -np.inf).argmax(axis=1)
         owed[devices, chosen[:, column]] -= 1.0
-    cells: list[str] = [_painted(kind_letter(kind), kind, boxes, 0, color) for kind in boxes.kinds]
+    cells = [_colored(kind_letter(kind), COLOURS[kind], color) for kind in boxes.kinds]
     quiet = _quiet(boxes, drawn / (makespan(boxes.timeline) or 1.0), drawn, style, set(LETTERS))
     idle = len(boxes.kinds)
     return [
         "".join(beside if number == idle else cells[number] for number, beside in zip(row, letters, strict=True))
         for row, letters in zip(chosen, quiet, strict=True)
     ]
-
-
-def _painted(text: str, kind: int, boxes: Boxes, shade: int, color: bool) -> str:
-    return _colored(text, shade_colour(int(kind), shade, boxes.shades), color)
 
 
 def _colored(text: str, ground: str, color: bool) -> str:
@@ -217,12 +209,8 @@ def _axis(makespan: float, per_second: float, drawn: int, style: _Style) -> list
 
 
 def _legend(boxes: Boxes, fits: bool, column_seconds: float, style: _Style, color: bool) -> list[str]:
-    entries = []
-    for kind in boxes.kinds:
-        title = TITLES[kind]
-        if kind == Kind.OVERLAP_F_B:
-            title = f"X {title}"
-        entries.append(_painted(title, kind, boxes, 0, color))
+    titles = {kind: "X " * (kind == Kind.OVERLAP_F_B) + TITLES[kind] for kind in boxes.kinds}
+    entries = [_colored(title, COLOURS[kind], color) for kind, title in titles.items()]
     lines = ["; ".join([*entries, f"{style.idle} idle"])]
     if boxes.beside:
         titles = "; ".join(f"{part.letter} {part.title}" for part in boxes.beside)

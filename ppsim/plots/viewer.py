@@ -1,12 +1,14 @@
-"""Large timelines as one small HTML file: compressed columns and a script that draws what is looked at."""
+"""Timelines of any size as one small HTML file: compressed columns and a script that draws what is looked at."""
 
 from __future__ import annotations
 
 import base64
 import html
 import json
+import re
 import zlib
 from importlib.resources import files
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,10 +16,11 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import bubble_fraction, bubble_ratio, makespan
 from ppsim.analysis.occupancy import peak_activations
+from ppsim.base.files import write_atomically
 from ppsim.base.units import percent_text, seconds_text
 from ppsim.plots import palette
-from ppsim.plots.beside import LANE_GROUND, STEPS, Beside, lane, part_of_row
-from ppsim.plots.boxes import TRANSFER, Boxes, kind_letter, second_cue, sizes_text
+from ppsim.plots.beside import LANE_GROUND, STEPS, Spans, lane, part_of_row
+from ppsim.plots.boxes import TRANSFER, Boxes, kind_letter, legend_entries, make_boxes, sizes_text
 from ppsim.plots.shares import bin_seconds
 
 if TYPE_CHECKING:
@@ -27,20 +30,32 @@ _TICKS = 2**32 - 1  # of the makespan; times in the file are rounded to one, 2e-
 _CAUSES = ("nothing", "device", "transfer", "sending")  # in the order of the codes of ppsim.plots.boxes
 
 
-def viewer_html(boxes: Boxes) -> str:
-    """A page that shows the boxes without any library: overview from afar, exact boxes and hover near by."""
+def save_html(timeline: TimelineColumns, path: str | PathLike[str]) -> None:
+    """Write a page that shows the timeline in any browser of 2023 or later, offline; it appears whole or not at all.
+
+    Hover tells action, device, times and what it waited for; wheel, drag and keys move; the legend hides kinds.
+    Raises ConfigError where the file cannot be written.
+    """
+    write_atomically(path, viewer_html(make_boxes(timeline)))
+
+
+def viewer_html(boxes: Boxes, framed: bool = False) -> str:
+    """The page of `save_html`.
+
+    Within the frame of another page (`framed`) it leaves name and measures to that page, and the wheel until clicked.
+    """
     columns = _columns(boxes)
     packed = zlib.compress(b"".join(_planes(*entry) for entry in columns), 9)
     about = _about(boxes) | {"columns": [[name, len(column), size, summed] for name, column, size, summed in columns]}
-    page = files("ppsim.plots").joinpath("viewer.html").read_text(encoding="utf-8")
-    replacements = {
-        "@TITLE@": html.escape(sizes_text(boxes.timeline.schedule)),
-        "@ABOUT@": json.dumps(about).replace("<", "\\u003c"),
-        "@COLUMNS@": base64.b64encode(packed).decode(),
+    if framed:
+        about |= {"title": "", "measures": "", "framed": True}
+    parts = {
+        "TITLE": html.escape(sizes_text(boxes.timeline.schedule)),
+        "ABOUT": json.dumps(about).replace("<", "\\u003c"),
+        "COLUMNS": base64.b64encode(packed).decode(),
     }
-    for place, text in replacements.items():
-        page = page.replace(place, text, 1)
-    return page
+    page = files("ppsim.plots").joinpath("viewer.html").read_text(encoding="utf-8")
+    return re.sub("@(TITLE|ABOUT|COLUMNS)@", lambda place: parts[place[1]], page)
 
 
 def measures_line(timeline: TimelineColumns) -> str:
@@ -65,8 +80,9 @@ def _about(boxes: Boxes) -> dict[str, Any]:
         "bin": bin_seconds(boxes),
         "idle": palette.IDLE,
         "laneGround": LANE_GROUND,
-        "cue": second_cue(timeline.schedule),
+        "legend": legend_entries([boxes]),
         "causes": _CAUSES,
+        "numbering": "slice" if timeline.schedule.slices > 1 else "microbatch",
         "instants": bool(np.any(boxes.length == 0)),
         "band": part_of_row(boxes.band),
         "beside": [
@@ -81,12 +97,11 @@ def _about(boxes: Boxes) -> dict[str, Any]:
             }
             for part in boxes.beside
         ],
-        "kinds": [_kind(kind, boxes.shades) for kind in boxes.kinds],
+        "kinds": [_kind(kind, colours.tolist()) for kind, colours in boxes.colours.items()],
     }
 
 
-def _kind(kind: Kind, shades: int) -> dict[str, Any]:
-    colours = [palette.shade_colour(kind, shade, shades) for shade in range(shades)]
+def _kind(kind: Kind, colours: list[str]) -> dict[str, Any]:
     return {
         "letter": kind_letter(kind),
         "title": palette.TITLES[kind],
@@ -100,17 +115,13 @@ def _columns(boxes: Boxes) -> list[tuple[str, np.ndarray, int, bool]]:
     """Name, values, bytes a value, and whether the file holds differences, of each column."""
     schedule = boxes.timeline.schedule
     per_second = _TICKS / makespan(boxes.timeline) if makespan(boxes.timeline) > 0 else 0.0
-    start = np.rint(boxes.start * per_second)
-    length = np.maximum(np.rint(boxes.end * per_second) - start, boxes.length > 0)
     code = np.zeros(len(Kind), np.int64)
     code[boxes.kinds] = np.arange(len(boxes.kinds))
     cause, needed = boxes.waited
     box_of_row = np.searchsorted(boxes.row, np.arange(len(schedule.kind)), side="right") - 1
     back = np.where(cause == TRANSFER, box_of_row[needed] - np.arange(len(boxes)), 0)
     columns = [
-        ("offsets", boxes.offsets, 4, True),
-        ("start", start, 4, True),
-        ("length", length, 4, False),
+        *_times("", boxes, schedule.devices, per_second),
         ("kind", code[boxes.kind], 1, False),
         ("shade", boxes.shade, 2, False),
         ("stage", boxes.stage, 4, True),
@@ -126,17 +137,19 @@ def _columns(boxes: Boxes) -> list[tuple[str, np.ndarray, int, bool]]:
             ("other_microbatch", schedule.microbatch[other], 4, True),
         ]
     for part in boxes.beside:
-        columns += _beside_columns(part, schedule.devices, per_second)
+        columns += _times(f"{part.sort} ", part, schedule.devices, per_second)
+        columns.append((f"{part.sort} stage", np.maximum(part.stage, 0), 4, True))
     return columns
 
 
-def _beside_columns(part: Beside, devices: int, per_second: float) -> list[tuple[str, np.ndarray, int, bool]]:
-    start = np.rint(part.start * per_second)
+def _times(before: str, spans: Spans, devices: int, per_second: float) -> list[tuple[str, np.ndarray, int, bool]]:
+    """Which spans are a device's, and their times; what takes time takes a tick at least."""
+    start = np.rint(spans.start * per_second)
+    length = np.maximum(np.rint(spans.end * per_second) - start, spans.length > 0)
     return [
-        (f"{part.sort} offsets", np.searchsorted(part.device, np.arange(devices + 1)), 4, True),
-        (f"{part.sort} start", start, 4, True),
-        (f"{part.sort} length", np.maximum(np.rint(part.end * per_second) - start, 1), 4, False),
-        (f"{part.sort} stage", np.maximum(part.stage, 0), 4, True),
+        (f"{before}offsets", np.searchsorted(spans.device, np.arange(devices + 1)), 4, True),
+        (f"{before}start", start, 4, True),
+        (f"{before}length", length, 4, False),
     ]
 
 
