@@ -46,7 +46,7 @@ def test_a_missing_send_and_a_missing_recv_are_named_with_their_device():
 
 def test_a_doubled_transfer_is_named():
     assert faults(changed("0SEND_F1", "0SEND_F1", "0SEND_F1")) == [
-        "0SEND_F1 (device 0, position 4) stands twice; each transfer is sent and received once"
+        "0SEND_F1 (device 0, position 4) appears twice; each transfer is sent and received once"
     ]
 
 
@@ -115,7 +115,7 @@ SHARDED = ["0UNSHARD", "0F0", "0B0", "0REDUCE_GRAD", "0RESHARD"]
         ("0UNSHARD 0F0 0B0", "0B0 (device 0, position 2) is the last of its stage on the device; put a RESHARD"),
         ("0UNSHARD 0F0 0B0 0RESHARD 5UNSHARD", "5UNSHARD (device 0, position 4) is the last of its stage"),
         ("0F0 0REDUCE_GRAD 0B0", "0REDUCE_GRAD (device 0, position 1) stands before 0B0, which adds to the gradients"),
-        ("0F0 0B0 0REDUCE_GRAD 0REDUCE_GRAD", "0REDUCE_GRAD (device 0, position 3) stands twice"),
+        ("0F0 0B0 0REDUCE_GRAD 0REDUCE_GRAD", "0REDUCE_GRAD (device 0, position 3) appears twice"),
         ("0F0 0B0 3REDUCE_GRAD", "3REDUCE_GRAD (device 0, position 2) has no gradients to reduce"),
     ],
 )  # fmt: skip

@@ -169,6 +169,7 @@ def test_a_generator_makes_a_million_actions_without_python_work_for_each(name):
         calls += 1
 
     family = ppsim.schedules()[name]
+    family.build(8, 65_536)  # what checks it is loaded and compiled once
     sys.setprofile(count)
     try:
         schedule = family.build(8, 65_536)

@@ -66,14 +66,14 @@ def test_a_missing_weight_gradient():
 def test_a_doubled_action(kind):
     order = ["0F0", "0B0"]
     assert faults([[*order, f"0{kind}0"]]) == [
-        f"0{kind}0 stands 2 times: device 0, position {order.index(f'0{kind}0')} and device 0, position 2; each action "
-        f"stands once"
+        f"0{kind}0 appears twice: device 0, position {order.index(f'0{kind}0')} and device 0, position 2; each action "
+        f"appears once"
     ]
 
 
 def test_an_action_doubled_on_another_device_is_also_split():
     assert faults([["0F0", "0I0", "0W0"], ["0W0"]]) == [
-        "0W0 stands 2 times: device 0, position 2 and device 1, position 0; each action stands once",
+        "0W0 appears twice: device 0, position 2 and device 1, position 0; each action appears once",
         "0W0 stands on device 0 and 0W0 on device 1: all actions of one stage and microbatch run on one device",
     ]
 
@@ -159,7 +159,7 @@ def test_all_faults_stand_in_one_error():
         Schedule.from_orders(program, name="broken").validate()
     assert caught.value.faults == [
         "device 2 has no actions; every device of a pipeline runs at least one stage",
-        "0F0 stands 2 times: device 0, position 0 and device 0, position 1; each action stands once",
+        "0F0 appears twice: device 0, position 0 and device 0, position 1; each action appears once",
         "1F1 is missing: 3 stages x 2 microbatches each need one F",
         "2F1 is missing: 3 stages x 2 microbatches each need one F",
         "1B0 stands beside 1W0: a microbatch's backward is either one B or one I and one W",

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ppsim.base.compiling import run
+from ppsim.base.compiling import compiled, run
+from ppsim.checks.deadlock import deadlock_error
 from ppsim.engines import kernels
-from ppsim.engines.deadlock import deadlock_error
 from ppsim.engines.ending import Columns
 from ppsim.plan.resolve import Plan, Posts
 from ppsim.schedule.recurrence import walk
@@ -35,7 +35,9 @@ class CompiledModel:
         else:
             self._run_queued(self.plan.posts)
         if not np.array_equal(self.position, self.plan.schedule.offsets[1:]):
-            raise deadlock_error(self.plan, self.position, self.posted, self._arrived())
+            plan = self.plan
+            state = self.position, self.posted, self._arrived()
+            raise deadlock_error(plan.schedule, plan.transport, plan.posts, plan.fused, *state)
         times = self.row_start, self.row_end, self.transfer_start, self.transfer_end
         return *times, self.gather_start, self.gather_end
 
@@ -43,7 +45,7 @@ class CompiledModel:
         plan, offsets = self.plan, self.plan.schedule.offsets
         links = (plan.source, plan.remote, plan.transfer_seconds)
         ends = (offsets, plan.seconds, plan.fused, bool(plan.fused.any()), *links, self.position, self.row_end)
-        run(walk, *ends)
+        run(compiled(walk), *ends)
         if np.array_equal(self.position, offsets[1:]):
             rest = (offsets, plan.fused, *links, self.row_end, self.row_start, self.transfer_start, self.transfer_end)
             run(kernels.complete, *rest)

@@ -7,7 +7,7 @@ import numpy as np
 import simpy
 from simpy.events import NORMAL, EventPriority
 
-from ppsim.engines.deadlock import deadlock_error
+from ppsim.checks.deadlock import deadlock_error
 from ppsim.engines.ending import Columns
 from ppsim.engines.port_lines import PortLines
 from ppsim.plan.resolve import Plan, Posts
@@ -106,7 +106,15 @@ class EventModel:
             self.env.process(self.walk(device) if posts is None else self.walk_and_post(device, posts))
         self.env.run()
         if self.position != self.plan.schedule.offsets[1:].tolist():
-            raise deadlock_error(self.plan, np.array(self.position), np.array(self.posted), self._arrived())
+            raise deadlock_error(
+                self.plan.schedule,
+                self.plan.transport,
+                posts,
+                self.plan.fused,
+                np.array(self.position),
+                np.array(self.posted),
+                self._arrived(),
+            )
         return (
             np.array(self.start),
             np.array(self.end),

@@ -15,8 +15,9 @@ from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.files import read_text
 from ppsim.checks.faults import validate
 from ppsim.costs.profile import Profile
+from ppsim.lowering.posts import TRANSPORTS
 from ppsim.lowering.rows import transfer_ends
-from ppsim.plan.resolve import TRANSPORTS, make_plan
+from ppsim.plan.resolve import make_plan
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import read_orders
 from ppsim.timeline import TimelineColumns

@@ -93,9 +93,11 @@ class ScheduleColumns:
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{name} cannot be set: a schedule is never changed; make another one of changed lists")
 
-    def mark_valid(self) -> None:
-        """Note that the validator found no fault; its columns cannot change, so this stays true."""
+    def mark_valid(self, source: np.ndarray | None = None) -> None:
+        """Note that the validator found no fault, and `source` as it found it; the columns cannot change any more."""
         vars(self)["is_valid"] = True
+        if source is not None:
+            vars(self)["source"] = unwritable(source)
 
     @classmethod
     def from_blocks(cls, blocks: Iterable[Block], **traits: Any) -> ScheduleColumns:
@@ -130,7 +132,7 @@ class ScheduleColumns:
     @cached_property
     def is_program(self) -> bool:
         """Whether the lists hold transfers or sharding actions beside compute actions."""
-        return bool((self.kind >= FIRST_TRANSFER).any())
+        return len(self.kind) > 0 and int(self.kind.max()) >= FIRST_TRANSFER
 
     @cached_property
     def compute(self) -> ScheduleColumns:
