@@ -3,6 +3,7 @@
 import tracemalloc
 from contextlib import suppress
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +11,9 @@ from random_schedules import schedules
 from strategies import damaged_orders
 
 import ppsim
+import ppsim.base.compiling
 from ppsim import DeadlockError, Schedule, ScheduleError
+from ppsim.actions import Kind
 
 
 def faults(orders, **options):
@@ -244,6 +247,35 @@ def test_a_cycle_is_told_beside_other_faults():
 
 def test_a_ring_of_ten_thousand_devices_is_told_without_recursion():
     assert len(cycle(ring(10_000))) == 10_000
+
+
+def verdict(orders, slices):
+    try:
+        schedule = Schedule.from_orders(orders, slices=slices)
+        schedule.validate()
+    except ScheduleError as error:
+        return str(error)
+    return schedule.source.tolist()
+
+
+@settings(deadline=None, max_examples=200)
+@given(damaged_orders(), st.sampled_from([1, 1, 2, 3]))
+def test_large_schedules_are_judged_by_the_same_pass(orders, slices):
+    expected = verdict(orders, slices)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ppsim.base.compiling, "ROWS_WORTH_COMPILING", 0)
+        assert verdict(orders, slices) == expected
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+@pytest.mark.parametrize("column", ["stage", "microbatch"])
+def test_numbers_below_0_are_named(column, slices):
+    numbers = {"stage": np.zeros(4, np.int32), "microbatch": np.array([0, 1, 1, 0], np.int32)}
+    numbers[column][2] = -3
+    kinds = np.array([Kind.F, Kind.F, Kind.B, Kind.B], np.int8)
+    schedule = Schedule(kinds, **numbers, offsets=np.array([0, 4]), slices=slices)
+    with pytest.raises(ScheduleError, match=rf"\(device 0, position 2\) names {column} -3"):
+        schedule.validate()
 
 
 @settings(max_examples=200)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ppsim.base.errors import ConfigError, PpsimError, shown
+from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.commands.reporting import DONE, command, exit_status, print_data, say
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.run.schedules import Program, Schedule
@@ -47,7 +47,7 @@ def _slices(text: str) -> int:
     # Python turns no text of more than 4,300 digits into a number; leading zeros aside, ten are enough.
     digits = text.lstrip("0") if text.isascii() and text.isdigit() else ""
     if not 1 <= len(digits) <= len(str(MOST_SLICES)) or int(digits) > MOST_SLICES:
-        raise ConfigError(f"--slices {shown(text)}: must be a whole number of at least 1 and at most {MOST_SLICES}")
+        raise ConfigError(f"--slices {text:.40}: must be a whole number of at least 1 and at most {MOST_SLICES}")
     return int(digits)
 
 
