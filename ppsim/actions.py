@@ -4,6 +4,8 @@ import re
 from enum import IntEnum
 from typing import NamedTuple
 
+import numpy as np
+
 from ppsim.base.errors import ScheduleError, shown
 
 
@@ -29,6 +31,16 @@ FIRST_TRANSFER = Kind.SEND_F
 FIRST_SHARDING = Kind.UNSHARD
 NO_MICROBATCH = -1
 _SHARDING = (Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD)
+
+
+def is_backward(kind: np.ndarray) -> np.ndarray:
+    """Where a column of kinds holds B or I, which hand a gradient to the stage before."""
+    return (kind == Kind.B) | (kind == Kind.I)
+
+
+def is_send(kind: np.ndarray) -> np.ndarray:
+    """Where a column of kinds holds SEND_F or SEND_B."""
+    return (kind == Kind.SEND_F) | (kind == Kind.SEND_B)
 
 
 class Action(NamedTuple):

@@ -8,8 +8,9 @@ import pytest
 
 import ppsim
 import ppsim.base.progress
+from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plan.jitter import JitteredPlan
-from ppsim.plan.resolve import TRANSPORTS, make_plan
+from ppsim.plan.resolve import make_plan
 from ppsim.run.batches import MEASURES
 
 COSTS = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=0.5, latency=0.1)

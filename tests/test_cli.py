@@ -115,6 +115,21 @@ def test_validate_takes_the_slices(tmp_path):
     assert "1 microbatches" in outcome.out
 
 
+@pytest.mark.parametrize("slices", ["0", "-1", "2.0", "", "2147483648", "10000000001", "1" * 5000])
+def test_validate_refuses_slices_that_are_no_number_of_pieces(tmp_path, slices):
+    (tmp_path / "order.csv").write_text("0F0,0B0\n")
+    outcome = ppsim("validate", tmp_path / "order.csv", "--slices", slices)
+    assert outcome.status == 2
+    for part in ("--slices", slices[:40], "at least 1", "at most 2147483647"):
+        assert part in outcome.err
+
+
+@pytest.mark.parametrize("slices", ["2147483647", "0002147483647"])
+def test_validate_takes_the_largest_number_of_slices_as_it_is(tmp_path, slices):
+    (tmp_path / "order.csv").write_text("0F0,0B0\n")
+    assert "whole microbatches of 2147483647" in ppsim("validate", tmp_path / "order.csv", "--slices", slices).err
+
+
 CROSSED = """0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1
 1RECV_F1,1RECV_F0,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1
 """

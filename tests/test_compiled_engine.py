@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import ppsim
 import ppsim.base.compiling
-import ppsim.lowering.transfers
 from ppsim.engines.running import run_plan
-from ppsim.plan.resolve import TRANSPORTS, make_plan
+from ppsim.lowering.posts import TRANSPORTS
+from ppsim.plan.resolve import make_plan
 
 SEARCHED = ("zb-1p", "zb-2p", "zb-auto")
 
@@ -180,7 +180,7 @@ def test_large_schedules_are_lowered_by_the_same_recurrence_to_the_same_program(
     schedule = ppsim.Schedule.from_orders(with_some_fused(orders, random))
     expected = lowered(schedule)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ppsim.lowering.transfers, "ROWS_WORTH_COMPILING", 0)
+        patch.setattr(ppsim.base.compiling, "ROWS_WORTH_COMPILING", 0)
         assert lowered(schedule) == expected
 
 

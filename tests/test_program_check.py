@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from random_schedules import random_orders
 
 import ppsim
+from ppsim.checks.deadlock import require_no_deadlock
 
 GOOD = [
     ["0F0", "0SEND_F0", "0F1", "0SEND_F1", "0RECV_B0", "0B0", "0RECV_B1", "0B1"],
@@ -46,7 +47,7 @@ def test_a_missing_send_and_a_missing_recv_are_named_with_their_device():
 
 def test_a_doubled_transfer_is_named():
     assert faults(changed("0SEND_F1", "0SEND_F1", "0SEND_F1")) == [
-        "0SEND_F1 (device 0, position 4) stands twice; each transfer is sent and received once"
+        "0SEND_F1 (device 0, position 4) appears twice; each transfer is sent and received once"
     ]
 
 
@@ -115,7 +116,7 @@ SHARDED = ["0UNSHARD", "0F0", "0B0", "0REDUCE_GRAD", "0RESHARD"]
         ("0UNSHARD 0F0 0B0", "0B0 (device 0, position 2) is the last of its stage on the device; put a RESHARD"),
         ("0UNSHARD 0F0 0B0 0RESHARD 5UNSHARD", "5UNSHARD (device 0, position 4) is the last of its stage"),
         ("0F0 0REDUCE_GRAD 0B0", "0REDUCE_GRAD (device 0, position 1) stands before 0B0, which adds to the gradients"),
-        ("0F0 0B0 0REDUCE_GRAD 0REDUCE_GRAD", "0REDUCE_GRAD (device 0, position 3) stands twice"),
+        ("0F0 0B0 0REDUCE_GRAD 0REDUCE_GRAD", "0REDUCE_GRAD (device 0, position 3) appears twice"),
         ("0F0 0B0 3REDUCE_GRAD", "3REDUCE_GRAD (device 0, position 2) has no gradients to reduce"),
     ],
 )  # fmt: skip
@@ -266,6 +267,38 @@ def test_a_damaged_program_is_simulated_or_refused_in_words(random, transport):
         program = ppsim.Schedule.from_orders(orders)
         program.check(transport, pytorch=random.random() < 0.3)
         ppsim.simulate(program, transport=transport)
+
+
+@pytest.mark.parametrize("transport", ["", "fifo", 3])
+def test_an_unknown_transport_is_answered_with_the_known(transport):
+    with pytest.raises(ppsim.ConfigError, match="async, directed, pair, rank, blocking"):
+        ppsim.Schedule.from_orders(GOOD).check(transport)
+
+
+@settings(deadline=None, max_examples=150)
+@given(random=st.randoms(use_true_random=False), transport=st.sampled_from(["directed", "pair", "rank", "blocking"]))
+def test_a_check_without_time_finds_the_deadlock_that_the_event_model_runs_into(random, transport):
+    orders = ppsim.lower(ppsim.Schedule.from_orders(random_orders(random, fused=False))).orders()
+    for _ in range(random.randint(0, 3)):
+        row = random.choice(orders)
+        moved = [at for at, action in enumerate(row) if "SEND" in action or "RECV" in action]
+        if moved:
+            action = row.pop(random.choice(moved))
+            row.insert(random.randint(0, len(row)), action)
+    program = ppsim.Schedule.from_orders(orders)
+    with suppress(ppsim.ScheduleError):
+        program.validate()
+        assert deadlock(lambda: require_no_deadlock(program, transport)) == deadlock(
+            lambda: ppsim.simulate(program, transport=transport, engine="event")
+        )
+
+
+def deadlock(run):
+    """The message of the deadlock that a call ends in, or None."""
+    try:
+        run()
+    except ppsim.DeadlockError as error:
+        return str(error)
 
 
 def test_of_many_faults_of_one_kind_the_first_are_told():

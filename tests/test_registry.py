@@ -11,6 +11,8 @@ from strategies import things
 
 import ppsim
 from ppsim import BuildError, ConfigError, ScheduleError
+from ppsim.families import registry
+from ppsim.schedule.blocks import backward_run, concatenate, forward_run
 
 FAMILIES = list(ppsim.schedules())
 SEARCHED = ("zb-1p", "zb-2p", "zb-auto")  # built by search, slower and with costs of their own
@@ -45,6 +47,33 @@ def test_every_family_builds_a_valid_schedule_of_its_name(name):
     assert schedule.name == name
     assert schedule.devices == 4
     ppsim.Schedule.from_orders(schedule.orders(), slices=schedule.slices).validate()
+
+
+FORGETFUL = {
+    "a backward": (lambda p, m: [forward_run(0, np.arange(m)), forward_run(1, np.arange(m))], "the backward of 0F0"),
+    "a device": (lambda p, m: [concatenate(forward_run(0, 0), backward_run(0, 0)), forward_run(0, [])], "device 1"),
+    "an order": (lambda p, m: [concatenate(backward_run(0, 0), forward_run(0, 0))], "stands before 0F0"),
+    "its inputs": (
+        lambda p, m: [concatenate(forward_run([1, 0], 0), backward_run([1, 0], 0))],
+        "waits at 1F0 for 0F0",
+    ),
+    "where numbers begin": (
+        lambda p, m: [concatenate(forward_run(0, [-1, 0]), backward_run(0, [-1, 0]))],
+        "names microbatch -1",
+    ),
+}
+
+
+@pytest.mark.parametrize("microbatches", [1, 30_000])
+@pytest.mark.parametrize("forgotten", FORGETFUL)
+def test_what_a_family_makes_is_validated(forgotten, microbatches, monkeypatch):
+    make, fault = FORGETFUL[forgotten]
+    monkeypatch.setattr(registry, "_FAMILIES", registry.families())
+    registry.family("forgetful", title="", idea="", makespan="", peak_activations="", source="")(
+        lambda devices, microbatches, stages_per_device: make(devices, microbatches)
+    )
+    with pytest.raises(ScheduleError, match=fault):
+        ppsim.build("forgetful", devices=2, microbatches=microbatches)
 
 
 def test_whole_numbers_of_any_type_are_sizes():

@@ -1,5 +1,7 @@
 """Schedule: ordered actions per device as columns, made from lists and given back as lists."""
 
+import copy
+import pickle
 import sys
 from contextlib import suppress
 
@@ -104,6 +106,78 @@ def test_equal_schedules_have_equal_actions_slots_and_slices():
     assert Schedule.from_orders(plain) != plain
 
 
+def test_schedules_of_equal_lists_differ_by_what_else_they_hold():
+    one = ppsim.build("1f1b", devices=4, microbatches=8)
+    assert one != ppsim.build("bpipe", devices=4, microbatches=8)  # evictions
+    assert one == ppsim.build("1f1b", devices=4, microbatches=8)
+
+    def changed(**traits):
+        joined = traits.pop("joined", one.joined)
+        return Schedule(one.kind, one.stage, one.microbatch, one.offsets, joined=joined, **{**one.traits, **traits})
+
+    assert changed(name="other") == one
+    assert changed(slices=2) != one
+    assert changed(iterations=2) != one
+    assert changed(weight_versions=np.array([4, 3, 2, 1])) != one
+    assert changed(evicted=np.array([[0, 0, 3]])) != one
+    assert changed(joined=np.arange(len(one)) == 5) != one
+
+
+def through_a_pickle(schedule):
+    return pickle.loads(pickle.dumps(schedule))  # noqa: S301 - our own bytes
+
+
+COLUMNS = ("kind", "stage", "microbatch", "offsets", "joined", "idle", "weight_versions", "evicted")
+VIEWS = ("device", "holdings", "source")
+MADE = {
+    "built": lambda: ppsim.build("1f1b", devices=2, microbatches=4),
+    "read": lambda: Schedule.from_orders(FUSED),
+    "lowered": lambda: ppsim.lower(Schedule.from_orders(FUSED), sharded=True, receive="just-in-time"),
+    "compute": lambda: ppsim.lower(ppsim.build("bpipe", devices=4, microbatches=8)).schedule,
+    "copied": lambda: copy.deepcopy(ppsim.build("gpipe", devices=2, microbatches=4)),
+    "pickled": lambda: through_a_pickle(ppsim.build("gpipe", devices=2, microbatches=4)),
+}
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_nothing_of_a_schedule_can_be_written(made):
+    schedule = MADE[made]()
+    for name in (*COLUMNS, *VIEWS):
+        column = getattr(schedule, name)
+        with pytest.raises(ValueError, match="read-only"):
+            column[...] = 0
+        with pytest.raises(AttributeError, match=f"{name} cannot be set"):
+            setattr(schedule, name, column)
+
+
+def test_a_column_is_no_window_on_what_its_maker_can_still_write():
+    kinds = np.array([Kind.F, Kind.B, Kind.F], np.int8)
+    closed = kinds[:2]
+    closed.flags.writeable = False
+    numbers, offsets = np.zeros(2, np.int32), np.array([0, 2])
+    schedule = Schedule(closed, numbers, numbers, offsets)
+    kinds[:] = Kind.W
+    assert schedule.orders() == [["0F0", "0B0"]]
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, through_a_pickle])
+def test_a_copy_is_equal_and_carries_no_views(copied):
+    for schedule in (ppsim.build("bpipe", devices=4, microbatches=8), ppsim.lower(Schedule.from_orders(FUSED))):
+        assert schedule.source.shape == schedule.kind.shape
+        again = copied(schedule)
+        assert (type(again), again.name, again.orders()) == (type(schedule), schedule.name, schedule.orders())
+        assert again == schedule
+        assert not set(VIEWS) & set(vars(again))
+        assert ppsim.simulate(again).makespan == ppsim.simulate(schedule).makespan
+
+
+@given(schedules())
+def test_the_validator_finds_the_same_sources_as_the_columns_themselves(schedule):
+    unseen = Schedule.from_orders(schedule.orders()).source.tolist()
+    schedule.validate()
+    assert schedule.source.tolist() == unseen
+
+
 def test_every_cell_that_is_no_action_is_named_in_one_error():
     with pytest.raises(ScheduleError) as caught:
         Schedule.from_orders([["0F0", "0G0"], [7, "1B"]])
@@ -169,6 +243,7 @@ def test_a_generator_makes_a_million_actions_without_python_work_for_each(name):
         calls += 1
 
     family = ppsim.schedules()[name]
+    family.build(8, 65_536)  # what checks it is loaded and compiled once
     sys.setprofile(count)
     try:
         schedule = family.build(8, 65_536)

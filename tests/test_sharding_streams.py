@@ -7,7 +7,7 @@ import pytest
 from timelines import actions, transfers
 
 import ppsim
-from ppsim.plan.resolve import TRANSPORTS
+from ppsim.lowering.posts import TRANSPORTS
 
 ENGINES = ("event", "compiled")
 

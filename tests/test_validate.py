@@ -3,6 +3,7 @@
 import tracemalloc
 from contextlib import suppress
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +11,9 @@ from random_schedules import schedules
 from strategies import damaged_orders
 
 import ppsim
+import ppsim.base.compiling
 from ppsim import DeadlockError, Schedule, ScheduleError
+from ppsim.actions import Kind
 
 
 def faults(orders, **options):
@@ -66,14 +69,14 @@ def test_a_missing_weight_gradient():
 def test_a_doubled_action(kind):
     order = ["0F0", "0B0"]
     assert faults([[*order, f"0{kind}0"]]) == [
-        f"0{kind}0 stands 2 times: device 0, position {order.index(f'0{kind}0')} and device 0, position 2; each action "
-        f"stands once"
+        f"0{kind}0 appears twice: device 0, position {order.index(f'0{kind}0')} and device 0, position 2; each action "
+        f"appears once"
     ]
 
 
 def test_an_action_doubled_on_another_device_is_also_split():
     assert faults([["0F0", "0I0", "0W0"], ["0W0"]]) == [
-        "0W0 stands 2 times: device 0, position 2 and device 1, position 0; each action stands once",
+        "0W0 appears twice: device 0, position 2 and device 1, position 0; each action appears once",
         "0W0 stands on device 0 and 0W0 on device 1: all actions of one stage and microbatch run on one device",
     ]
 
@@ -159,7 +162,7 @@ def test_all_faults_stand_in_one_error():
         Schedule.from_orders(program, name="broken").validate()
     assert caught.value.faults == [
         "device 2 has no actions; every device of a pipeline runs at least one stage",
-        "0F0 stands 2 times: device 0, position 0 and device 0, position 1; each action stands once",
+        "0F0 appears twice: device 0, position 0 and device 0, position 1; each action appears once",
         "1F1 is missing: 3 stages x 2 microbatches each need one F",
         "2F1 is missing: 3 stages x 2 microbatches each need one F",
         "1B0 stands beside 1W0: a microbatch's backward is either one B or one I and one W",
@@ -244,6 +247,35 @@ def test_a_cycle_is_told_beside_other_faults():
 
 def test_a_ring_of_ten_thousand_devices_is_told_without_recursion():
     assert len(cycle(ring(10_000))) == 10_000
+
+
+def verdict(orders, slices):
+    try:
+        schedule = Schedule.from_orders(orders, slices=slices)
+        schedule.validate()
+    except ScheduleError as error:
+        return str(error)
+    return schedule.source.tolist()
+
+
+@settings(deadline=None, max_examples=200)
+@given(damaged_orders(), st.sampled_from([1, 1, 2, 3]))
+def test_large_schedules_are_judged_by_the_same_pass(orders, slices):
+    expected = verdict(orders, slices)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ppsim.base.compiling, "ROWS_WORTH_COMPILING", 0)
+        assert verdict(orders, slices) == expected
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+@pytest.mark.parametrize("column", ["stage", "microbatch"])
+def test_numbers_below_0_are_named(column, slices):
+    numbers = {"stage": np.zeros(4, np.int32), "microbatch": np.array([0, 1, 1, 0], np.int32)}
+    numbers[column][2] = -3
+    kinds = np.array([Kind.F, Kind.F, Kind.B, Kind.B], np.int8)
+    schedule = Schedule(kinds, **numbers, offsets=np.array([0, 4]), slices=slices)
+    with pytest.raises(ScheduleError, match=rf"\(device 0, position 2\) names {column} -3"):
+        schedule.validate()
 
 
 @settings(max_examples=200)

@@ -14,8 +14,6 @@ Value = TypeVar("Value")
 
 def unwritable(column: np.ndarray) -> np.ndarray:
     """`column` itself, closed for writing; a copy where it is a window on an array that could still be written."""
-    if not column.flags.writeable:
-        return column
     if column.base is not None and getattr(column.base, "flags", column.flags).writeable:
         column = column.copy()
     column.flags.writeable = False

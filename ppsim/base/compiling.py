@@ -5,6 +5,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 MESSAGE = "ppsim: compiling the fast engine; this is done once where the result can be kept on disk\n"
 
 # Below this many rows plain Python is done before Numba has loaded (docs/performance.md has the measurement).
@@ -21,6 +23,7 @@ def can_compile() -> bool:
     return True
 
 
+@cache
 def compiled(function: Callable) -> Callable:
     """`function` compiled by Numba; without a cache on disk where no directory can be written.
 
@@ -45,11 +48,27 @@ def inlined(function: Callable) -> Callable:
     return numba.njit(**options)(function)
 
 
-def run(kernel: Any, *arguments: Any) -> None:
+def run(kernel: Any, *arguments: Any) -> Any:
     """Call a compiled kernel; on its first call it is loaded from the cache or compiled."""
     if kernel not in _ready:
         _ready[kernel] = _prepared(kernel, arguments)
-    _ready[kernel](*arguments)
+    return _ready[kernel](*arguments)
+
+
+def run_where_it_pays(function: Callable, rows: int, *arguments: Any) -> Any:
+    """Call `function` compiled where there are many rows and Numba works, as plain Python otherwise.
+
+    Plain Python gets lists in place of columns, which it reads much faster, and what it writes into those of columns
+    that can be written comes back into the columns.
+    """
+    if rows >= ROWS_WORTH_COMPILING and can_compile():
+        return run(compiled(function), *arguments)
+    plain = [argument.tolist() if isinstance(argument, np.ndarray) else argument for argument in arguments]
+    result = function(*plain)
+    for argument, values in zip(arguments, plain, strict=True):
+        if isinstance(argument, np.ndarray) and argument.flags.writeable:
+            argument[:] = values
+    return result
 
 
 _ready: dict[Any, Callable] = {}

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ppsim.actions import Kind
+from ppsim.actions import Kind, is_backward
 from ppsim.base.errors import DeadlockError, ScheduleError, listing
+from ppsim.checks.deadlock import find_waiting_cycle
+from ppsim.checks.one_pass import source_of_valid
 from ppsim.checks.program_faults import program_faults
-from ppsim.checks.sentences import MOST_OF_ONE_RULE, place, position, told
+from ppsim.checks.sentences import MOST_OF_ONE_RULE, first_faults, place, position
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.schedule.waiting import find_waiting_cycle, waiting_message
+from ppsim.schedule.waiting import waiting_message
 
 
 def validate(schedule: ScheduleColumns) -> None:
@@ -25,12 +27,9 @@ def validate(schedule: ScheduleColumns) -> None:
             f"schedule {schedule.name!r} is empty: it needs at least one device with at least one compute action, "
             f"such as [['0F0', '0B0']]"
         )
-    gaps = [*_number_faults(compute)]
-    faults = [*gaps, *_device_faults(compute), *_set_faults(compute, dense=not gaps)]
-    faults += [*_split_faults(compute), *_order_faults(compute), *_slice_faults(compute)]
-    if schedule.is_program and not gaps:
+    faults, cycle = _compute_faults(compute)
+    if schedule.is_program and not any(_number_faults(compute)):
         faults += program_faults(schedule)
-    cycle = find_waiting_cycle(compute)
     if cycle:
         message = waiting_message(f"schedule {schedule.name!r} deadlocks", cycle)
         if not faults:
@@ -41,12 +40,29 @@ def validate(schedule: ScheduleColumns) -> None:
     schedule.mark_valid()
 
 
+def _compute_faults(compute: ScheduleColumns) -> tuple[list[str], list[str]]:
+    """Every fault of compute actions, and the cycle in which they wait for each other."""
+    if compute.is_valid:
+        return [], []
+    source = source_of_valid(compute)
+    if source is not None:
+        compute.mark_valid(source)
+        return [], []
+    gaps = [*_number_faults(compute)]
+    faults = [*gaps, *_device_faults(compute), *_set_faults(compute, dense=not gaps)]
+    faults += [*_split_faults(compute), *_order_faults(compute), *_slice_faults(compute)]
+    return faults, find_waiting_cycle(compute)
+
+
 def _number_faults(schedule: ScheduleColumns) -> Iterator[str]:
-    """Numbers so large that no list could hold every action they ask for."""
+    """Numbers below 0, and numbers so large that no list could hold every action they ask for."""
     for word, column, size in (
         ("stage", schedule.stage, schedule.num_stages),
         ("microbatch", schedule.microbatch, schedule.microbatches),
     ):
+        if column.min() < 0:
+            lowest = int(np.argmin(column))
+            yield f"{place(schedule, lowest)} names {word} {column[lowest]}; {word} numbers run 0, 1, 2 ..."
         if size > len(schedule.kind):
             present = np.unique(column)
             absent = int(np.argmax(present != np.arange(len(present))))
@@ -57,7 +73,7 @@ def _number_faults(schedule: ScheduleColumns) -> Iterator[str]:
 
 
 def _device_faults(schedule: ScheduleColumns) -> Iterator[str]:
-    return told(
+    return first_faults(
         lambda device: f"device {device} has no actions; every device of a pipeline runs at least one stage",
         np.flatnonzero(np.diff(schedule.offsets) == 0),
     )
@@ -86,9 +102,10 @@ def _doubled(schedule: ScheduleColumns, rows: np.ndarray, pairs: np.ndarray) -> 
     def sentence(pair: int, count: int) -> str:
         places = rows[pairs == pair].tolist()
         where = " and ".join(position(schedule, row) for row in places[:4])
-        return f"{schedule.label(places[0])} stands {count} times: {where}; each action stands once"
+        times = "twice" if count == 2 else f"{count} times"
+        return f"{schedule.label(places[0])} appears {times}: {where}; each action appears once"
 
-    return told(sentence, doubled[counts > 1], counts[counts > 1])
+    return first_faults(sentence, doubled[counts > 1], counts[counts > 1])
 
 
 def _missing_forwards(schedule: ScheduleColumns, present: np.ndarray) -> Iterator[str]:
@@ -109,22 +126,22 @@ def _backward_faults(schedule: ScheduleColumns, present: dict[Kind, np.ndarray])
         return _name(schedule, kind, pair)
 
     for kind, parts in ((Kind.I, inputs), (Kind.W, np.setdiff1d(weights, inputs))):
-        yield from told(
+        yield from first_faults(
             lambda pair, kind=kind: (
                 f"{name(Kind.B, pair)} stands beside {name(kind, pair)}: a microbatch's backward is either one B or "
                 f"one I and one W"
             ),
             np.intersect1d(full, parts),
         )
-    yield from told(
+    yield from first_faults(
         lambda pair: f"{name(Kind.I, pair)} is missing: {name(Kind.W, pair)} needs it",
         np.setdiff1d(weights, np.union1d(inputs, full)),
     )
-    yield from told(
+    yield from first_faults(
         lambda pair: f"{name(Kind.W, pair)} is missing: {name(Kind.I, pair)} stands without it",
         np.setdiff1d(inputs, np.union1d(weights, full)),
     )
-    yield from told(
+    yield from first_faults(
         lambda pair: (
             f"the backward of {name(Kind.F, pair)} is missing: add {name(Kind.B, pair)}, or {name(Kind.I, pair)} and "
             f"{name(Kind.W, pair)}"
@@ -139,7 +156,7 @@ def _split_faults(schedule: ScheduleColumns) -> Iterator[str]:
     order = np.argsort(pairs, kind="stable")
     first, second = order[:-1], order[1:]
     split = (pairs[first] == pairs[second]) & (device[first] != device[second])
-    return told(
+    return first_faults(
         lambda first, second: (
             f"{schedule.label(first)} stands on device {device[first]} and {schedule.label(second)} on device "
             f"{device[second]}: all actions of one stage and microbatch run on one device"
@@ -162,7 +179,7 @@ def _order_faults(schedule: ScheduleColumns) -> Iterator[str]:
         _, at_early, at_late = np.intersect1d(pairs[early_rows], pairs[late_rows], return_indices=True)
         earlier, later = early_rows[at_early], late_rows[at_late]
         wrong = (schedule.device[earlier] == schedule.device[later]) & (earlier > later)
-        yield from told(
+        yield from first_faults(
             lambda late, early, rule=rule: f"{place(schedule, late)} stands before {place(schedule, early)}: {rule}",
             later[wrong],
             earlier[wrong],
@@ -176,16 +193,16 @@ def _slice_faults(schedule: ScheduleColumns) -> Iterator[str]:
     if schedule.microbatches % schedule.slices:
         yield f"{schedule.microbatches} slices do not make whole microbatches of {schedule.slices} slices each"
     whole = schedule.microbatch // schedule.slices
-    for kinds, step, rule in (
-        ((Kind.F,), 1, "a slice's F follows the F of the slice before it"),
-        ((Kind.B, Kind.I), -1, "a slice's backward follows the backward of the slice after it"),
+    for rows, step, rule in (
+        (schedule.kind == Kind.F, 1, "a slice's F follows the F of the slice before it"),
+        (is_backward(schedule.kind), -1, "a slice's backward follows the backward of the slice after it"),
     ):
-        rows = np.flatnonzero(np.isin(schedule.kind, kinds))
+        rows = np.flatnonzero(rows)
         rows = rows[np.lexsort((rows, whole[rows], schedule.stage[rows]))]
         before, after = rows[:-1], rows[1:]
         same = (schedule.stage[before] == schedule.stage[after]) & (whole[before] == whole[after])
         late = same & ((schedule.microbatch[after] - schedule.microbatch[before]) * step < 0)
-        yield from told(lambda row, rule=rule: f"{place(schedule, row)} comes too late: {rule}", after[late])
+        yield from first_faults(lambda row, rule=rule: f"{place(schedule, row)} comes too late: {rule}", after[late])
 
 
 def _first_absent(present: np.ndarray, count: int) -> list[int]:

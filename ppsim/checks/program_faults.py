@@ -1,12 +1,12 @@
 """Faults of a program's transfers and sharding actions: what is missing, doubled, misplaced, pointless or crossed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from ppsim.actions import FIRST_SHARDING, FIRST_TRANSFER, Kind
-from ppsim.checks.sentences import place, told
+from ppsim.actions import FIRST_SHARDING, FIRST_TRANSFER, Kind, is_send
+from ppsim.checks.sentences import first_faults, place
 from ppsim.lowering.rows import transfer_ends
 from ppsim.lowering.sharding import last_backwards
 from ppsim.schedule.columns import ScheduleColumns
@@ -51,14 +51,14 @@ def transfer_faults(program: ScheduleColumns) -> Iterator[str]:
     end = np.where(keys[found] == wanted, first[found], -1) if len(keys) else np.full(len(rows), -1)
 
     pointless = (end < 0) | ~np.append(ends.remote, False)[end]
-    yield from _told(rows[pointless], end[pointless], lambda row, at: _pointless(program, ends, row, at))
+    yield from first_faults(lambda row, at: _pointless(program, ends, row, at), rows[pointless], end[pointless])
     rows, end = rows[~pointless], end[~pointless]
     order = np.argsort(end, kind="stable")
     again = order[1:][end[order][1:] == end[order][:-1]]
-    yield from _told(
+    yield from first_faults(
+        lambda row, at: f"{place(program, row)} appears twice; each transfer is sent and received once",
         rows[again],
         end[again],
-        lambda row, at: f"{place(program, row)} stands twice; each transfer is sent and received once",
     )
     once = np.ones(len(rows), bool)
     once[again] = False
@@ -66,7 +66,7 @@ def transfer_faults(program: ScheduleColumns) -> Iterator[str]:
     seen = np.zeros(len(ends.kind), bool)
     seen[end] = True
     missing = np.flatnonzero(ends.remote & ~seen)
-    yield from _told(ends.own[missing], missing, lambda row, at: _missing(program, ends, at))
+    yield from first_faults(lambda row, at: _missing(program, ends, at), ends.own[missing], missing)
 
 
 def _possible_ends(program: ScheduleColumns) -> _Ends:
@@ -95,32 +95,32 @@ def _keys(program: ScheduleColumns, kind: np.ndarray, rows: np.ndarray) -> np.nd
 def _misplaced(program: ScheduleColumns, ends: _Ends, rows: np.ndarray, end: np.ndarray) -> Iterator[str]:
     action = ends.own[end]
     elsewhere = program.device[action] != program.device[rows]
-    yield from _told(
-        rows[elsewhere],
-        action[elsewhere],
+    yield from first_faults(
         lambda row, action: (
             f"{place(program, row)} stands on the wrong device: {program.label(action)} runs on device "
             f"{program.device[action]}"
         ),
+        rows[elsewhere],
+        action[elsewhere],
     )
-    is_send = _is_send(ends.kind[end])
-    early = ~elsewhere & is_send & (rows < action)
-    yield from _told(
+    sends = is_send(ends.kind[end])
+    early = ~elsewhere & sends & (rows < action)
+    yield from first_faults(
+        lambda row, action: f"{place(program, row)} stands before {program.label(action)}, whose result it sends",
         rows[early],
         action[early],
-        lambda row, action: f"{place(program, row)} stands before {program.label(action)}, whose result it sends",
     )
-    late = ~elsewhere & ~is_send & (rows > action)
-    yield from _told(
+    late = ~elsewhere & ~sends & (rows > action)
+    yield from first_faults(
+        lambda row, action: f"{place(program, row)} stands after {program.label(action)}, which needs what it receives",
         rows[late],
         action[late],
-        lambda row, action: f"{place(program, row)} stands after {program.label(action)}, which needs what it receives",
     )
 
 
 def _pointless(program: ScheduleColumns, ends: _Ends, row: int, end: int) -> str:
     if end < 0:
-        rule = "needs" if _is_send(program.kind[row]) else "sends"
+        rule = "needs" if is_send(program.kind[row]) else "sends"
         return f"{place(program, row)} carries nothing: no action {rule} it"
     own, other = int(ends.own[end]), int(ends.other[end])
     return (
@@ -132,20 +132,11 @@ def _pointless(program: ScheduleColumns, ends: _Ends, row: int, end: int) -> str
 def _missing(program: ScheduleColumns, ends: _Ends, end: int) -> str:
     own, other = int(ends.own[end]), int(ends.other[end])
     name = f"{program.stage[own]}{Kind(int(ends.kind[end])).name}{program.microbatch[own]}"
-    verb = "makes what is needed by" if _is_send(ends.kind[end]) else "needs what is made by"
+    verb = "makes what is needed by" if is_send(ends.kind[end]) else "needs what is made by"
     return (
         f"{name} is missing on device {program.device[own]}: {program.label(own)} {verb} {program.label(other)} of "
         f"device {program.device[other]}"
     )
-
-
-def _is_send(kind: np.ndarray) -> np.ndarray:
-    return (kind == Kind.SEND_F) | (kind == Kind.SEND_B)
-
-
-def _told(rows: np.ndarray, beside: np.ndarray, sentence: Callable[[int, int], str]) -> Iterator[str]:
-    """A sentence for each of the first rows, and how many more there are."""
-    return told(sentence, rows, beside)
 
 
 def crossed_transfers(program: ScheduleColumns) -> Iterator[str]:
@@ -165,13 +156,13 @@ def crossed_transfers(program: ScheduleColumns) -> Iterator[str]:
         sender[sent[crossed]].astype(np.int64) * program.devices + receiver[sent[crossed]], return_index=True
     )
     first = crossed[first]
-    yield from _told(
-        ends.row[sent[first]],
-        ends.row[received[first]],
+    yield from first_faults(
         lambda send, receive: (
             f"{place(program, send)} meets {place(program, receive)}: transfers between two devices are received in "
             f"the order in which they are sent, and PyTorch would hand over the wrong tensor without an error"
         ),
+        ends.row[sent[first]],
+        ends.row[received[first]],
     )
 
 
@@ -212,7 +203,7 @@ def gather_faults(program: ScheduleColumns) -> Iterator[str]:
         ),
     ):
         found = rows[wrong]
-        yield from _told(found, found, lambda row, _, rule=rule: f"{place(program, row)} {rule}")
+        yield from first_faults(lambda row, rule=rule: f"{place(program, row)} {rule}", found)
 
 
 def _stage_keys(program: ScheduleColumns, rows: np.ndarray) -> np.ndarray:
@@ -220,32 +211,31 @@ def _stage_keys(program: ScheduleColumns, rows: np.ndarray) -> np.ndarray:
 
 
 def reduction_faults(program: ScheduleColumns) -> Iterator[str]:
-    """REDUCE_GRAD that stands twice, before a backward of its stage, or for a stage that the device does not train."""
+    """REDUCE_GRAD that appears twice, before a backward of its stage, or for a stage that the device does not train."""
     rows = np.flatnonzero(program.kind == Kind.REDUCE_GRAD)
     if not len(rows) or not len(last_backwards(program)):
         return
     rows = rows[np.lexsort((rows, program.stage[rows], program.device[rows]))]
     same = (np.diff(program.stage[rows]) == 0) & (np.diff(program.device[rows]) == 0)
     again = rows[1:][same]
-    yield from _told(
-        again, again, lambda row, _: f"{place(program, row)} stands twice; a stage's gradients are reduced once a step"
+    yield from first_faults(
+        lambda row: f"{place(program, row)} appears twice; a stage's gradients are reduced once a step", again
     )
     last = last_backwards(program)
     known, wanted = _stage_keys(program, last), _stage_keys(program, rows)
     found = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
     behind = np.where(known[found] == wanted, last[found], -1)
     early = behind > rows
-    yield from _told(
-        rows[early],
-        behind[early],
+    yield from first_faults(
         lambda row, backward: (
             f"{place(program, row)} stands before {program.label(backward)}, which adds to the gradients that it "
             f"reduces"
         ),
+        rows[early],
+        behind[early],
     )
     foreign = rows[behind < 0]
-    yield from _told(
+    yield from first_faults(
+        lambda row: f"{place(program, row)} has no gradients to reduce: no backward of its stage runs on the device",
         foreign,
-        foreign,
-        lambda row, _: f"{place(program, row)} has no gradients to reduce: no backward of its stage runs on the device",
     )

@@ -9,7 +9,7 @@ from ppsim.schedule.columns import ScheduleColumns
 MOST_OF_ONE_RULE = 50
 
 
-def told(sentence: Callable[..., str], *columns: np.ndarray) -> Iterator[str]:
+def first_faults(sentence: Callable[..., str], *columns: np.ndarray) -> Iterator[str]:
     """A sentence for each of the first entries of equally long columns, and how many more there are."""
     for entries in zip(*(column[:MOST_OF_ONE_RULE].tolist() for column in columns), strict=True):
         yield sentence(*entries)

@@ -10,8 +10,9 @@ import typer
 
 from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.commands.reporting import DONE, command, exit_status, print_data, say
-from ppsim.plan.resolve import TRANSPORTS
+from ppsim.lowering.posts import TRANSPORTS
 from ppsim.run.schedules import Program, Schedule
+from ppsim.schedule.columns import MOST_SLICES
 
 
 @command
@@ -29,7 +30,7 @@ def validate(
     ] = False,
 ) -> None:
     """Check schedule files; show every fault."""
-    pieces = _whole_number("--slices", slices)
+    pieces = _slices(slices)
     if transport is not None and transport not in TRANSPORTS:
         raise ConfigError(f"--transport: {transport!r} is not known; use one of: {', '.join(TRANSPORTS)}")
 
@@ -42,10 +43,12 @@ def validate(
     raise typer.Exit(max(_validate_file(file, pieces, check, passed) for file in files))
 
 
-def _whole_number(option: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text[:10]) > 0):
-        raise ConfigError(f"{option} {text}: must be a whole number of at least 1")
-    return int(text[:10])
+def _slices(text: str) -> int:
+    # Python turns no text of more than 4,300 digits into a number; leading zeros aside, ten are enough.
+    digits = text.lstrip("0") if text.isascii() and text.isdigit() else ""
+    if not 1 <= len(digits) <= len(str(MOST_SLICES)) or int(digits) > MOST_SLICES:
+        raise ConfigError(f"--slices {text:.40}: must be a whole number of at least 1 and at most {MOST_SLICES}")
+    return int(digits)
 
 
 def _validate_file(file: Path, slices: int, check: Callable[[Schedule], None], passed: str) -> int:

@@ -19,7 +19,7 @@ from ppsim.costs.model import Model
 from ppsim.costs.partition import method as partition_method
 from ppsim.engines.running import ENGINES
 from ppsim.families.registry import find_family
-from ppsim.plan.resolve import TRANSPORTS
+from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plan.streams import OPTIMIZERS
 
 Fault = tuple[Path, str]

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ppsim.base.compiling import run
+from ppsim.base.compiling import compiled, run
+from ppsim.checks.deadlock import deadlock_error
 from ppsim.engines import kernels
-from ppsim.engines.deadlock import deadlock_error
 from ppsim.engines.ending import run_optimizer, run_reductions
 from ppsim.engines.kernel_columns import Devices, GatherColumns, PortColumns, Queues, Rows, RowTimes
 from ppsim.engines.times import Times
@@ -43,7 +43,8 @@ class CompiledModel:
         else:
             self._run_queued(plan.posts)
         if not np.array_equal(self.position, plan.schedule.offsets[1:]):
-            raise deadlock_error(plan, self.position, self.posted, self._arrived())
+            state = self.position, self.posted, self._arrived()
+            raise deadlock_error(plan.schedule, plan.transport, plan.posts, plan.fused, *state)
         self.block.flags.writeable = False  # so that the timeline need not copy its windows on the block
         reduce = run_reductions(plan, self.times.row_end)
         step = run_optimizer(plan, self.times.row_end, reduce[1])
@@ -53,7 +54,9 @@ class CompiledModel:
         rows = self.rows
         links = (rows.source, rows.remote, rows.transfer_seconds)
         any_fused = bool(rows.fused.any())
-        run(walk, rows.offsets, rows.seconds, rows.fused, any_fused, *links, self.position, self.times.row_end)
+        run(
+            compiled(walk), rows.offsets, rows.seconds, rows.fused, any_fused, *links, self.position, self.times.row_end
+        )
         if np.array_equal(self.position, rows.offsets[1:]):
             run(kernels.complete, rows, self.times)
 

@@ -7,7 +7,7 @@ import numpy as np
 import simpy
 from simpy.events import NORMAL, EventPriority
 
-from ppsim.engines.deadlock import deadlock_error
+from ppsim.checks.deadlock import deadlock_error
 from ppsim.engines.event_ending import Ending
 from ppsim.engines.port_lines import PortLines
 from ppsim.engines.times import Times
@@ -111,7 +111,8 @@ class EventModel:
         )
         self.env.run()
         if self.position != self.plan.schedule.offsets[1:].tolist():
-            raise deadlock_error(self.plan, np.array(self.position), np.array(self.posted), self._arrived())
+            plan, state = self.plan, (np.array(self.position), np.array(self.posted), self._arrived())
+            raise deadlock_error(plan.schedule, plan.transport, posts, plan.fused, *state)
         return Times(
             np.array(self.start),
             np.array(self.end),

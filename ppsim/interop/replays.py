@@ -16,8 +16,9 @@ from ppsim.base.files import read_text
 from ppsim.checks.faults import validate
 from ppsim.costs.profile import Profile
 from ppsim.engines.times import Times
+from ppsim.lowering.posts import TRANSPORTS
 from ppsim.lowering.rows import transfer_ends
-from ppsim.plan.resolve import TRANSPORTS, make_plan
+from ppsim.plan.resolve import make_plan
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import read_orders
 from ppsim.timeline import TimelineColumns

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsim.actions import FIRST_TRANSFER, Kind
+from ppsim.actions import FIRST_TRANSFER, Kind, is_backward, is_send
 from ppsim.schedule.columns import ScheduleColumns
 
 
@@ -68,22 +68,21 @@ def transfer_ends(program: ScheduleColumns) -> TransferEnds:
     """Which transfer each SEND and RECV belongs to, and with which device."""
     row = np.flatnonzero((program.kind >= FIRST_TRANSFER) & (program.kind <= Kind.RECV_B))
     kind, stage, microbatch = program.kind[row], program.stage[row], program.microbatch[row]
-    is_send = (kind == Kind.SEND_F) | (kind == Kind.SEND_B)
+    sends = is_send(kind)
     is_forward = (kind == Kind.SEND_F) | (kind == Kind.RECV_F)
-    consuming_stage = stage + np.where(is_send, np.where(is_forward, 1, -1), 0)
+    consuming_stage = stage + np.where(sends, np.where(is_forward, 1, -1), 0)
     forward_row, backward_row = row_tables(program)
     at = consuming_stage, microbatch
     consumer = np.where(is_forward, forward_row[at], backward_row[at])
-    peer = program.device[np.where(is_send, consumer, program.source[consumer])]
-    return TransferEnds(row, is_send, consumer, peer)
+    peer = program.device[np.where(sends, consumer, program.source[consumer])]
+    return TransferEnds(row, sends, consumer, peer)
 
 
 def row_tables(schedule: ScheduleColumns) -> tuple[np.ndarray, np.ndarray]:
     """Row of F, and of B or I, by [stage, microbatch]."""
     tables = []
-    for kinds in ((Kind.F,), (Kind.B, Kind.I)):
+    for chosen in (np.flatnonzero(schedule.kind == Kind.F), np.flatnonzero(is_backward(schedule.kind))):
         table = np.full((schedule.num_stages, schedule.microbatches), -1, np.int64)
-        chosen = np.flatnonzero(np.isin(schedule.kind, kinds))
         table[schedule.stage[chosen], schedule.microbatch[chosen]] = chosen
         tables.append(table)
     return tables[0], tables[1]
@@ -92,3 +91,8 @@ def row_tables(schedule: ScheduleColumns) -> tuple[np.ndarray, np.ndarray]:
 def has_transfers(schedule: ScheduleColumns) -> bool:
     """Whether any SEND or RECV stands in the lists."""
     return bool(((schedule.kind >= FIRST_TRANSFER) & (schedule.kind <= Kind.RECV_B)).any())
+
+
+def crosses_devices(schedule: ScheduleColumns) -> np.ndarray:
+    """Where a row needs a row of another device: a transfer, named by the row that consumes it; bool."""
+    return (schedule.device.take(schedule.source) != schedule.device) & (schedule.source >= 0)

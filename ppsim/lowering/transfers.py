@@ -3,11 +3,11 @@
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.compiling import ROWS_WORTH_COMPILING, can_compile, run
 from ppsim.base.errors import DeadlockError
-from ppsim.lowering.rows import TransferEnds, insert_rows, transfer_ends
+from ppsim.lowering.rows import TransferEnds, crosses_devices, insert_rows, transfer_ends
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.schedule.waiting import waiting_cycle, waiting_message
+from ppsim.schedule.recurrence import run_lists
+from ppsim.schedule.waiting import standing, waiting_cycle, waiting_message
 
 
 def insert_transfers(schedule: ScheduleColumns) -> ScheduleColumns:
@@ -23,8 +23,7 @@ def insert_transfers(schedule: ScheduleColumns) -> ScheduleColumns:
     """
     turn = _turns(schedule)
     device, source = schedule.device, schedule.source
-    consumer = np.flatnonzero(source >= 0)
-    consumer = consumer[device[source[consumer]] != device[consumer]]
+    consumer = np.flatnonzero(crosses_devices(schedule))
     producer = source[consumer]
     forward = schedule.kind[producer] == Kind.F
     written_by = np.concatenate([device, device[producer], device[producer]])
@@ -41,61 +40,18 @@ def insert_transfers(schedule: ScheduleColumns) -> ScheduleColumns:
 
 
 def _turns(schedule: ScheduleColumns) -> np.ndarray:
-    """The turn of the walk in which each row is appended; both parts of a fused slot share one."""
-    if len(schedule.kind) >= ROWS_WORTH_COMPILING and can_compile():
-        turns = _compiled_turns(schedule)
-        if turns is not None:
-            return turns
-    offsets, needs = schedule.offsets.tolist(), schedule.source.tolist()
-    joined, device_of = schedule.joined.tolist(), schedule.device.tolist()
-    turn = [-1] * len(needs)
-    position = offsets[:-1]
-    waiter: dict[int, int] = {}
-    blocked: dict[int, int] = {}
-    ready = list(range(schedule.devices))
-    while ready:
-        device = ready.pop()
-        blocked.pop(device, None)
-        row, last = position[device], offsets[device + 1]
-        now = turn[row - 1] if row > offsets[device] else -1
-        while row < last:
-            end = row + 2 if row + 1 < last and joined[row + 1] else row + 1
-            missing = next((part for part in range(row, end) if needs[part] >= 0 and turn[needs[part]] < 0), -1)
-            if missing >= 0:
-                waiter[needs[missing]] = device
-                blocked[device] = missing
-                break
-            now += 1
-            for part in range(row, end):
-                need = needs[part]
-                if need >= 0:
-                    now = max(now, turn[need] + (device_of[need] >= device))
-            for part in range(row, end):
-                turn[part] = now
-                if part in waiter:
-                    ready.append(waiter.pop(part))
-            row = end
-        position[device] = row
-    if blocked:
-        cycle = waiting_cycle(schedule, blocked)
-        raise DeadlockError(waiting_message(f"schedule {schedule.name!r} cannot be lowered", cycle), cycle)
-    return np.array(turn, np.int64)
-
-
-def _compiled_turns(schedule: ScheduleColumns) -> np.ndarray | None:
-    """The turns by the recurrence of the engines, or None at a standstill.
+    """The turn of the walk in which each row is appended; both parts of a fused slot share one.
 
     A turn is the start of a slot that lasts one turn; what a lower device makes is there within the turn, one earlier.
     """
-    from ppsim.schedule.recurrence import walk  # imported here: Numba loads with it
-
-    source, device, offsets = schedule.source, schedule.device, schedule.offsets
-    needs = source >= 0
+    device, source = schedule.device, schedule.source
     wait = np.where(device.take(source) < device, -1.0, 0.0)
-    position, after = offsets[:-1].copy(), np.full(len(source), -1.0)
-    joined = schedule.joined
-    run(walk, offsets, np.ones(len(source)), joined, bool(joined.any()), source, needs, wait, position, after)
-    return after.astype(np.int64) - 1 if np.array_equal(position, offsets[1:]) else None
+    position, end = run_lists(schedule.offsets, source, np.ones(len(source)), wait, schedule.joined)
+    blocked = standing(schedule, position, (source >= 0) & (end.take(source) < 0), schedule.joined)
+    if blocked:
+        cycle = waiting_cycle(schedule, blocked, source)
+        raise DeadlockError(waiting_message(f"schedule {schedule.name!r} cannot be lowered", cycle), cycle)
+    return end.astype(np.int64) - 1
 
 
 def postpone_receives(program: ScheduleColumns) -> ScheduleColumns:

@@ -9,42 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.actions import FIRST_TRANSFER, Kind
+from ppsim.actions import Kind
 from ppsim.base.columns import EqualColumns, unwritable
-from ppsim.base.errors import CostError, DeadlockError
+from ppsim.base.errors import CostError
+from ppsim.checks.deadlock import refuse_slots_that_need_themselves
 from ppsim.costs.check import check_table
 from ppsim.costs.table import CostTable
-from ppsim.lowering.rows import has_transfers, transfer_ends
+from ppsim.lowering.posts import Posts, queued_posts, unqueued_posts
+from ppsim.lowering.rows import crosses_devices, has_transfers
 from ppsim.lowering.transfers import insert_transfers
 from ppsim.plan.ports import Ports, make_ports
 from ppsim.plan.streams import Gathers, Reductions, find_gathers, find_reductions, optimizer_seconds
 from ppsim.schedule.columns import ScheduleColumns, Slots
-from ppsim.schedule.waiting import waiting_message
-
-TRANSPORTS = ("async", "directed", "pair", "rank", "blocking")
-
-
-@dataclass(frozen=True, eq=False)
-class Posts(EqualColumns):
-    """SENDs and RECVs in program order; device d owns posts `offsets[d]:offsets[d + 1]`.
-
-    Attributes
-    ----------
-    offsets : int64 (devices + 1,)
-    transfer : int32 (posts,)
-        The transfer posted, named by the row that consumes it.
-    is_send : bool (posts,)
-    before : int32 (posts,)
-        The post waits for all rows of its device below this one.
-    queue : int64 (posts,)
-        The FIFO that the post joins on its own device; the numbers tell queues apart and mean nothing else.
-    """
-
-    offsets: np.ndarray
-    transfer: np.ndarray
-    is_send: np.ndarray
-    before: np.ndarray
-    queue: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,10 +115,10 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
     compute = schedule.compute
     check_table(table, compute)
     source = compute.source
-    remote = (compute.device.take(source) != compute.device) & (source >= 0)
+    remote = crosses_devices(compute)
     fused = compute.joined if table.overlap is not None else np.zeros(len(source), bool)
     if table.overlap is not None:
-        _refuse_slots_that_need_themselves(compute)
+        refuse_slots_that_need_themselves(compute, fused)
     program = schedule
     if transport != "async" and remote.any() and not has_transfers(schedule):
         program = insert_transfers(schedule)
@@ -150,9 +126,9 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
     ports = make_ports(compute, table, remote)
     posts = None
     if transport != "async":
-        posts = _posts(program, compute, transport)
+        posts = queued_posts(program, transport)
     elif gathers is not None or ports is not None:
-        posts = _unqueued_posts(compute, remote)
+        posts = unqueued_posts(compute, remote)
     return Plan(
         compute,
         transport,
@@ -275,56 +251,3 @@ def _transfer_seconds(
     seconds *= per_byte.take(link)
     seconds += latency.take(link)
     return np.where(remote, seconds, 0.0)
-
-
-def _refuse_slots_that_need_themselves(schedule: ScheduleColumns) -> None:
-    first, second = schedule.slots[:2]
-    for late, early in ((second, first), (first, second)):
-        same_pair = (
-            (schedule.stage[late] == schedule.stage[early])
-            & (schedule.microbatch[late] == schedule.microbatch[early])
-            & (schedule.kind[late] == Kind.B)
-        )
-        stuck = np.flatnonzero((schedule.source[late] == early) | same_pair)
-        if len(stuck):
-            backward, forward = int(late[stuck[0]]), int(early[stuck[0]])
-            line = (
-                f"device {schedule.device[backward]}: {schedule.label(backward)} and {schedule.label(forward)} share "
-                f"one fused slot, so they start together, but {schedule.label(backward)} needs the end of "
-                f"{schedule.label(forward)}"
-            )
-            raise DeadlockError(waiting_message(f"schedule {schedule.name!r} deadlocks", [line]), [line])
-
-
-def _posts(program: ScheduleColumns, compute: ScheduleColumns, transport: str) -> Posts:
-    ends = transfer_ends(program)
-    owner = program.device[ends.row].astype(np.int64)
-    queue = {
-        "directed": (owner * compute.devices + ends.peer) * 2 + ends.is_send,
-        "pair": owner * compute.devices + ends.peer,
-        "rank": owner,
-    }["directed" if transport == "blocking" else transport]
-    compute_before = np.concatenate([[0], np.cumsum(program.kind < FIRST_TRANSFER)]).astype(np.int32)
-    return Posts(
-        np.searchsorted(ends.row, program.offsets),
-        compute_before[ends.consumer],
-        ends.is_send,
-        compute_before[ends.row],
-        queue,
-    )
-
-
-def _unqueued_posts(compute: ScheduleColumns, remote: np.ndarray) -> Posts:
-    """Each SEND directly behind its producer, each RECV where its device begins, and each in a queue of its own."""
-    consumer = np.flatnonzero(remote).astype(np.int32)
-    producer = compute.source[consumer]
-    owner = np.concatenate([compute.device[consumer], compute.device[producer]])
-    before = np.concatenate([compute.offsets[compute.device[consumer]], producer + 1]).astype(np.int32)
-    order = np.lexsort((before, owner))
-    return Posts(
-        np.searchsorted(owner[order], np.arange(compute.devices + 1)),
-        np.tile(consumer, 2)[order],
-        np.repeat([False, True], len(consumer))[order],
-        before[order],
-        np.arange(len(order)),
-    )

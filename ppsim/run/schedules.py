@@ -9,22 +9,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ppsim.base.errors import ConfigError, DeadlockError, PpsimError, ScheduleError, listing
+from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.base.files import write_atomically
 from ppsim.checks.faults import validate
-from ppsim.checks.program_faults import crossed_transfers
-from ppsim.checks.pytorch import pytorch_faults
+from ppsim.checks.runnable import check
 from ppsim.costs.given import Costs
 from ppsim.engines.running import run_plan
 from ppsim.families import registry
 from ppsim.families.registry import find_family
-from ppsim.lowering.lower import lower as lowered
-from ppsim.lowering.rows import has_transfers
+from ppsim.lowering.program import lower as lowered
 from ppsim.plan.resolve import make_plan
 from ppsim.plots.table import MOST_TIMED, schedule_html, schedule_table
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import csv_text, orders, read_csv, read_orders
-from ppsim.schedule.waiting import waiting_message
 
 Some = TypeVar("Some", bound=ScheduleColumns)
 
@@ -93,22 +90,10 @@ class Schedule(ScheduleColumns):
         pytorch : bool
             Also what PyTorch's runtime needs and does not check: each stage on one device, the last stage's forwards in
             microbatch order, a REDUCE_GRAD for each stage.
+
+        ConfigError for an unknown transport.
         """
-        self.validate()
-        program = self if has_transfers(self) else lower(self, sharded=pytorch)
-        faults = list(crossed_transfers(program))
-        if pytorch:
-            faults += pytorch_faults(program)
-        if transport is not None:
-            try:
-                # Who waits for whom does not depend on how long anything takes.
-                run_plan(make_plan(program, Costs().table(program.compute), transport), "auto")
-            except DeadlockError as deadlock:
-                if not faults:
-                    raise
-                faults.append(waiting_message(f"it deadlocks under transport {transport!r}", deadlock.cycle))
-        if faults:
-            raise ScheduleError(listing(f"program {self.name!r} has {len(faults)} faults", faults), faults)
+        check(self, transport, pytorch=pytorch)
 
 
 class Program(Schedule):

@@ -7,8 +7,9 @@ from ppsim.checks.faults import validate
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel, is_cost_model
 from ppsim.engines.running import ENGINES, run_plan
+from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plan.jitter import Jitter, JitteredPlan, check_jitter
-from ppsim.plan.resolve import TRANSPORTS, make_plan
+from ppsim.plan.resolve import make_plan
 from ppsim.plan.streams import OPTIMIZERS
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator
-from copy import copy
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from ppsim.schedule.blocks import Block, concatenate
 
 MOST_SLICES = 2**31 - 1
 _COMPARED = ("kind", "stage", "microbatch", "offsets", "joined", "weight_versions", "evicted")
+_PLAIN = ("slices", "iterations", "name", "is_valid")
 
 
 class Slots(NamedTuple):
@@ -102,9 +102,18 @@ class ScheduleColumns:
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{name} cannot be set: a schedule is never changed; make another one of changed lists")
 
-    def mark_valid(self) -> None:
-        """Note that the validator found no fault; its columns cannot change, so this stays true."""
+    def mark_valid(self, source: np.ndarray | None = None) -> None:
+        """Note that the validator found no fault, and `source` as it found it; the columns cannot change any more."""
         vars(self)["is_valid"] = True
+        if source is not None:
+            vars(self)["source"] = unwritable(source)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles carry: all but the views worked out from it."""
+        return {name: getattr(self, name) for name in (*_COMPARED, "idle", *_PLAIN)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({name: unwritable(held) if name not in _PLAIN else held for name, held in state.items()})
 
     @classmethod
     def from_blocks(cls, blocks: Iterable[Block], **traits: Any) -> ScheduleColumns:
@@ -139,7 +148,7 @@ class ScheduleColumns:
     @cached_property
     def is_program(self) -> bool:
         """Whether the lists hold transfers or sharding actions beside compute actions."""
-        return bool((self.kind >= FIRST_TRANSFER).any())
+        return len(self.kind) > 0 and int(self.kind.max()) >= FIRST_TRANSFER
 
     @cached_property
     def compute(self) -> ScheduleColumns:
@@ -188,7 +197,7 @@ class ScheduleColumns:
     @cached_property
     def device(self) -> np.ndarray:
         """Device of each row, int32."""
-        return np.repeat(np.arange(self.devices, dtype=np.int32), np.diff(self.offsets))
+        return unwritable(np.repeat(np.arange(self.devices, dtype=np.int32), np.diff(self.offsets)))
 
     @cached_property
     def holdings(self) -> np.ndarray:
@@ -197,7 +206,7 @@ class ScheduleColumns:
         A stage run by two devices (bidirectional schedules) appears once for each: its weights are held twice.
         """
         keys = np.unique(self.device.astype(np.int64) * max(self.num_stages, 1) + self.stage)
-        return np.stack(np.divmod(keys, max(self.num_stages, 1)), axis=1).astype(np.int32)
+        return unwritable(np.stack(np.divmod(keys, max(self.num_stages, 1)), axis=1).astype(np.int32))
 
     def rows(self, device: int) -> slice:
         """The rows of one device; ScheduleError where there is no such device."""
@@ -216,8 +225,8 @@ class ScheduleColumns:
 
     def named(self, name: str) -> ScheduleColumns:
         """The same lists under another name."""
-        other = copy(self)
-        vars(other)["name"] = name
+        other = self.__new__(type(self))
+        vars(other).update(vars(self), name=name)
         return other
 
     @property
@@ -265,7 +274,8 @@ class ScheduleColumns:
         """For each row the row whose result it needs from the neighbouring stage, or -1; int32.
 
         F(s, k) needs F(s-1, k); B or I(s, k) needs B or I(s+1, k). What a row needs of its own stage stands earlier
-        in the same list, so it is no entry here.
+        in the same list, so it is no entry here. The validator finds it on its way (`mark_valid`); programs, and what
+        lowering made, work it out here.
         """
         # One flat table of rows: the forwards and the backwards by (stage, microbatch), each with an empty stage before
         # and behind, and a part for all other kinds that nobody asks for.
@@ -283,7 +293,7 @@ class ScheduleColumns:
         cell += step.take(self.kind)
         source = row_of.take(cell)
         source[step.take(self.kind) == 0] = -1
-        return source
+        return unwritable(source)
 
 
 def _whole_slices(slices: Any) -> int:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ppsim.actions import Kind
+from ppsim.actions import Kind, is_backward
 from ppsim.schedule.columns import ScheduleColumns
 
 
@@ -16,7 +16,7 @@ def evicted_rows(schedule: ScheduleColumns) -> tuple[np.ndarray, np.ndarray]:
     cell = schedule.stage.astype(np.int64) * schedule.microbatches + schedule.microbatch
     return (
         _rows_of(cell, np.flatnonzero(schedule.kind == Kind.F), wanted),
-        _rows_of(cell, np.flatnonzero((schedule.kind == Kind.B) | (schedule.kind == Kind.I)), wanted),
+        _rows_of(cell, np.flatnonzero(is_backward(schedule.kind)), wanted),
     )
 
 

@@ -1,22 +1,69 @@
-"""The recurrence behind engines and lowering: a row ends its length after the last of what it waits for.
+"""The recurrence behind engines, lowering and checks: a row ends its length after the last of what it waits for.
 
 Ends follow from each other by max and + alone, in the same operations as in the event model, so both give equal bits.
 """
 
 import numpy as np
 
-from ppsim.base.compiling import compiled
+from ppsim.base.compiling import run_where_it_pays
 
 
-@compiled
+def run_lists(
+    offsets: np.ndarray,
+    source: np.ndarray,
+    seconds: np.ndarray | None = None,
+    wait: np.ndarray | None = None,
+    fused: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Run lists in which each row waits for the row before it and for one row elsewhere, as far as they run.
+
+    Parameters
+    ----------
+    offsets : int array, lists + 1
+        List i owns rows `offsets[i]:offsets[i + 1]`.
+    source : int array, one entry a row
+        The row that the row waits for, or -1.
+    seconds, wait : float64 arrays, one entry a row, optional
+        Length of the row, and what passes between the end of its source and its start; default 0: lists without time.
+    fused : bool array, one entry a row, optional
+        True where the row starts and ends together with the row before it.
+
+    Returns
+    -------
+    position : int64 array, one entry a list
+        The row at which the list stands; `offsets[i + 1]` where it has run to its end.
+    end : float64 array, one entry a row
+        Below 0 where the row has not run.
+    """
+    rows = len(source)
+    position, end = offsets[:-1].copy(), np.full(rows, -1.0)
+    nothing = np.zeros(rows)
+    run_where_it_pays(
+        walk,
+        rows,
+        offsets,
+        nothing if seconds is None else seconds,
+        np.zeros(rows, bool) if fused is None else fused,
+        fused is not None and bool(fused.any()),
+        source,
+        source >= 0,
+        nothing if wait is None else wait,
+        position,
+        end,
+    )
+    return position, end
+
+
 def walk(offsets, seconds, fused, any_fused, source, remote, transfer_seconds, position, row_end):
     """Work out the end of each row where nothing queues; `position` ends at the row where each device stands.
 
     Only the ends are kept here: the fewer columns a device touches between two waits, the fewer caches it misses. A row
-    that has not run has -1 as its end, or -2 - d where device d waits for it.
+    that has not run has -1 as its end, or -2 - d where device d waits for it; `beside[d]` is the end of the row as
+    another device left it that waits for the same row.
     """
     devices = len(offsets) - 1
     free_at = np.zeros(devices, np.float64)
+    beside = np.full(devices, -1.0)
     stack = np.arange(devices - 1, -1, -1)
     height = devices
     while height > 0:
@@ -35,15 +82,18 @@ def walk(offsets, seconds, fused, any_fused, source, remote, transfer_seconds, p
                         break
                     start = max(start, sent + transfer_seconds[part])
             if missing >= 0:
+                beside[device] = row_end[missing]
                 row_end[missing] = -2.0 - device
                 break
             free = start + seconds[row]
             for part in range(row, stop):
                 waiting = row_end[part]
                 row_end[part] = free
-                if waiting < -1.0:
-                    stack[height] = int(-2.0 - waiting)
+                while waiting < -1.0:
+                    woken = int(-2.0 - waiting)
+                    stack[height] = woken
                     height += 1
+                    waiting = beside[woken]
             row = stop
         position[device] = row
         free_at[device] = free

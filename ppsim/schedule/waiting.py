@@ -1,46 +1,40 @@
-"""Who waits for what: runs a schedule without time and turns a standstill into the cycle that explains it."""
+"""Who waits for what where lists stand still, told as the cycle of waits that explains it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from ppsim.actions import Kind
+from ppsim.actions import Kind, is_backward
 from ppsim.schedule.columns import ScheduleColumns
 
 
-def find_waiting_cycle(schedule: ScheduleColumns) -> list[str]:
-    """The waits that hold each other up, one line each; empty when every action can run.
+def standing(
+    schedule: ScheduleColumns, position: np.ndarray, waits: np.ndarray, fused: np.ndarray | None = None
+) -> dict[int, int]:
+    """The row at which each device that stands still waits, by device.
 
-    Actions that are missing are taken as done and of doubled ones the last counts, so that the cycle can be told beside
-    other faults. Linear in the number of actions.
+    Parameters
+    ----------
+    schedule : ScheduleColumns
+        Whose devices wait.
+    position : int array, one entry a device
+        The first row of the slot at which the device stands; `offsets[d + 1]` where it has finished.
+    waits : bool array, one entry a row
+        Where a row waits for what has not come.
+    fused : bool array, one entry a row, optional
+        Where the row shares the slot of the row before it.
+
+    A device that waits for something else has -1.
     """
-    source = lenient_source(schedule)
-    offsets = schedule.offsets.tolist()
-    position = offsets[:-1]
-    waiters: dict[int, list[int]] = {}
-    ready = list(range(schedule.devices))
-    done = bytearray(len(source))
-    needs = source.tolist()
-    while ready:
-        device = ready.pop()
-        row, last = position[device], offsets[device + 1]
-        while row < last:
-            need = needs[row]
-            if need >= 0 and not done[need]:
-                waiters.setdefault(need, []).append(device)
-                break
-            done[row] = 1
-            if row in waiters:
-                ready.extend(waiters.pop(row))
-            row += 1
-        position[device] = row
-    blocked = {device: row for device, row in enumerate(position) if row < offsets[device + 1]}
-    return waiting_cycle(schedule, blocked, needs) if blocked else []
+    rows = {}
+    for device in np.flatnonzero(position < schedule.offsets[1:]).tolist():
+        row = int(position[device])
+        shares = fused is not None and row + 1 < schedule.offsets[device + 1] and fused[row + 1]
+        rows[device] = next((part for part in (row, row + 1)[: 2 if shares else 1] if waits[part]), -1)
+    return rows
 
 
-def waiting_cycle(
-    schedule: ScheduleColumns, blocked: Mapping[int, int], needs: Sequence[int] | None = None
-) -> list[str]:
+def waiting_cycle(schedule: ScheduleColumns, blocked: Mapping[int, int], source: np.ndarray) -> list[str]:
     """One line for each wait of a cycle among devices that stand still.
 
     Parameters
@@ -49,21 +43,19 @@ def waiting_cycle(
         Whose devices wait.
     blocked : device -> row
         The row at which each device waits for the row that it needs.
-    needs : sequence, one entry a row
-        That row, by row; default `schedule.source`.
+    source : int array, one entry a row
+        That row, by row.
     """
-    need_of = schedule.source.tolist() if needs is None else needs
-    device_of = schedule.device
     path: dict[int, None] = {}
     device = min(blocked)
     while device not in path:
         path[device] = None
-        device = int(device_of[need_of[blocked[device]]])
+        device = int(schedule.device[source[blocked[device]]])
     devices = list(path)
     lines = []
     for waiting in devices[devices.index(device) :]:
-        need = need_of[blocked[waiting]]
-        holder = int(device_of[need])
+        need = int(source[blocked[waiting]])
+        holder = int(schedule.device[need])
         head = blocked[holder]
         where = "" if need == head else f", which stands behind {schedule.label(head)}"
         if need == head - 1 and schedule.joined[head]:
@@ -81,12 +73,14 @@ def waiting_message(subject: str, cycle: list[str]) -> str:
 
 
 def lenient_source(schedule: ScheduleColumns) -> np.ndarray:
-    """`schedule.source` for lists that may miss or double actions: found by sorting, not in a dense table."""
+    """`schedule.source` for lists that may miss or double actions: found by sorting, not in a dense table.
+
+    A row whose source is missing has none, and of a doubled source the last counts.
+    """
     microbatches = schedule.microbatches
     pairs = schedule.stage.astype(np.int64) * microbatches + schedule.microbatch
     source = np.full(len(pairs), -1, np.int64)
-    forward = np.flatnonzero(schedule.kind == Kind.F)
-    backward = np.flatnonzero((schedule.kind == Kind.B) | (schedule.kind == Kind.I))
+    forward, backward = np.flatnonzero(schedule.kind == Kind.F), np.flatnonzero(is_backward(schedule.kind))
     for rows, step in ((forward, -microbatches), (backward, microbatches)):
         keys, last = np.unique(pairs[rows][::-1], return_index=True)
         wanted = pairs[rows] + step

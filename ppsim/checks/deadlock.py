@@ -1,0 +1,237 @@
+"""Deadlocks: whether lists stand still, and the waiting cycle that explains it."""
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.base.errors import DeadlockError
+from ppsim.lowering.posts import Posts, queued_posts
+from ppsim.lowering.rows import crosses_devices
+from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.recurrence import run_lists
+from ppsim.schedule.waiting import lenient_source, standing, waiting_cycle, waiting_message
+
+Node = tuple[str, int]
+
+
+def find_waiting_cycle(schedule: ScheduleColumns) -> list[str]:
+    """The waits that hold each other up where nothing queues, one line each; empty when every action can run.
+
+    Actions that are missing are taken as done and of doubled ones the last counts, so that the cycle can be told beside
+    other faults. Linear in the number of actions.
+    """
+    source = lenient_source(schedule)
+    position, _ = run_lists(schedule.offsets, source)
+    blocked = standing(schedule, position, source >= 0)
+    return waiting_cycle(schedule, blocked, source) if blocked else []
+
+
+def require_no_deadlock(program: ScheduleColumns, transport: str) -> None:
+    """DeadlockError where the transfers of a valid program hold each other up under a transport.
+
+    Who waits for whom does not depend on how long anything takes, so the lists run without time: those of the devices,
+    and one list a queue, in which each post has two rows. The first is there once the device has run what stands before
+    the post; the second, the end of the transfer, needs the first row of the post at the transfer's other end.
+    """
+    if transport == "async":
+        return
+    compute, posts = program.compute, queued_posts(program, transport)
+    lists = _QueuedLists(compute, posts, transport == "blocking")
+    position, arrived = lists.run()
+    if (position < compute.offsets[1:]).any():
+        posted = np.bincount(lists.owner[posts.before <= position[lists.owner]], minlength=compute.devices)
+        fused = np.zeros(len(compute.kind), bool)
+        raise deadlock_error(compute, transport, posts, fused, position, posted, arrived)
+
+
+class _QueuedLists:
+    """The lists of devices and queues in one column: compute rows, two rows a post, waits for blocking SENDs."""
+
+    def __init__(self, compute: ScheduleColumns, posts: Posts, blocking: bool):
+        self.compute, self.posts = compute, posts
+        self.owner = np.repeat(np.arange(compute.devices), np.diff(posts.offsets))
+        count, number = len(self.owner), np.arange(len(self.owner))
+        queues, queue = np.unique(posts.queue, return_inverse=True)
+        sends = np.flatnonzero(posts.is_send) if blocking else np.empty(0, np.int64)
+        rows = len(compute.kind)
+        self.head, self.end = rows + number, rows + count + number
+        list_of = [compute.device, compute.devices + queue, compute.devices + queue, self.owner[sends]]
+        turn = [2 * np.arange(rows) + 1, 2 * number, 2 * number + 1, 2 * posts.before[sends].astype(np.int64)]
+        lists = np.concatenate(list_of)
+        self.order = np.lexsort((np.concatenate(turn), lists))
+        self.offsets = np.searchsorted(lists[self.order], np.arange(compute.devices + len(queues) + 1))
+        self.row = np.concatenate([np.arange(rows), np.full(2 * count, rows), posts.before[sends]])
+        self.source = np.concatenate([self._inputs(), self._posted(), self._other_head(), self.end[sends]])
+
+    def run(self) -> tuple[np.ndarray, np.ndarray]:
+        """The row at which each device stands, and which transfers have ended, by consuming row."""
+        place = np.empty(len(self.order) + 1, np.int64)
+        place[self.order] = np.arange(len(self.order))
+        place[-1] = -1
+        position, ends = run_lists(self.offsets, place[self.source[self.order]])
+        standing_at = np.append(self.row[self.order], 0)[position[: self.compute.devices]]
+        finished = position[: self.compute.devices] == self.offsets[1 : self.compute.devices + 1]
+        arrived = np.zeros(len(self.compute.kind), bool)
+        arrived[self.posts.transfer] = ends[place[self.end]] >= 0
+        return np.where(finished, self.compute.offsets[1:], standing_at), arrived
+
+    def _inputs(self) -> np.ndarray:
+        """A compute row needs the end of its transfer."""
+        inputs = np.full(len(self.compute.kind), -1)
+        inputs[self.posts.transfer] = self.end
+        return inputs
+
+    def _posted(self) -> np.ndarray:
+        """The first row of a post needs the compute row before the post."""
+        first = self.posts.before == self.compute.offsets[self.owner]
+        return np.where(first, -1, self.posts.before - 1)
+
+    def _other_head(self) -> np.ndarray:
+        """The second row of a post needs the first row of the post at the other end."""
+        pairs = np.lexsort((self.posts.is_send, self.posts.transfer)).reshape(-1, 2)
+        other = np.empty(len(self.owner), np.int64)
+        other[pairs] = self.head[pairs[:, ::-1]]
+        return other
+
+
+def deadlock_error(
+    schedule: ScheduleColumns,
+    transport: str,
+    posts: Posts | None,
+    fused: np.ndarray,
+    position: np.ndarray,
+    posted: np.ndarray,
+    arrived: np.ndarray,
+) -> DeadlockError:
+    """The error for a standstill.
+
+    Parameters
+    ----------
+    schedule : ScheduleColumns
+        The compute actions of what ran.
+    transport : str
+        Named in the message.
+    posts : Posts or None
+        Looked at where transfers queue.
+    fused : bool array, one per row
+        Rows that start and end together with the row before them.
+    position : int array, one per device
+        The row at which each device stands; `offsets[d + 1]` where it has finished.
+    posted : int array, one per device
+        Number of posts that each device has made (all zero under `async`).
+    arrived : bool array, one per row
+        Transfers that have ended, by consuming row.
+
+    Every transfer is consumed by an action, so wherever a transfer is stuck some device is stuck too.
+    """
+    missing = standing(schedule, np.asarray(position), crosses_devices(schedule) & ~arrived, fused)
+    if transport == "async" or posts is None:
+        cycle = waiting_cycle(schedule, missing, schedule.source)
+    else:
+        cycle = _QueuedStandstill(schedule, missing, posts, position, posted, arrived).cycle()
+    subject = f"schedule {schedule.name!r} deadlocks under transport {transport!r}"
+    return DeadlockError(waiting_message(subject, cycle), cycle)
+
+
+class _QueuedStandstill:
+    """The state in which queued lists stopped, and what each device and transfer in it waits for."""
+
+    def __init__(
+        self,
+        schedule: ScheduleColumns,
+        missing: dict[int, int],
+        posts: Posts,
+        position: np.ndarray,
+        posted: np.ndarray,
+        arrived: np.ndarray,
+    ):
+        self.schedule = schedule
+        self.missing = missing
+        self.position = np.asarray(position).tolist()
+        self.arrived = arrived
+        self._look_at_queues(posts, np.asarray(posted).tolist())
+
+    def cycle(self) -> list[str]:
+        """The cycle among devices and transfers."""
+        node: Node = ("device", min(self.missing))
+        lines: dict[Node, str] = {}
+        while node not in lines:
+            explain = self._explain_device if node[0] == "device" else self._explain_transfer
+            lines[node], following = explain(node[1])
+            node = following
+        path = list(lines)
+        return [lines[waiting] for waiting in path[path.index(node) :]]
+
+    def _look_at_queues(self, posts: Posts, count: list[int]) -> None:
+        """Which ends are posted in which queue, and the transfer at the head of each."""
+        self.queue_of: dict[tuple[bool, int], int] = {}
+        self.heads: dict[int, int] = {}
+        self.unsent: dict[int, int] = {}
+        for device, posted in enumerate(count):
+            first = int(posts.offsets[device])
+            for index in range(first, first + posted):
+                transfer, is_send, queue = (
+                    int(posts.transfer[index]),
+                    bool(posts.is_send[index]),
+                    int(posts.queue[index]),
+                )
+                self.queue_of[is_send, transfer] = queue
+                if not self.arrived[transfer]:
+                    self.heads.setdefault(queue, transfer)
+                    if is_send:
+                        self.unsent.setdefault(device, transfer)
+
+    def _explain_device(self, device: int) -> tuple[str, Node]:
+        part = self.missing[device]
+        if part >= 0:
+            label = self.schedule.label(part)
+            return f"device {device} waits at {label} for {self._name(part)}", ("transfer", part)
+        label, transfer = self.schedule.label(self.position[device]), self.unsent[device]
+        return f"device {device} waits before {label} for its blocking {self._name(transfer)}", ("transfer", transfer)
+
+    def _explain_transfer(self, transfer: int) -> tuple[str, Node]:
+        schedule, name = self.schedule, self._name(transfer)
+        sender, receiver = int(schedule.device[self.schedule.source[transfer]]), int(schedule.device[transfer])
+        for is_send, holder in ((True, sender), (False, receiver)):
+            if (is_send, transfer) not in self.queue_of:
+                label = schedule.label(self.position[holder])
+                verb = "SEND" if is_send else "RECV"
+                return f"{name} waits for its {verb}, which device {holder} posts only after {label}", (
+                    "device",
+                    holder,
+                )
+        # A transfer at the head of both queues would have started, so at one end another stands before it.
+        holder, head = next(
+            (holder, head)
+            for is_send, holder in ((True, sender), (False, receiver))
+            if (head := self.heads[self.queue_of[is_send, transfer]]) != transfer
+        )
+        return f"{name} waits in a queue of device {holder} behind {self._name(head)}", ("transfer", head)
+
+    def _name(self, transfer: int) -> str:
+        schedule = self.schedule
+        producer = int(self.schedule.source[transfer])
+        kind = Kind.SEND_F if schedule.kind[producer] == Kind.F else Kind.SEND_B
+        return (
+            f"{schedule.stage[producer]}{kind.name}{schedule.microbatch[producer]} "
+            f"(device {schedule.device[producer]} to {schedule.device[transfer]})"
+        )
+
+
+def refuse_slots_that_need_themselves(schedule: ScheduleColumns, fused: np.ndarray) -> None:
+    """DeadlockError where one part of a fused slot needs the end of the other; `fused` as for `deadlock_error`."""
+    second = np.flatnonzero(fused)
+    for late, early in ((second, second - 1), (second - 1, second)):
+        same_pair = (
+            (schedule.stage[late] == schedule.stage[early])
+            & (schedule.microbatch[late] == schedule.microbatch[early])
+            & (schedule.kind[late] == Kind.B)
+        )
+        stuck = np.flatnonzero((schedule.source[late] == early) | same_pair)
+        if len(stuck):
+            backward, forward = int(late[stuck[0]]), int(early[stuck[0]])
+            line = (
+                f"device {schedule.device[backward]}: {schedule.label(backward)} and {schedule.label(forward)} share "
+                f"one fused slot, so they start together, but {schedule.label(backward)} needs the end of "
+                f"{schedule.label(forward)}"
+            )
+            raise DeadlockError(waiting_message(f"schedule {schedule.name!r} deadlocks", [line]), [line])
