@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ppsim.actions import Kind
 from ppsim.base.errors import CostError, shown
+from ppsim.base.rules import choice, declarations, declared, described, nested, share, weight
 from ppsim.costs.table import CostTable
 
 if TYPE_CHECKING:
     from ppsim.schedule.columns import ScheduleColumns
 
 PerStage = float | Sequence[float] | np.ndarray
-TIMES = ("forward", "backward", "input_grad", "weight_grad")
-STREAMS = ("unshard", "reduce_grad", "optimizer_step")
-HELD = ("activation_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes")
 PROVENANCES = ("given", "derived", "measured")
 
 # Far beyond any machine, and so far within float64 that sums and products of costs cannot overflow.
@@ -26,71 +25,133 @@ LARGEST = 1e100
 SMALLEST_BANDWIDTH = 1e-100
 
 
-@dataclass(frozen=True)
+def _time(what: str, default: str, example: str, kind: Kind) -> Any:
+    """Seconds of an action; `kind` is its row of the table."""
+    return declared(
+        what, None, None, default_text=default, example=example, group="action", unit="seconds",
+        of=" per microbatch and stage", note="one microbatch through one stage",
+        column=lambda table: table.seconds[kind],
+    )  # fmt: skip
+
+
+def _once_a_step(what: str, example: str, of: str, note: str, column: Callable[[CostTable], Any]) -> Any:
+    return declared(
+        what, None, None, default_text="none, or derived", example=example, group="step", unit="seconds", of=of,
+        note=note, column=column,
+    )  # fmt: skip
+
+
+def _held(what: str, example: str, of: str, note: str, column: Callable[[CostTable], Any]) -> Any:
+    return declared(
+        what, None, None, default_text="not known, or derived", example=example, group="held", unit="bytes", of=of,
+        note=note, column=column,
+    )  # fmt: skip
+
+
+def _state(what: str, example: str, row: int) -> Any:
+    return _held(
+        f"bytes of {what} that a stage holds all the time", example, " per stage", "one stage",
+        lambda table: None if table.state_bytes is None else table.state_bytes[row],
+    )  # fmt: skip
+
+
+def _between_devices(matrix: np.ndarray) -> np.ndarray:
+    return matrix[~np.eye(len(matrix), dtype=bool)] if len(matrix) > 1 else matrix.ravel()
+
+
+def _bandwidths(table: CostTable) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return 1.0 / _between_devices(table.seconds_per_byte)
+
+
+@described
+@dataclass(frozen=True, repr=False)
 class Costs:
     """Seconds, bytes sent and bytes held of the actions of one microbatch.
 
     Times are seconds of one microbatch through one device's share of the model (1/devices), so that a stage costs
     `value x devices / num_stages` and schedules with more stages do the same work; `per="stage"` gives them per stage.
-    A list holds one value a stage.
+    Bytes are never scaled. A list holds one value a stage. Raises CostError with the parameter, its value and what is
+    legal.
 
-    Parameters
-    ----------
-    forward, backward, input_grad, weight_grad : seconds >= 0, number or list
-        Missing parts follow: backward = input_grad + weight_grad; of a lone backward each part is half.
-        Nothing given: forward 1, backward 2.
-    overlap : seconds, number, list or matrix, optional
-        Length of an OVERLAP_F_B slot. A matrix is indexed [stage of F, stage of B]; with a list, a slot of two
-        stages takes the mean of their values. Without it the parts run one after the other.
-    latency : seconds >= 0
-        Of each transfer, beside `transfer_bytes / bandwidth`.
-    transfer_bytes : bytes >= 0, number or list
-        Sent by a forward, and by a backward, of one microbatch at the border of each stage. Never scaled.
-    bandwidth : bytes per second > 0
-    weight_grad_fraction_of_activation : 0..1, number or list
-        Part of an activation that W needs; I frees the rest. Default 1: I frees nothing.
-    slice_costs : list, optional
-        Relative time of each slice of a microbatch, for schedules that cut sequences. Default: equal.
-    unshard, reduce_grad, optimizer_step : seconds >= 0, number or list, optional
-        Of gathering the weights of one device share, reducing its gradients over the data-parallel copies, and stepping
-        its parameters; once a step, beside the compute actions. A gather takes place where a program has UNSHARD; the
-        step, where `simulate(..., optimizer=)` asks for it.
-    activation_bytes, weight_bytes, gradient_bytes, optimizer_bytes : bytes per stage, optional
-        Held for one microbatch, and for the stage's parameters. Never scaled. Without them memory is not known.
-    provenance : mapping of parameter name -> "given", "derived" or "measured"
-        Where each value comes from; "given" unless said, "default" for what nobody gave.
-
-    Raises
-    ------
-    CostError
-        Names the parameter, its value and what is legal.
+    The declarations are all that ppsim knows of a cost: config, summary, JSON and pages read them. `group` is action,
+    slot, transfer, step, held or share; `of` ends its unit in JSON; `note` says it in the summary; `column` is its
+    values in a CostTable, None where it has none.
     """
 
-    forward: PerStage | None = None
-    backward: PerStage | None = None
-    input_grad: PerStage | None = None
-    weight_grad: PerStage | None = None
-    overlap: PerStage | Sequence[Sequence[float]] | None = None
-    latency: float = 0.0
-    transfer_bytes: PerStage = 0.0
-    bandwidth: float = math.inf
-    per: str = "device"
-    weight_grad_fraction_of_activation: PerStage = 1.0
-    slice_costs: Sequence[float] | None = None
-    activation_bytes: PerStage | None = None
-    weight_bytes: PerStage | None = None
-    gradient_bytes: PerStage | None = None
-    optimizer_bytes: PerStage | None = None
-    unshard: PerStage | None = None
-    reduce_grad: PerStage | None = None
-    optimizer_step: PerStage | None = None
+    forward: PerStage | None = _time("seconds of F", "1 s, or derived", "12 ms", Kind.F)
+    backward: PerStage | None = _time(
+        "seconds of B", "`input_grad` + `weight_grad`; else 2 s, or derived", "24 ms", Kind.B
+    )
+    input_grad: PerStage | None = _time(
+        "seconds of I", "half of `backward`, or derived", "[1.0, 1.0, 1.0, 1.4]", Kind.I
+    )
+    weight_grad: PerStage | None = _time("seconds of W", "half of `backward`, or derived", "10 ms", Kind.W)
+    overlap: PerStage | Sequence[Sequence[float]] | None = declared(
+        "seconds of an OVERLAP_F_B slot; number, list (a slot of two stages takes the mean of their values), or matrix "
+        "[stage of F, stage of B]",
+        None, None, default_text="none: its parts run one after the other", example="30 ms", group="slot",
+        unit="seconds", depth=2, of=" per microbatch and stage, by [stage of F, stage of B]",
+        note="one OVERLAP_F_B slot", column=lambda table: table.overlap,
+    )  # fmt: skip
+    latency: float = declared(
+        "seconds of each transfer, beside `transfer_bytes / bandwidth`",
+        None, 0.0, default_text="0 s, or the link's", example="5 us", group="transfer", unit="seconds", depth=0,
+        of=" per transfer", note="each transfer", column=lambda table: np.unique(_between_devices(table.latency)),
+    )  # fmt: skip
+    transfer_bytes: PerStage = declared(
+        "bytes at a stage's border for one microbatch, each way",
+        None, 0.0, default_text="0 B, or derived", example="16 MB", group="transfer", unit="bytes",
+        of=" per transfer, by [F or B, stage]", note="each transfer of one microbatch",
+        column=lambda table: table.transfer_bytes,
+    )  # fmt: skip
+    bandwidth: float = declared(
+        "bytes per second, one way",
+        None, math.inf, default_text="unlimited, or the link's", example="25 GB/s", group="transfer",
+        unit="bytes per second", depth=0, of="; null is unlimited", note="one way",
+        column=lambda table: np.unique(_bandwidths(table)),
+    )  # fmt: skip
+    per: str = declared("what times are of: `device`, `stage`", choice("device", "stage"), "device", example="stage")
+    weight_grad_fraction_of_activation: PerStage = declared(
+        "part of an activation that lives until W, 0 to 1; I frees the rest",
+        nested(share), 1.0, default_text="1, or derived", example="0.94", group="share", unit="",
+        of="fraction", column=lambda table: table.weight_grad_fraction,
+    )  # fmt: skip
+    slice_costs: Sequence[float] | None = declared(
+        "relative times of a microbatch's slices, for schedules that cut sequences",
+        nested(weight), None, default_text="equal", example="[1, 1.1, 1.2]",
+    )  # fmt: skip
+    unshard: PerStage | None = _once_a_step(
+        "seconds of gathering the weights of one device share; without a model it also makes the run sharded", "8 ms",
+        " per gather of a stage's weights", "gathering the weights of one stage", lambda table: table.unshard_seconds,
+    )  # fmt: skip
+    reduce_grad: PerStage | None = _once_a_step(
+        "seconds of reducing its gradients over data-parallel copies, once a step", "50 ms", " per step and stage",
+        "reducing the gradients of one stage, once a step", lambda table: table.reduce_seconds,
+    )  # fmt: skip
+    optimizer_step: PerStage | None = _once_a_step(
+        "seconds of stepping it, once a step, where `optimizer` is given", "10 ms", " per step and stage",
+        "stepping one stage, where the step has an optimizer", lambda table: table.optimizer_seconds,
+    )  # fmt: skip
+    activation_bytes: PerStage | None = _held(
+        "bytes a stage holds for one microbatch", "1.2 GB", " per microbatch and stage", "one microbatch on one stage",
+        lambda table: table.activation_bytes,
+    )  # fmt: skip
+    weight_bytes: PerStage | None = _state("weights", "2 GB", 0)
+    gradient_bytes: PerStage | None = _state("gradients", "4 GB", 1)
+    optimizer_bytes: PerStage | None = _state("optimizer state", "12 GB", 2)
     provenance: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        origins = self.provenance
+        given = [name for name in PARAMETERS if origins.get(name, "default") != "default" or name == "per"]
+        return f"Costs({', '.join(f'{name}={getattr(self, name)!r}' for name in given)})"
 
     def __post_init__(self) -> None:
         if not isinstance(self.per, str) or self.per not in ("device", "stage"):
             raise CostError(f"per={shown(self.per)} is not known; use 'device' (equal work) or 'stage'")
         origins = self._check_times() | self._check_slots() | self._check_transfers() | self._check_memory()
-        for name in STREAMS:
+        for name in STEP:
             if getattr(self, name) is not None:
                 self._keep(name, _column(name, getattr(self, name), "seconds"))
                 origins[name] = "given"
@@ -155,7 +216,7 @@ class Costs:
                 f"provenance={shown(self.provenance)} must map names of costs to where they come from, such as "
                 f"{{'forward': 'measured'}}"
             )
-        costs = [cost.name for cost in fields(self) if cost.name not in ("per", "provenance")]
+        costs = [name for name in PARAMETERS if name != "per"]
         for name, origin in self.provenance.items():
             if name not in costs:
                 raise CostError(f"provenance names {shown(name)}, which is no cost; use one of: {', '.join(costs)}")
@@ -172,7 +233,7 @@ class Costs:
             return _spread(name, getattr(self, name), stages)
 
         state = [None if getattr(self, name) is None else per_stage(name) for name in HELD[1:]]
-        streams = [None if getattr(self, name) is None else per_stage(name) * scale for name in STREAMS]
+        streams = [None if getattr(self, name) is None else per_stage(name) * scale for name in STEP]
         return CostTable(
             seconds=np.stack([per_stage(name) for name in TIMES]) * scale,
             overlap=None if self.overlap is None else _overlap_matrix(self.overlap, stages) * scale,
@@ -196,6 +257,17 @@ class Costs:
             return np.full(slices, 1.0 / slices)
         weights = _spread("slice_costs", self.slice_costs, slices, "slices")
         return weights / weights.sum()
+
+
+PARAMETERS = {parameter.name: parameter.metadata for parameter in declarations(Costs)}
+
+
+def _in_group(*groups: str) -> tuple[str, ...]:
+    return tuple(name for name, parameter in PARAMETERS.items() if parameter.get("group") in groups)
+
+
+TIMES, STEP, HELD = _in_group("action"), _in_group("step"), _in_group("held")
+SCALED = _in_group("action", "slot", "step")  # seconds that `per` speaks of
 
 
 def _checked_bandwidth(value: Any) -> float:
