@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ppsim.base.errors import CostError, shown
+from ppsim.costs import partition
 from ppsim.costs.effects import collective_seconds, sentences, step_seconds
 from ppsim.costs.given import PARAMETERS, SCALED, Costs
 from ppsim.costs.layers import Layer
@@ -63,7 +67,13 @@ class DerivedCosts(Setup):
 
     def collective_seconds(self, layer: Layer) -> tuple[float, float]:
         """Seconds of the collectives in a layer's F and in its B (or I): `EFFECTS` has the formulas and sources."""
-        return collective_seconds(self, layer)
+        if layer not in self._collectives:
+            self._collectives[layer] = collective_seconds(self, layer)
+        return self._collectives[layer]
+
+    @cached_property
+    def _collectives(self) -> dict[Layer, tuple[float, float]]:
+        return {}
 
     def _stage_bytes(self, layers: list[Layer], recompute: str, gathered: float) -> dict[str, float]:
         layout = self.layout
@@ -91,12 +101,45 @@ class DerivedCosts(Setup):
 
     def stage_layers(self, num_stages: int) -> list[list[Layer]]:
         """The layers of each stage; CostError where the partition does not fit `num_stages`."""
-        costs = [
+        layers, counts = self.model.layers, self.layers_of_stages
+        if counts is None:
+            return self.layout.stage_layers(self.model, num_stages, self._layer_seconds)
+        partition.explicit(counts, len(layers), num_stages)
+        ends = list(itertools.accumulate(counts))
+        return [layers[end - count : end] for count, end in zip(counts, ends, strict=True)]
+
+    @property
+    def _layer_seconds(self) -> list[float]:
+        """Seconds of each layer, forward and backward, collectives included."""
+        return [
             self.compute_seconds(layer.forward + layer.input_grad + layer.weight_grad)
             + sum(self.collective_seconds(layer))
             for layer in self.model.layers
         ]
-        return self.layout.stage_layers(self.model, num_stages, costs)
+
+    def partitioned(self, num_stages: int, seconds: Callable[[DerivedCosts], float], most: int) -> DerivedCosts:
+        """These costs; with partition `optimal` settled on the stages whose step, in `seconds`, is shortest.
+
+        At most about `most` partitions are tried.
+        """
+        if self.layout.partition != "optimal" or self.layers_of_stages is not None:
+            return self
+
+        def cut(counts: Sequence[int]) -> DerivedCosts:
+            return replace(self, layers_of_stages=tuple(counts))
+
+        known: dict[tuple[int, ...], float] = {}
+
+        def step(counts: Sequence[int]) -> float:
+            if tuple(counts) not in known:
+                known[tuple(counts)] = seconds(cut(counts))
+            return known[tuple(counts)]
+
+        return cut(partition.shortest(self._layer_seconds, num_stages, step, most))
+
+    def stages(self, num_stages: int) -> list[dict[str, int]]:
+        """What each stage holds: how many layers by name, in order."""
+        return [dict(Counter(layer.name for layer in layers)) for layers in self.stage_layers(num_stages)]
 
     def _stage_times(self, layers: list[Layer], recompute: str) -> dict[str, float]:
         """Seconds of one stage: computation of F, I and W, collectives of F and of I."""

@@ -25,7 +25,7 @@ def result_document(timeline: TimelineColumns) -> dict[str, Any]:
 
     What is not known (memory without a model) or has no bound (the bandwidth of a free link) is None, never nan or inf.
     """
-    schedule = timeline.schedule
+    schedule, stages = timeline.schedule, getattr(timeline.costs, "stages", None)
     return {
         "schema": SCHEMA,
         "schedule": {
@@ -46,6 +46,7 @@ def result_document(timeline: TimelineColumns) -> dict[str, Any]:
         "units": {measure.name: measure.unit for measure in MEASURES},
         "definitions": {measure.name: measure.definition for measure in MEASURES},
         "costs": _cost_document(timeline),
+        "stages": None if stages is None else stages(schedule.num_stages),
         "assumptions": list(getattr(timeline.costs, "assumptions", [])),
     }
 

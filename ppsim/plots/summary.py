@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,8 +41,19 @@ def summary_text(timeline: TimelineColumns) -> str:
     rows = [(name, _overall_value(timeline, name), _DEFINITIONS[name]) for name in _measures_of([timeline])]
     lines = [sizes_text(timeline.schedule), _what_ran(timeline), "", *aligned(rows), ""]
     lines += aligned(_device_rows(timeline), left=1)
+    if hasattr(timeline.costs, "stages"):
+        lines += ["", f"stages: {stages_text(timeline.costs.stages(timeline.schedule.num_stages))}"]
     lines += ["", "costs", *("  " + line for line in aligned(_cost_rows(timeline)))]
     return "\n".join(lines) + "\n"
+
+
+def stages_text(stages: Sequence[Mapping[str, int]]) -> str:
+    """What each stage holds, such as `embedding + 4 blocks | 4 blocks | 3 blocks + head`."""
+
+    def part(name: str, count: int) -> str:
+        return name if name in ("embedding", "head") else counted(count, name)
+
+    return " | ".join(" + ".join(part(*item) for item in stage.items()) or "nothing" for stage in stages)
 
 
 def side_by_side(timelines: Sequence[TimelineColumns]) -> str:

@@ -10,6 +10,7 @@ from ppsim.engines.running import ENGINES, run_plan
 from ppsim.plan.jitter import Jitter, JitteredPlan, check_jitter
 from ppsim.plan.resolve import TRANSPORTS, make_plan
 from ppsim.plan.streams import OPTIMIZERS
+from ppsim.run.partitions import settled
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -61,6 +62,7 @@ def simulate(
     costs = Costs() if costs is None else costs
     if not is_cost_model(costs):
         raise CostError(f"costs={shown(costs)} cannot price a schedule; give ppsim.Costs(forward=..., backward=...)")
+    costs = settled(costs, schedule, transport, optimizer)
     table = costs.table(schedule.compute)
     plan = make_plan(schedule, table, transport, optimizer)
     if jitter is not None:
