@@ -141,6 +141,14 @@ class DerivedCosts(Setup):
         """What each stage holds: how many layers by name, in order."""
         return [dict(Counter(layer.name for layer in layers)) for layers in self.stage_layers(num_stages)]
 
+    def megatron_layout(self, num_stages: int) -> str:
+        """The stages as Megatron-LM's `--pipeline-model-parallel-layout`, such as `Et*11|t*12|t*11L`."""
+        letters = {"embedding": "E", "block": "t", "prediction": "m", "head": "L"}
+        return "|".join(
+            "".join(letters[name] + (f"*{count}" if count > 1 else "") for name, count in stage.items())
+            for stage in self.stages(num_stages)
+        )
+
     def _stage_times(self, layers: list[Layer], recompute: str) -> dict[str, float]:
         """Seconds of one stage: computation of F, I and W, collectives of F and of I."""
         collectives = np.sum([self.collective_seconds(layer) for layer in layers], axis=0) if layers else np.zeros(2)

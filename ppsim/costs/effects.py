@@ -141,7 +141,8 @@ def _border_all_reduce(setup: Setup) -> float:
 def _tensor_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     if layer.name not in IN_A_BLOCK:
         return 0.0, 0.0
-    return (2 * _border_all_reduce(setup),) * 2
+    seconds = 2 * _border_all_reduce(setup)
+    return seconds, seconds
 
 
 def _tensor_parallel_ends(setup: Setup, layer: Layer) -> tuple[float, float]:
@@ -167,7 +168,8 @@ def _expert_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
         return 0.0, 0.0
     size = setup.layout.expert
     link = setup.cluster.link_of_group(setup.layout.tensor * size)
-    return (2 * all_to_all(size, setup.transfer_bytes * setup.model.experts_per_token, link),) * 2
+    seconds = 2 * all_to_all(size, setup.transfer_bytes * setup.model.experts_per_token, link)
+    return seconds, seconds
 
 
 def _gather(setup: Setup, held: tuple[float, float], copies: int) -> float | None:

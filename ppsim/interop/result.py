@@ -25,7 +25,7 @@ def result_document(timeline: TimelineColumns) -> dict[str, Any]:
 
     What is not known (memory without a model) or has no bound (the bandwidth of a free link) is None, never nan or inf.
     """
-    schedule, stages = timeline.schedule, getattr(timeline.costs, "stages", None)
+    schedule = timeline.schedule
     return {
         "schema": SCHEMA,
         "schedule": {
@@ -46,9 +46,18 @@ def result_document(timeline: TimelineColumns) -> dict[str, Any]:
         "units": {measure.name: measure.unit for measure in MEASURES},
         "definitions": {measure.name: measure.definition for measure in MEASURES},
         "costs": _cost_document(timeline),
-        "stages": None if stages is None else stages(schedule.num_stages),
+        **_stage_document(timeline),
         "assumptions": list(getattr(timeline.costs, "assumptions", [])),
     }
+
+
+def _stage_document(timeline: TimelineColumns) -> dict[str, Any]:
+    """Which layers each stage got, where the costs know them: counts by name, and in Megatron-LM's notation."""
+    if not hasattr(timeline.costs, "stages"):
+        return {}
+    costs: Any = timeline.costs
+    stages = timeline.schedule.num_stages
+    return {"stages": costs.stages(stages), "megatron_layout": costs.megatron_layout(stages)}
 
 
 def plain(value: Any) -> Any:

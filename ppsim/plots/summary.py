@@ -41,8 +41,8 @@ def summary_text(timeline: TimelineColumns) -> str:
     rows = [(name, _overall_value(timeline, name), _DEFINITIONS[name]) for name in _measures_of([timeline])]
     lines = [sizes_text(timeline.schedule), _what_ran(timeline), "", *aligned(rows), ""]
     lines += aligned(_device_rows(timeline), left=1)
-    if hasattr(timeline.costs, "stages"):
-        lines += ["", f"stages: {stages_text(timeline.costs.stages(timeline.schedule.num_stages))}"]
+    if stages := getattr(timeline.costs, "stages", None):
+        lines += ["", f"stages: {stages_text(stages(timeline.schedule.num_stages))}"]
     lines += ["", "costs", *("  " + line for line in aligned(_cost_rows(timeline)))]
     return "\n".join(lines) + "\n"
 
