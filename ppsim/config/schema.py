@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, create_model
 
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.rules import Check, choice, declarations, fraction, nested, number, text, weight, whole_number
+from ppsim.base.rules import Check, choice, declarations, fraction, nested, number, share, text, weight, whole_number
 from ppsim.base.units import parse_quantity
 from ppsim.base.yaml_text import Path
 from ppsim.costs.given import Costs
@@ -49,7 +49,7 @@ def _declared(kind: type) -> dict[str, Check]:
     checks = {}
     for item in declarations(kind):
         unit, depth = item.metadata.get("unit"), item.metadata.get("depth", 1 if kind is Costs else 0)
-        checks[item.name] = nested(_quantity(unit), depth) if unit else item.metadata["check"]
+        checks[item.name] = nested(_quantity(unit), depth) if unit else item.metadata["check"] or nested(share)
     return checks
 
 

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.rules import changed_fields, check_fields, choice, declared, described, flag, whole_number
 
 LARGEST = 2**40
 MOST_LAYERS = 2_000
+
+
+def _needed(what: str, example: str, most: int = LARGEST) -> Any:
+    return declared(what, whole_number(1, most), example=example, default_text="needed, unless `huggingface`")
+
+
+def _size(what: str, example: str, default: str = "0: none", most: int = LARGEST) -> Any:
+    return declared(what, whole_number(0, most), 0, example=example, default_text=default)
+
+
+def _flag(what: str, default: bool = False) -> Any:
+    return declared(what, flag, default, example=str(not default).lower())
+
+
+def _word(default: str, other: str, what: str = "") -> Any:
+    return declared(f"`{default}`, `{other}`{what}", choice(default, other), default, example=other)
 
 
 @described
@@ -19,108 +36,36 @@ class Shape:
     Raises ConfigError with the field, its value and what is legal.
     """
 
-    num_layers: int = declared(
-        "transformer blocks", whole_number(1, MOST_LAYERS), example="32", default_text="needed, unless `huggingface`"
-    )
-    hidden: int = declared(
-        "width", whole_number(1, LARGEST), example="4096", default_text="needed, unless `huggingface`"
-    )
-    heads: int = declared(
-        "attention heads", whole_number(1, LARGEST), example="32", default_text="needed, unless `huggingface`"
-    )
-    vocabulary: int = declared(
-        "entries of the vocabulary",
-        whole_number(1, LARGEST),
-        example="128256",
-        default_text="needed, unless `huggingface`",
-    )
-    sequence: int = declared(
-        "tokens of one sequence", whole_number(1, LARGEST), example="8192", default_text="needed, unless `huggingface`"
-    )
-    key_value_heads: int = declared(
-        "fewer than `heads` for grouped-query attention; divides `heads`",
-        whole_number(0, LARGEST),
-        0,
-        example="8",
-        default_text="`heads`",
-    )
-    head_size: int = declared(
-        "width of a head; with latent attention its part without rotation",
-        whole_number(0, LARGEST),
-        0,
-        example="128",
-        default_text="hidden / heads",
-    )
-    ffn: int = declared("width of the MLP", whole_number(0, LARGEST), 0, example="14336", default_text="4 hidden")
-    gated: bool = declared("three matrices in the MLP (SwiGLU) or two (GELU)", flag, False, example="true")
-    tied_embeddings: bool = declared(
-        "the head uses the embedding's matrix: counted once, held on both stages", flag, False, example="true"
-    )
-    attention: str = declared(
-        "`flash`, `full`: whether the s x s matrices are held", choice("flash", "full"), "flash", example="full"
-    )
-    causal: bool = declared(
-        "count half of the s x s matrices, what a kernel for causal masks computes; published FLOP formulas count all",
-        flag,
-        True,
-        example="false",
-    )
-    norm: str = declared("`layernorm`, `rmsnorm`", choice("layernorm", "rmsnorm"), "layernorm", example="rmsnorm")
-    positions: str = declared("`rotary`, `learned`", choice("rotary", "learned"), "rotary", example="learned")
-    attention_bias: bool = declared("biases of Q, K and V", flag, False, example="true")
-    projection_bias: bool = declared("bias of the attention's projection", flag, False, example="true")
-    mlp_bias: bool = declared("biases of the MLP", flag, False, example="true")
-    head_norm: bool = declared("norms of each head's Q and K", flag, False, example="true")
-    dropout: bool = declared("dropout masks are held", flag, False, example="true")
-    query_rank: int = declared(
-        "rank of the queries of latent attention; 0 leaves them uncompressed",
-        whole_number(0, LARGEST),
-        0,
-        example="1536",
-        default_text="0: none",
-    )
-    key_value_rank: int = declared(
-        "rank of keys and values of multi-head latent attention (DeepSeek)",
-        whole_number(0, LARGEST),
-        0,
-        example="512",
-        default_text="0: none",
-    )
-    rotary_head_size: int = declared(
-        "part of a head with rotation, of latent attention",
-        whole_number(0, LARGEST),
-        0,
-        example="64",
-        default_text="half of `head_size`",
-    )
-    value_head_size: int = declared(
-        "width of a value, of latent attention", whole_number(0, LARGEST), 0, example="128", default_text="`head_size`"
-    )
-    experts: int = declared("routed experts", whole_number(0, LARGEST), 0, example="256", default_text="0: none")
-    experts_per_token: int = declared(
-        "routed experts that a token visits",
-        whole_number(0, LARGEST),
-        0,
-        example="8",
-        default_text="needed with `experts`",
-    )
-    shared_experts: int = declared(
-        "experts that every token visits", whole_number(0, LARGEST), 0, example="1", default_text="0: none"
-    )
-    expert_ffn: int = declared("width of one expert", whole_number(0, LARGEST), 0, example="2048", default_text="`ffn`")
-    dense_layers: int = declared(
-        "first blocks that keep a dense MLP of width `ffn`",
-        whole_number(0, LARGEST),
-        0,
-        example="3",
-        default_text="0: none",
-    )
-    prediction_layers: int = declared(
-        "multi-token-prediction modules after the last block (DeepSeek-V3)",
-        whole_number(0, MOST_LAYERS),
-        0,
-        example="1",
-        default_text="0: none",
+    num_layers: int = _needed("transformer blocks", "32", MOST_LAYERS)
+    hidden: int = _needed("width", "4096")
+    heads: int = _needed("attention heads", "32")
+    vocabulary: int = _needed("entries of the vocabulary", "128256")
+    sequence: int = _needed("tokens of one sequence", "8192")
+    key_value_heads: int = _size("fewer than `heads` for grouped-query attention; divides `heads`", "8", "`heads`")
+    head_size: int = _size("width of a head; with latent attention its part without rotation", "128", "hidden / heads")
+    ffn: int = _size("width of the MLP", "14336", "4 hidden")
+    gated: bool = _flag("three matrices in the MLP (SwiGLU) or two (GELU)")
+    tied_embeddings: bool = _flag("the head uses the embedding's matrix: counted once, held on both stages")
+    attention: str = _word("flash", "full", what=": whether the s x s matrices are held")
+    causal: bool = _flag("count half of the s x s matrices, as kernels do; published FLOP formulas count all", True)
+    norm: str = _word("layernorm", "rmsnorm")
+    positions: str = _word("rotary", "learned")
+    attention_bias: bool = _flag("biases of Q, K and V")
+    projection_bias: bool = _flag("bias of the attention's projection")
+    mlp_bias: bool = _flag("biases of the MLP")
+    head_norm: bool = _flag("norms of each head's Q and K")
+    dropout: bool = _flag("dropout masks are held")
+    query_rank: int = _size("rank of the queries of latent attention; 0 leaves them uncompressed", "1536")
+    key_value_rank: int = _size("rank of keys and values of multi-head latent attention (DeepSeek)", "512")
+    rotary_head_size: int = _size("part of a head with rotation, of latent attention", "64", "half of `head_size`")
+    value_head_size: int = _size("width of a value, of latent attention", "128", "`head_size`")
+    experts: int = _size("routed experts", "256")
+    experts_per_token: int = _size("routed experts that a token visits", "8", "needed with `experts`")
+    shared_experts: int = _size("experts that every token visits", "1")
+    expert_ffn: int = _size("width of one expert", "2048", "`ffn`")
+    dense_layers: int = _size("first blocks that keep a dense MLP of width `ffn`", "3")
+    prediction_layers: int = _size(
+        "multi-token-prediction modules after the last block (DeepSeek-V3)", "1", most=MOST_LAYERS
     )
 
     __repr__ = changed_fields

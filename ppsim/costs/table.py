@@ -37,7 +37,7 @@ class Workload:
     memory: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CostTable:
     """Costs of one schedule, resolved per stage and per pair of devices.
 
@@ -94,6 +94,11 @@ class CostTable:
     optimizer_seconds: np.ndarray | None = None
     link_ports: np.ndarray | None = None
     port_capacity: np.ndarray | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and all(map(np.array_equal, vars(self).values(), vars(other).values()))
+
+    __hash__ = None  # type: ignore[assignment] - holds arrays
 
 
 class CostModel(Protocol):
