@@ -162,10 +162,11 @@ class DerivedCosts(Setup):
             "input_grad_collectives": float(collectives[1]) + (forward_again if recompute == "full" else 0.0),
         }
 
-    def for_stages(self, num_stages: int, devices: int | None = None, copies: int = 1) -> Costs:
+    def for_stages(self, num_stages: int, devices: int | None = None, copies: Sequence[int] | None = None) -> Costs:
         """The costs as per-stage lists.
 
-        `devices` scales given times that are per device share; `copies` devices of a pipeline hold each stage.
+        `devices` scales given times that are per device share; `copies[s]` devices of a pipeline hold stage s, by
+        default one.
         """
         stages = self._stages(num_stages)
         gathered = min(LOOK_AHEAD * (devices or num_stages) / num_stages, 1.0)
@@ -178,7 +179,7 @@ class DerivedCosts(Setup):
             "transfer_bytes": self.transfer_bytes,
             "latency": self.cluster.link.latency,
             "bandwidth": self.cluster.link.bandwidth,
-            **step_seconds(self, [self.held(layers) for layers, _ in stages], copies),
+            **step_seconds(self, [self.held(layers) for layers, _ in stages], copies or [1] * num_stages),
         }
         if self.layout.overlap:
             derived["overlap"] = _overlap(times)
@@ -212,7 +213,7 @@ class DerivedCosts(Setup):
         stages = self._stages(num_stages)
         blocks = np.array([sum(layer.name == "block" for layer in layers) for layers, _ in stages])
         return replace(
-            self.for_stages(num_stages, devices, len(schedule.holdings) // num_stages).table(schedule),
+            self.for_stages(num_stages, devices, np.bincount(schedule.holdings[:, 1]).tolist()).table(schedule),
             stage_share=blocks * devices / self.model.num_layers,
             workload=self.workload(devices),
             exchange_seconds=self._exchange_seconds(stages),

@@ -6,9 +6,8 @@ every entry that has `seconds`; config, summary, JSON and docs/cost-model.md (`m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ppsim.base.units import format_quantity
 from ppsim.costs.collectives import all_gather, all_reduce, all_to_all
@@ -288,7 +287,14 @@ def collective_seconds(setup: Setup, layer: Layer) -> tuple[float, float]:
     return sum(part[0] for part in parts), sum(part[1] for part in parts)
 
 
-def step_seconds(setup: Setup, held: list[tuple[float, float]], copies: int) -> dict[str, list[Any]]:
-    """What is done once a step for each stage, by the parameter of `Costs`; `held` are the stages' parameters."""
-    columns = {effect.key: [effect.step(setup, part, copies) for part in held] for effect in EFFECTS if effect.step}
-    return {name: column for name, column in columns.items() if None not in column}
+def step_seconds(setup: Setup, held: list[tuple[float, float]], copies: Sequence[int]) -> dict[str, list[float]]:
+    """What is done once a step for each stage, by the parameter of `Costs`; an effect that no stage has is left out.
+
+    `held` are the parameters of the stages on one GPU, `copies` the devices of a pipeline that hold them.
+    """
+    columns = {
+        effect.key: [effect.step(setup, *stage) for stage in zip(held, copies, strict=True)]
+        for effect in EFFECTS
+        if effect.step
+    }
+    return {name: [seconds or 0.0 for seconds in column] for name, column in columns.items() if set(column) != {None}}

@@ -7,26 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from ppsim.base import rules
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.rules import (
-    changed_fields,
-    check_fields,
-    choice,
-    declared,
-    described,
-    fraction,
-    instance,
-    positive,
-    text,
-    weight,
-    whole_number,
-    whole_numbers,
-)  # fmt: skip
+from ppsim.base.rules import changed_fields, check_fields, choice, declared, described, instance
 from ppsim.costs.collectives import ALL_REDUCES
 
 
 def _source(what: str) -> Any:
-    return declared(f"where {what} from", text, "given", example="table 2 of the vendor's sheet")
+    return declared(f"where {what} from", rules.text, "given", example="table 2 of the vendor's sheet")
 
 
 @described
@@ -34,22 +22,20 @@ def _source(what: str) -> Any:
 class DeviceSheet:
     """One accelerator. Raises ConfigError with the field, its value and what is legal."""
 
-    name: str = declared("name", text, example="ours")
-    peak: float = declared("FLOP/s, dense bf16 matrix products", positive, unit="FLOP/s", example="400 TFLOP/s")
-    memory: float = declared("bytes", positive, unit="bytes", example="96 GB")
+    name: str = declared("name", rules.text, example="ours")
+    peak: float = declared("FLOP/s, dense bf16 matrix products", rules.positive, unit="FLOP/s", example="400 TFLOP/s")
+    memory: float = declared("bytes", rules.positive, unit="bytes", example="96 GB")
     achieved: float = declared(
-        "part of `peak` that actions reach, transfers and collectives apart, above 0 to 1", fraction, example="0.5"
+        "part of `peak` that actions reach, transfers and collectives apart, above 0 to 1",
+        rules.fraction,
+        example="0.5",
     )
     source: str = _source("the numbers come")
     achieved_source: str = _source("`achieved` comes")
     memory_bandwidth: float | None = declared(
-        "bytes per second; what the optimizer step is priced by",
-        positive,
-        None,
-        unit="bytes per second",
-        example="2.4 TB/s",
-        default_text="not known",
-    )
+        "bytes per second; what the optimizer step is priced by", rules.positive, None,
+        unit="bytes per second", example="2.4 TB/s", default_text="not known",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_fields(self, f"; device {shown(self.name)}")
@@ -60,15 +46,15 @@ class DeviceSheet:
 class LinkSheet:
     """One kind of link. Raises ConfigError with the field, its value and what is legal."""
 
-    name: str = declared("name", text, example="4 x 100G")
+    name: str = declared("name", rules.text, example="4 x 100G")
     bandwidth: float = declared(
         "bytes per second, one way: of one device inside a node, of one network card between nodes",
-        positive,
+        rules.positive,
         unit="bytes per second",
         example="100 Gb/s",
     )
     latency: float = declared(
-        "seconds of one message, or of one hop of a collective", weight, unit="seconds", example="8 us"
+        "seconds of one message, or of one hop of a collective", rules.weight, unit="seconds", example="8 us"
     )
     source: str = _source("the numbers come")
     latency_source: str = _source("`latency` comes")
@@ -183,17 +169,17 @@ class Cluster:
         example="InfiniBand NDR",
         default_text="`link`",
     )
-    gpus_per_node: int = declared("GPUs", whole_number(), 8, example="4")
+    gpus_per_node: int = declared("GPUs", rules.whole_number(), 8, example="4")
     node_of_device: tuple[int, ...] | None = declared(
         "node of each pipeline device",
-        whole_numbers,
+        rules.whole_numbers,
         None,
         example="[0, 0, 1, 1]",
         default_text="one behind the other, in Megatron-LM's order of GPUs",
     )
     cards_per_node: int | None = declared(
         "network cards that neighbouring GPUs share, on which transfers wait for each other",
-        whole_number(),
+        rules.whole_number(),
         None,
         example="4",
         default_text="one a GPU, no waiting",

@@ -31,6 +31,10 @@ def _policy(what: str) -> Any:
     return declared(what, flag, False, example="true")
 
 
+def _stages(what: str, example: str, default: str = "like the others") -> Any:
+    return declared(what, whole_number(0), None, example=example, default_text=default)
+
+
 @described
 @dataclass(frozen=True, repr=False)
 class Layout:
@@ -59,26 +63,12 @@ class Layout:
         "even",
         example="[5, 6, 6, 5]",
     )
-    first_stage_layers: int | None = declared(
-        "blocks of the first stage beside the embedding, with `even`",
-        whole_number(0),
-        None,
-        example="5",
-        default_text="like the others",
-    )
-    last_stage_layers: int | None = declared(
-        "blocks of the last stage beside the head, with `even`",
-        whole_number(0),
-        None,
-        example="5",
-        default_text="like the others",
-    )
+    first_stage_layers: int | None = _stages("blocks of the first stage beside the embedding, with `even`", "5")
+    last_stage_layers: int | None = _stages("blocks of the last stage beside the head, with `even`", "5")
     recompute: str | tuple[str, ...] = declared(
         "`none`, `selective`, `full`, or one a stage", _levels, "none", example="selective"
     )
-    recompute_stages: int | None = declared(
-        "apply `recompute` to this many first stages", whole_number(0), None, example="2", default_text="all"
-    )
+    recompute_stages: int | None = _stages("apply `recompute` to this many first stages", "2", "all")
     overlap: bool = _policy(
         "an OVERLAP_F_B slot hides collectives behind computation; without it its parts run one after the other"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,12 +49,14 @@ def summary_text(timeline: TimelineColumns) -> str:
 
 
 def stages_text(stages: Sequence[Mapping[str, int]]) -> str:
-    """What each stage holds, such as `embedding + 4 blocks | 4 blocks | 3 blocks + head`."""
+    """What each stage holds, such as `embedding + 4 blocks | 6 x 5 blocks | 3 blocks + head`."""
 
     def part(name: str, count: int) -> str:
         return name if name in ("embedding", "head") else counted(count, name)
 
-    return " | ".join(" + ".join(part(*item) for item in stage.items()) or "nothing" for stage in stages)
+    texts = [" + ".join(part(*item) for item in stage.items()) or "nothing" for stage in stages]
+    alike = [(text, len(list(group))) for text, group in groupby(texts)]
+    return " | ".join(f"{count} x {text}" if count > 1 else text for text, count in alike)
 
 
 def side_by_side(timelines: Sequence[TimelineColumns]) -> str:
