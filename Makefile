@@ -53,6 +53,7 @@ bench: $(VENV)/installed-for-tests
 
 docs: $(VENV)/installed-for-tests
 	$(BIN)/python scripts/make_schedule_docs.py
+	$(BIN)/python scripts/make_cost_docs.py
 	$(BIN)/python scripts/make_readme.py
 
 clean:

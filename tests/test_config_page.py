@@ -2,6 +2,8 @@
 
 import re
 
+import make_cost_docs
+import pytest
 from command_line import ROOT
 from pydantic import BaseModel
 
@@ -29,6 +31,15 @@ def first_cells():
 
 def test_the_page_has_every_key_and_no_other():
     assert first_cells() == set(keys_of(DOCUMENT))
+
+
+@pytest.mark.parametrize("name", make_cost_docs.PAGES)
+def test_the_tables_of_a_page_are_those_of_the_declarations(name):
+    page = (make_cost_docs.DOCS / name).read_text(encoding="utf-8")
+    assert make_cost_docs.refreshed(page) == page, f"docs/{name} is out of date; run `make docs`"
+    assert (
+        make_cost_docs.refreshed(page.replace("| `tensor` |", "| `tensors` |").replace("`layout.tensor`", "")) == page
+    )
 
 
 def test_the_sheets_of_the_page_are_read(tmp_path):

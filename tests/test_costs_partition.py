@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ppsim
 from ppsim import ConfigError, CostError
-from ppsim.costs.partition import by_cost, even, explicit, method
+from ppsim.costs import DEVICES, LINKS
+from ppsim.costs.partition import as_balanced, by_cost, even, explicit, method, shortest
 
 costs_and_stages = st.lists(st.integers(0, 9), min_size=1, max_size=8).flatmap(
     lambda costs: st.tuples(st.just(costs), st.integers(1, len(costs)))
@@ -111,3 +113,74 @@ def test_methods_have_a_long_and_a_short_name(name):
 def test_what_is_no_partition_is_one_clear_error(wrong):
     with pytest.raises(ConfigError, match=r"is no partition; use one of: even, by_cost\(greedy\), by_cost\(optimal\)"):
         method(wrong)
+
+
+@settings(deadline=None, max_examples=60)
+@given(costs_and_stages)
+def test_the_partitions_as_balanced_as_the_optimal_one_are_all_there_are(case):
+    costs, stages = case
+    best = by_cost(costs, stages)
+    expected = [
+        counts for counts in all_partitions(len(costs), stages) if max(sums(costs, counts)) <= max(sums(costs, best))
+    ]
+    assert sorted(as_balanced(costs, best, 100)) == sorted(expected)
+    assert as_balanced(costs, best, len(expected) - 1) is None
+
+
+@settings(deadline=None, max_examples=60)
+@given(costs_and_stages, st.randoms(use_true_random=False), st.integers(1, 40))
+def test_the_shortest_partition_is_no_slower_than_any_as_balanced_nor_than_the_other_methods(case, random, most):
+    costs, stages = case
+    step = {tuple(counts): random.random() for counts in all_partitions(len(costs), stages)}
+
+    def seconds(counts):
+        return step[tuple(counts)]
+
+    found = shortest(costs, stages, seconds, most)
+    rivals = [by_cost(costs, stages, "greedy"), by_cost(costs, stages)]
+    rivals += as_balanced(costs, by_cost(costs, stages), most) or []
+    assert seconds(found) <= min(map(seconds, rivals))
+    assert shortest(costs, stages, seconds, most) == found
+
+
+LLAMA_3_70B = ppsim.Model(
+    num_layers=80, hidden=8192, heads=64, key_value_heads=8, ffn=28672, gated=True, norm="rmsnorm",
+    vocabulary=128256, sequence=8192,
+)  # fmt: skip
+
+
+def llama_on_h100(partition, **layout):
+    cluster = ppsim.Cluster(DEVICES["H100 SXM"], LINKS["NVLink 4"], LINKS["InfiniBand NDR"])
+    return ppsim.DerivedCosts(LLAMA_3_70B, cluster, ppsim.Layout(tensor=8, partition=partition, **layout))
+
+
+@pytest.mark.parametrize("family", ["1f1b", "gpipe", "zb-h1"])
+@pytest.mark.parametrize("transport", ["async", "directed"])
+@pytest.mark.parametrize(("devices", "microbatches"), [(7, 32), (7, 8), (6, 12)])
+def test_no_partition_is_faster_than_the_optimal_one(family, transport, devices, microbatches):
+    schedule = ppsim.build(family, devices=devices, microbatches=microbatches)
+    step = {
+        partition: ppsim.simulate(schedule, llama_on_h100(partition), transport=transport).makespan
+        for partition in ("even", "greedy", "optimal")
+    }
+    assert step["optimal"] <= min(step["even"], step["greedy"])
+
+
+def test_the_optimal_partition_is_settled_for_the_step_and_is_the_same_each_time():
+    schedule = ppsim.build("1f1b", devices=7, microbatches=32)
+    costs = llama_on_h100("optimal")
+    run = ppsim.simulate(schedule, costs)
+    assert run.costs == ppsim.simulate(schedule, costs).costs
+    assert sum(run.costs.layers_of_stages) == 82
+    assert ppsim.simulate(schedule, run.costs).makespan == run.makespan
+    assert ppsim.simulate_many(schedule, costs, progress=False).makespan.tolist() == [run.makespan]
+
+
+def test_summary_and_json_say_what_each_stage_got():
+    schedule = ppsim.build("1f1b", devices=4, microbatches=4)
+    run = ppsim.simulate(schedule, llama_on_h100([19, 21, 22, 18]))
+    assert "stages: embedding + 19 blocks | 21 blocks | 22 blocks | 18 blocks + head" in run.summary()
+    document = run.to_dict()
+    assert document["stages"][0] == {"embedding": 1, "block": 19}
+    assert document["megatron_layout"] == "Et*19|t*21|t*22|t*18L"
+    assert "stages" not in ppsim.simulate(schedule).to_dict()

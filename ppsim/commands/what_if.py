@@ -11,14 +11,14 @@ from ppsim.base.tables import aligned
 from ppsim.commands import options
 from ppsim.commands.case import read_case
 from ppsim.commands.reporting import command, print_data, write_json
+from ppsim.costs.given import PARAMETERS
 
 if TYPE_CHECKING:
     from ppsim.config import Config
     from ppsim.studies.what_if import BreakEven, Change
 
-_TIMES = ("forward", "backward", "input_grad", "weight_grad", "overlap", "latency", "step")
-_BYTES = ("transfer_bytes", "activation_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes", "memory")
-UNITS = {**dict.fromkeys(_TIMES, "seconds"), **dict.fromkeys(_BYTES, "bytes"), "bandwidth": "bytes per second"}
+UNITS = {name: parameter["unit"] for name, parameter in PARAMETERS.items() if parameter.get("unit")}
+UNITS |= {"step": "seconds", "memory": "bytes"}
 
 
 @command

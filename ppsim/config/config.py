@@ -227,11 +227,10 @@ def _assembled(checked: dict[str, Any], data: Mapping[str, Any], place: str) -> 
     costs: Any = None
     if "profile" in given:
         costs = _profile(checked, place, faults)
-    elif not faults and model and cluster and layout:
-        costs = faults.attempt(("layout",), lambda: DerivedCosts(model, cluster, layout, given))
-        faults.attempt(("costs",), lambda: Costs(**given))
     elif not faults:
         costs = faults.attempt(("costs",), lambda: Costs(**given))
+        if costs and model and cluster and layout:
+            costs = faults.attempt(("layout",), lambda: DerivedCosts(model, cluster, layout, given))
     if faults:
         return None, faults
     jitter = dict(checked.get("jitter", {}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any
@@ -10,20 +9,19 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, create_model
 
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.rules import Check, choice, declarations, fraction, nested, number, share, text, weight, whole_number
 from ppsim.base.units import parse_quantity
 from ppsim.base.yaml_text import Path
-from ppsim.costs.collectives import ALL_REDUCES
-from ppsim.costs.hardware import find_device, find_link
-from ppsim.costs.layers import RECOMPUTE
+from ppsim.costs.given import Costs
+from ppsim.costs.hardware import Cluster, DeviceSheet, LinkSheet, find_device, find_link
+from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
-from ppsim.costs.partition import method as partition_method
 from ppsim.engines.running import ENGINES
 from ppsim.families.registry import find_family
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plan.streams import OPTIMIZERS
 
 Fault = tuple[Path, str]
-Check = Callable[[Any], Any]
 
 
 def _checked(check: Check) -> Any:
@@ -38,94 +36,21 @@ def _checked(check: Check) -> Any:
     return Annotated[Any, BeforeValidator(validate)]
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _count(least: int = 1) -> Check:
-    def check(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ConfigError(f"{shown(value)} must be a whole number of at least {least}")
-        return value
-
-    return check
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigError(f"{shown(value)} must be true or false")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ConfigError(f"{shown(value)} must be text")
-    return value
-
-
-def _choice(*choices: str) -> Check:
-    def check(value: Any) -> str:
-        if not isinstance(value, str) or value not in choices:
-            near = difflib.get_close_matches(str(value), choices, n=1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise ConfigError(f"{shown(value)} is not known; {hint}use one of: {', '.join(choices)}")
-        return value
-
-    return check
+def _known(find: Callable[[str], Any]) -> Check:
+    return lambda value: find(text(value)).name
 
 
 def _quantity(unit: str) -> Check:
     return lambda value: parse_quantity(value, unit)
 
 
-def _fraction(value: Any) -> float:
-    if not _is_number(value) or not 0 < value <= 1:
-        raise ConfigError(f"{shown(value)} must be a number above 0 and at most 1")
-    return float(value)
-
-
-def _nested(parse: Check, depth: int = 1) -> Check:
-    """A value, or a list of values (of lists, `depth` deep), each checked by `parse`."""
-
-    def check(value: Any, left: int = depth) -> Any:
-        if isinstance(value, list) and left:
-            if not value:
-                raise ConfigError("[] is empty; list one value a stage, or give one value")
-            return [check(item, left - 1) for item in value]
-        return parse(value)
-
-    return check
-
-
-def _quantities(unit: str, depth: int = 1) -> Check:
-    return _nested(lambda value: parse_quantity(value, unit), depth)
-
-
-def _share(value: Any) -> float:
-    if not _is_number(value) or not 0 <= value <= 1:
-        raise ConfigError(f"{shown(value)} must be a number from 0 to 1")
-    return float(value)
-
-
-def _weight(value: Any) -> float:
-    if not _is_number(value) or not 0 <= value < float("inf"):
-        raise ConfigError(f"{shown(value)} must be a finite number of at least 0")
-    return float(value)
-
-
-def _recompute(value: Any) -> str | tuple[str, ...]:
-    levels: tuple[Any, ...] = tuple(value) if isinstance(value, list) and value else (value,)
-    for level in levels:
-        if not isinstance(level, str) or level not in RECOMPUTE:
-            raise ConfigError(f"{shown(level)} is not known; use one of: {', '.join(RECOMPUTE)}, or list one a stage")
-    return levels if isinstance(value, list) else value
-
-
-def _known(find: Callable[[str], Any]) -> Check:
-    def check(value: Any) -> str:
-        return find(_text(value)).name
-
-    return check
+def _declared(kind: type) -> dict[str, Check]:
+    """The keys of a dataclass of `costs`: a quantity may be written as text with its unit, the rest is its rule."""
+    checks = {}
+    for item in declarations(kind):
+        unit, depth = item.metadata.get("unit"), item.metadata.get("depth", 1 if kind is Costs else 0)
+        checks[item.name] = nested(_quantity(unit), depth) if unit else item.metadata["check"] or nested(share)
+    return checks
 
 
 def _options(value: Any) -> dict[str, Any]:
@@ -134,22 +59,15 @@ def _options(value: Any) -> dict[str, Any]:
     return value
 
 
-def _whole_numbers(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list) or not value or not all(type(item) is int and item >= 0 for item in value):
-        raise ConfigError(f"{shown(value)} must list whole numbers of at least 0, such as [0, 0, 1, 1]")
-    return tuple(value)
-
-
-def _sigma(value: Any) -> float:
-    if not _is_number(value) or not 0 <= value <= 3:
-        raise ConfigError(f"{shown(value)} must be a relative spread from 0 to 3, such as 0.05 for about 5 %")
-    return float(value)
+_sigma = number(lambda value: 0 <= value <= 3, "must be a relative spread from 0 to 3, such as 0.05 for about 5 %")
+_above_0 = number(lambda value: 0 < value < float("inf"), "must be a number above 0; 1.2 is 20 % slower")
 
 
 def _factor(value: Any) -> float:
-    if not _is_number(value) or not 0 < value < float("inf"):
-        raise ConfigError(f"factor {shown(value)} must be a number above 0; 1.2 is 20 % slower")
-    return float(value)
+    try:
+        return _above_0(value)
+    except ConfigError as error:
+        raise ConfigError(f"factor {error}") from None
 
 
 def _slow_devices(value: Any) -> dict[int, float]:
@@ -176,89 +94,39 @@ def _section(title: str, fields: Mapping[str, Any], required: Collection[str] = 
     return create_model(title, __config__=ConfigDict(extra="forbid", strict=True, protected_namespaces=()), **entries)
 
 
-def _model_check(field: dataclasses.Field) -> Check:
-    if field.type == "bool":
-        return _flag
-    if field.name in Model.CHOICES:
-        return _choice(*Model.CHOICES[field.name])
-    return _count(1 if field.default is dataclasses.MISSING else 0)
-
-
-_SECONDS, _BYTES, _BANDWIDTH = _quantities("seconds"), _quantities("bytes"), _quantity("bytes per second")
-
-_DEVICE = {
-    "like": _known(find_device),
-    "name": _text,
-    "peak": _quantity("FLOP/s"),
-    "memory": _quantity("bytes"),
-    "memory_bandwidth": _BANDWIDTH,
-    "achieved": _fraction,
-    **dict.fromkeys(("source", "achieved_source"), _text),
-}
-_LINK = {
-    "like": _known(find_link),
-    "name": _text,
-    "bandwidth": _BANDWIDTH,
-    "latency": _quantity("seconds"),
-    **dict.fromkeys(("source", "latency_source"), _text),
-}
 _HARDWARE = {
-    "device": _section("Device", _DEVICE),
-    "link": _section("Link", _LINK),
-    "network": _section("Network", _LINK),
-    **dict.fromkeys(("gpus_per_node", "cards_per_node", "gpus"), _count()),
-    "node_of_device": _whole_numbers,
-    "all_reduce": _choice(*ALL_REDUCES),
+    **_declared(Cluster),
+    "device": _section("Device", {"like": _known(find_device), **_declared(DeviceSheet)}),
+    **{key: _section(key.title(), {"like": _known(find_link), **_declared(LinkSheet)}) for key in ("link", "network")},
+    "gpus": whole_number(),
 }
-_LAYOUT = {
-    **dict.fromkeys(("tensor", "context", "expert", "data", "microbatch_size"), _count()),
-    **dict.fromkeys(("sequence_parallel", "distributed_optimizer", "sharded", "overlap"), _flag),
-    "partition": partition_method,
-    "recompute": _recompute,
-    **dict.fromkeys(("recompute_stages", "first_stage_layers", "last_stage_layers"), _count(0)),
-}
-_MODEL = {"huggingface": _text, **{field.name: _model_check(field) for field in dataclasses.fields(Model)}}
 _SCHEDULE = {
-    **dict.fromkeys(("devices", "microbatches", "stages_per_device", "slices"), _count()),
+    **dict.fromkeys(("devices", "microbatches", "stages_per_device", "slices"), whole_number()),
     "name": _known(find_family),
-    "csv": _text,
+    "csv": text,
     "options": _options,
-}
-_COSTS = {
-    **dict.fromkeys(("forward", "backward", "input_grad", "weight_grad"), _SECONDS),
-    **dict.fromkeys(("unshard", "reduce_grad", "optimizer_step"), _SECONDS),
-    **dict.fromkeys(
-        ("activation_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes", "transfer_bytes"), _BYTES
-    ),
-    "overlap": _quantities("seconds", 2),
-    "latency": _quantity("seconds"),
-    "bandwidth": _BANDWIDTH,
-    "per": _choice("device", "stage"),
-    "weight_grad_fraction_of_activation": _nested(_share),
-    "slice_costs": _nested(_weight),
-    "profile": _text,
 }
 _JITTER = {
     **dict.fromkeys(("actions", "transfers", "devices", "links"), _sigma),
     "slow_devices": _slow_devices,
     "slow_links": _slow_links,
-    "seed": _count(0),
+    "seed": whole_number(0),
 }
-_PUBLISHED = {"step": _quantity("seconds"), "mfu": _fraction, "tokens_per_second": _weight, "source": _text}
+_PUBLISHED = {"step": _quantity("seconds"), "mfu": fraction, "tokens_per_second": weight, "source": text}
 DOCUMENT = _section(
     "Document",
     {
-        "name": _text,
-        "model": _section("Model", _MODEL),
+        "name": text,
+        "model": _section("Model", {"huggingface": text, **_declared(Model)}),
         "hardware": _section("Hardware", _HARDWARE, required=("device", "link")),
-        "layout": _section("Layout", _LAYOUT),
+        "layout": _section("Layout", _declared(Layout)),
         "schedule": _section("Schedule", _SCHEDULE),
-        "costs": _section("Costs", _COSTS),
+        "costs": _section("Costs", {**_declared(Costs), "profile": text}),
         "jitter": _section("Jitter", _JITTER),
         "published": _section("Published", _PUBLISHED),
-        "transport": _choice(*TRANSPORTS),
-        "engine": _choice(*ENGINES),
-        "optimizer": _choice(*OPTIMIZERS),
+        "transport": choice(*TRANSPORTS),
+        "engine": choice(*ENGINES),
+        "optimizer": choice(*OPTIMIZERS),
     },
     required=("schedule",),
 )

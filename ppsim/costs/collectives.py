@@ -7,20 +7,27 @@ Sanders, Speck, Traeff 2009, Two-tree algorithms for full bandwidth broadcast, r
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ppsim.costs.hardware import LinkSheet
+from typing import Protocol
 
 ALL_REDUCES = ("ring", "tree", "fastest")
 
 
-def all_gather(size: int, total_bytes: float, link: LinkSheet) -> float:
+class Link(Protocol):
+    """What a collective asks of a link: seconds of one hop, bytes per second one way."""
+
+    @property
+    def latency(self) -> float: ...
+
+    @property
+    def bandwidth(self) -> float: ...
+
+
+def all_gather(size: int, total_bytes: float, link: Link) -> float:
     """Ring: size - 1 hops, each of total_bytes / size. A reduce-scatter takes as long."""
     return (size - 1) * (link.latency + total_bytes / size / link.bandwidth)
 
 
-def all_reduce(size: int, total_bytes: float, link: LinkSheet, algorithm: str = "ring") -> float:
+def all_reduce(size: int, total_bytes: float, link: Link, algorithm: str = "ring") -> float:
     """Of `algorithm` "ring", "tree", or "fastest", the shorter of both."""
     if size == 1:
         return 0.0
@@ -30,16 +37,16 @@ def all_reduce(size: int, total_bytes: float, link: LinkSheet, algorithm: str = 
     return tree if algorithm == "tree" else min(ring_all_reduce(size, total_bytes, link), tree)
 
 
-def ring_all_reduce(size: int, total_bytes: float, link: LinkSheet) -> float:
+def ring_all_reduce(size: int, total_bytes: float, link: Link) -> float:
     """A reduce-scatter and an all-gather: least bytes, a hop for each member."""
     return 2 * all_gather(size, total_bytes, link)
 
 
-def tree_all_reduce(size: int, total_bytes: float, link: LinkSheet) -> float:
+def tree_all_reduce(size: int, total_bytes: float, link: Link) -> float:
     """Up and down two trees that carry half of the bytes each: few hops, all bytes twice."""
     return 2 * (math.ceil(math.log2(size)) * link.latency + total_bytes / link.bandwidth)
 
 
-def all_to_all(size: int, sent_bytes: float, link: LinkSheet) -> float:
+def all_to_all(size: int, sent_bytes: float, link: Link) -> float:
     """Each member sends sent_bytes / size to each other member, one pair after the other."""
     return (size - 1) * (link.latency + sent_bytes / size / link.bandwidth)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppsim.base.errors import ConfigError
-from ppsim.costs.collectives import all_gather, all_reduce, all_to_all
-from ppsim.costs.data_parallel import gather_seconds, optimizer_seconds, reduce_seconds
-from ppsim.costs.given import Costs
-from ppsim.costs.hardware import Cluster
-from ppsim.costs.layers import VALUE_BYTES, Layer
-from ppsim.costs.layout import Layout
-from ppsim.costs.model import Model
+from ppsim.base.errors import CostError, shown
+from ppsim.costs import partition
+from ppsim.costs.effects import collective_seconds, sentences, step_seconds
+from ppsim.costs.given import PARAMETERS, SCALED, Costs
+from ppsim.costs.layers import Layer
+from ppsim.costs.setup import Setup
 from ppsim.costs.table import CostTable, Workload
 from ppsim.lowering.sharding import LOOK_AHEAD
 
@@ -23,14 +24,20 @@ if TYPE_CHECKING:
     from ppsim.schedule.columns import ScheduleColumns
 
 BACKWARD = ("backward", "input_grad", "weight_grad")
-STEP = ("unshard", "reduce_grad", "optimizer_step")
-TIMES = ("forward", *BACKWARD, "overlap", *STEP)
-BYTES = ("activation_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes")
-OTHERS = ("weight_grad_fraction_of_activation", "transfer_bytes", "latency", "bandwidth")
 
 
-@dataclass(frozen=True)
-class DerivedCosts:
+def _named_costs(given: Any) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise CostError(f"given={shown(given)} must map names of costs to values, such as {{'forward': 0.01}}")
+    unknown = [name for name in given if name not in PARAMETERS]
+    if unknown:
+        raise CostError(f"given names {shown(unknown[0])}, which is no cost; use one of: {', '.join(PARAMETERS)}")
+    Costs(**given)
+    return dict(given)
+
+
+@dataclass(frozen=True, repr=False)
+class DerivedCosts(Setup):
     """A cost model that prices a schedule from shapes and data sheets.
 
     Parameters
@@ -40,88 +47,33 @@ class DerivedCosts:
     layout : Layout
     given : mapping
         Parameters of `Costs` that replace what would be derived, times as `per` in it says.
+    layers_of_stages : tuple of int, optional
+        Layers of each stage, embedding, prediction modules and head among them; default: what the layout says.
 
     Raises
     ------
     ConfigError
         The layout does not fit the model; names every size that does not.
+    CostError
+        A given cost that is not known, or not legal.
     """
 
-    model: Model
-    cluster: Cluster
-    layout: Layout = field(default_factory=Layout)
     given: Mapping[str, Any] = field(default_factory=dict)
+    layers_of_stages: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        faults = self.layout.faults(self.model)
-        if faults:
-            raise ConfigError("; ".join(faults))
-
-    @property
-    def rate(self) -> float:
-        """FLOP/s that one GPU reaches."""
-        return self.cluster.device.peak * self.cluster.device.achieved
-
-    def compute_seconds(self, flops: float) -> float:
-        """Seconds of one microbatch's share of `flops`, which are of one whole sequence."""
-        return flops * self.layout.microbatch_size / (self.layout.tensor * self.layout.context) / self.rate
+        super().__post_init__()
+        object.__setattr__(self, "given", _named_costs(self.given))
 
     def collective_seconds(self, layer: Layer) -> tuple[float, float]:
-        """Seconds of the tensor-, context- and expert-parallel collectives in a layer's F and in its B (or I).
+        """Seconds of the collectives in a layer's F and in its B (or I): `EFFECTS` has the formulas and sources."""
+        if layer not in self._collectives:
+            self._collectives[layer] = collective_seconds(self, layer)
+        return self._collectives[layer]
 
-        Tensor parallel: two all-reduces a block each way, as many bytes with sequence parallelism (Korthikanti et al.
-        2022, arXiv 2205.05198, section 4.2); one for the embedding's F and one for the head's B. Context parallel: keys
-        and values are gathered in both ways and their gradients scattered (Llama 3, arXiv 2407.21783, section 3.3.2).
-        Expert parallel: dispatch and combine each way (Lepikhin et al. 2020, GShard, arXiv 2006.16668).
-        """
-        if layer.name == "embedding":
-            return self._tensor_parallel(), 0.0
-        if layer.name == "head":
-            return 0.0, self._tensor_parallel()
-        tensor = 2 * self._tensor_parallel()
-        context = self._context_parallel()
-        exchange = 2 * self._expert_parallel() if layer.expert_parameters else 0.0
-        after = self._tensor_parallel() if layer.name == "prediction" else 0.0
-        return tensor + context + exchange, tensor + 2 * context + exchange + after
-
-    def _tensor_parallel(self) -> float:
-        size, algorithm = self.layout.tensor, self.cluster.all_reduce
-        if self.layout.sequence_parallel:
-            algorithm = "ring"  # a reduce-scatter and an all-gather in the all-reduce's place
-        return all_reduce(size, self.border_bytes, self.cluster.link_of_group(size), algorithm)
-
-    def _context_parallel(self) -> float:
-        model, layout = self.model, self.layout
-        if model.key_value_rank:
-            width = model.heads * (model.head_size + model.rotary_head_size + model.value_head_size)
-        else:
-            width = 2 * model.key_value_heads * model.head_size
-        gathered = VALUE_BYTES * model.sequence * layout.microbatch_size * width / layout.tensor
-        return all_gather(layout.context, gathered, self.cluster.link_of_group(layout.tensor * layout.context))
-
-    def _expert_parallel(self) -> float:
-        size = self.layout.expert
-        tokens_once = self.border_bytes / (self.layout.tensor if self.layout.sequence_parallel else 1)
-        link = self.cluster.link_of_group(self.layout.tensor * size)
-        return all_to_all(size, tokens_once * self.model.experts_per_token, link)
-
-    @property
-    def border_bytes(self) -> float:
-        """Bytes of one microbatch's activations between two layers, before sequence parallelism splits them."""
-        model, layout = self.model, self.layout
-        return VALUE_BYTES * model.sequence * layout.microbatch_size * model.hidden / layout.context
-
-    @property
-    def transfer_bytes(self) -> float:
-        """Bytes that one GPU sends to the next stage, and back, for one microbatch."""
-        return self.border_bytes / (self.layout.tensor if self.layout.sequence_parallel else 1)
-
-    def held(self, layers: list[Layer]) -> tuple[float, float]:
-        """Dense parameters and parameters of routed experts of a stage on one GPU; a tied matrix in one stage once."""
-        dense, experts = (sum(part) for part in zip(*map(self.layout.held, layers), strict=True)) if layers else (0, 0)
-        if self.model.tied_embeddings and {"embedding", "head"} <= {layer.name for layer in layers}:
-            dense -= self.layout.held(replace(layers[0], copied_parameters=0))[0]
-        return float(dense), float(experts)
+    @cached_property
+    def _collectives(self) -> dict[Layer, tuple[float, float]]:
+        return {}
 
     def _stage_bytes(self, layers: list[Layer], recompute: str, gathered: float) -> dict[str, float]:
         layout = self.layout
@@ -149,12 +101,53 @@ class DerivedCosts:
 
     def stage_layers(self, num_stages: int) -> list[list[Layer]]:
         """The layers of each stage; CostError where the partition does not fit `num_stages`."""
-        costs = [
+        layers, counts = self.model.layers, self.layers_of_stages
+        if counts is None:
+            return self.layout.stage_layers(self.model, num_stages, self._layer_seconds)
+        partition.explicit(counts, len(layers), num_stages)
+        ends = list(itertools.accumulate(counts))
+        return [layers[end - count : end] for count, end in zip(counts, ends, strict=True)]
+
+    @property
+    def _layer_seconds(self) -> list[float]:
+        """Seconds of each layer, forward and backward, collectives included."""
+        return [
             self.compute_seconds(layer.forward + layer.input_grad + layer.weight_grad)
             + sum(self.collective_seconds(layer))
             for layer in self.model.layers
         ]
-        return self.layout.stage_layers(self.model, num_stages, costs)
+
+    def partitioned(self, num_stages: int, seconds: Callable[[DerivedCosts], float], most: int) -> DerivedCosts:
+        """These costs; with partition `optimal` settled on the stages whose step, in `seconds`, is shortest.
+
+        At most about `most` partitions are tried.
+        """
+        if self.layout.partition != "optimal" or self.layers_of_stages is not None:
+            return self
+
+        def cut(counts: Sequence[int]) -> DerivedCosts:
+            return replace(self, layers_of_stages=tuple(counts))
+
+        known: dict[tuple[int, ...], float] = {}
+
+        def step(counts: Sequence[int]) -> float:
+            if tuple(counts) not in known:
+                known[tuple(counts)] = seconds(cut(counts))
+            return known[tuple(counts)]
+
+        return cut(partition.shortest(self._layer_seconds, num_stages, step, most))
+
+    def stages(self, num_stages: int) -> list[dict[str, int]]:
+        """What each stage holds: how many layers by name, in order."""
+        return [dict(Counter(layer.name for layer in layers)) for layers in self.stage_layers(num_stages)]
+
+    def megatron_layout(self, num_stages: int) -> str:
+        """The stages as Megatron-LM's `--pipeline-model-parallel-layout`, such as `Et*11|t*12|t*11L`."""
+        letters = {"embedding": "E", "block": "t", "prediction": "m", "head": "L"}
+        return "|".join(
+            "".join(letters[name] + (f"*{count}" if count > 1 else "") for name, count in stage.items())
+            for stage in self.stages(num_stages)
+        )
 
     def _stage_times(self, layers: list[Layer], recompute: str) -> dict[str, float]:
         """Seconds of one stage: computation of F, I and W, collectives of F and of I."""
@@ -186,7 +179,7 @@ class DerivedCosts:
             "transfer_bytes": self.transfer_bytes,
             "latency": self.cluster.link.latency,
             "bandwidth": self.cluster.link.bandwidth,
-            **self._step_seconds([layers for layers, _ in stages], copies or [1] * num_stages),
+            **step_seconds(self, [self.held(layers) for layers, _ in stages], copies or [1] * num_stages),
         }
         if self.layout.overlap:
             derived["overlap"] = _overlap(times)
@@ -206,7 +199,7 @@ class DerivedCosts:
         given = {name: value for name, value in self.given.items() if name != "per"}
         if self.given.get("per", "device") == "device":
             scale = (devices or num_stages) / num_stages
-            for name in TIMES:
+            for name in SCALED:
                 if name in given:
                     given[name] = (np.asarray(given[name], np.float64) * scale).tolist()
         return given
@@ -256,26 +249,11 @@ class DerivedCosts:
             columns["port_capacity"] = np.ones(2 * (card.max() + 1), np.int64)
         return columns
 
-    def _step_seconds(self, stages: list[list[Layer]], copies: Sequence[int]) -> dict[str, list[Any]]:
-        """What is done once a step for each stage: gathers, reductions and the optimizer step."""
-        layout, cluster = self.layout, self.cluster
-        held = [self.held(layers) for layers in stages]
-        columns = {}
-        if layout.sharded:
-            columns["unshard"] = [gather_seconds(part, layout, cluster) for part in held]
-        if max(copies) * max(layout.data_groups) > 1:
-            columns["reduce_grad"] = [
-                reduce_seconds(part, layout, cluster, count) for part, count in zip(held, copies, strict=True)
-            ]
-        if cluster.device.memory_bandwidth is not None:
-            columns["optimizer_step"] = [optimizer_seconds(part, layout, cluster) for part in held]
-        return columns
-
     @property
     def provenance(self) -> Mapping[str, str]:
         """Where each parameter of `Costs` comes from: "derived" or "given"."""
-        overlap = ("overlap",) if self.layout.overlap else ()
-        derived = dict.fromkeys(("forward", *BACKWARD, *overlap, *BYTES, *OTHERS, *STEP), "derived")
+        left_out = {"per", "slice_costs"} | ({"overlap"} if not self.layout.overlap else set())
+        derived = {name: "derived" for name in PARAMETERS if name not in left_out}
         return derived | {name: "given" for name in self.given if name != "per"}
 
     def workload(self, devices: int) -> Workload:
@@ -296,9 +274,8 @@ class DerivedCosts:
     @property
     def assumptions(self) -> list[str]:
         """What the derivation assumes, one readable sentence each, with units and sources."""
-        from ppsim.costs.assumptions import assumptions
-
-        return list(assumptions(self))
+        given = ", ".join(name for name in self.given if name != "per")
+        return [*sentences(self), *([f"given instead of derived: {given}"] if given else [])]
 
 
 def _columns(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ppsim.actions import Kind
 from ppsim.base.errors import CostError, shown
+from ppsim.base.rules import choice, declarations, declared, described, nested, weight
 from ppsim.costs.table import CostTable
 
 if TYPE_CHECKING:
     from ppsim.schedule.columns import ScheduleColumns
 
 PerStage = float | Sequence[float] | np.ndarray
-TIMES = ("forward", "backward", "input_grad", "weight_grad")
-STREAMS = ("unshard", "reduce_grad", "optimizer_step")
-HELD = ("activation_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes")
 PROVENANCES = ("given", "derived", "measured")
 
 # Far beyond any machine, and so far within float64 that sums and products of costs cannot overflow.
@@ -26,75 +25,121 @@ LARGEST = 1e100
 SMALLEST_BANDWIDTH = 1e-100
 
 
-@dataclass(frozen=True)
+def _cost(what: str, default_text: str, example: str, column: Callable[[CostTable], Any], **more: Any) -> Any:
+    default = more.pop("default", None)
+    return declared(what, None, default, default_text=default_text, example=example, column=column, **more)
+
+
+def _time(what: str, default_text: str, example: str, kind: Kind) -> Any:
+    """Seconds of an action; `kind` is its row of the table."""
+    words = {"of": " per microbatch and stage", "note": "one microbatch through one stage"}
+    return _cost(
+        what, default_text, example, lambda table: table.seconds[kind], group="action", unit="seconds", **words
+    )
+
+
+def _state(what: str, example: str, row: int) -> Any:
+    return _cost(
+        f"bytes of {what} that a stage holds all the time", "not known, or derived", example,
+        lambda table: None if table.state_bytes is None else table.state_bytes[row],
+        group="held", unit="bytes", of=" per stage", note="one stage",
+    )  # fmt: skip
+
+
+def _between_devices(matrix: np.ndarray) -> np.ndarray:
+    return matrix[~np.eye(len(matrix), dtype=bool)] if len(matrix) > 1 else matrix.ravel()
+
+
+def _bandwidths(table: CostTable) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return 1.0 / _between_devices(table.seconds_per_byte)
+
+
+@described
+@dataclass(frozen=True, repr=False)
 class Costs:
     """Seconds, bytes sent and bytes held of the actions of one microbatch.
 
     Times are seconds of one microbatch through one device's share of the model (1/devices), so that a stage costs
     `value x devices / num_stages` and schedules with more stages do the same work; `per="stage"` gives them per stage.
-    A list holds one value a stage.
+    Bytes are never scaled. A list holds one value a stage. Raises CostError with the parameter, its value and what is
+    legal.
 
-    Parameters
-    ----------
-    forward, backward, input_grad, weight_grad : seconds >= 0, number or list
-        Missing parts follow: backward = input_grad + weight_grad; of a lone backward each part is half.
-        Nothing given: forward 1, backward 2.
-    overlap : seconds, number, list or matrix, optional
-        Length of an OVERLAP_F_B slot. A matrix is indexed [stage of F, stage of B]; with a list, a slot of two
-        stages takes the mean of their values. Without it the parts run one after the other.
-    latency : seconds >= 0
-        Of each transfer, beside `transfer_bytes / bandwidth`.
-    transfer_bytes : bytes >= 0, number or list
-        Sent by a forward, and by a backward, of one microbatch at the border of each stage. Never scaled.
-    bandwidth : bytes per second > 0
-    weight_grad_fraction_of_activation : 0..1, number or list
-        Part of an activation that W needs; I frees the rest. Default 1: I frees nothing.
-    slice_costs : list, optional
-        Relative time of each slice of a microbatch, for schedules that cut sequences. Default: equal.
-    unshard, reduce_grad, optimizer_step : seconds >= 0, number or list, optional
-        Of gathering the weights of one device share, reducing its gradients over the data-parallel copies, and stepping
-        its parameters; once a step, beside the compute actions. A gather takes place where a program has UNSHARD; the
-        step, where `simulate(..., optimizer=)` asks for it.
-    activation_bytes, weight_bytes, gradient_bytes, optimizer_bytes : bytes per stage, optional
-        Held for one microbatch, and for the stage's parameters. Never scaled. Without them memory is not known.
-    provenance : mapping of parameter name -> "given", "derived" or "measured"
-        Where each value comes from; "given" unless said, "default" for what nobody gave.
-
-    Raises
-    ------
-    CostError
-        Names the parameter, its value and what is legal.
+    The declarations are all that ppsim knows of a cost: config, summary, JSON and pages read them. `group` is action,
+    slot, transfer, step, held or share; `of` ends its unit in JSON; `note` says it in the summary; `column` is its
+    values in a CostTable, None where it has none.
     """
 
-    forward: PerStage | None = None
-    backward: PerStage | None = None
-    input_grad: PerStage | None = None
-    weight_grad: PerStage | None = None
-    overlap: PerStage | Sequence[Sequence[float]] | None = None
-    latency: float = 0.0
-    transfer_bytes: PerStage = 0.0
-    bandwidth: float = math.inf
-    per: str = "device"
-    weight_grad_fraction_of_activation: PerStage = 1.0
-    slice_costs: Sequence[float] | None = None
-    activation_bytes: PerStage | None = None
-    weight_bytes: PerStage | None = None
-    gradient_bytes: PerStage | None = None
-    optimizer_bytes: PerStage | None = None
-    unshard: PerStage | None = None
-    reduce_grad: PerStage | None = None
-    optimizer_step: PerStage | None = None
+    forward: PerStage | None = _time("seconds of F", "1 s, or derived", "12 ms", Kind.F)
+    backward: PerStage | None = _time(
+        "seconds of B", "`input_grad` + `weight_grad`; else 2 s, or derived", "24 ms", Kind.B
+    )
+    input_grad: PerStage | None = _time(
+        "seconds of I", "half of `backward`, or derived", "[1.0, 1.0, 1.0, 1.4]", Kind.I
+    )
+    weight_grad: PerStage | None = _time("seconds of W", "half of `backward`, or derived", "10 ms", Kind.W)
+    overlap: PerStage | Sequence[Sequence[float]] | None = _cost(
+        "seconds of an OVERLAP_F_B slot; number, list (a slot of two stages takes the mean of their values), or matrix "
+        "[stage of F, stage of B]", "none: its parts run one after the other", "30 ms", lambda table: table.overlap,
+        group="slot", unit="seconds", of=" per microbatch and stage, by [stage of F, stage of B]", depth=2,
+        note="one OVERLAP_F_B slot",
+    )  # fmt: skip
+    latency: float = _cost(
+        "seconds of each transfer, beside `transfer_bytes / bandwidth`", "0 s, or the link's", "5 us",
+        lambda table: np.unique(_between_devices(table.latency)),
+        group="transfer", unit="seconds", of=" per transfer", depth=0, default=0.0, note="each transfer",
+    )  # fmt: skip
+    transfer_bytes: PerStage = _cost(
+        "bytes at a stage's border for one microbatch, each way", "0 B, or derived", "16 MB",
+        lambda table: table.transfer_bytes, group="transfer", unit="bytes", of=" per transfer, by [F or B, stage]",
+        default=0.0, note="each transfer of one microbatch",
+    )  # fmt: skip
+    bandwidth: float = _cost(
+        "bytes per second, one way", "unlimited, or the link's", "25 GB/s", lambda table: np.unique(_bandwidths(table)),
+        group="transfer", unit="bytes per second", of="; null is unlimited", depth=0, default=math.inf, note="one way",
+    )  # fmt: skip
+    per: str = declared("what times are of: `device`, `stage`", choice("device", "stage"), "device", example="stage")
+    weight_grad_fraction_of_activation: PerStage = _cost(
+        "part of an activation that lives until W, 0 to 1; I frees the rest", "1, or derived", "0.94",
+        lambda table: table.weight_grad_fraction, group="share", unit="", of="fraction", default=1.0,
+    )  # fmt: skip
+    slice_costs: Sequence[float] | None = declared(
+        "relative times of a microbatch's slices", nested(weight), None, default_text="equal", example="[1, 1.1, 1.2]"
+    )
+    unshard: PerStage | None = _cost(
+        "seconds of gathering the weights of one device share; without a model it also makes the run sharded",
+        "none, or derived", "8 ms", lambda table: table.unshard_seconds, group="step", unit="seconds",
+        of=" per gather of a stage's weights", note="gathering the weights of one stage",
+    )  # fmt: skip
+    reduce_grad: PerStage | None = _cost(
+        "seconds of reducing its gradients over data-parallel copies, once a step", "none, or derived", "50 ms",
+        lambda table: table.reduce_seconds, group="step", unit="seconds", of=" per step and stage",
+        note="reducing the gradients of one stage, once a step",
+    )  # fmt: skip
+    optimizer_step: PerStage | None = _cost(
+        "seconds of stepping it, once a step, where `optimizer` is given", "none, or derived", "10 ms",
+        lambda table: table.optimizer_seconds, group="step", unit="seconds", of=" per step and stage",
+        note="stepping one stage, where the step has an optimizer",
+    )  # fmt: skip
+    activation_bytes: PerStage | None = _cost(
+        "bytes a stage holds for one microbatch", "not known, or derived", "1.2 GB",
+        lambda table: table.activation_bytes, group="held", unit="bytes", of=" per microbatch and stage",
+        note="one microbatch on one stage",
+    )  # fmt: skip
+    weight_bytes: PerStage | None = _state("weights", "2 GB", 0)
+    gradient_bytes: PerStage | None = _state("gradients", "4 GB", 1)
+    optimizer_bytes: PerStage | None = _state("optimizer state", "12 GB", 2)
     provenance: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        origins = self.provenance
+        given = [name for name in PARAMETERS if origins.get(name, "default") != "default" or name == "per"]
+        return f"Costs({', '.join(f'{name}={getattr(self, name)!r}' for name in given)})"
 
     def __post_init__(self) -> None:
         if not isinstance(self.per, str) or self.per not in ("device", "stage"):
             raise CostError(f"per={shown(self.per)} is not known; use 'device' (equal work) or 'stage'")
-        origins = self._check_times() | self._check_slots() | self._check_transfers() | self._check_memory()
-        for name in STREAMS:
-            if getattr(self, name) is not None:
-                self._keep(name, _column(name, getattr(self, name), "seconds"))
-                origins[name] = "given"
-        object.__setattr__(self, "provenance", origins | self._stated_origins())
+        object.__setattr__(self, "provenance", self._check_times() | self._check_others() | self._stated_origins())
 
     def _keep(self, name: str, column: np.ndarray) -> None:
         """Store the checked value as plain numbers, so that later changes to the caller's list do not matter."""
@@ -102,51 +147,28 @@ class Costs:
 
     def _check_times(self) -> dict[str, str]:
         given = {name: getattr(self, name) for name in TIMES}
-        columns = {name: None if value is None else _column(name, value, "seconds") for name, value in given.items()}
+        columns = {
+            name: None if value is None else _column(name, value, PARAMETERS[name]) for name, value in given.items()
+        }
         for name, column in _complete(**columns).items():
             self._keep(name, column)
         backward_known = any(given[name] is not None for name in TIMES[1:])
         follows = {name: "derived" if backward_known and name != "forward" else "default" for name in TIMES}
         return {name: follows[name] if given[name] is None else "given" for name in TIMES}
 
-    def _check_slots(self) -> dict[str, str]:
+    def _check_others(self) -> dict[str, str]:
         origins = {}
-        if self.overlap is not None:
-            self._keep("overlap", _column("overlap", self.overlap, "seconds", dimensions=2))
-            origins["overlap"] = "given"
-        if self.slice_costs is not None:
-            weights = _column("slice_costs", self.slice_costs, "")
-            if weights.ndim != 1 or not weights.sum() > 0:
-                raise CostError(
-                    f"slice_costs={shown(self.slice_costs)} must be a list with a positive sum, one value a slice"
-                )
-            self._keep("slice_costs", weights)
-            origins["slice_costs"] = "given"
-        return origins
-
-    def _check_transfers(self) -> dict[str, str]:
-        latency = _column("latency", self.latency, "seconds", dimensions=0)
-        sent = _column("transfer_bytes", self.transfer_bytes, "bytes")
-        self._keep("latency", latency)
-        self._keep("transfer_bytes", sent)
-        object.__setattr__(self, "bandwidth", _checked_bandwidth(self.bandwidth))
-        return {
-            "latency": "given" if latency > 0 else "default",
-            "transfer_bytes": "given" if np.any(sent) else "default",
-            "bandwidth": "given" if math.isfinite(self.bandwidth) else "default",
-        }
-
-    def _check_memory(self) -> dict[str, str]:
-        name = "weight_grad_fraction_of_activation"
-        fraction = _column(name, self.weight_grad_fraction_of_activation, "")
-        if np.any(fraction > 1):
-            raise CostError(f"{name}={shown(self.weight_grad_fraction_of_activation)} must lie from 0 to 1")
-        self._keep(name, fraction)
-        origins = {name: "given" if np.any(fraction != 1) else "default"}
-        for name in HELD:
-            if getattr(self, name) is not None:
-                self._keep(name, _column(name, getattr(self, name), "bytes"))
-                origins[name] = "given"
+        for item in declarations(Costs):
+            name, value = item.name, getattr(self, item.name)
+            if name in (*TIMES, "per") or (value is None and item.default is None):
+                continue
+            column = _checked_bandwidth(value) if name == "bandwidth" else _column(name, value, item.metadata)
+            if name == "slice_costs" and (column.ndim != 1 or not column.sum() > 0):
+                raise CostError(f"{name}={shown(value)} must be a list with a positive sum, one value a slice")
+            if item.metadata.get("group") == "share" and np.any(column > 1):
+                raise CostError(f"{name}={shown(value)} must lie from 0 to 1")
+            self._keep(name, column)
+            origins[name] = "given" if item.default is None or np.any(column != item.default) else "default"
         return origins
 
     def _stated_origins(self) -> dict[str, str]:
@@ -155,7 +177,7 @@ class Costs:
                 f"provenance={shown(self.provenance)} must map names of costs to where they come from, such as "
                 f"{{'forward': 'measured'}}"
             )
-        costs = [cost.name for cost in fields(self) if cost.name not in ("per", "provenance")]
+        costs = [name for name in PARAMETERS if name != "per"]
         for name, origin in self.provenance.items():
             if name not in costs:
                 raise CostError(f"provenance names {shown(name)}, which is no cost; use one of: {', '.join(costs)}")
@@ -171,8 +193,10 @@ class Costs:
         def per_stage(name: str) -> np.ndarray:
             return _spread(name, getattr(self, name), stages)
 
-        state = [None if getattr(self, name) is None else per_stage(name) for name in HELD[1:]]
-        streams = [None if getattr(self, name) is None else per_stage(name) * scale for name in STREAMS]
+        def known(name: str, scaled_by: float = 1.0) -> np.ndarray | None:
+            return None if getattr(self, name) is None else per_stage(name) * scaled_by
+
+        state = [known(name) for name in HELD[1:]]
         return CostTable(
             seconds=np.stack([per_stage(name) for name in TIMES]) * scale,
             overlap=None if self.overlap is None else _overlap_matrix(self.overlap, stages) * scale,
@@ -182,13 +206,13 @@ class Costs:
             stage_share=np.full(stages, devices / stages),
             weight_grad_fraction=per_stage("weight_grad_fraction_of_activation"),
             slice_fraction=self._slice_fraction(schedule.slices),
-            activation_bytes=None if self.activation_bytes is None else per_stage("activation_bytes"),
+            activation_bytes=known("activation_bytes"),
             state_bytes=None
             if all(part is None for part in state)
             else np.stack([np.zeros(stages) if part is None else part for part in state]),
-            unshard_seconds=streams[0],
-            reduce_seconds=streams[1],
-            optimizer_seconds=streams[2],
+            unshard_seconds=known("unshard", scale),
+            reduce_seconds=known("reduce_grad", scale),
+            optimizer_seconds=known("optimizer_step", scale),
         )
 
     def _slice_fraction(self, slices: int) -> np.ndarray:
@@ -198,7 +222,18 @@ class Costs:
         return weights / weights.sum()
 
 
-def _checked_bandwidth(value: Any) -> float:
+PARAMETERS = {parameter.name: parameter.metadata for parameter in declarations(Costs)}
+
+
+def _in_group(*groups: str) -> tuple[str, ...]:
+    return tuple(name for name, parameter in PARAMETERS.items() if parameter.get("group") in groups)
+
+
+TIMES, STEP, HELD = _in_group("action"), _in_group("step"), _in_group("held")
+SCALED = _in_group("action", "slot", "step")  # seconds that `per` speaks of
+
+
+def _checked_bandwidth(value: Any) -> np.ndarray:
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     try:
         bandwidth = float(value) if number else 0.0
@@ -206,11 +241,12 @@ def _checked_bandwidth(value: Any) -> float:
         bandwidth = math.inf
     if not bandwidth >= SMALLEST_BANDWIDTH:
         raise CostError(f"bandwidth={shown(value)} must be a number of bytes per second above 0")
-    return bandwidth
+    return np.array(bandwidth)
 
 
-def _column(name: str, value: Any, unit: str, dimensions: int = 1) -> np.ndarray:
+def _column(name: str, value: Any, parameter: Mapping[str, Any]) -> np.ndarray:
     """`value` as a new float array of finite numbers >= 0; CostError otherwise."""
+    unit, dimensions = parameter.get("unit"), parameter.get("depth", 1)
     legal = f"must be a finite number{f' of {unit}' if unit else ''} from 0 to {LARGEST:g}"
     legal += ", or a list of such numbers, one a stage" if dimensions else ", one for all transfers"
     try:

@@ -3,80 +3,64 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from ppsim.base import rules
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.rules import changed_fields, check_fields, choice, declared, described, instance
 from ppsim.costs.collectives import ALL_REDUCES
 
 
+def _source(what: str) -> Any:
+    return declared(f"where {what} from", rules.text, "given", example="table 2 of the vendor's sheet")
+
+
+@described
 @dataclass(frozen=True)
 class DeviceSheet:
-    """One accelerator.
+    """One accelerator. Raises ConfigError with the field, its value and what is legal."""
 
-    Attributes
-    ----------
-    name : str
-    peak : FLOP/s
-        Dense bf16 matrix products.
-    memory : bytes
-    achieved : 0..1
-        Part of `peak` that the actions of a pipeline reach, transfers and collectives apart.
-    source, achieved_source : str
-        Where the numbers come from.
-    memory_bandwidth : bytes per second, optional
-        What the optimizer step is priced by; None where it is not known.
-    """
-
-    name: str
-    peak: float
-    memory: float
-    achieved: float
-    source: str = "given"
-    achieved_source: str = "given"
-    memory_bandwidth: float | None = None
+    name: str = declared("name", rules.text, example="ours")
+    peak: float = declared("FLOP/s, dense bf16 matrix products", rules.positive, unit="FLOP/s", example="400 TFLOP/s")
+    memory: float = declared("bytes", rules.positive, unit="bytes", example="96 GB")
+    achieved: float = declared(
+        "part of `peak` that actions reach, transfers and collectives apart, above 0 to 1",
+        rules.fraction,
+        example="0.5",
+    )
+    source: str = _source("the numbers come")
+    achieved_source: str = _source("`achieved` comes")
+    memory_bandwidth: float | None = declared(
+        "bytes per second; what the optimizer step is priced by", rules.positive, None,
+        unit="bytes per second", example="2.4 TB/s", default_text="not known",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
-        _require_positive(self, "peak", "memory", "achieved")
-        if self.memory_bandwidth is not None:
-            _require_positive(self, "memory_bandwidth")
-        if self.achieved > 1:
-            raise ConfigError(f"achieved={self.achieved!r} of device {self.name} must be above 0 and at most 1")
+        check_fields(self, f"; device {shown(self.name)}")
 
 
+@described
 @dataclass(frozen=True)
 class LinkSheet:
-    """One kind of link.
+    """One kind of link. Raises ConfigError with the field, its value and what is legal."""
 
-    Attributes
-    ----------
-    name : str
-    bandwidth : bytes per second
-        One way: of one device inside a node, of one network card between nodes.
-    latency : seconds
-        Of one message, or one hop of a collective.
-    source, latency_source : str
-    """
-
-    name: str
-    bandwidth: float
-    latency: float
-    source: str = "given"
-    latency_source: str = "given"
+    name: str = declared("name", rules.text, example="4 x 100G")
+    bandwidth: float = declared(
+        "bytes per second, one way: of one device inside a node, of one network card between nodes",
+        rules.positive,
+        unit="bytes per second",
+        example="100 Gb/s",
+    )
+    latency: float = declared(
+        "seconds of one message, or of one hop of a collective", rules.weight, unit="seconds", example="8 us"
+    )
+    source: str = _source("the numbers come")
+    latency_source: str = _source("`latency` comes")
 
     def __post_init__(self) -> None:
-        _require_positive(self, "bandwidth")
-        if not (math.isfinite(self.latency) and self.latency >= 0):
-            raise ConfigError(f"latency={self.latency!r} of link {self.name} must be a number of seconds of at least 0")
-
-
-def _require_positive(sheet: DeviceSheet | LinkSheet, *names: str) -> None:
-    for name in names:
-        value = getattr(sheet, name)
-        if not (math.isfinite(value) and value > 0):
-            raise ConfigError(f"{name}={value!r} of {sheet.name} must be a finite number above 0")
+        check_fields(self, f"; link {shown(self.name)}")
 
 
 _A100_ACHIEVED = (
@@ -165,40 +149,47 @@ def _find(word: str, name: str, sheets: Mapping[str, Sheet]) -> Sheet:
     raise ConfigError(f"unknown {word} {shown(name)}; {hint}")
 
 
-@dataclass(frozen=True)
+_DEVICE_WANTED = instance(DeviceSheet, "ppsim.costs.DEVICES['H100 SXM'] is one")
+_LINK_WANTED = instance(LinkSheet, "ppsim.costs.LINKS['NVLink 4'] is one")
+
+
+@described
+@dataclass(frozen=True, repr=False)
 class Cluster:
     """Devices in nodes: one link inside a node, network cards to other nodes.
 
-    Attributes
-    ----------
-    device : DeviceSheet
-    link, network : LinkSheet
-        Inside a node and between nodes.
-    gpus_per_node : int >= 1
-    node_of_device : tuple of int, optional
-        Node of each pipeline device. Default: pipeline devices follow each other at a distance of the GPUs that one
-        pipeline device's tensor-, context- and data-parallel group takes, Megatron-LM's order of ranks.
-    cards_per_node : int >= 1, optional
-        Network cards of a node, shared by neighbouring GPUs. Default: one a GPU.
-    all_reduce : {"ring", "tree", "fastest"}
-        How all-reduces go.
+    Raises ConfigError with the field, its value and what is legal.
     """
 
-    device: DeviceSheet
-    link: LinkSheet
-    network: LinkSheet
-    gpus_per_node: int = 8
-    node_of_device: tuple[int, ...] | None = None
-    cards_per_node: int | None = None
-    all_reduce: str = "ring"
+    device: DeviceSheet = declared("a name of `ppsim hardware`, or a section", _DEVICE_WANTED, example="H100 SXM")
+    link: LinkSheet = declared("the link inside a node: a name, or a section", _LINK_WANTED, example="NVLink 4")
+    network: LinkSheet = declared(
+        "one network card of a node, one way: a name, or a section",
+        _LINK_WANTED,
+        example="InfiniBand NDR",
+        default_text="`link`",
+    )
+    gpus_per_node: int = declared("GPUs", rules.whole_number(), 8, example="4")
+    node_of_device: tuple[int, ...] | None = declared(
+        "node of each pipeline device",
+        rules.whole_numbers,
+        None,
+        example="[0, 0, 1, 1]",
+        default_text="one behind the other, in Megatron-LM's order of GPUs",
+    )
+    cards_per_node: int | None = declared(
+        "network cards that neighbouring GPUs share, on which transfers wait for each other",
+        rules.whole_number(),
+        None,
+        example="4",
+        default_text="one a GPU, no waiting",
+    )
+    all_reduce: str = declared("`ring`, `tree`, `fastest` of both", choice(*ALL_REDUCES), "ring", example="fastest")
+
+    __repr__ = changed_fields
 
     def __post_init__(self) -> None:
-        for name in ("gpus_per_node", "cards_per_node"):
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
-                raise ConfigError(f"{name}={shown(value)} must be a whole number of at least 1")
-        if self.all_reduce not in ALL_REDUCES:
-            raise ConfigError(f"all_reduce={shown(self.all_reduce)} is not known; use one of: {', '.join(ALL_REDUCES)}")
+        check_fields(self)
 
     def nodes(self, devices: int, gpus_per_device: int) -> list[int]:
         """Node of each of `devices` pipeline devices, each standing for `gpus_per_device` GPUs."""

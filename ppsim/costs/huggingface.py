@@ -9,11 +9,11 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import Any
+from typing import Any, TypeVar
 
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import read_text
-from ppsim.costs.model import Model
+from ppsim.costs.shape import Shape
 
 _SHAPE = {
     "num_layers": "num_hidden_layers",
@@ -23,6 +23,7 @@ _SHAPE = {
     "vocabulary": "vocab_size",
 }
 _MISSING = object()
+Made = TypeVar("Made", bound=Shape)
 
 
 class _Document:
@@ -52,12 +53,12 @@ class _Document:
 
 
 def read_model(
-    source: str | PathLike[str] | Mapping[str, Any], *, sequence: int | None = None, **changes: Any
-) -> Model:
-    """The model of a `config.json`: its path, its folder, or the document as a mapping.
+    into: type[Made], source: str | PathLike[str] | Mapping[str, Any], *, sequence: int | None = None, **changes: Any
+) -> Made:
+    """The shape, as a Model (`into`), in a `config.json`: its path, its folder, or the document as a mapping.
 
-    `sequence` defaults to the config's `max_position_embeddings`; `changes` replace fields of the Model. Raises
-    ConfigError naming a field that is missing or wrong, or a model_type that is not known with those that are.
+    `sequence` defaults to the config's `max_position_embeddings`; `changes` replace fields of it. Raises ConfigError
+    naming a field that is missing or wrong, or a model_type that is not known with those that are.
     """
     document = _read(source)
     kind = document.fields.get("model_type")
@@ -74,12 +75,12 @@ def read_model(
     shape["tied_embeddings"] = document.flag("tie_word_embeddings")
     shape |= _FAMILIES[kind](document)
     try:
-        return Model(**(shape | changes))
+        return into(**(shape | changes))
     except ConfigError as error:
         raise ConfigError(f"{document.place}: {error}") from None
     except TypeError:
-        unknown = ", ".join(name for name in changes if name not in Model.__dataclass_fields__)
-        raise ConfigError(f"{document.place}: {unknown} is no field of a Model") from None
+        unknown = ", ".join(name for name in changes if name not in into.__dataclass_fields__)
+        raise ConfigError(f"{document.place}: {unknown} is no field of a {into.__name__}") from None
 
 
 def _read(source: str | PathLike[str] | Mapping[str, Any]) -> _Document:

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ppsim.costs.model import Model
+from ppsim.costs.shape import Shape
 
 VALUE_BYTES = 2
 LOGIT_BYTES = 4
@@ -131,7 +130,7 @@ class Layer:
         return self.attention_core if self.score_bytes else 0.0
 
 
-def block(model: Model, routed: bool) -> Layer:
+def block(model: Shape, routed: bool) -> Layer:
     """A transformer block: norm, attention, norm, MLP; with `routed` the MLP is a mixture of experts."""
     s, h = model.sequence, model.hidden
     attention = _latent_attention(model) if model.key_value_rank else _attention(model)
@@ -151,7 +150,7 @@ def block(model: Model, routed: bool) -> Layer:
     )
 
 
-def embedding(model: Model) -> Layer:
+def embedding(model: Shape) -> Layer:
     """Look-up of tokens, and of learned positions; no matrix product. Dropout keeps a mask."""
     s, h = model.sequence, model.hidden
     positions = s * h if model.positions == "learned" else 0
@@ -161,7 +160,7 @@ def embedding(model: Model) -> Layer:
     )  # fmt: skip
 
 
-def head(model: Model) -> Layer:
+def head(model: Shape) -> Layer:
     """Final norm, projection to the vocabulary, loss on fp32 logits: Korthikanti et al. 2022, section 4.3."""
     s, h, vocabulary = model.sequence, model.hidden, model.vocabulary
     layer = _layer(
@@ -176,7 +175,7 @@ def head(model: Model) -> Layer:
     return replace(layer, recomputable=False)
 
 
-def prediction(model: Model, inner: Layer) -> Layer:
+def prediction(model: Shape, inner: Layer) -> Layer:
     """A multi-token-prediction module: two norms, a 2h x h projection, a block, and the shared head on its output.
 
     DeepSeek-AI 2024, DeepSeek-V3 technical report, arXiv 2412.19437, section 2.2. Embedding and head are shared, so
@@ -195,7 +194,7 @@ def prediction(model: Model, inner: Layer) -> Layer:
     return _sum("prediction", [projection, inner, output])
 
 
-def _attention(model: Model) -> list[Linear]:
+def _attention(model: Shape) -> list[Linear]:
     width, narrow = model.heads * model.head_size, model.key_value_heads * model.head_size
     return [
         Linear(model.hidden, width + 2 * narrow, holds_output=True, bias=model.attention_bias),
@@ -203,7 +202,7 @@ def _attention(model: Model) -> list[Linear]:
     ]
 
 
-def _latent_attention(model: Model) -> list[Linear]:
+def _latent_attention(model: Shape) -> list[Linear]:
     """Low-rank factors for queries, keys and values: DeepSeek-AI 2024, DeepSeek-V2, arXiv 2405.04434, section 2.1."""
     h, a = model.hidden, model.heads
     query = a * (model.head_size + model.rotary_head_size)
@@ -218,13 +217,13 @@ def _latent_attention(model: Model) -> list[Linear]:
     return [*down, *up, Linear(a * model.value_head_size, h, way="row")]
 
 
-def _attention_norms(model: Model) -> int:
+def _attention_norms(model: Shape) -> int:
     if model.key_value_rank:
         return model.key_value_rank + (model.query_rank or 0)
     return 2 * model.head_size if model.head_norm else 0
 
 
-def _attention_core(model: Model) -> tuple[float, float]:
+def _attention_core(model: Shape) -> tuple[float, float]:
     """FLOPs of Q K^T and of attention over V, and bytes of the s x s matrices, for one sequence."""
     s, a = model.sequence, model.heads
     query = model.head_size + (model.rotary_head_size if model.key_value_rank else 0)
@@ -235,7 +234,7 @@ def _attention_core(model: Model) -> tuple[float, float]:
     return flops, float((SCORE_BYTES if model.dropout else SCORE_BYTES_WITHOUT_DROPOUT) * a * s * s)
 
 
-def _mlp(model: Model, width: int, visits: float = 1, copies: int = 1, expert: bool = False) -> list[Linear]:
+def _mlp(model: Shape, width: int, visits: float = 1, copies: int = 1, expert: bool = False) -> list[Linear]:
     up = 2 * width if model.gated else width
     bias = model.mlp_bias and not expert
     return [
@@ -245,7 +244,7 @@ def _mlp(model: Model, width: int, visits: float = 1, copies: int = 1, expert: b
     ]  # fmt: skip
 
 
-def _routed_mlp(model: Model) -> list[Linear]:
+def _routed_mlp(model: Shape) -> list[Linear]:
     """Router, routed experts on a copy of their tokens, shared experts. The weighted sum keeps each expert's output."""
     router = [Linear(model.hidden, model.experts, way="copy", holds_input=not model.shared_experts)]
     routed = _mlp(model, model.expert_ffn, model.experts_per_token, model.experts, expert=True)

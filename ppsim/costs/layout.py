@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.rules import changed_fields, check_fields, declared, described, flag, whole_number
 from ppsim.costs import partition
 from ppsim.costs.layers import RECOMPUTE, Layer
 from ppsim.costs.model import Model
@@ -12,74 +14,73 @@ from ppsim.costs.model import Model
 GRADIENT_BYTES, WEIGHT_BYTES, OPTIMIZER_BYTES = 4, 2, 12
 
 
-@dataclass(frozen=True)
+def _levels(value: Any) -> str | tuple[str, ...]:
+    """A recompute level, or one a stage as a tuple; ConfigError otherwise."""
+    levels: tuple[Any, ...] = tuple(value) if isinstance(value, list | tuple) and value else (value,)
+    for level in levels:
+        if not isinstance(level, str) or level not in RECOMPUTE:
+            raise ConfigError(f"{shown(level)} is not known; use one of: {', '.join(RECOMPUTE)}, or list one a stage")
+    return value if isinstance(value, str) else levels
+
+
+def _group(what: str, example: str) -> Any:
+    return declared(what, whole_number(), 1, example=example)
+
+
+def _policy(what: str) -> Any:
+    return declared(what, flag, False, example="true")
+
+
+def _stages(what: str, example: str, default: str = "like the others") -> Any:
+    return declared(what, whole_number(0), None, example=example, default_text=default)
+
+
+@described
+@dataclass(frozen=True, repr=False)
 class Layout:
     """Sizes of the parallel groups, and the policies that go with them.
 
-    One pipeline device stands for one GPU of a group of `tensor x context x data` GPUs that all do the same.
-
-    Parameters
-    ----------
-    tensor, context, expert, data : int >= 1
-        Sizes of the tensor-, context-, expert- and data-parallel groups. Expert-parallel groups lie within the data-
-        and context-parallel ones, as in Megatron-LM.
-    sequence_parallel : bool
-        Split what tensor parallelism leaves whole along the sequence (Korthikanti et al. 2022).
-    distributed_optimizer : bool
-        Split the optimizer state over the data- and context-parallel group (ZeRO stage 1).
-    sharded : bool
-        Split weights and optimizer state over that group: UNSHARD gathers a stage's weights before use and REDUCE_GRAD
-        scatters its gradients (ZeRO stage 3).
-    microbatch_size : int >= 1
-        Sequences in one microbatch.
-    partition : "even", "by_cost(greedy)", "by_cost(optimal)" or blocks of each stage
-        `even` spreads the blocks, embedding with the first and head with the last stage; the other two balance the
-        seconds of all layers, and `greedy` and `optimal` are short for them.
-    first_stage_layers, last_stage_layers : int, optional
-        Blocks of the first and of the last stage, which also hold embedding and head; `even` spreads the rest.
-    recompute : one of "none", "selective", "full", or one of them a stage
-    recompute_stages : int, optional
-        Apply `recompute` to this many first stages only.
-    overlap : bool
-        Whether an OVERLAP_F_B slot hides collectives: it lasts as long as the longer of both parts' computation and
-        both parts' collectives. Otherwise the parts run one after the other.
-
-    Raises
-    ------
-    ConfigError
-        Names the parameter, its value and what is legal.
+    One pipeline device stands for one GPU of a group of `tensor x context x data` GPUs that all do the same. Raises
+    ConfigError with the parameter, its value and what is legal.
     """
 
-    tensor: int = 1
-    context: int = 1
-    expert: int = 1
-    data: int = 1
-    sequence_parallel: bool = False
-    distributed_optimizer: bool = False
-    sharded: bool = False
-    microbatch_size: int = 1
-    partition: str | tuple[int, ...] = "even"
-    first_stage_layers: int | None = None
-    last_stage_layers: int | None = None
-    recompute: str | tuple[str, ...] = "none"
-    recompute_stages: int | None = None
-    overlap: bool = False
+    tensor: int = _group("size of the tensor-parallel group", "8")
+    context: int = _group("size of the context-parallel group", "2")
+    expert: int = _group("size of the expert-parallel group, which lies within context x data as in Megatron-LM", "8")
+    data: int = _group("size of the data-parallel group", "16")
+    sequence_parallel: bool = _policy(
+        "split what tensor parallelism leaves whole along the sequence (Korthikanti et al. 2022)"
+    )
+    distributed_optimizer: bool = _policy("split the optimizer state over data x context (ZeRO stage 1)")
+    sharded: bool = _policy(
+        "split weights too (ZeRO stage 3): UNSHARD gathers a stage's before use, REDUCE_GRAD scatters its gradients"
+    )
+    microbatch_size: int = _group("sequences in one microbatch", "4")
+    partition: str | tuple[int, ...] = declared(
+        "`even`: blocks spread evenly, embedding with the first and head with the last stage; `by_cost(greedy)`, "
+        "`by_cost(optimal)` (or `greedy`, `optimal`): by the seconds of all layers; or the blocks of each stage",
+        partition.method,
+        "even",
+        example="[5, 6, 6, 5]",
+    )
+    first_stage_layers: int | None = _stages("blocks of the first stage beside the embedding, with `even`", "5")
+    last_stage_layers: int | None = _stages("blocks of the last stage beside the head, with `even`", "5")
+    recompute: str | tuple[str, ...] = declared(
+        "`none`, `selective`, `full`, or one a stage", _levels, "none", example="selective"
+    )
+    recompute_stages: int | None = _stages("apply `recompute` to this many first stages", "2", "all")
+    overlap: bool = _policy(
+        "an OVERLAP_F_B slot hides collectives behind computation; without it its parts run one after the other"
+    )
+
+    __repr__ = changed_fields
 
     def __post_init__(self) -> None:
-        for name in ("tensor", "context", "expert", "data", "microbatch_size"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{name}={value!r} must be a whole number of at least 1")
-        object.__setattr__(self, "partition", partition.method(self.partition))
+        check_fields(self)
         for name in ("first_stage_layers", "last_stage_layers"):
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 0):
-                raise ConfigError(f"{name}={shown(value)} must be a whole number of at least 0")
             if value is not None and self.partition != "even":
                 raise ConfigError(f"{name}={value} goes with partition 'even'; leave one of them out")
-        for level in (self.recompute,) if isinstance(self.recompute, str) else self.recompute:
-            if level not in RECOMPUTE:
-                raise ConfigError(f"recompute={level!r} is not known; use one of: {', '.join(RECOMPUTE)}")
 
     @property
     def gpus_per_device(self) -> int:

@@ -8,50 +8,51 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppsim.base.errors import CostError, shown
-from ppsim.costs.table import CostModel, CostTable
+from ppsim.base.errors import ConfigError, CostError
+from ppsim.base.rules import check_fields, declared, described, rule
+from ppsim.costs.table import CostModel, CostTable, is_cost_model
 
 if TYPE_CHECKING:
     from ppsim.schedule.columns import ScheduleColumns
 
 
+def _is_node(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(0 <= value < 2**31)
+
+
+_PLACES = rule(lambda value: _is_node(value) and value >= 1, "must be a whole number of at least 1")
+
+
+@described
 @dataclass(frozen=True)
 class SharedPorts:
     """Other costs with links that share ports.
 
     A transfer takes a place at its sender's port out and its receiver's port in; between nodes also one of the sending
     node's network cards out and of the receiving node's cards in. Who finds no place waits in line; docs/glossary.md
-    has the rule.
-
-    Parameters
-    ----------
-    costs : CostModel
-        Prices everything else.
-    nodes : sequence of int >= 0
-        Node of each pipeline device.
-    cards_per_node : int >= 1
-        Transfers between nodes that a node sends, and receives, at once at full rate.
-    transfers_per_device : int >= 1
-        Transfers that a device sends, and receives, at once at full rate.
-
-    Raises
-    ------
-    CostError
-        A number is not legal; on use, when `nodes` does not list every device.
+    has the rule. Raises CostError where a number is not legal; on use, when `nodes` does not list every device.
     """
 
-    costs: CostModel
-    nodes: Sequence[int]
-    cards_per_node: int = 1
-    transfers_per_device: int = 1
+    costs: CostModel = declared(
+        "what prices everything else",
+        rule(is_cost_model, "cannot price a schedule; give ppsim.Costs(forward=..., backward=...)"),
+    )
+    nodes: Sequence[int] = declared(
+        "node of each pipeline device",
+        rule(
+            lambda nodes: isinstance(nodes, Sequence) and not isinstance(nodes, str) and all(map(_is_node, nodes)),
+            "must list the node of each device, such as [0, 0, 1, 1]",
+            tuple,
+        ),
+    )
+    cards_per_node: int = declared("transfers between nodes that a node sends, and receives, at once", _PLACES, 1)
+    transfers_per_device: int = declared("transfers that a device sends, and receives, at once", _PLACES, 1)
 
     def __post_init__(self) -> None:
-        if isinstance(self.nodes, str) or not isinstance(self.nodes, Sequence) or not all(map(_is_node, self.nodes)):
-            raise CostError(f"nodes={shown(self.nodes)} must list the node of each device, such as [0, 0, 1, 1]")
-        for name in ("cards_per_node", "transfers_per_device"):
-            value = getattr(self, name)
-            if not _is_node(value) or value < 1:
-                raise CostError(f"{name}={shown(value)} must be a whole number of at least 1")
+        try:
+            check_fields(self)
+        except ConfigError as error:
+            raise CostError(str(error)) from None
 
     def table(self, schedule: ScheduleColumns) -> CostTable:
         """The costs of `schedule` with its ports."""
@@ -74,7 +75,3 @@ class SharedPorts:
     def provenance(self) -> Mapping[str, str]:
         """Where each parameter comes from."""
         return {**getattr(self.costs, "provenance", {}), "nodes": "given", "cards_per_node": "given"}
-
-
-def _is_node(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(0 <= value < 2**31)

@@ -12,13 +12,12 @@ import numpy as np
 
 from ppsim.analysis.bounds import lower_bound
 from ppsim.analysis.measures import MEASURES
+from ppsim.costs.given import PARAMETERS
 
 if TYPE_CHECKING:
     from ppsim.timeline import TimelineColumns
 
 SCHEMA = "ppsim.result/1"
-_TIMES = ("forward", "backward", "input_grad", "weight_grad")
-_STATES = ("weight_bytes", "gradient_bytes", "optimizer_bytes")
 
 
 def result_document(timeline: TimelineColumns) -> dict[str, Any]:
@@ -47,8 +46,18 @@ def result_document(timeline: TimelineColumns) -> dict[str, Any]:
         "units": {measure.name: measure.unit for measure in MEASURES},
         "definitions": {measure.name: measure.definition for measure in MEASURES},
         "costs": _cost_document(timeline),
+        **_stage_document(timeline),
         "assumptions": list(getattr(timeline.costs, "assumptions", [])),
     }
+
+
+def _stage_document(timeline: TimelineColumns) -> dict[str, Any]:
+    """Which layers each stage got, where the costs know them: counts by name, and in Megatron-LM's notation."""
+    if not hasattr(timeline.costs, "stages"):
+        return {}
+    costs: Any = timeline.costs
+    stages = timeline.schedule.num_stages
+    return {"stages": costs.stages(stages), "megatron_layout": costs.megatron_layout(stages)}
 
 
 def plain(value: Any) -> Any:
@@ -69,38 +78,12 @@ def _cost_document(timeline: TimelineColumns) -> dict[str, Any]:
 
     Latency and bandwidth are one number, or the list of different values where pairs of devices differ.
     """
-    table, provenance = timeline.table, getattr(timeline.costs, "provenance", {})
-    seconds, held = "seconds per microbatch and stage", "bytes per stage"
-    columns = {
-        **{name: (table.seconds[row], seconds) for row, name in enumerate(_TIMES)},
-        "overlap": (table.overlap, f"{seconds}, by [stage of F, stage of B]"),
-        "latency": (_different(table.latency), "seconds per transfer"),
-        "bandwidth": (_bandwidth(table.seconds_per_byte), "bytes per second; null is unlimited"),
-        "transfer_bytes": (table.transfer_bytes, "bytes per transfer, by [F or B, stage]"),
-        "weight_grad_fraction_of_activation": (table.weight_grad_fraction, "fraction"),
-        "unshard": (table.unshard_seconds, "seconds per gather of a stage's weights"),
-        "reduce_grad": (table.reduce_seconds, "seconds per step and stage"),
-        "optimizer_step": (table.optimizer_seconds, "seconds per step and stage"),
-        "activation_bytes": (table.activation_bytes, "bytes per microbatch and stage"),
-        **{
-            name: (None if table.state_bytes is None else table.state_bytes[row], held)
-            for row, name in enumerate(_STATES)
-        },
-    }
-    return {
-        name: {"value": plain(value), "unit": unit, "provenance": provenance.get(name, "default")}
-        for name, (value, unit) in columns.items()
-        if value is not None
-    }
-
-
-def _different(matrix: np.ndarray) -> Any:
-    """The different values between two devices: one number, or a sorted list of them."""
-    between = matrix[~np.eye(len(matrix), dtype=bool)] if len(matrix) > 1 else matrix
-    values = np.unique(between).tolist()
-    return values[0] if len(values) == 1 else values
-
-
-def _bandwidth(seconds_per_byte: np.ndarray) -> Any:
-    with np.errstate(divide="ignore"):
-        return _different(1.0 / seconds_per_byte)
+    provenance = getattr(timeline.costs, "provenance", {})
+    document = {}
+    for name, parameter in PARAMETERS.items():
+        values = parameter["column"](timeline.table) if "column" in parameter else None
+        if values is not None:
+            value = values[0] if parameter.get("depth") == 0 and len(values) == 1 else values
+            unit = parameter["unit"] + parameter["of"]
+            document[name] = {"value": plain(value), "unit": unit, "provenance": provenance.get(name, "default")}
+    return document

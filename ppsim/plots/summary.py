@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppsim.actions import Kind
 from ppsim.analysis.bounds import lower_bound
 from ppsim.analysis.bubbles import device_idle, makespan
 from ppsim.analysis.communication import exposed_communication
@@ -17,10 +17,10 @@ from ppsim.analysis.steady import iteration_time
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import aligned
 from ppsim.base.units import format_quantity, percent_text, seconds_text
+from ppsim.costs.given import PARAMETERS, TIMES
 from ppsim.plots.boxes import counted, sizes_text
 
 if TYPE_CHECKING:
-    from ppsim.costs import CostTable
     from ppsim.timeline import TimelineColumns
 
 MOST_DEVICES = 16  # rows of the table of devices; more are grouped
@@ -42,8 +42,21 @@ def summary_text(timeline: TimelineColumns) -> str:
     rows = [(name, _overall_value(timeline, name), _DEFINITIONS[name]) for name in _measures_of([timeline])]
     lines = [sizes_text(timeline.schedule), _what_ran(timeline), "", *aligned(rows), ""]
     lines += aligned(_device_rows(timeline), left=1)
+    if stages := getattr(timeline.costs, "stages", None):
+        lines += ["", f"stages: {stages_text(stages(timeline.schedule.num_stages))}"]
     lines += ["", "costs", *("  " + line for line in aligned(_cost_rows(timeline)))]
     return "\n".join(lines) + "\n"
+
+
+def stages_text(stages: Sequence[Mapping[str, int]]) -> str:
+    """What each stage holds, such as `embedding + 4 blocks | 6 x 5 blocks | 3 blocks + head`."""
+
+    def part(name: str, count: int) -> str:
+        return name if name in ("embedding", "head") else counted(count, name)
+
+    texts = [" + ".join(part(*item) for item in stage.items()) or "nothing" for stage in stages]
+    alike = [(text, len(list(group))) for text, group in groupby(texts)]
+    return " | ".join(f"{count} x {text}" if count > 1 else text for text, count in alike)
 
 
 def side_by_side(timelines: Sequence[TimelineColumns]) -> str:
@@ -144,45 +157,29 @@ def _range_text(values: np.ndarray, text) -> str:
 
 def _cost_rows(timeline: TimelineColumns) -> list[tuple[str, ...]]:
     """What each cost came to per stage, and whether it was given, derived, measured or left at its default."""
-    table, provenance = timeline.table, getattr(timeline.costs, "provenance", {})
+    provenance = getattr(timeline.costs, "provenance", {})
     rows = []
-    for name, (values, unit, note) in _cost_columns(table, timeline).items():
+    for name, parameter in PARAMETERS.items():
         origin = provenance.get(name, "default")
-        if name in ("transfer_bytes", "latency", "bandwidth", "overlap") and origin == "default":
+        values = parameter["column"](timeline.table) if _has_a_row(name, origin, timeline) else None
+        if values is None:
             continue
-        least, most = (format_value(float(pick(values)), unit) for pick in (np.min, np.max))
-        rows.append((name, least if least == most else f"{least} .. {most}", note, origin))
+        least, most = (format_value(float(pick(values)), parameter["unit"]) for pick in (np.min, np.max))
+        rows.append((name, least if least == most else f"{least} .. {most}", parameter["note"], origin))
     if not timeline.plan.remote.any():
         return rows
     free = not np.any(timeline.plan.transfer_seconds)
     return [*rows, ("transfers", "take no time", "", "default")] if free else rows
 
 
-def _cost_columns(table: CostTable, timeline: TimelineColumns) -> dict[str, tuple[np.ndarray, str, str]]:
-    stage = "one microbatch through one stage"
-    kinds = {"forward": Kind.F, "backward": Kind.B, "input_grad": Kind.I, "weight_grad": Kind.W}
-    present = set(np.unique(timeline.schedule.kind).tolist())
-    columns = {name: (table.seconds[kind], "seconds", stage) for name, kind in kinds.items() if kind in present}
-    if table.overlap is not None:
-        columns["overlap"] = (table.overlap, "seconds", "one OVERLAP_F_B slot")
-    links = ~np.eye(len(table.latency), dtype=bool)
-    if links.any():
-        columns["latency"] = (table.latency[links], "seconds", "each transfer")
-        columns["transfer_bytes"] = (table.transfer_bytes, "bytes", "each transfer of one microbatch")
-        with np.errstate(divide="ignore"):
-            columns["bandwidth"] = (1.0 / table.seconds_per_byte[links], "bytes per second", "one way")
-    once_a_step = {
-        "unshard": (table.unshard_seconds, "gathering the weights of one stage"),
-        "reduce_grad": (table.reduce_seconds, "reducing the gradients of one stage, once a step"),
-        "optimizer_step": (table.optimizer_seconds, "stepping one stage, where the step has an optimizer"),
-    }
-    columns |= {name: (row, "seconds", note) for name, (row, note) in once_a_step.items() if row is not None}
-    if table.activation_bytes is not None:
-        columns["activation_bytes"] = (table.activation_bytes, "bytes", "one microbatch on one stage")
-    if table.state_bytes is not None:
-        for name, row in zip(("weight_bytes", "gradient_bytes", "optimizer_bytes"), table.state_bytes, strict=True):
-            columns[name] = (row, "bytes", "one stage")
-    return columns
+def _has_a_row(name: str, origin: str, timeline: TimelineColumns) -> bool:
+    """Whether the summary has a row of a cost: of actions that there are, and of transfers that are not left out."""
+    group = PARAMETERS[name].get("group")
+    if group == "action":
+        return bool((timeline.schedule.kind == TIMES.index(name)).any())
+    if group == "transfer":
+        return origin != "default" and timeline.schedule.devices > 1
+    return "note" in PARAMETERS[name] and not (group == "slot" and origin == "default")
 
 
 def format_value(value: float, unit: str) -> str:

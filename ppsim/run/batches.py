@@ -16,6 +16,7 @@ from ppsim.costs.table import is_cost_model
 from ppsim.engines.running import run_plan
 from ppsim.plan.jitter import Jitter, JitteredPlan, check_jitter
 from ppsim.plan.resolve import Plan, make_plan, repriced, structure
+from ppsim.run.partitions import settled
 from ppsim.run.schedules import Schedule
 from ppsim.run.simulation import check_call
 from ppsim.run.timelines import Timeline
@@ -223,7 +224,8 @@ def _runs(
     plans: _Plans, models: list[CostModel], jitter: Jitter | None, samples: int, seed: int
 ) -> Iterator[tuple[Plan, CostTable, CostModel]]:
     """The plan of each run, in the order of the batch's columns."""
-    for model in models:
+    for given in models:
+        model = settled(given, plans.schedule, plans.transport, plans.optimizer)
         table = model.table(plans.compute)
         plan = plans.under(table)
         if jitter is None:

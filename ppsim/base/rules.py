@@ -1,0 +1,139 @@
+"""Rules: what a value must be, said once for classes of Python, for the config file and for the pages."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Callable
+from dataclasses import MISSING, Field
+from typing import Any, TypeVar
+
+from ppsim.base.errors import ConfigError, shown
+
+Check = Callable[[Any], Any]
+Class = TypeVar("Class", bound=type)
+
+
+def declared(what: str, check: Check | None = None, default: Any = MISSING, **more: Any) -> Any:
+    """A field of a dataclass, declared once: what it is, the rule that `check_fields` holds it to, its default.
+
+    `more` is for those who read declarations: `unit` of a number that a file may write as text ("2 ms"), `example` and
+    `default_text` for the pages.
+    """
+    return dataclasses.field(default=default, metadata={"what": what, "check": check, **more})
+
+
+def described(kind: Class) -> Class:
+    """The dataclass with its declared fields listed in its docstring."""
+    lines = [f"{item.name}\n        {item.metadata['what']}" for item in declarations(kind)]
+    kind.__doc__ = "\n    ".join([f"{(kind.__doc__ or '').rstrip()}\n", "Parameters", "----------", *lines]) + "\n"
+    return kind
+
+
+def declarations(kind: Any) -> list[Field]:
+    """The declared fields of a dataclass, in order."""
+    return [item for item in dataclasses.fields(kind) if "what" in item.metadata]
+
+
+def check_fields(holder: Any, of: str = "") -> None:
+    """Hold each declared field of a frozen dataclass to its rule; ConfigError with name, value and what is legal.
+
+    None is legal where it is the default. `of` names what a wrong value belongs to.
+    """
+    for item in declarations(type(holder)):
+        value = getattr(holder, item.name)
+        if item.metadata["check"] is None or (value is None and item.default is None):
+            continue
+        try:
+            object.__setattr__(holder, item.name, item.metadata["check"](value))
+        except ConfigError as wrong:
+            raise ConfigError(f"{item.name}={wrong}{of}") from None
+
+
+def changed_fields(self: Any) -> str:
+    """A dataclass as the call that makes it: what is not at its default."""
+    items = [item for item in dataclasses.fields(self) if item.repr and item.init]
+    given = [(item.name, getattr(self, item.name)) for item in items if not _at_default(item, self)]
+    return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in given)})"
+
+
+def _at_default(item: Field, holder: Any) -> bool:
+    made = item.default if item.default_factory is MISSING else item.default_factory()
+    return made is not MISSING and bool(made == getattr(holder, item.name))
+
+
+def rule(holds: Callable[[Any], bool], legal: str, made: Check | None = None) -> Check:
+    """A check that refuses what does not hold, saying what is `legal`; `made` turns the others into what is kept."""
+
+    def check(value: Any) -> Any:
+        if not holds(value):
+            raise ConfigError(f"{shown(value)} {legal}")
+        return value if made is None else made(value)
+
+    return check
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is a plain number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def number(holds: Callable[[float], bool], legal: str) -> Check:
+    """A plain number that `holds`, as a float."""
+    return rule(lambda value: is_number(value) and holds(value), legal, float)
+
+
+def whole_number(least: int = 1, most: int | None = None) -> Check:
+    """An int, no bool, within the bounds."""
+    legal = f"of at least {least}" if most is None else f"from {least} to {most}"
+    return rule(
+        lambda value: type(value) is int and value >= least and (most is None or value <= most),
+        f"must be a whole number {legal}",
+    )
+
+
+def instance(kind: type, hint: str) -> Check:
+    """An object of class `kind`; `hint` says how to get one."""
+    return rule(lambda value: isinstance(value, kind), f"must be a {kind.__name__}; {hint}")
+
+
+def choice(*choices: str) -> Check:
+    """One of `choices`; the nearest is named."""
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or value not in choices:
+            near = difflib.get_close_matches(str(value), choices, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise ConfigError(f"{shown(value)} is not known; {hint}use one of: {', '.join(choices)}")
+        return value
+
+    return check
+
+
+def nested(check: Check, depth: int = 1) -> Check:
+    """A value, or a list of values (of lists, `depth` deep), each held to `check`."""
+
+    def each(value: Any, left: int = depth) -> Any:
+        if isinstance(value, list) and left:
+            if not value:
+                raise ConfigError("[] is empty; list one value a stage, or give one value")
+            return [each(item, left - 1) for item in value]
+        return check(value)
+
+    return each
+
+
+flag = rule(lambda value: isinstance(value, bool), "must be true or false")
+text = rule(lambda value: isinstance(value, str) and bool(value.strip()), "must be text")
+fraction = number(lambda value: 0 < value <= 1, "must be a number above 0 and at most 1")
+share = number(lambda value: 0 <= value <= 1, "must be a number from 0 to 1")
+weight = number(lambda value: 0 <= value < math.inf, "must be a finite number of at least 0")
+positive = number(lambda value: 0 < value < math.inf, "must be a finite number above 0, such as 1e9")
+whole_numbers = rule(
+    lambda value: (
+        isinstance(value, list | tuple) and len(value) > 0 and all(type(item) is int and item >= 0 for item in value)
+    ),
+    "must list whole numbers of at least 0, such as [0, 0, 1, 1]",
+    tuple,
+)

@@ -1,0 +1,300 @@
+"""Effects: what derived costs are made of, each declared once with its formula, its sentence and its source.
+
+A new effect is an entry here, and a field of Layout or Cluster where a config switches it on. `DerivedCosts` applies
+every entry that has `seconds`; config, summary, JSON and docs/cost-model.md (`make docs`) read the declarations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ppsim.base.units import format_quantity
+from ppsim.costs.collectives import all_gather, all_reduce, all_to_all
+from ppsim.costs.data_parallel import STEP_BYTES, gather_seconds, optimizer_seconds, reduce_seconds
+from ppsim.costs.hardware import LinkSheet
+from ppsim.costs.layers import VALUE_BYTES, Layer
+from ppsim.costs.setup import Setup
+
+IN_A_BLOCK = ("block", "prediction")
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One part of the costs.
+
+    Attributes
+    ----------
+    key : str
+        What switches it on, a key of the config, or the cost that it sets.
+    unit : str
+        Of what the formula gives.
+    formula, source : str
+        For the page, in its notation.
+    sentence : function of a Setup, optional
+        What is assumed, with units and sources; None where it does not apply.
+    action : function of a Setup and a Layer, optional
+        Seconds inside F and inside I (and so B) of that layer, beside the computation.
+    step : function of a Setup, the parameters that a stage holds and its copies in a pipeline, optional
+        Seconds once a step of a stage; `key` is the parameter of `Costs`. None where it does not apply.
+    """
+
+    key: str
+    unit: str
+    formula: str
+    source: str
+    sentence: Callable[[Setup], str | None] | None = None
+    action: Callable[[Setup, Layer], tuple[float, float]] | None = None
+    step: Callable[[Setup, tuple[float, float], int], float | None] | None = None
+
+
+def _computation(setup: Setup) -> str:
+    device = setup.cluster.device
+    return (
+        f"computation runs at {format_quantity(setup.rate, 'FLOP/s')}: {device.achieved:.0%} of the "
+        f"{format_quantity(device.peak, 'FLOP/s')} of {device.name} ({device.achieved_source})"
+    )
+
+
+def _link_text(link: LinkSheet) -> str:
+    return (
+        f"{link.name}, {format_quantity(link.bandwidth, 'bytes per second')} one way, "
+        f"{format_quantity(link.latency, 'seconds')} a message ({link.source}; {link.latency_source})"
+    )
+
+
+def _inside_a_node(setup: Setup) -> str:
+    return f"inside a node of {setup.cluster.gpus_per_node} GPUs: {_link_text(setup.cluster.link)}"
+
+
+def _between_nodes(setup: Setup) -> str:
+    return f"between nodes: {_link_text(setup.cluster.network)}"
+
+
+def _border(setup: Setup) -> str:
+    return (
+        f"one microbatch is {setup.layout.microbatch_size} x {setup.model.sequence} tokens; a border carries "
+        f"{format_quantity(setup.transfer_bytes, 'bytes')} of bf16 activations"
+    )
+
+
+def _attention(setup: Setup) -> str:
+    return (
+        f"attention counts {'half of' if setup.model.causal else 'all of'} the s x s matrix "
+        f"and {'holds none' if setup.model.attention == 'flash' else 'holds all'} of it"
+    )
+
+
+def _state(setup: Setup) -> str:
+    split = ""
+    if setup.layout.sharded:
+        split = ", weights and state split over data-parallel GPUs, at most three stages of a device gathered"
+    elif setup.layout.distributed_optimizer:
+        split = ", the state's 12 split over data-parallel GPUs"
+    return f"weights in bf16, gradients and Adam state in fp32: 18 bytes a parameter{split}"
+
+
+def _reduction(setup: Setup) -> str | None:
+    layout, group = setup.layout, max(setup.layout.data_groups)
+    kind = "reduce-scatter" if layout.distributed_optimizer or layout.sharded else "all-reduce"
+    if group == 1:
+        return None
+    return (
+        f"gradients are reduced once a step by a ring {kind} of {group} GPUs beside the computation, each stage's "
+        f"when its last backward is done"
+    )
+
+
+def _optimizer(setup: Setup) -> str | None:
+    bandwidth = setup.cluster.device.memory_bandwidth
+    if bandwidth is None:
+        return None
+    return (
+        f"an optimizer step, where it is asked for, moves {STEP_BYTES} bytes a parameter at "
+        f"{format_quantity(bandwidth, 'bytes per second')} through memory"
+    )
+
+
+def _cards(setup: Setup) -> str | None:
+    cluster, sharers = setup.cluster, min(setup.layout.gpus_per_device, setup.cluster.gpus_per_card)
+    if cluster.cards_per_node is None and sharers == 1:
+        return None
+    return (
+        f"{cluster.cards} network cards a node; {sharers} GPUs of a device send through one at once, and transfers "
+        f"through one card wait for each other"
+    )
+
+
+def _not_counted(setup: Setup) -> str:
+    return "not counted: norms and element-wise operations beyond the achieved fraction, data loading"
+
+
+def _border_all_reduce(setup: Setup) -> float:
+    """Seconds of an all-reduce over the tensor-parallel group of what crosses the border of a layer."""
+    size, algorithm = setup.layout.tensor, setup.cluster.all_reduce
+    if setup.layout.sequence_parallel:
+        algorithm = "ring"  # a reduce-scatter and an all-gather in the all-reduce's place
+    return all_reduce(size, setup.border_bytes, setup.cluster.link_of_group(size), algorithm)
+
+
+def _tensor_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
+    if layer.name not in IN_A_BLOCK:
+        return 0.0, 0.0
+    seconds = 2 * _border_all_reduce(setup)
+    return seconds, seconds
+
+
+def _tensor_parallel_ends(setup: Setup, layer: Layer) -> tuple[float, float]:
+    seconds = _border_all_reduce(setup)
+    return seconds * (layer.name == "embedding"), seconds * (layer.name in ("head", "prediction"))
+
+
+def _context_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
+    if layer.name not in IN_A_BLOCK:
+        return 0.0, 0.0
+    model, layout = setup.model, setup.layout
+    if model.key_value_rank:
+        width = model.heads * (model.head_size + model.rotary_head_size + model.value_head_size)
+    else:
+        width = 2 * model.key_value_heads * model.head_size
+    gathered = VALUE_BYTES * model.sequence * layout.microbatch_size * width / layout.tensor
+    seconds = all_gather(layout.context, gathered, setup.cluster.link_of_group(layout.tensor * layout.context))
+    return seconds, 2 * seconds
+
+
+def _expert_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
+    if not layer.expert_parameters:
+        return 0.0, 0.0
+    size = setup.layout.expert
+    link = setup.cluster.link_of_group(setup.layout.tensor * size)
+    seconds = 2 * all_to_all(size, setup.transfer_bytes * setup.model.experts_per_token, link)
+    return seconds, seconds
+
+
+def _gather(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
+    return gather_seconds(held, setup.layout, setup.cluster) if setup.layout.sharded else None
+
+
+def _reduce(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
+    apart = copies * max(setup.layout.data_groups) > 1
+    return reduce_seconds(held, setup.layout, setup.cluster, copies) if apart else None
+
+
+def _step(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
+    return optimizer_seconds(held, setup.layout, setup.cluster)
+
+
+KORTHIKANTI, ZERO = "Korthikanti et al. 2022, arXiv 2205.05198", "Rajbhandari et al. 2020 (ZeRO), arXiv 1910.02054"
+
+# In the order of the sentences; the seconds inside actions add up in this order.
+EFFECTS = (
+    Effect(
+        "hardware.device", "seconds", "FLOPs of an action's share / (peak x achieved)", "the device's sheet",
+        _computation,
+    ),
+    Effect(
+        "hardware.link", "seconds", "latency and bytes over the bandwidth, of what stays inside a node",
+        "the link's sheet", _inside_a_node,
+    ),
+    Effect(
+        "hardware.network", "seconds", "latency and bytes over the bandwidth, of what goes between nodes",
+        "the link's sheet", _between_nodes,
+    ),
+    Effect(
+        "transfer_bytes", "bytes", "2 s b h / c, with sequence parallelism / t", "bf16 activations and gradients",
+        _border,
+    ),
+    Effect(
+        "model.attention", "FLOPs", "4 s^2 b a d in F, half of it with `causal`; twice that in I",
+        "Narayanan et al. 2021, arXiv 2104.04473", _attention,
+    ),
+    Effect(
+        "layout.tensor", "seconds",
+        "two all-reduces a block in F, two in I, of x = 2 s b h / c bytes: such as 2 (t-1) (latency + x/t / bandwidth)"
+        "; with `layout.sequence_parallel` reduce-scatter and all-gather of a ring in their place",
+        f"{KORTHIKANTI}, section 4.2", action=_tensor_parallel,
+    ),
+    Effect(
+        "layout.context", "seconds",
+        "keys and values gathered in F, gathered again and their gradients scattered in I, of x bytes: "
+        "(c-1) (latency + x/c / bandwidth) each",
+        "Llama 3, arXiv 2407.21783, section 3.3.2", action=_context_parallel,
+    ),
+    Effect(
+        "layout.expert", "seconds",
+        "dispatch and combine in F and again in I, all to all of x bytes for the experts a token visits: "
+        "(e-1) (latency + x/e / bandwidth) each",
+        "Lepikhin et al. 2020 (GShard), arXiv 2006.16668", action=_expert_parallel,
+    ),
+    Effect(
+        "layout.tensor", "seconds",
+        "one all-reduce more in the embedding's F, in the head's I, in a prediction module's I",
+        f"{KORTHIKANTI}, section 4.2", action=_tensor_parallel_ends,
+    ),
+    Effect(
+        "layout.recompute", "seconds",
+        "I (and so B) repeats the forward: `full` all of the block with its collectives, `selective` the attention "
+        "core, where its s x s matrices would be held; not embedding and head",
+        f"{KORTHIKANTI}, section 5",
+    ),
+    Effect(
+        "layout.overlap", "seconds",
+        "a fused slot lasts as long as the longer of both parts' computation and both parts' collectives",
+        "DeepSeek-V3, arXiv 2412.19437, section 3.2.1",
+    ),
+    Effect(
+        "layout.distributed_optimizer, layout.sharded", "bytes",
+        "18 a parameter; 6 + 12/(D c) with a distributed optimizer; (2 + 12)/(D c) + 4 and 2 while gathered with "
+        "sharded weights; of routed experts D c / e in the place of D c",
+        f"Megatron-LM, dist_optimizer.md; {ZERO}", _state,
+    ),
+    Effect(
+        "reduce_grad", "seconds",
+        "all-reduce of 4 P bytes; a ring's reduce-scatter half with a distributed optimizer or sharded weights",
+        f"{ZERO}, section 7", _reduction, step=_reduce,
+    ),
+    Effect(
+        "unshard", "seconds", "ring all-gather of 2 P bytes of sharded weights, each UNSHARD", f"{ZERO}, section 7",
+        step=_gather,
+    ),
+    Effect(
+        "optimizer_step", "seconds",
+        "30 bytes for each parameter whose state the GPU keeps, over the memory bandwidth: reads gradient, fp32 weight "
+        "and both moments, writes these three and the bf16 weight; with a distributed optimizer also the gather of 2 P "
+        "bytes",
+        "follows from Adam in mixed precision", _optimizer, step=_step,
+    ),
+    Effect(
+        "hardware.cards_per_node", "seconds", "a transfer between nodes waits until its cards out and in are free",
+        "follows", _cards,
+    ),
+    Effect(
+        "hardware.device", "seconds", "nothing for norms, element-wise operations and data loading", "assumed",
+        _not_counted,
+    ),
+)  # fmt: skip
+
+
+def sentences(setup: Setup) -> Iterator[str]:
+    """One sentence for each effect that assumes something of this setup."""
+    found = (effect.sentence(setup) for effect in EFFECTS if effect.sentence)
+    return (sentence for sentence in found if sentence)
+
+
+def collective_seconds(setup: Setup, layer: Layer) -> tuple[float, float]:
+    """Seconds inside F and inside I (and so B) of a layer beside its computation."""
+    parts = [effect.action(setup, layer) for effect in EFFECTS if effect.action]
+    return sum(part[0] for part in parts), sum(part[1] for part in parts)
+
+
+def step_seconds(setup: Setup, held: list[tuple[float, float]], copies: Sequence[int]) -> dict[str, list[float]]:
+    """What is done once a step for each stage, by the parameter of `Costs`; an effect that no stage has is left out.
+
+    `held` are the parameters of the stages on one GPU, `copies` the devices of a pipeline that hold them.
+    """
+    columns = {
+        effect.key: [effect.step(setup, *stage) for stage in zip(held, copies, strict=True)]
+        for effect in EFFECTS
+        if effect.step
+    }
+    return {name: [seconds or 0.0 for seconds in column] for name, column in columns.items() if set(column) != {None}}

@@ -1,0 +1,106 @@
+"""Objects of costs: what is no legal value is refused when they are made; they compare by value and show their call."""
+
+import copy
+import math
+
+import pytest
+
+import ppsim
+from ppsim import Cluster, ConfigError, CostError, Costs, DerivedCosts, Layout, Model
+from ppsim.costs import DEVICES, LINKS, CostTable, DeviceSheet, LinkSheet, SharedPorts
+from ppsim.costs.profile import Profile
+
+H100, NVLINK = DEVICES["H100 SXM"], LINKS["NVLink 4"]
+MODEL = {"num_layers": 4, "hidden": 64, "heads": 4, "vocabulary": 100, "sequence": 32}
+SCHEDULE = ppsim.build("1f1b", devices=2, microbatches=2)
+
+
+def derived(**changes):
+    return DerivedCosts(**{"model": Model(**MODEL), "cluster": Cluster(H100, NVLINK, NVLINK), **changes})
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "parts"),
+    [
+        (lambda: Layout(recompute=5), ConfigError, ("recompute=5", "none, selective, full")),
+        (lambda: Layout(recompute=[5]), ConfigError, ("recompute=5", "none, selective, full")),
+        (lambda: Layout(recompute=[]), ConfigError, ("recompute=[]", "none, selective, full")),
+        (lambda: Layout(recompute_stages="two"), ConfigError, ("recompute_stages='two'", "whole number of at least 0")),
+        (lambda: Layout(sharded="yes"), ConfigError, ("sharded='yes'", "true or false")),
+        (lambda: Layout(overlap=1), ConfigError, ("overlap=1", "true or false")),
+        (lambda: Layout(tensor=None), ConfigError, ("tensor=None", "whole number of at least 1")),
+        (lambda: DeviceSheet("x", "989e12", 80e9, 0.5), ConfigError, ("peak='989e12'", "above 0, such as 1e9", "'x'")),
+        (lambda: DeviceSheet("x", math.nan, 80e9, 0.5), ConfigError, ("peak=nan", "above 0")),
+        (lambda: DeviceSheet("x", 1e12, 80e9, 1.5), ConfigError, ("achieved=1.5", "above 0 and at most 1")),
+        (lambda: DeviceSheet(3, 1e12, 80e9, 0.5), ConfigError, ("name=3", "must be text")),
+        (lambda: DeviceSheet("x", 1e12, 80e9, 0.5, memory_bandwidth=[1]), ConfigError, ("memory_bandwidth=[1]",)),
+        (lambda: LinkSheet("x", "1 GB/s", 0), ConfigError, ("bandwidth='1 GB/s'", "above 0")),
+        (lambda: LinkSheet("x", 1e9, -1), ConfigError, ("latency=-1", "at least 0", "'x'")),
+        (lambda: Cluster("H100 SXM", NVLINK, NVLINK), ConfigError, ("device='H100 SXM'", "DEVICES['H100 SXM']")),
+        (lambda: Cluster(H100, "NVLink 4", NVLINK), ConfigError, ("link='NVLink 4'", "LINKS['NVLink 4']")),
+        (lambda: Cluster(H100, NVLINK, H100), ConfigError, ("network=", "must be a LinkSheet")),
+        (lambda: Cluster(H100, NVLINK, NVLINK, node_of_device=3), ConfigError, ("node_of_device=3", "[0, 0, 1, 1]")),
+        (lambda: Cluster(H100, NVLINK, NVLINK, all_reduce=[]), ConfigError, ("all_reduce=[]", "ring, tree, fastest")),
+        (lambda: derived(given={"foo": 1}), CostError, ("'foo'", "use one of: forward, backward")),
+        (lambda: derived(given={"forward": "x"}), CostError, ("forward='x'", "finite number of seconds")),
+        (lambda: derived(given=["forward"]), CostError, ("given=['forward']", "{'forward': 0.01}")),
+        (lambda: derived(model="llama"), ConfigError, ("model='llama'", "must be a Model")),
+        (lambda: derived(cluster=H100), ConfigError, ("cluster=", "must be a Cluster")),
+        (lambda: derived(layout={"tensor": 2}), ConfigError, ("layout={'tensor': 2}", "must be a Layout")),
+        (lambda: SharedPorts("costs", [0, 1]), CostError, ("costs='costs'", "cannot price a schedule")),
+        (lambda: SharedPorts(Costs(), 3), CostError, ("nodes=3", "[0, 0, 1, 1]")),
+        (lambda: SharedPorts(Costs(), [0], cards_per_node=0), CostError, ("cards_per_node=0", "at least 1")),
+        (lambda: Model(**{**MODEL, "heads": "4"}), ConfigError, ("heads='4'", "whole number from 1")),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_name_its_value_and_what_is_legal(make, error, parts):
+    with pytest.raises(error) as caught:
+        make()
+    assert all(part in str(caught.value) for part in parts), caught.value
+
+
+@pytest.mark.parametrize(
+    ("make", "other"),
+    [
+        (lambda: Costs(forward=2, backward=[1, 2]), Costs(forward=2)),
+        (lambda: Layout(tensor=2, recompute=["none", "full"]), Layout(tensor=2)),
+        (lambda: Model(**MODEL), Model(**{**MODEL, "heads": 2})),
+        (lambda: Cluster(H100, NVLINK, NVLINK, node_of_device=[0, 1]), Cluster(H100, NVLINK, NVLINK)),
+        (lambda: DeviceSheet("x", 1e12, 8e9, 0.5), H100),
+        (lambda: LinkSheet("x", 1e9, 0), NVLINK),
+        (lambda: derived(given={"forward": [1, 2]}), derived()),
+        (lambda: SharedPorts(Costs(), [0, 1]), SharedPorts(Costs(), [0, 0])),
+        (lambda: Profile(2, {"F": [1.0]}), Profile(2, {"F": [2.0]})),
+        (lambda: derived().table(SCHEDULE), Costs().table(SCHEDULE)),
+    ],
+)
+def test_objects_compare_by_value(make, other):
+    assert make() == make()
+    assert make() == copy.deepcopy(make())
+    assert make() != other
+    assert make() != 3
+
+
+def test_objects_show_the_call_that_makes_them():
+    assert repr(Layout(tensor=2, partition="by_cost(optimal)")) == "Layout(tensor=2, partition='optimal')"
+    assert repr(Costs(forward=2, latency=1)) == "Costs(forward=2.0, latency=1.0, per='device')"
+    namespace = {
+        kind.__name__: kind
+        for kind in (Costs, Layout, Model, Cluster, DeviceSheet, LinkSheet, DerivedCosts, SharedPorts)
+    }
+    for made in (
+        Layout(recompute=["none", "full"]),
+        Model(**MODEL, gated=True),
+        derived(given={"forward": 1}, layout=Layout(tensor=2)),
+    ):
+        assert eval(repr(made), namespace) == made  # noqa: S307 - the call that it shows
+    for made in (Costs(forward=2, backward=[1, 2]), SharedPorts(Costs(forward=3), [0, 1])):
+        assert eval(repr(made), namespace).table(SCHEDULE) == made.table(SCHEDULE)  # noqa: S307 - likewise
+    assert "seconds=" in repr(Costs().table(SCHEDULE))
+    assert CostTable.__hash__ is None
+
+
+def test_what_a_parameter_is_stands_in_the_help():
+    for kind in (Costs, Layout, Model, Cluster, DeviceSheet, LinkSheet, SharedPorts):
+        assert "Parameters\n    ----------\n" in kind.__doc__
+    assert "tensor\n        size of the tensor-parallel group" in Layout.__doc__
