@@ -161,6 +161,4 @@ def _save_ledger(timeline: Timeline, path: Path) -> None:
 
 
 def _write_table(timeline: Timeline, path: Path) -> None:
-    from ppsim.base.files import write_atomically
-
-    write_atomically(path, timeline.to_frame().to_csv(index=False))
+    write_atomically(path, timeline_csv(timeline))

@@ -11,6 +11,7 @@ import numpy as np
 
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.extras import need
 from ppsim.base.files import write_atomically
 from ppsim.base.units import TimeUnit, time_unit
 from ppsim.plots import palette
@@ -51,8 +52,7 @@ def interactive_figure(
     ConfigError
         Where `start` is not before `end`.
     """
-    import plotly.graph_objects as plotly_objects
-
+    plotly_objects = need("plotly.graph_objects", "an interactive figure")
     boxes = make_boxes(timeline)
     first, last = _window(timeline, start, end)
     visible = np.flatnonzero((boxes.end >= first) & (boxes.start <= last))
