@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 from harness import assert_orders_and_causality, document, finish, is_running, rank_processes, replay, start, wait_for
 
 from ppsim.interop.replays import read_trace
+from ppsim.schedule.orders import orders
 from validation.verdict import verdict
 
 pytestmark = pytest.mark.alone
