@@ -18,32 +18,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Batch",
-    "BuildError",
-    "Cluster",
-    "Config",
-    "ConfigError",
-    "CostError",
-    "Costs",
-    "DeadlockError",
-    "DerivedCosts",
-    "Family",
-    "Jitter",
-    "Layout",
-    "Model",
-    "PpsimError",
-    "Program",
-    "Schedule",
-    "ScheduleError",
-    "Timeline",
-    "build",
-    "load_config",
-    "lower",
-    "schedules",
-    "simulate",
-    "simulate_many",
-    "what_fits",
-]
+    "Batch", "BuildError", "Cluster", "Config", "ConfigError", "CostError", "Costs", "DeadlockError", "DerivedCosts",
+    "Family", "Jitter", "Layout", "Model", "PpsimError", "Program", "Schedule", "ScheduleError", "Timeline", "build",
+    "load_config", "lower", "schedules", "simulate", "simulate_many", "what_fits",
+]  # fmt: skip
 
 # Where each name is, to be loaded when it is first asked for: `ppsim --help` then starts without NumPy.
 _HOMES = {

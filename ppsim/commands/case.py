@@ -15,19 +15,14 @@ from ppsim.config import Config, load_config, make_config
 
 # Flag -> the key of the config that it stands for, and its declaration.
 FLAGS: dict[str, tuple[str, Any]] = {
-    "schedule": ("schedule.name", options.ScheduleName),
-    "devices": ("schedule.devices", options.Devices),
+    "schedule": ("schedule.name", options.ScheduleName), "devices": ("schedule.devices", options.Devices),
     "microbatches": ("schedule.microbatches", options.Microbatches),
     "stages_per_device": ("schedule.stages_per_device", options.StagesPerDevice),
-    "forward": ("costs.forward", options.Forward),
-    "backward": ("costs.backward", options.Backward),
-    "input_grad": ("costs.input_grad", options.InputGrad),
-    "weight_grad": ("costs.weight_grad", options.WeightGrad),
-    "overlap": ("costs.overlap", options.Overlap),
-    "latency": ("costs.latency", options.Latency),
-    "transport": ("transport", options.Transport),
-    "engine": ("engine", options.Engine),
-}
+    "forward": ("costs.forward", options.Forward), "backward": ("costs.backward", options.Backward),
+    "input_grad": ("costs.input_grad", options.InputGrad), "weight_grad": ("costs.weight_grad", options.WeightGrad),
+    "overlap": ("costs.overlap", options.Overlap), "latency": ("costs.latency", options.Latency),
+    "transport": ("transport", options.Transport), "engine": ("engine", options.Engine),
+}  # fmt: skip
 
 
 OPTIONS: dict[str, Any] = {
