@@ -20,8 +20,13 @@ def loaded_by(*lines: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
-def test_import_ppsim_loads_nothing_heavy():
-    assert not loaded_by("import ppsim") & set(HEAVY)
+@pytest.mark.parametrize("names", ["build, lower, Schedule", "Costs, DerivedCosts, simulate, simulate_many, Timeline"])
+def test_import_ppsim_loads_nothing_heavy(names):
+    assert not loaded_by("import ppsim", f"from ppsim import {names}") & set(HEAVY)
+
+
+def test_import_ppsim_waits_with_numpy_until_a_name_is_asked_for():
+    assert "numpy" not in loaded_by("import ppsim")
 
 
 def test_import_ppsim_does_not_load_the_command_line():
