@@ -1,58 +1,51 @@
 """ppsim: a discrete-event simulator and visualiser for pipeline-parallel training schedules."""
 
-from __future__ import annotations
-
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ppsim.base.errors import BuildError, ConfigError, CostError, DeadlockError, PpsimError, ScheduleError
-from ppsim.costs import Cluster, Costs, DerivedCosts, Layout, Model
-from ppsim.plan.jitter import Jitter
-from ppsim.run.batches import Batch, simulate_many
-from ppsim.run.schedules import Family, Program, Schedule, build, lower, schedules
-from ppsim.run.simulation import simulate
-from ppsim.run.timelines import Timeline
-
 if TYPE_CHECKING:
+    from ppsim.base.errors import BuildError, ConfigError, CostError, DeadlockError, PpsimError, ScheduleError
     from ppsim.config import Config, load_config
+    from ppsim.costs import Cluster, Costs, DerivedCosts, Layout, Model
+    from ppsim.plan.jitter import Jitter
+    from ppsim.run.batches import Batch, simulate_many
+    from ppsim.run.schedules import Family, Program, Schedule, build, lower, schedules
+    from ppsim.run.simulation import simulate
+    from ppsim.run.timelines import Timeline
     from ppsim.studies.fits import what_fits
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Batch",
-    "BuildError",
-    "Cluster",
-    "Config",
-    "ConfigError",
-    "CostError",
-    "Costs",
-    "DeadlockError",
-    "DerivedCosts",
-    "Family",
-    "Jitter",
-    "Layout",
-    "Model",
-    "PpsimError",
-    "Program",
-    "Schedule",
-    "ScheduleError",
-    "Timeline",
-    "build",
-    "load_config",
-    "lower",
-    "schedules",
-    "simulate",
-    "simulate_many",
-    "what_fits",
-]
+    "Batch", "BuildError", "Cluster", "Config", "ConfigError", "CostError", "Costs", "DeadlockError", "DerivedCosts",
+    "Family", "Jitter", "Layout", "Model", "PpsimError", "Program", "Schedule", "ScheduleError", "Timeline", "build",
+    "load_config", "lower", "schedules", "simulate", "simulate_many", "what_fits",
+]  # fmt: skip
 
-
-# Names whose modules take longer to load than all of ppsim, loaded when first asked for.
-_LOADED_LATER = {"Config": "ppsim.config", "load_config": "ppsim.config", "what_fits": "ppsim.studies.fits"}
+# Where each name is, to be loaded when it is first asked for: `ppsim --help` then starts without NumPy.
+_HOMES = {
+    "ppsim.base.errors": ("BuildError", "ConfigError", "CostError", "DeadlockError", "PpsimError", "ScheduleError"),
+    "ppsim.config": ("Config", "load_config"),
+    "ppsim.costs": ("Cluster", "Costs", "DerivedCosts", "Layout", "Model"),
+    "ppsim.plan.jitter": ("Jitter",),
+    "ppsim.run.batches": ("Batch", "simulate_many"),
+    "ppsim.run.schedules": ("Family", "Program", "Schedule", "build", "lower", "schedules"),
+    "ppsim.run.simulation": ("simulate",),
+    "ppsim.run.timelines": ("Timeline",),
+    "ppsim.studies.fits": ("what_fits",),
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LOADED_LATER:
+    for home, names in _HOMES.items():
+        if name in names:
+            globals()[name] = getattr(import_module(home), name)
+            return globals()[name]
+    if find_spec(f"{__name__}.{name}") is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LOADED_LATER[name]), name)
+    return import_module(f"{__name__}.{name}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

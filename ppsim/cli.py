@@ -1,46 +1,59 @@
-"""The command line: one Typer application over the modules of ppsim/commands."""
+"""The command line: one Typer application whose commands load their modules when they are called."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+import typer.core
+import typer.main
 
 from ppsim import __version__
-from ppsim.commands.calibrate import calibrate
-from ppsim.commands.check import check
-from ppsim.commands.compare import compare
-from ppsim.commands.evaluate import evaluate
-from ppsim.commands.families import list_families
-from ppsim.commands.fits import fits
-from ppsim.commands.hardware import hardware
-from ppsim.commands.optimum import optimum
-from ppsim.commands.simulate import simulate
-from ppsim.commands.validate import validate
-from ppsim.commands.what_if import what_if
+
+# Name -> the module of ppsim/commands, whose function of the same name is the command, and its line in `ppsim --help`.
+COMMANDS = {
+    "simulate": ("simulate", "Simulate a schedule; print its measures."),
+    "compare": ("compare", "Compare schedules at equal work."),
+    "what-if": ("what_if", "Change a config, or find a break-even point."),
+    "fits": ("fits", "Say whether a config fits its devices."),
+    "check": ("check", "Hold configs to a baseline and to limits."),
+    "optimum": ("optimum", "Prove the shortest schedule of a tiny case."),
+    "calibrate": ("calibrate", "Fit a cost profile to measured traces."),
+    "evaluate": ("evaluate", "Compare predicted with measured step times."),
+    "list": ("families", "List the schedule families, or show one in full."),
+    "validate": ("validate", "Check schedule files; show every fault."),
+    "hardware": ("hardware", "List the known devices and links with their sources."),
+}
+PLAIN: Any = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,  # plain help and errors: rich starts slowly and wraps messages in boxes
+}
 
 app = typer.Typer(
     name="ppsim",
     help="Simulate pipeline-parallel training schedules: step time, bubbles, memory, Gantt charts.",
     epilog="Exit status: 0 done, 1 the answer is no (invalid schedule, deadlock), 2 the call was wrong.",
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help and errors: rich starts slowly and wraps messages in boxes
     context_settings={"help_option_names": ["-h", "--help"]},
+    **PLAIN,
 )
 
-app.command("simulate")(simulate)
-app.command("compare")(compare)
-app.command("what-if", short_help="Change a config, or find a break-even point.")(what_if)
-app.command("fits", short_help="Say whether a config fits its devices.")(fits)
-app.command("check", short_help="Hold configs to a baseline and to limits.")(check)
-app.command("optimum", short_help="Prove the shortest schedule of a tiny case.")(optimum)
-app.command("calibrate")(calibrate)
-app.command("evaluate", short_help="Compare predicted with measured step times.")(evaluate)
-app.command("list")(list_families)
-app.command("validate")(validate)
-app.command("hardware")(hardware)
+
+class LazyCommand(typer.core.TyperCommand):
+    """A name and a line of help; the command itself takes over as soon as it is called."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """The context of the loaded command."""
+        module, _ = COMMANDS[str(self.name)]
+        only = typer.Typer(**PLAIN)
+        only.command(self.name)(getattr(import_module(f"ppsim.commands.{module}"), module))
+        return typer.main.get_command(only).make_context(*arguments, **options)
+
+
+for _name, (_, _line) in COMMANDS.items():
+    app.command(_name, cls=LazyCommand, short_help=_line)(lambda: None)
 
 
 def _print_version(wanted: bool) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from command_line import ppsim as command
+from measured_tables import link_sentence, sleep_table
 from synthetic_traces import trace_document
 
 import ppsim
@@ -13,7 +14,6 @@ from ppsim.costs.profile import read_profile
 from ppsim.interop.replays import read_trace, trace_of
 from ppsim.studies.calibration import calibrate
 from ppsim.studies.evaluation import evaluate, kendall_tau
-from validation.tables import link_sentence, sleep_table
 
 RECORDED = Path(__file__).resolve().parents[1] / "validation" / "data" / "cpu" / "sleep"
 HELD_OUT = ("gpipe", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe-v")

@@ -81,7 +81,7 @@ def test_an_interrupted_write_leaves_nothing_behind(tmp_path, monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(os, "chmod", interrupt)
+    monkeypatch.setattr(os, "replace", interrupt)
     with pytest.raises(KeyboardInterrupt):
         write_atomically(tmp_path / "a.csv", "new")
     assert list(tmp_path.iterdir()) == []
@@ -94,6 +94,37 @@ def test_a_new_file_has_the_permissions_that_the_user_gives_new_files(tmp_path):
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "a.csv").stat().st_mode) == 0o640
+
+
+def test_a_new_file_does_not_touch_the_umask_of_the_process(tmp_path, monkeypatch):
+    def refuse(mask):
+        raise AssertionError("another thread's new file would have this mask")
+
+    monkeypatch.setattr(os, "umask", refuse)
+    write_atomically(tmp_path / "a.csv", "")
+    assert (tmp_path / "a.csv").exists()
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o664, 0o400, 0o755], ids=oct)
+def test_a_file_that_is_replaced_keeps_its_mode(tmp_path, mode):
+    (tmp_path / "a.csv").write_text("old")
+    os.chmod(tmp_path / "a.csv", mode)
+    write_atomically(tmp_path / "a.csv", "new")
+    assert (tmp_path / "a.csv").read_text() == "new"
+    assert stat.S_IMODE((tmp_path / "a.csv").stat().st_mode) == mode
+
+
+def test_a_secret_file_is_never_open_to_others_while_it_is_written(tmp_path):
+    (tmp_path / "a.csv").write_text("old")
+    os.chmod(tmp_path / "a.csv", 0o600)
+    modes = []
+
+    def pieces():
+        modes.extend(stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir())
+        yield b"new"
+
+    write_atomically(tmp_path / "a.csv", pieces())
+    assert modes == [0o600, 0o600]
 
 
 def test_a_link_still_points_at_the_file_that_was_written(tmp_path):

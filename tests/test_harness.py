@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 from harness import assert_orders_and_causality, document, finish, is_running, rank_processes, replay, start, wait_for
 
 from ppsim.interop.replays import read_trace
+from ppsim.schedule.orders import orders
 from validation.verdict import verdict
 
 pytestmark = pytest.mark.alone
@@ -53,9 +54,9 @@ def held_to_the_simulator(folder, ranks, names, most, *arguments, stages_per_dev
 
 def test_two_ranks_replay_split_backwards_both_directions_and_any_order_of_sends_and_receives(tmp_path):
     programs = []
-    for name, orders in (("crossed", CROSSED), ("late-sends", LATE_SENDS)):
+    for name, lists in (("crossed", CROSSED), ("late-sends", LATE_SENDS)):
         programs.append(tmp_path / f"{name}.csv")
-        ppsim.Schedule.from_orders(orders).to_csv(programs[-1])
+        ppsim.Schedule.from_orders(lists).to_csv(programs[-1])
     families = ("1f1b", "zb-h1", "dualpipe")
     flags = [flag for name in families for flag in ("--schedule", name)]
     names = ("crossed", "late-sends", *families)

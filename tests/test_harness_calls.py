@@ -1,5 +1,6 @@
 """What the replay harness refuses before any rank meets another, and what it concludes when one fails."""
 
+import ast
 import errno
 import json
 import os
@@ -145,7 +146,7 @@ def test_a_full_disk_leaves_no_half_written_trace(tmp_path, monkeypatch):
     target.write_text("the old one")
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", full)
-        with pytest.raises(ppsim.ConfigError, match=r"trace\.json: cannot be written: No space left on device"):
+        with pytest.raises(failures.ReplayError, match=r"trace\.json: cannot be written: No space left on device"):
             traces.write_trace(str(target), {"schema": traces.SCHEMA})
     assert target.read_text() == "the old one"
     assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]
@@ -186,6 +187,16 @@ def test_communicators_follow_the_layout_and_are_made_in_one_order(monkeypatch):
     made.clear()
     assert runtimes.make_communicators(pairs, "rank") == dict.fromkeys(pairs)
     assert made == []
+
+
+def test_the_harness_meets_the_library_in_public_names_only():
+    for file in (ROOT / "validation").glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                assert not [name.name for name in node.names if name.name.startswith("ppsim.")], file
+            elif isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "ppsim":
+                assert node.module == "ppsim", file
+                assert {name.name for name in node.names} <= set(ppsim.__all__), file
 
 
 def test_one_gpu_refuses_what_it_cannot_play(capfd, monkeypatch):

@@ -1,10 +1,13 @@
 """What `import ppsim` and the start of the command line load: the light part only."""
 
 import json
+import pickle
 import subprocess
 import sys
 
 import pytest
+
+import ppsim
 
 HEAVY = ("matplotlib", "plotly", "pandas", "numba", "pydantic", "simpy", "rich", "ruamel", "torch", "ortools", "scipy")
 
@@ -17,8 +20,13 @@ def loaded_by(*lines: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
-def test_import_ppsim_loads_nothing_heavy():
-    assert not loaded_by("import ppsim") & set(HEAVY)
+@pytest.mark.parametrize("names", ["build, lower, Schedule", "Costs, DerivedCosts, simulate, simulate_many, Timeline"])
+def test_import_ppsim_loads_nothing_heavy(names):
+    assert not loaded_by("import ppsim", f"from ppsim import {names}") & set(HEAVY)
+
+
+def test_import_ppsim_waits_with_numpy_until_a_name_is_asked_for():
+    assert "numpy" not in loaded_by("import ppsim")
 
 
 def test_import_ppsim_does_not_load_the_command_line():
@@ -26,7 +34,43 @@ def test_import_ppsim_does_not_load_the_command_line():
 
 
 def test_starting_the_command_line_loads_nothing_heavy():
-    assert not loaded_by("import ppsim.cli") & set(HEAVY)
+    assert not loaded_by("import ppsim.cli") & {*HEAVY, "numpy"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
+def test_help_and_version_load_no_command(arguments):
+    code = f"""
+import contextlib, io, sys
+from ppsim.cli import app
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    app({arguments!r}, prog_name="ppsim")
+print([name for name in sys.modules if name.startswith("ppsim.commands")])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_every_public_name_is_loaded_when_it_is_asked_for():
+    every = {}
+    exec("from ppsim import *", every)  # noqa: S102 - what a user may write
+    assert set(ppsim.__all__) <= set(every)
+    assert set(ppsim.__all__) <= set(dir(ppsim))
+    assert sorted(ppsim.__all__) == ppsim.__all__
+    assert all(every[name].__name__ == name for name in ppsim.__all__)
+
+
+def test_an_unknown_name_is_no_attribute_and_a_floor_is_one():
+    with pytest.raises(AttributeError, match="'ppsim' has no attribute 'bild'"):
+        _ = ppsim.bild
+    assert ppsim.costs.Costs is ppsim.Costs
+
+
+def test_results_survive_pickling():
+    run = ppsim.simulate(ppsim.build("zb-v", devices=2, microbatches=4), engine="event")
+    again = pickle.loads(pickle.dumps(run))  # noqa: S301 - our own
+    assert type(again) is ppsim.Timeline
+    assert again.schedule == run.schedule
+    assert again.end.tolist() == run.end.tolist()
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["list"], ["simulate", "--help"], ["compare", "--help"]])

@@ -1,6 +1,5 @@
 """The exact optimum: what the solver proves, and that nothing of ours claims to beat it."""
 
-import builtins
 import json
 
 import pytest
@@ -117,19 +116,6 @@ def test_what_cannot_be_solved_is_one_clear_error(options, message):
     arguments = {"devices": 4, "microbatches": 8} | options
     with pytest.raises(library.PpsimError, match=message):
         optimum(**arguments)
-
-
-def test_a_missing_solver_says_what_to_install(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *rest):
-        if name.startswith("ortools"):
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(library.ConfigError, match=r"pip install 'ppsim\[solver\]'"):
-        optimum(2, 2)
 
 
 def test_the_command_proves_writes_and_prints(tmp_path):

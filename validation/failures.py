@@ -11,7 +11,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from ppsim.base.errors import PpsimError
+from ppsim import PpsimError
 
 PATIENCE = 1.0  # seconds in which the other ranks notice a failure too
 SOME_RANK = -1

@@ -14,8 +14,7 @@ import torch.distributed as dist
 
 import ppsim
 from ppsim import Program, Schedule
-from ppsim.actions import Kind
-from ppsim.lowering.rows import has_transfers, transfer_ends
+from validation.actions import COMPUTE, SENDS, actions_of, holders, next_stage
 from validation.failures import ReplayError
 from validation.runtimes import LAYOUTS
 from validation.stages import Shape
@@ -119,7 +118,8 @@ def _lowered(schedule: Schedule, options: argparse.Namespace, world: int) -> Pro
         what = "slices of sequences" if schedule.slices > 1 else "steps without a flush or activations kept elsewhere"
         raise ReplayError(f"{schedule.name} has {what}, which the harness cannot run; use another schedule")
     schedule.validate()
-    program = schedule if isinstance(schedule, Program) and has_transfers(schedule) else ppsim.lower(schedule)
+    transfers = any("SEND" in text for order in schedule.orders() for text in order)
+    program = schedule if isinstance(schedule, Program) and transfers else ppsim.lower(schedule)
     if options.backend != "gloo":
         # A program that deadlocks on these communicators would hang the devices; the simulator says so before.
         ppsim.simulate(program, transport="blocking" if options.blocking else options.layout)
@@ -137,9 +137,10 @@ def used_pairs(programs: Sequence[Program]) -> list[tuple[int, int]]:
     """The (sender, receiver) pairs between which any of the programs transfers, in order."""
     pairs = set()
     for program in programs:
-        ends = transfer_ends(program)
-        sends = ends.is_send
-        pairs |= set(zip(program.device[ends.row[sends]].tolist(), ends.peer[sends].tolist(), strict=True))
+        device_of = holders(program)
+        for device, order in enumerate(program.orders()):
+            sends = (action for action in actions_of(order) if action.kind in SENDS)
+            pairs |= {(device, device_of[next_stage(kind, stage), microbatch]) for kind, stage, microbatch in sends}
     return sorted(pairs)
 
 
@@ -170,10 +171,10 @@ def sleep_costs(options: argparse.Namespace) -> ppsim.Costs | None:
     return ppsim.Costs(**given)
 
 
-def sleep_seconds(costs: ppsim.Costs, program: Program) -> dict[Kind, float]:
+def sleep_seconds(costs: ppsim.Costs, program: Program) -> dict[str, float]:
     """Seconds of F, B, I and W of one stage at equal work."""
-    table = costs.table(program.schedule)
-    return {kind: float(table.seconds[kind, 0]) for kind in (Kind.F, Kind.B, Kind.I, Kind.W)}
+    first_stage = costs.table(program.schedule).seconds[:, 0].tolist()
+    return dict(zip(COMPUTE, first_stage, strict=False))
 
 
 def check_backend(backend: str) -> None:

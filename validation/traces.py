@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 
 import ppsim
 from ppsim import Program
-from ppsim.base.files import write_atomically
 from validation.clocks import Clocks
+from validation.failures import ReplayError
 
 SCHEMA = "ppsim.trace/1"
 DECIMALS = 7
@@ -90,5 +92,14 @@ def _shift(value: float | None, by: float) -> float | None:
 
 
 def write_trace(path: str, document: dict) -> None:
-    """Write the trace whole or not at all; ConfigError names the file."""
-    write_atomically(path, json.dumps(document, separators=(",", ":")))
+    """Write the trace whole or not at all, a device such as /dev/stdout directly; ReplayError names the file."""
+    target = Path(path)
+    part = target if target.exists() and not target.is_file() else target.with_name(f".{target.name}.part")
+    try:
+        part.write_text(json.dumps(document, separators=(",", ":")))
+        if part != target:
+            os.replace(part, target)
+    except OSError as error:
+        if part != target:
+            part.unlink(missing_ok=True)
+        raise ReplayError(f"{path}: cannot be written: {error.strerror}") from None

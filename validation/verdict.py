@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import ppsim
-from ppsim.interop.replays import trace_of
+from validation.actions import COMPUTE, actions_of
 
 LONGEST_HOP = 1e-3  # seconds; on a machine that delays messages more than this, step times say nothing of the simulator
 
@@ -49,8 +49,19 @@ class Verdict:
 
 def verdict(document: dict, costs: ppsim.Costs) -> Verdict:
     """Compare the trace document of a sleeping replay with the simulation of its program."""
-    trace = trace_of(document, "replay")
-    predicted = ppsim.simulate(trace.program, costs, transport=trace.transport).makespan
+    program, transport = ppsim.Schedule.from_orders(document["orders"]), document["transport"]
+    predicted = ppsim.simulate(program, costs, transport=transport).makespan
     hop = max(float(clock["hop"]) for clock in document["clocks"])
-    ratio = float(trace.step_seconds.min()) / predicted
-    return Verdict(ratio, hop, len(trace.step_seconds), queued=trace.transport != "async")
+    seconds = [_step_seconds(step, document["orders"]) for step in document["steps"]]
+    return Verdict(min(seconds) / predicted, hop, len(seconds), queued=transport != "async")
+
+
+def _step_seconds(step: dict, orders: list[list[str]]) -> float:
+    """Last end - first start of the compute actions of one step."""
+    times = [
+        (start, end)
+        for order, *columns in zip(orders, step["start"], step["end"], strict=True)
+        for action, start, end in zip(actions_of(order), *columns, strict=True)
+        if action.kind in COMPUTE
+    ]
+    return max(end for _, end in times) - min(start for start, _ in times)

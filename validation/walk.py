@@ -7,12 +7,10 @@ from collections.abc import Callable
 import torch
 
 from ppsim import Program
-from ppsim.actions import Kind
+from validation.actions import COMPUTE, RECEIVES, SENDS, actions_of, holders, next_stage
 from validation.stages import Shape, Stage
 
-SENDS = (Kind.SEND_F, Kind.SEND_B)
 Pad = Callable[[Callable[[], None]], None]
-RECEIVES = (Kind.RECV_F, Kind.RECV_B)
 
 
 class Walker:
@@ -21,15 +19,11 @@ class Walker:
     `pad`, when given, wraps the action of each kind to make it take a given time.
     """
 
-    def __init__(self, program: Program, rank: int, shape: Shape, runtime, pad: dict[Kind, Pad] | None = None):
+    def __init__(self, program: Program, rank: int, shape: Shape, runtime, pad: dict[str, Pad] | None = None):
         self.program, self.rank, self.shape, self.runtime, self.pad = program, rank, shape, runtime, pad
-        self.rows = range(int(program.offsets[rank]), int(program.offsets[rank + 1]))
-        compute = program.schedule
-        self.device_of = {
-            (int(stage), int(microbatch)): int(device)
-            for stage, microbatch, device in zip(compute.stage, compute.microbatch, compute.device, strict=True)
-        }
-        own = sorted({int(compute.stage[row]) for row in range(compute.offsets[rank], compute.offsets[rank + 1])})
+        self.rows = actions_of(program.orders()[rank])
+        self.device_of = holders(program)
+        own = sorted({stage for (stage, _), device in self.device_of.items() if device == rank})
         self.stages = {number: Stage(number, program.num_stages, shape, runtime.device) for number in own}
         self.inputs = [shape.microbatch(number, runtime.device) for number in range(program.microbatches)]
 
@@ -46,26 +40,22 @@ class Walker:
         self.values: dict[tuple[str, int, int], torch.Tensor] = {}
         self.runtime.begin_step(len(self.rows))
         origin = self.runtime.origin
-        for index, row in enumerate(self.rows):
-            kind = Kind(int(self.program.kind[row]))
-            stage, microbatch = int(self.program.stage[row]), int(self.program.microbatch[row])
+        for index, (kind, stage, microbatch) in enumerate(self.rows):
             if kind in SENDS:
                 self._send(index, kind, stage, microbatch)
             elif kind in RECEIVES:
                 self._receive(index, kind, stage, microbatch)
-            elif kind in (Kind.F, Kind.B, Kind.I, Kind.W):
+            elif kind in COMPUTE:
                 self._compute(index, kind, stage, microbatch)
             else:
                 self.runtime.skip(index)  # sharding actions have nothing to do: every rank holds its stages whole
         return origin
 
-    def _compute(self, index: int, kind: Kind, stage: int, microbatch: int) -> None:
-        work = {Kind.F: self._forward, Kind.B: self._backward, Kind.I: self._input_grad, Kind.W: self._weight_grad}[
-            kind
-        ]
+    def _compute(self, index: int, kind: str, stage: int, microbatch: int) -> None:
+        work = {"F": self._forward, "B": self._backward, "I": self._input_grad, "W": self._weight_grad}[kind]
         needs = []
-        name, from_stage = ("F", stage - 1) if kind == Kind.F else ("B", stage + 1)
-        if kind != Kind.W and self.device_of.get((from_stage, microbatch), self.rank) != self.rank:
+        name, from_stage = _input_of(kind, stage)
+        if kind != "W" and self.device_of.get((from_stage, microbatch), self.rank) != self.rank:
             needs.append(self._tag(name, stage, microbatch))
         act: Callable[[], None] = lambda: work(self.stages[stage], microbatch)  # noqa: E731 - one closure, two uses
         pad = self.pad[kind] if self.pad else None
@@ -90,14 +80,14 @@ class Walker:
         self._input_grad(stage, microbatch)
         self._weight_grad(stage, microbatch)
 
-    def _send(self, index: int, kind: Kind, stage: int, microbatch: int) -> None:
-        name, to_stage = ("F", stage + 1) if kind == Kind.SEND_F else ("B", stage - 1)
+    def _send(self, index: int, kind: str, stage: int, microbatch: int) -> None:
+        name, to_stage = kind[-1], next_stage(kind, stage)
         tensor = self.values.pop((name, to_stage, microbatch))
         peer = self.device_of[to_stage, microbatch]
         self.runtime.send(index, self._tag(name, to_stage, microbatch), peer, tensor)
 
-    def _receive(self, index: int, kind: Kind, stage: int, microbatch: int) -> None:
-        name, from_stage = ("F", stage - 1) if kind == Kind.RECV_F else ("B", stage + 1)
+    def _receive(self, index: int, kind: str, stage: int, microbatch: int) -> None:
+        name, from_stage = _input_of(kind, stage)
         buffer = self.shape.buffer(self.runtime.device)
         self.values[name, stage, microbatch] = buffer
         peer = self.device_of[from_stage, microbatch]
@@ -106,3 +96,8 @@ class Walker:
     def _tag(self, name: str, stage: int, microbatch: int) -> int:
         """A number of its own for each transfer, by what it brings to which stage."""
         return ((stage * self.program.microbatches) + microbatch) * 2 + (name == "B")
+
+
+def _input_of(kind: str, stage: int) -> tuple[str, int]:
+    """What an action other than W needs or receives, and the stage that it comes from."""
+    return ("F", stage - 1) if kind.endswith("F") else ("B", stage + 1)

@@ -13,6 +13,7 @@ from ppsim.analysis.bubbles import device_idle
 from ppsim.analysis.ends import idle_at_ends
 from ppsim.analysis.gaps import WAITING, Gaps
 from ppsim.base.columns import EqualColumns
+from ppsim.base.extras import need
 from ppsim.engines.running import run_plan
 from ppsim.plan.resolve import Plan, repriced
 from ppsim.timeline import TimelineColumns
@@ -102,8 +103,7 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
 
     def to_frame(self) -> pandas.DataFrame:
         """Seconds as a table with one row a device and one column a cause (needs pandas)."""
-        import pandas
-
+        pandas = need("pandas", "a table of a ledger")
         return pandas.DataFrame(self.seconds, index=pandas.RangeIndex(len(self.blame), name="device"))
 
     def __str__(self) -> str:

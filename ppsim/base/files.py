@@ -1,7 +1,8 @@
 """Reading and writing files: one clear error for what cannot be read, and never a half-written file."""
 
 import os
-import tempfile
+import secrets
+import stat
 from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
@@ -40,14 +41,18 @@ def write_atomically(path: str | PathLike[str], content: str | bytes | Iterable[
 
 
 def _replace(target: Path, pieces: Iterable[bytes]) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:20]}.", dir=target.parent)
+    """A whole new file in the place of `target`, with the mode of the old one; else the kernel applies the umask."""
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+    created = 0o666 if mode is None else mode
+    temporary = target.with_name(f".{target.name[:20]}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, created)) as file:
             file.writelines(pieces)
-        os.chmod(temporary, 0o666 & ~_umask())
+        if mode is not None:
+            os.chmod(temporary, mode)
         os.replace(temporary, target)
     except BaseException:
-        os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -66,9 +71,3 @@ def _name(path: str | PathLike[str]) -> str:
 
 def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

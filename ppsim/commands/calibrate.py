@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from ppsim.base.units import format_quantity, percent_text, seconds_text
 from ppsim.commands.reporting import command, print_data, say
-
-if TYPE_CHECKING:
-    from ppsim.costs.profile import LinkFit, Profile
+from ppsim.costs.profile import LinkFit, Profile, write_profile
+from ppsim.interop.kineto import read_any_trace
+from ppsim.studies import calibration
 
 Traces = Annotated[
     list[Path], typer.Argument(metavar="TRACE...", help="Files that validation/replay.py wrote, or a Kineto folder.")
@@ -24,15 +25,11 @@ def calibrate(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.yaml", help="The profile to write.")],
 ) -> None:
     """Fit a cost profile to measured traces."""
-    from ppsim.costs.profile import write_profile
-    from ppsim.interop.kineto import read_any_trace
-    from ppsim.studies.calibration import calibrate as fit
-
     runs = [read_any_trace(path) for path in traces]
     for run in runs:
         for note in run.notes:
             say(note)
-    profile = fit(runs)
+    profile = calibration.calibrate(runs)
     write_profile(profile, output)
     say(f"wrote {output}")
     print_data(profile_text(profile))
@@ -40,16 +37,12 @@ def calibrate(
 
 def bandwidth_interval(fit: LinkFit) -> str:
     """The 95 % interval of a fitted bandwidth; without an upper end where larger transfers may take no longer."""
-    from ppsim.base.units import format_quantity
-
     low, high = (format_quantity(value, "bytes per second") for value in fit.bandwidth)
     return f"{low} to {high}" if math.isfinite(fit.bandwidth[1]) else f"{low} or more"
 
 
 def profile_text(profile: Profile) -> str:
     """What was measured, with units, intervals and residuals."""
-    from ppsim.base.units import format_quantity, percent_text, seconds_text
-
     lines = [
         f"measured on {profile.source}, {profile.recorded}: {profile.devices} devices, from {', '.join(profile.fitted)}"
     ]

@@ -2,43 +2,78 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ppsim.base.errors import ConfigError
+from ppsim.commands import options
+from ppsim.config import Config, load_config, make_config
 
-if TYPE_CHECKING:
-    from ppsim.config import Config
+# Flag -> the key of the config that it stands for, and its declaration.
+FLAGS: dict[str, tuple[str, Any]] = {
+    "schedule": ("schedule.name", options.ScheduleName), "devices": ("schedule.devices", options.Devices),
+    "microbatches": ("schedule.microbatches", options.Microbatches),
+    "stages_per_device": ("schedule.stages_per_device", options.StagesPerDevice),
+    "forward": ("costs.forward", options.Forward), "backward": ("costs.backward", options.Backward),
+    "input_grad": ("costs.input_grad", options.InputGrad), "weight_grad": ("costs.weight_grad", options.WeightGrad),
+    "overlap": ("costs.overlap", options.Overlap), "latency": ("costs.latency", options.Latency),
+    "transport": ("transport", options.Transport), "engine": ("engine", options.Engine),
+}  # fmt: skip
 
-PATHS = {
-    "schedule": "schedule.name",
-    "devices": "schedule.devices",
-    "microbatches": "schedule.microbatches",
-    "stages_per_device": "schedule.stages_per_device",
-    "forward": "costs.forward",
-    "backward": "costs.backward",
-    "input_grad": "costs.input_grad",
-    "weight_grad": "costs.weight_grad",
-    "overlap": "costs.overlap",
-    "latency": "costs.latency",
-    "transport": "transport",
-    "engine": "engine",
+
+OPTIONS: dict[str, Any] = {
+    "config": options.ConfigFile,
+    "settings": options.Settings,
+    "family_options": options.FamilyOptions,
+    **{flag: option for flag, (_, option) in FLAGS.items()},
 }
 
 
+def takes_case(without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that say what to simulate, those of `OPTIONS` but the ones in `without`.
+
+    They take the place of the command's first parameter, which is then a function that returns the checked Config.
+    Without a config and without --schedule the schedule is 1F1B.
+    """
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in OPTIONS.items()
+        if name not in without
+    ]
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def run(**given: Any) -> None:
+            asked = {parameter.name: given.pop(parameter.name) for parameter in shared}
+            if "schedule" in without and asked["config"] is None:
+                asked["schedule"] = "1f1b"
+            function(lambda: read_case(**asked), **given)
+
+        _, *own = inspect.signature(function, eval_str=True).parameters.values()
+        parameters = [*shared, *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own)]
+        vars(run)["__signature__"] = inspect.Signature(parameters)
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        return run
+
+    return decorate
+
+
 def read_case(
-    config: Path | None, settings: Iterable[str] | None, options: Iterable[str] | None, **flags: Any
+    config: Path | None,
+    settings: Iterable[str] | None = None,
+    family_options: Iterable[str] | None = None,
+    **flags: str | None,
 ) -> Config:
     """The config with `--set` changes and flags applied; without a file the flags make the whole of it.
 
-    `flags` are keys of `PATHS`; None is a flag that was not given. Raises ConfigError.
+    `flags` are keys of `FLAGS`; None is a flag that was not given. Raises ConfigError.
     """
-    from ppsim.config import load_config, make_config
-
-    changes = {PATHS[name]: value for name, value in flags.items() if value is not None}
-    changes |= {f"schedule.options.{key}": value for key, value in _pairs("--option", options)}
+    changes: dict[str, Any] = {FLAGS[name][0]: value for name, value in flags.items() if value is not None}
+    changes |= {f"schedule.options.{key}": value for key, value in _pairs("--option", family_options)}
     if str(flags.get("schedule") or "").lower().endswith(".csv"):
         changes["schedule.csv"] = os.path.abspath(changes.pop("schedule.name"))
     changes |= settings_of(settings)
@@ -53,7 +88,7 @@ def read_case(
 
 def _of_flag(fault: str) -> str:
     """A fault with the flag in it instead of the key that the flag stands for."""
-    for name, path in PATHS.items():
+    for name, (path, _) in FLAGS.items():
         if fault.startswith(f"{path}: "):
             return f"--{name.replace('_', '-')}: {fault.removeprefix(f'{path}: ')}"
     return fault

@@ -6,17 +6,18 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ppsim.base.errors import ConfigError
+from ppsim.base.files import write_atomically
 from ppsim.commands import options
 from ppsim.commands.case import settings_of
 from ppsim.commands.reporting import ANSWER_IS_NO, command, print_data, say, write_json
-
-if TYPE_CHECKING:
-    from ppsim.studies.gate import Finding
+from ppsim.studies.baseline import read_baseline
+from ppsim.studies.gate import Finding, Limits, Tolerance, check_configs, unchecked, update_baseline
+from ppsim.studies.gate_reports import document, findings_text, junit_report, markdown_report
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 MOST_NAMED = 5
@@ -48,8 +49,6 @@ def check(
     json: options.JsonTarget = None,
 ) -> None:
     """Compare configs with a baseline and with limits; exit status 1 when one got worse, 2 for a broken baseline."""
-    from ppsim.studies.gate import Limits, Tolerance, check_configs, update_baseline
-
     with _options_named():
         limits = Limits.parse(max_bubble, max_memory, max_step_time)
         tolerance = Tolerance.parse(dict(map(_pair, tolerance_absolute or ())), tolerance_relative)
@@ -95,9 +94,6 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _say_unchecked(configs: Sequence[Path], baseline: Path) -> None:
-    from ppsim.studies.baseline import read_baseline
-    from ppsim.studies.gate import unchecked
-
     left = unchecked(configs, baseline, read_baseline(baseline))
     if left:
         more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
@@ -105,9 +101,6 @@ def _say_unchecked(configs: Sequence[Path], baseline: Path) -> None:
 
 
 def _report(findings: list[Finding], junit: Path | None, json: str | None) -> None:
-    from ppsim.base.files import write_atomically
-    from ppsim.studies.gate_reports import document, findings_text, junit_report, markdown_report
-
     if junit:
         write_atomically(junit, junit_report(findings))
         say(f"wrote {junit}")

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import aligned
-from ppsim.base.units import format_quantity
-from ppsim.commands import options
-from ppsim.commands.case import read_case
-from ppsim.commands.reporting import ANSWER_IS_NO, command, print_data, require_suffix, say, write_json
-
-if TYPE_CHECKING:
-    from ppsim.config import Config
-    from ppsim.studies.compare import Comparison
+from ppsim.base.units import format_quantity, percent_text, seconds_text
+from ppsim.commands import charts, options
+from ppsim.commands.case import takes_case
+from ppsim.commands.reporting import ANSWER_IS_NO, command, print_data, require_suffix, write_json
+from ppsim.config import Config
+from ppsim.run.schedules import Schedule
+from ppsim.studies import compare as study
+from ppsim.studies.compare import Comparison
 
 TOO_MUCH, ASYNCHRONOUS = "!", "~"
-CHARTS = (".png", ".svg", ".pdf")
 HEADINGS = (
     "schedule", "stages/device", "step time", "bubble fraction", "bubble ratio", "span bubble", "peak activations",
     "peak memory", "transfers", "weight copies",
@@ -31,24 +30,13 @@ NOTES = (
 )
 
 
+@takes_case(without=("schedule", "family_options"))
 @command
 def compare(
-    config: options.ConfigFile = None,
+    read: Callable[[], Config],
     schedules: Annotated[
         str, typer.Option(metavar="A,B,C", help="Names of `ppsim list` and schedules' FILE.csv, or all.")
     ] = "all",
-    settings: options.Settings = None,
-    devices: options.Devices = None,
-    microbatches: options.Microbatches = None,
-    stages_per_device: options.StagesPerDevice = None,
-    forward: options.Forward = None,
-    backward: options.Backward = None,
-    input_grad: options.InputGrad = None,
-    weight_grad: options.WeightGrad = None,
-    overlap: options.Overlap = None,
-    latency: options.Latency = None,
-    transport: options.Transport = None,
-    engine: options.Engine = None,
     json: options.JsonTarget = None,
     gantt: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw all on one time axis: FILE.png, .svg or .pdf.")
@@ -56,22 +44,14 @@ def compare(
 ) -> None:
     """Compare schedules at equal work."""
     if gantt:
-        require_suffix("--gantt", gantt, CHARTS)
+        require_suffix("--gantt", gantt, charts.STATIC)
     names = [name.strip() for name in schedules.split(",") if name.strip()]
     if not names:
         raise ConfigError(f"--schedules {schedules!r} names none; use all, or names such as 1f1b,zb-h1")
-    case = read_case(
-        config, settings, None,
-        schedule=None if config else "1f1b", devices=devices, microbatches=microbatches,
-        stages_per_device=stages_per_device, forward=forward, backward=backward, input_grad=input_grad,
-        weight_grad=weight_grad, overlap=overlap, latency=latency, transport=transport, engine=engine,
-    )  # fmt: skip
+    case = read()
     comparison = _compared(case, names)
     if gantt and comparison.timelines:
-        from ppsim.plots.gantt import draw_comparison, save_figure
-
-        save_figure(lambda: draw_comparison(comparison.timelines), gantt)
-        say(f"wrote {gantt}")
+        charts.save_comparison(comparison.timelines, gantt)
     if json:
         write_json({**comparison.to_dict(), "name": case.name}, json)
     if json != "-":
@@ -81,15 +61,12 @@ def compare(
 
 
 def _compared(case: Config, names: list[str]) -> Comparison:
-    from ppsim.run.schedules import Schedule
-    from ppsim.studies.compare import compare as compare_schedules
-
     section = dict(case.schedule)
     if "csv" in section:
         own = case.build()
         section |= {"devices": own.devices, "microbatches": own.microbatches // own.slices}
     which = [Schedule.from_csv(name) if name.lower().endswith(".csv") else name for name in names]
-    return compare_schedules(
+    return study.compare(
         None if names == ["all"] else which,
         devices=section["devices"],
         microbatches=section["microbatches"],
@@ -131,8 +108,6 @@ def _notes(rows: list[dict], device_memory: float | None) -> Iterator[str]:
 
 
 def _cells(row: dict, device_memory: float | None) -> tuple[str, ...]:
-    from ppsim.base.units import percent_text, seconds_text
-
     memory, asynchronous = row["peak_memory"], row["iterations"] > 1
     too_much = memory is not None and device_memory is not None and memory > device_memory
     return (

@@ -5,22 +5,26 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from ppsim.base.files import write_atomically
 from ppsim.base.tables import aligned
-from ppsim.commands import options
+from ppsim.base.units import seconds_text
+from ppsim.commands import charts, options
 from ppsim.commands.calibrate import Traces
 from ppsim.commands.reporting import command, print_data, require_suffix, say, write_json
-
-if TYPE_CHECKING:
-    from ppsim.costs.profile import Profile
-    from ppsim.interop.replays import Trace
-    from ppsim.studies.evaluation import Evaluation, RunError
+from ppsim.costs.profile import Profile, read_profile
+from ppsim.interop.kineto import read_any_trace
+from ppsim.interop.replays import Trace, action_errors
+from ppsim.run.timelines import Timeline
+from ppsim.schedule.orders import orders
+from ppsim.studies import evaluation as study
+from ppsim.studies.calibration import predict, run_name
+from ppsim.studies.evaluation import Evaluation, RunError
 
 SCHEMA = "ppsim.evaluation/1"
-CHARTS = (".png", ".svg", ".pdf")
 HEADINGS = ("run", "", "measured", "predicted", "error", "per action", "F", "B", "I", "W")
 NOTE = (
     "error: predicted / measured step time - 1 (measured: median over steps); per action: mean distance of starts\n"
@@ -41,22 +45,16 @@ def evaluate(
     ] = None,
 ) -> None:
     """Compare predicted with measured step times, of fitted and of held-out runs."""
-    from ppsim.costs.profile import read_profile
-    from ppsim.interop.kineto import read_any_trace
-    from ppsim.studies.evaluation import evaluate as compare
-
     if chart:
-        require_suffix("--chart", chart, CHARTS)
+        require_suffix("--chart", chart, charts.STATIC)
     costs = read_profile(profile)
     runs = [read_any_trace(path) for path in traces]
-    evaluation = compare(runs, costs)
+    evaluation = study.evaluate(runs, costs)
     for note in evaluation.notes:
         say(note)
     if chart:
         _draw(runs, costs, chart)
     if table:
-        from ppsim.base.files import write_atomically
-
         write_atomically(table, _rows_text(runs, costs))
         say(f"wrote {table}")
     if json:
@@ -67,26 +65,16 @@ def evaluate(
 
 def _draw(runs: list[Trace], profile: Profile, path: Path) -> None:
     """Each run measured and below it predicted, all on one time axis."""
-    from ppsim.base.units import seconds_text
-    from ppsim.plots.gantt import draw_comparison, save_figure
-    from ppsim.run.timelines import Timeline
-    from ppsim.studies.calibration import predict, run_name
-
     timelines, titles = [], []
     for run in runs:
         for word, timeline in (("measured", Timeline.of(run.timeline())), ("predicted", predict(run, profile))):
             timelines.append(timeline)
             titles.append(f"{run_name(run)}, {word}: {seconds_text(timeline.makespan)}")
-    save_figure(lambda: draw_comparison(timelines, titles=titles), path)
-    say(f"wrote {path}")
+    charts.save_comparison(timelines, path, titles)
 
 
 def _rows_text(runs: list[Trace], profile: Profile) -> str:
     """CSV of both timelines of each run, one row an action; seconds."""
-    from ppsim.interop.replays import action_errors
-    from ppsim.schedule.orders import orders
-    from ppsim.studies.calibration import predict, run_name
-
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for number, run in enumerate(runs):
@@ -126,8 +114,6 @@ def evaluation_text(evaluation: Evaluation, profile: Profile) -> str:
 
 
 def _cells(run: RunError) -> tuple[str, ...]:
-    from ppsim.base.units import seconds_text
-
     return (
         run.name,
         "fitted" if run.fitted else "held out",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Annotated
 
 import typer
 
 from ppsim.commands.options import JsonTarget
 from ppsim.commands.reporting import command, print_data, write_json
-from ppsim.families.registry import Family, families, find_family
+from ppsim.families import registry
+from ppsim.families.registry import Family, find_family
 
 SCHEMA = "ppsim.schedules/1"
 LABEL_WIDTH = 16
@@ -16,12 +18,12 @@ TEXT_WIDTH = 100
 
 
 @command
-def list_families(
+def families(
     name: Annotated[str | None, typer.Argument(help="One family, shown in full.", show_default=False)] = None,
     json: JsonTarget = None,
 ) -> None:
     """List the schedule families, or show one in full."""
-    chosen = [find_family(name)] if name else list(families().values())
+    chosen = [find_family(name)] if name else list(registry.families().values())
     if json:
         write_json({"schema": SCHEMA, "schedules": [_document(family) for family in chosen]}, json)
     if json == "-":
@@ -40,9 +42,9 @@ def _option_texts(family: Family) -> dict[str, str]:
     }
 
 
-def _overview(families: list[Family]) -> str:
-    width = max(len(family.name) for family in families)
-    lines = [f"{family.name:{width}}  {family.title}" for family in families]
+def _overview(chosen: list[Family]) -> str:
+    width = max(len(family.name) for family in chosen)
+    lines = [f"{family.name:{width}}  {family.title}" for family in chosen]
     return "\n".join([*lines, "", "`ppsim list NAME` shows one in full."])
 
 
@@ -56,8 +58,6 @@ def _described(family: Family) -> str:
 
 
 def _paragraph(label: str, text: str) -> str:
-    import textwrap
-
     indent = " " * (LABEL_WIDTH + 2)
     wrapper = textwrap.TextWrapper(
         TEXT_WIDTH,

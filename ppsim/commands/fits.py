@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from ppsim.analysis.memory import Memory
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import format_quantity
+from ppsim.commands.case import read_case
 from ppsim.commands.options import JsonTarget, Settings
 from ppsim.commands.reporting import ANSWER_IS_NO, command, print_data, write_json
-
-if TYPE_CHECKING:
-    from ppsim.analysis.memory import Memory
-    from ppsim.studies.fits import Fitting
+from ppsim.studies.fits import Fitting, what_fits
 
 SCHEMA = "ppsim.fits/1"
 
@@ -33,11 +32,8 @@ def fits(
 
     Of the recompute levels and of fewer microbatches the first that fits is named, of other schedules the fastest.
     """
-    from ppsim.commands.case import read_case
-    from ppsim.studies.fits import what_fits
-
     part = _part(headroom)
-    case = read_case(config, settings, None)
+    case = read_case(config, settings)
     memory = case.simulate().memory()
     does = memory.fits(part)
     found = [] if does else what_fits(case, part)

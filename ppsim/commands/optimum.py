@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -9,21 +10,16 @@ import typer
 
 from ppsim.base.errors import ConfigError
 from ppsim.commands import options
-from ppsim.commands.case import read_case
+from ppsim.commands.case import takes_case
 from ppsim.commands.reporting import command, print_data, say, write_json
+from ppsim.config import Config
+from ppsim.studies import optimum as study
 
 
+@takes_case(without=("schedule", "family_options", "stages_per_device", "overlap", "transport", "engine"))
 @command
 def optimum(
-    config: options.ConfigFile = None,
-    settings: options.Settings = None,
-    devices: options.Devices = None,
-    microbatches: options.Microbatches = None,
-    forward: options.Forward = None,
-    backward: options.Backward = None,
-    input_grad: options.InputGrad = None,
-    weight_grad: options.WeightGrad = None,
-    latency: options.Latency = None,
+    read: Callable[[], Config],
     memory_limit: Annotated[float | None, typer.Option(help="Most live activations on a device.")] = None,
     whole_backward: Annotated[bool, typer.Option("--whole-backward", help="Do not split B in I and W.")] = False,
     time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Stop the solver then.")] = 60.0,
@@ -31,17 +27,13 @@ def optimum(
     json: options.JsonTarget = None,
 ) -> None:
     """Prove the shortest schedule of a tiny case, one stage a device, no queues (needs the extra `solver`)."""
-    from ppsim.studies.optimum import optimum as solve
-
-    case = read_case(
-        config, settings, None,
-        schedule=None if config else "1f1b", devices=devices, microbatches=microbatches, forward=forward,
-        backward=backward, input_grad=input_grad, weight_grad=weight_grad, latency=latency,
-    )  # fmt: skip
+    case = read()
     section = case.schedule
     if "csv" in section:
-        raise ConfigError(f"{config}: schedule.csv fixes the order; the optimum needs devices and microbatches instead")
-    found = solve(
+        raise ConfigError(
+            f"{case.path}: schedule.csv fixes the order; the optimum needs devices and microbatches instead"
+        )
+    found = study.optimum(
         section["devices"],
         section["microbatches"],
         case.costs,

@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 import typer
 
 from ppsim.base.errors import BuildError, ConfigError, DeadlockError, PpsimError, ScheduleError
+from ppsim.base.files import write_atomically
 
 DONE, ANSWER_IS_NO, CALL_WAS_WRONG = 0, 1, 2
 INTERRUPTED, READER_LEFT = 130, 141  # 128 + SIGINT and SIGPIPE, as a shell reports them
@@ -65,8 +66,6 @@ def print_data(text: str) -> None:
 
 def write_json(document: dict[str, Any], target: str) -> None:
     """One JSON document to stdout (`-`) or a file."""
-    from ppsim.base.files import write_atomically
-
     text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     if target == "-":
         print_data(text)

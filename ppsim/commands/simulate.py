@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ppsim.base.errors import ConfigError
-from ppsim.commands import options
-from ppsim.commands.case import read_case
+from ppsim.base.files import write_atomically
+from ppsim.commands import charts, options
+from ppsim.commands.case import takes_case
 from ppsim.commands.reporting import command, print_data, require_suffix, say, write_json
+from ppsim.config import Config
+from ppsim.interop.frame import timeline_csv
 from ppsim.run.schedules import lower
+from ppsim.run.timelines import Timeline
 
-if TYPE_CHECKING:
-    from ppsim.run.timelines import Timeline
-
-STATIC_CHARTS = (".png", ".svg", ".pdf")
-CHARTS = (*STATIC_CHARTS, ".html")
+CHARTS = (*charts.STATIC, ".html")
 TRACES = (".pftrace", ".json")
 
 GanttFile = Annotated[
@@ -57,23 +57,10 @@ LedgerChart = Annotated[
 ]
 
 
+@takes_case()
 @command
 def simulate(
-    config: options.ConfigFile = None,
-    settings: options.Settings = None,
-    schedule: options.ScheduleName = None,
-    devices: options.Devices = None,
-    microbatches: options.Microbatches = None,
-    stages_per_device: options.StagesPerDevice = None,
-    family_options: options.FamilyOptions = None,
-    forward: options.Forward = None,
-    backward: options.Backward = None,
-    input_grad: options.InputGrad = None,
-    weight_grad: options.WeightGrad = None,
-    overlap: options.Overlap = None,
-    latency: options.Latency = None,
-    transport: options.Transport = None,
-    engine: options.Engine = None,
+    read: Callable[[], Config],
     json: options.JsonTarget = None,
     gantt: GanttFile = None,
     memory: Memory = False,
@@ -89,29 +76,24 @@ def simulate(
 ) -> None:
     """Simulate a schedule; print its measures."""
     _check_endings(
-        ("--gantt", gantt, CHARTS), ("--trace", trace, TRACES), ("--ledger-chart", ledger_chart, STATIC_CHARTS)
+        ("--gantt", gantt, CHARTS), ("--trace", trace, TRACES), ("--ledger-chart", ledger_chart, charts.STATIC)
     )
-    if critical_path and not (gantt and gantt.suffix.lower() in STATIC_CHARTS):
-        raise ConfigError(f"--critical-path needs --gantt FILE with one of: {', '.join(STATIC_CHARTS)}")
+    if critical_path and not (gantt and gantt.suffix.lower() in charts.STATIC):
+        raise ConfigError(f"--critical-path needs --gantt FILE with one of: {', '.join(charts.STATIC)}")
     if sharded and not program:
         raise ConfigError("--sharded says what --program FILE writes; give --program too")
     if text and json == "-":
         raise ConfigError("--text and --json - both print to stdout; choose one, or give --json a file")
-    case = read_case(
-        config, settings, family_options,
-        schedule=schedule, devices=devices, microbatches=microbatches, stages_per_device=stages_per_device,
-        forward=forward, backward=backward, input_grad=input_grad, weight_grad=weight_grad, overlap=overlap,
-        latency=latency, transport=transport, engine=engine,
-    )  # fmt: skip
+    case = read()
     timeline = case.simulate()
     _write_files(
         [
-            (gantt, lambda path: save_gantt(timeline, path, memory, critical_path)),
-            (ledger_chart, lambda path: _save_ledger(timeline, path)),
+            (gantt, lambda path: charts.save_gantt(timeline, path, memory, critical_path)),
+            (ledger_chart, lambda path: charts.save_ledger(timeline, path)),
             (trace, timeline.to_perfetto),
             (csv, timeline.schedule.to_csv),
             (program, lambda path: lower(timeline.schedule, sharded=sharded).to_csv(path)),
-            (table, lambda path: _write_table(timeline, path)),
+            (table, lambda path: write_atomically(path, timeline_csv(timeline))),
         ]
     )
     _print_results(timeline, case.name, json, text, ledger)
@@ -140,27 +122,3 @@ def _print_results(timeline: Timeline, name: str, json: str | None, text: bool, 
         print_data(timeline.summary() + ("\n" + timeline.ledger().table() if ledger else ""))
     if text:
         print_data("\n" + timeline.to_text())
-
-
-def save_gantt(timeline: Timeline, path: Path, memory: bool = False, critical_path: bool = False) -> None:
-    """A chart in the format that the ending of `path` says."""
-    if path.suffix.lower() == ".html":
-        from ppsim.plots.viewer import save_html
-
-        save_html(timeline, path)
-    else:
-        from ppsim.plots.gantt import save
-
-        save(timeline, path, memory=memory, critical_path=critical_path)
-
-
-def _save_ledger(timeline: Timeline, path: Path) -> None:
-    from ppsim.plots.ledger import save_ledger
-
-    save_ledger(timeline, path)
-
-
-def _write_table(timeline: Timeline, path: Path) -> None:
-    from ppsim.base.files import write_atomically
-
-    write_atomically(path, timeline.to_frame().to_csv(index=False))

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import aligned
+from ppsim.base.units import format_quantity, parse_quantity
 from ppsim.commands import options
 from ppsim.commands.case import read_case
 from ppsim.commands.reporting import command, print_data, write_json
+from ppsim.config import Config, load_config
 from ppsim.costs.given import PARAMETERS
-
-if TYPE_CHECKING:
-    from ppsim.config import Config
-    from ppsim.studies.what_if import BreakEven, Change
+from ppsim.run.schedules import schedules
+from ppsim.studies import what_if as study
+from ppsim.studies.what_if import BreakEven, Change
 
 UNITS = {name: parameter["unit"] for name, parameter in PARAMETERS.items() if parameter.get("unit")}
 UNITS |= {"step": "seconds", "memory": "bytes"}
@@ -58,13 +60,9 @@ def what_if(
 
 
 def _changes(config, settings: list[str] | None, flags: dict) -> tuple[dict, str]:
-    from dataclasses import asdict
-
-    from ppsim.studies.what_if import changes
-
-    before = read_case(config, None, None).simulate()
+    before = read_case(config).simulate()
     after = _case(config, settings, flags).simulate()
-    rows = changes(before, after)
+    rows = study.changes(before, after)
     what = [*(settings or ()), *(f"{name}={value}" for name, value in flags.items() if value)]
     document = {
         "schema": "ppsim.what-if/1",
@@ -79,14 +77,11 @@ def _case(config, settings: list[str] | None, flags: dict) -> Config:
 
     The file's options are of its own family alone, and a family whose number of stages is fixed takes that.
     """
-    from ppsim.config import load_config
-    from ppsim.run.schedules import schedules
-
     name = flags["schedule"]
     if name not in schedules():
-        return read_case(config, settings, None, **flags)
+        return read_case(config, settings, **flags)
     foreign = name != load_config(config).schedule.get("name")
-    case = read_case(config, [*["schedule.options=null"] * foreign, *(settings or ())], None, **flags)
+    case = read_case(config, [*["schedule.options=null"] * foreign, *(settings or ())], **flags)
     return case.changed({"schedule.stages_per_device": None}) if schedules()[name].fixed_stages else case
 
 
@@ -107,8 +102,6 @@ def changes_text(rows: list[Change], what: list[str]) -> str:
 
 
 def _text(value: float | None, unit: str) -> str:
-    from ppsim.base.units import format_quantity
-
     if value is None:
         return "-"
     if unit == "fraction":
@@ -123,10 +116,6 @@ def _signed(value: float, unit: str) -> str:
 def _break_even(
     config, settings: list[str] | None, flags: dict, pair: tuple[str, str, str], over: str | None, between
 ) -> tuple[dict, str]:
-    from dataclasses import asdict
-
-    from ppsim.studies.what_if import break_even
-
     first, versus, second = pair
     if versus != "vs" or over is None:
         raise ConfigError("write --break-even A vs B --over KEY, such as --break-even zb-v vs 1f1b --over latency")
@@ -139,7 +128,7 @@ def _break_even(
     def step_time(name: str, value: float) -> float:
         return cases[name].changed({key: value}).simulate().iteration_time
 
-    found = break_even(first, second, step_time, low, high)
+    found = study.break_even(first, second, step_time, low, high)
     unit = _unit(key)
     document = {"schema": "ppsim.what-if/1", "over": key, "unit": unit, "break_even": asdict(found)}
     return document, break_even_text(found, first, second, key, unit)
@@ -161,8 +150,6 @@ def _range(between: tuple[str, str] | None, key: str, case: Config) -> tuple[flo
 
 
 def _bound(text: str, unit: str) -> float:
-    from ppsim.base.units import parse_quantity
-
     try:
         return parse_quantity(text, unit) if unit else float(text)
     except (ConfigError, ValueError) as error:
@@ -172,7 +159,6 @@ def _bound(text: str, unit: str) -> float:
 
 def break_even_text(found: BreakEven, first: str, second: str, key: str, unit: str) -> str:
     """One sentence that answers the question."""
-    from ppsim.base.units import format_quantity
 
     def text(value: float) -> str:
         return format_quantity(value, unit) if unit else f"{value:.4g}"

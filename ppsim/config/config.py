@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from os import PathLike
 from typing import Any
@@ -24,8 +24,6 @@ from ppsim.plan.jitter import Jitter
 from ppsim.run.schedules import Schedule, lower
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
-
-REQUIRED_SHAPE = ("num_layers", "hidden", "heads", "vocabulary", "sequence")
 
 
 @dataclass(frozen=True)
@@ -265,7 +263,7 @@ def _missing_keys(section: Any) -> list[Fault]:
 def _schedule_faults(section: dict[str, Any]) -> list[Fault]:
     if "csv" in section:
         spare = [key for key in ("name", "devices", "microbatches", "stages_per_device", "options") if key in section]
-        return [(("schedule", key), "does not go with csv: the file says it; leave it out") for key in spare]
+        return _said_by_the_file("schedule", "csv", spare)
     faults = _missing_keys(section)
     if "slices" in section:
         faults.append((("schedule", "slices"), "goes with csv; a family takes it as an option"))
@@ -278,6 +276,10 @@ def _schedule_faults(section: dict[str, Any]) -> list[Fault]:
             if key not in family.options
         ]
     return faults
+
+
+def _said_by_the_file(section: str, file: str, keys: Iterable[str]) -> list[Fault]:
+    return [((section, key), f"does not go with {file}: the file says it; leave it out") for key in keys if key != file]
 
 
 def _missing_partners(checked: dict[str, Any]) -> list[Fault]:
@@ -311,7 +313,7 @@ def _model(section: dict[str, Any] | None, place: str, faults: _Faults) -> Model
         return faults.attempt(
             ("model",), lambda: Model.from_huggingface(os.path.join(os.path.dirname(place), file), **shape)
         )
-    missing = [name for name in REQUIRED_SHAPE if name not in shape]
+    missing = [name for name in _needed(Model) if name not in shape]
     faults += [(("model", name), "is missing; give it, or huggingface: the path of a config.json") for name in missing]
     return None if missing else faults.attempt(("model",), lambda: Model(**shape))
 
@@ -319,11 +321,7 @@ def _model(section: dict[str, Any] | None, place: str, faults: _Faults) -> Model
 def _profile(checked: dict[str, Any], place: str, faults: _Faults) -> Profile | None:
     """Costs measured by `ppsim calibrate`; the path is relative to the config."""
     given = checked["costs"]
-    faults += [
-        (("costs", key), "does not go with profile: the file says it; leave it out")
-        for key in given
-        if key != "profile"
-    ]
+    faults += _said_by_the_file("costs", "profile", given)
     if "model" in checked:
         faults.append((("model",), "does not go with costs.profile, which prices a model by itself; leave one out"))
     path = os.path.join(os.path.dirname(place), given["profile"])
@@ -357,8 +355,12 @@ def _sheet(kind: Any, find: Callable[[str], Any], section: dict[str, Any]) -> An
             changes |= {"source": f"given: {', '.join(sorted(others))}; else {sheet.source}"} if others else {}
         given = {name: "given" for name, numbers in sources.items() if numbers & changes.keys()}
         return replace(sheet, **given | changes)
-    needed = [item.name for item in fields(kind) if item.default is MISSING and item.name != "name"]
-    missing = [name for name in needed if name not in changes]
+    missing = [name for name in _needed(kind) if name not in changes]
     if missing:
-        raise ConfigError(f"gives no {', '.join(missing)}; give {', '.join(needed)}, or like: a known one")
+        raise ConfigError(f"gives no {', '.join(missing)}; give {', '.join(_needed(kind))}, or like: a known one")
     return kind(**{"name": "the user's own", **changes})
+
+
+def _needed(kind: Any) -> list[str]:
+    """Fields without a default; a name is not asked for."""
+    return [item.name for item in fields(kind) if item.default is MISSING and item.name != "name"]

@@ -5,7 +5,7 @@ from ppsim.costs.given import Costs
 from ppsim.costs.hardware import DEVICES, LINKS, Cluster, DeviceSheet, LinkSheet
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
-from ppsim.costs.ports import SharedPorts
+from ppsim.costs.shared_ports import SharedPorts
 from ppsim.costs.table import CostModel, CostTable
 
 __all__ = [

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from ppsim.interop.trace import NO_ARROW, Levels, Slices, Trace
+from ppsim.interop.tracks import NO_ARROW, Levels, Slices, Tracks
 
 
-def json_pieces(trace: Trace) -> Iterator[bytes]:
+def json_pieces(trace: Tracks) -> Iterator[bytes]:
     """The file, piece by piece, one event a line: devices are processes, tracks threads, times microseconds."""
     yield b'{"displayTimeUnit":"ms","traceEvents":[\n'
     yield ",\n".join(_names(trace)).encode()
@@ -18,7 +18,7 @@ def json_pieces(trace: Trace) -> Iterator[bytes]:
     yield b"\n]}\n"
 
 
-def _names(trace: Trace) -> Iterator[str]:
+def _names(trace: Tracks) -> Iterator[str]:
     for device in range(trace.schedule.devices):
         yield json.dumps({"ph": "M", "name": "process_name", "pid": device, "args": {"name": f"device {device}"}})
         yield json.dumps({"ph": "M", "name": "process_sort_index", "pid": device, "args": {"sort_index": device}})
@@ -29,7 +29,7 @@ def _names(trace: Trace) -> Iterator[str]:
             yield json.dumps({**where, "name": "thread_sort_index", "args": {"sort_index": track.number}})
 
 
-def _slices(trace: Trace, slices: Slices) -> Iterator[str]:
+def _slices(trace: Tracks, slices: Slices) -> Iterator[str]:
     columns = (
         slices.track,
         slices.start,
@@ -50,12 +50,12 @@ def _slices(trace: Trace, slices: Slices) -> Iterator[str]:
             yield f'{{"ph":"{step}","name":"data","cat":"data","id":{arrow_out},{where}}}'
 
 
-def _begins(trace: Trace, prefix: int) -> bool:
+def _begins(trace: Tracks, prefix: int) -> bool:
     """Whether slices of this name are actions, where arrows begin, and not transfers, where they go on."""
     return "SEND" not in trace.prefixes[prefix]
 
 
-def _levels(trace: Trace, levels: Levels) -> Iterator[str]:
+def _levels(trace: Tracks, levels: Levels) -> Iterator[str]:
     for track, time, value in zip(levels.track.tolist(), levels.time.tolist(), levels.value.tolist(), strict=True):
         yield (
             f'{{"ph":"C","name":"{trace.tracks[track].name}","pid":{trace.tracks[track].device},"ts":{time / 1000},'

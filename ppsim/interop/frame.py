@@ -1,12 +1,15 @@
-"""A timeline as a pandas table, one row an action."""
+"""A timeline as a table, one row an action: columns, CSV text and a pandas frame."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import csv
+import io
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ppsim.actions import KIND_NAMES, NO_MICROBATCH, Kind
+from ppsim.base.extras import need
 from ppsim.schedule.orders import orders
 
 if TYPE_CHECKING:
@@ -21,20 +24,34 @@ def timeline_frame(timeline: TimelineColumns) -> pandas.DataFrame:
     Columns: device; action (its text, such as `2F0`); kind; stage and microbatch (-1 for an OVERLAP_F_B slot, which has
     two of each: see its action); start and end in seconds.
     """
-    import pandas
+    pandas = need("pandas", "a table of a timeline")
+    columns = _columns(timeline)
+    return pandas.DataFrame(
+        {**columns, "kind": pandas.Categorical.from_codes(columns["kind"], categories=list(KIND_NAMES))}
+    )
 
+
+def timeline_csv(timeline: TimelineColumns) -> str:
+    """The rows of `timeline_frame` as CSV text with a header."""
+    columns = _columns(timeline)
+    columns["kind"] = np.array(KIND_NAMES)[columns["kind"]]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True))
+    return text.getvalue()
+
+
+def _columns(timeline: TimelineColumns) -> dict[str, Any]:
     schedule = timeline.schedule
     first = schedule.first_rows
     fused = np.append(schedule.joined[1:], False)[first]
-    kind = np.where(fused, np.int8(Kind.OVERLAP_F_B), schedule.kind[first])
-    return pandas.DataFrame(
-        {
-            "device": schedule.device[first],
-            "action": [text for order in orders(schedule) for text in order],
-            "kind": pandas.Categorical.from_codes(kind, categories=list(KIND_NAMES)),
-            "stage": np.where(fused, -1, schedule.stage[first]),
-            "microbatch": np.where(fused, NO_MICROBATCH, schedule.microbatch[first]),
-            "start": timeline.start,
-            "end": timeline.end,
-        }
-    )
+    return {
+        "device": schedule.device[first],
+        "action": [text for order in orders(schedule) for text in order],
+        "kind": np.where(fused, np.int8(Kind.OVERLAP_F_B), schedule.kind[first]),
+        "stage": np.where(fused, -1, schedule.stage[first]),
+        "microbatch": np.where(fused, NO_MICROBATCH, schedule.microbatch[first]),
+        "start": timeline.start,
+        "end": timeline.end,
+    }

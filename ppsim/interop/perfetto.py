@@ -15,7 +15,8 @@ import numpy as np
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
-from ppsim.interop.trace import NO_ARROW, Levels, Slices, Trace
+from ppsim.interop.chrome_trace import json_pieces
+from ppsim.interop.tracks import NO_ARROW, Levels, Slices, Tracks
 
 if TYPE_CHECKING:
     from ppsim.timeline import TimelineColumns
@@ -36,10 +37,8 @@ def write_trace(timeline: TimelineColumns, path: str | PathLike[str], file_forma
         file_format = "json" if str(path).lower().endswith(".json") else "pftrace"
     if file_format not in FORMATS:
         raise ConfigError(f"file_format={file_format!r} is not known; use one of: {', '.join(FORMATS)}")
-    trace = Trace(timeline)
+    trace = Tracks(timeline)
     if file_format == "json":
-        from ppsim.interop.chrome_trace import json_pieces
-
         write_atomically(path, json_pieces(trace))
     else:
         write_atomically(path, Encoder(trace).pieces())
@@ -48,7 +47,7 @@ def write_trace(timeline: TimelineColumns, path: str | PathLike[str], file_forma
 class Encoder:
     """Writes the packets of one trace."""
 
-    def __init__(self, trace: Trace):
+    def __init__(self, trace: Tracks):
         self.trace = trace
         self.time_width = len(_varint(trace.last))
         self.track_width = len(_varint(_uuid(trace, len(trace.tracks))))
@@ -152,7 +151,7 @@ def _width(parts: list[Part]) -> int:
     return sum(len(part) if isinstance(part, bytes) else part.shape[1] for part in parts)
 
 
-def _uuid(trace: Trace, track: int) -> int:
+def _uuid(trace: Tracks, track: int) -> int:
     """The numbers after those of the devices, which begin at 1."""
     return trace.schedule.devices + 1 + track
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.extras import need
 from ppsim.base.units import TimeUnit, time_unit
 from ppsim.plots import palette
 from ppsim.plots.beside import Spans, lane
@@ -49,8 +50,7 @@ def interactive_figure(
     ConfigError
         Where `start` is not before `end`.
     """
-    import plotly.graph_objects as plotly_objects
-
+    plotly_objects = need("plotly.graph_objects", "an interactive figure")
     boxes = make_boxes(timeline)
     window = _window(timeline, start, end)
     visible = _within(boxes, window)

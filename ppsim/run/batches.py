@@ -10,6 +10,7 @@ import numpy as np
 from ppsim.base.columns import equal
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.extras import need
 from ppsim.base.progress import track
 from ppsim.costs import CostModel, Costs, CostTable
 from ppsim.costs.table import is_cost_model
@@ -121,8 +122,7 @@ class Batch:
 
     def to_frame(self) -> pandas.DataFrame:
         """One row a run with all columns (needs pandas)."""
-        import pandas
-
+        pandas = need("pandas", "a table of runs")
         names = ("case", "sample", *MEASURES, "peak_activations")
         return pandas.DataFrame({name: getattr(self, name) for name in names})
 

@@ -19,7 +19,7 @@ from ppsim.families import registry
 from ppsim.families.registry import find_family
 from ppsim.lowering.program import lower as lowered
 from ppsim.plan.resolve import make_plan
-from ppsim.plots.table import MOST_TIMED, schedule_html, schedule_table
+from ppsim.plots.slot_table import MOST_TIMED, schedule_html, schedule_table
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import csv_text, orders, read_csv, read_orders
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.base.errors import BuildError, PpsimError
+from ppsim.base.extras import need
 from ppsim.costs import CostModel
 from ppsim.families.registry import Family, find_family
 from ppsim.run.schedules import Schedule, schedules
@@ -58,8 +59,7 @@ class Comparison:
 
     def to_frame(self) -> pandas.DataFrame:
         """The rows as a pandas table."""
-        import pandas
-
+        pandas = need("pandas", "a table of schedules")
         return pandas.DataFrame(self.rows(), columns=list(COLUMNS))
 
     def _repr_html_(self) -> str:

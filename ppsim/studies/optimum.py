@@ -11,6 +11,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.extras import need
 from ppsim.costs import CostModel, Costs, CostTable
 from ppsim.run.schedules import build
 from ppsim.run.simulation import simulate
@@ -107,7 +108,7 @@ class _Problem:
     """The scheduling problem in whole ticks: one interval an action, one no-overlap a device, one cap a device."""
 
     def __init__(self, start: ScheduleColumns, table: CostTable, memory_limit: float | None):
-        self.cp_model = _solver_module()
+        self.cp_model = need("ortools.sat.python.cp_model", "the exact optimum")
         self.start, self.table = start, table
         self.stages, self.microbatches = start.num_stages, start.microbatches
         self.split = bool((start.kind == Kind.W).any())
@@ -249,11 +250,3 @@ def _tick(times: list[float]) -> tuple[float, bool]:
         abs(float(share) - time / longest) < 1e-12 for share, time in zip(shares, times, strict=True)
     )
     return longest / (denominator if exact else FINEST), exact
-
-
-def _solver_module() -> Any:
-    try:
-        from ortools.sat.python import cp_model
-    except ImportError:
-        raise ConfigError("the exact optimum needs OR-Tools; install it with `pip install 'ppsim[solver]'`") from None
-    return cp_model

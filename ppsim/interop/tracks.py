@@ -41,9 +41,9 @@ class Slices:
         Number of the track.
     start, end : int64, nanoseconds
     prefix : int64
-        Index of the first part of the name in `Trace.prefixes`.
+        Index of the first part of the name in `Tracks.prefixes`.
     suffix : int32
-        Index of its second part, the microbatch, in `Trace.suffixes`; the last of those is empty.
+        Index of its second part, the microbatch, in `Tracks.suffixes`; the last of those is empty.
     arrow_in, arrow_out : int64
         Arrow that ends, and arrow that begins or goes on, at this slice; NO_ARROW where there is none.
     inside : bool
@@ -69,7 +69,7 @@ class Levels:
     value: np.ndarray
 
 
-class Trace:
+class Tracks:
     """The tracks of a timeline, and what is on them in pieces of some hundred thousand slices.
 
     An arrow is named by the row that consumes what it stands for, plus one. Transfers that take no time have no slice;

@@ -1,11 +1,8 @@
-"""Prints the error tables of the recorded runs, as validation/README.md holds them: `python validation/tables.py`."""
+"""Prints the error tables of the recorded runs, as validation/README.md holds them."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from ppsim.base.units import format_quantity, seconds_text
 from ppsim.commands.calibrate import bandwidth_interval
@@ -13,7 +10,7 @@ from ppsim.interop.replays import read_trace
 from ppsim.studies.calibration import calibrate
 from ppsim.studies.evaluation import Evaluation, evaluate
 
-DATA = Path(__file__).resolve().parent / "data"
+DATA = Path(__file__).resolve().parents[1] / "validation" / "data"
 SCHEDULES = ("1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe-v")
 
 

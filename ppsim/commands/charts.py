@@ -1,0 +1,37 @@
+"""Charts as files. matplotlib takes half a second to load, so that its modules are imported where a chart is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ppsim.commands.reporting import say
+from ppsim.plots.viewer import save_html
+from ppsim.run.timelines import Timeline
+
+STATIC = (".png", ".svg", ".pdf")
+
+
+def save_gantt(timeline: Timeline, path: Path, memory: bool = False, critical_path: bool = False) -> None:
+    """A chart in the format that the ending of `path` says."""
+    if path.suffix.lower() == ".html":
+        save_html(timeline, path)
+    else:
+        from ppsim.plots.gantt import save
+
+        save(timeline, path, memory=memory, critical_path=critical_path)
+
+
+def save_comparison(timelines: Sequence[Timeline], path: Path, titles: Sequence[str] | None = None) -> None:
+    """Several timelines on one time axis; says what it wrote."""
+    from ppsim.plots.gantt import draw_comparison, save_figure
+
+    save_figure(lambda: draw_comparison(timelines, titles=titles), path)
+    say(f"wrote {path}")
+
+
+def save_ledger(timeline: Timeline, path: Path) -> None:
+    """Idle time by device and cause."""
+    from ppsim.plots import ledger
+
+    ledger.save_ledger(timeline, path)

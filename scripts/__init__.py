@@ -1,0 +1,1 @@
+"""The programs that make pages, pictures and the demo."""
