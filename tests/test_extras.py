@@ -49,9 +49,9 @@ def test_a_simulation_is_drawn_and_written_without_extras(tmp_path):
     options = [part for option, name in names.items() for part in (f"--{option}", tmp_path / name)]
     done = ppsim("simulate", UNIT_COSTS, *options, "--text", "--ledger")
     assert done.status == 0, done.err
-    for suffix in ("svg", "pdf"):
+    for suffix in ("svg", "pdf", "html"):
         assert ppsim("simulate", UNIT_COSTS, "--gantt", tmp_path / f"g.{suffix}").status == 0
-    assert len([path for path in tmp_path.iterdir() if path.stat().st_size]) == len(names) + 2
+    assert len([path for path in tmp_path.iterdir() if path.stat().st_size]) == len(names) + 3
 
 
 @pytest.mark.usefixtures("core_install")
