@@ -12,6 +12,8 @@ from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.bubbles import device_idle
 from ppsim.analysis.ends import idle_at_ends
 from ppsim.analysis.gaps import WAITING, Gaps
+from ppsim.analysis.ledger_text import ledger_text
+from ppsim.base.columns import same_columns
 from ppsim.engines.running import run_plan
 from ppsim.plan.resolve import Plan, repriced
 from ppsim.timeline import TimelineColumns
@@ -55,6 +57,8 @@ class Ledger(Mapping[str, np.ndarray]):
     seconds: dict[str, np.ndarray]
     blame: np.ndarray
 
+    __eq__ = same_columns
+
     def __getitem__(self, cause: str) -> np.ndarray:
         return self.seconds[cause]
 
@@ -80,9 +84,7 @@ class Ledger(Mapping[str, np.ndarray]):
 
     def table(self) -> str:
         """Idle time by device and cause as text with units, and whom each device waited for."""
-        from ppsim.analysis.ledger_text import ledger_text
-
-        return ledger_text(self)
+        return ledger_text(self.seconds, self.blame)
 
     def to_dict(self) -> dict[str, Any]:
         """Seconds by cause, in all and per device, with definitions, and who is blamed, as plain Python values."""

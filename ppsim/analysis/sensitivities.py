@@ -11,6 +11,7 @@ from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.critical_path import critical_nodes, node_slack
 from ppsim.analysis.graph import StepGraph
 from ppsim.analysis.stream_nodes import OPTIMIZER
+from ppsim.base.columns import same_columns
 from ppsim.timeline import TimelineColumns
 
 _TIED = 1e-11  # of the makespan: chains that differ by less are equally long but for rounding
@@ -40,6 +41,8 @@ class Sensitivities:
     stage: np.ndarray
     device: np.ndarray
     link: dict[tuple[int, int], float]
+
+    __eq__ = same_columns
 
 
 def sensitivities(run: TimelineColumns) -> Sensitivities:

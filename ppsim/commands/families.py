@@ -30,7 +30,12 @@ def list_families(
 
 
 def _document(family: Family) -> dict[str, object]:
-    return {**family.describe(), "stages_per_device": family.stages_per_device, "options": _option_texts(family)}
+    return {
+        **family.describe(),
+        "stages_per_device": family.stages_per_device,
+        "asynchronous": family.asynchronous,
+        "options": _option_texts(family),
+    }
 
 
 def _option_texts(family: Family) -> dict[str, str]:

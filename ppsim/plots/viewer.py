@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.analysis.bubbles import bubble_fraction, bubble_ratio, makespan
-from ppsim.analysis.occupancy import peak_activations
-from ppsim.base.units import percent_text, seconds_text
+from ppsim.analysis.bubbles import makespan
+from ppsim.analysis.measures import shown_in
 from ppsim.plots import palette
 from ppsim.plots.beside import LANE_GROUND, STEPS, Beside, lane, part_of_row
 from ppsim.plots.boxes import TRANSFER, Boxes, kind_letter, second_cue, sizes_text
@@ -45,13 +44,8 @@ def viewer_html(boxes: Boxes) -> str:
 
 def measures_line(timeline: TimelineColumns) -> str:
     """The headline measures in one line."""
-    peak = peak_activations(timeline)
-    return (
-        f"makespan {seconds_text(makespan(timeline))} · bubble fraction {percent_text(bubble_fraction(timeline))} "
-        f"(idle / total) · bubble ratio {percent_text(bubble_ratio(timeline))} (idle / busy) · "
-        f"peak activations {peak.max():.4g} microbatches (device {peak.argmax()}) · "
-        f"transport {timeline.transport} · engine {timeline.engine}"
-    )
+    parts = [measure.phrase(timeline) for measure in shown_in("notebook")]
+    return " · ".join([*parts, f"transport {timeline.transport}", f"engine {timeline.engine}"])
 
 
 def _about(boxes: Boxes) -> dict[str, Any]:
