@@ -140,7 +140,7 @@ _ROWS = (
         "lower_bound", "seconds",
         "the largest of: busy of the busiest device; least fill + work + least drain of a device; the longest way of "
         "one microbatch; and what the activations ask for, each held for at least its way to the last stage and back, "
-        "on a device that may hold its `peak_activations` at once. No order of the same actions takes less without "
+        "on a device that may hold its peak_activations at once. No order of the same actions takes less without "
         "holding more",
         lower_bound, ("summary", "json"),
         short="no order within the same peaks takes less; +: how far the makespan is above it",
@@ -162,13 +162,13 @@ _ROWS = (
     ),
     Measure(
         "span_bubble_fraction", "fraction", "for equal devices the zero-bubble papers' bubble rate",
-        bubbles.span_bubble_fraction, (*_PAGES, "batch"), formula="1 - max(busy) / span", heading="span bubble", schedules="synchronous",
-        guarded=True, used_by="the zero-bubble papers",
+        bubbles.span_bubble_fraction, (*_PAGES, "batch"), formula="1 - max(busy) / span", heading="span bubble",
+        schedules="synchronous", guarded=True, used_by="the zero-bubble papers",
     ),
     Measure(
         "steady_bubble_fraction", "fraction",
         "idle / total between fill and drain, where steps follow each other without a drain; elsewhere the "
-        "`bubble_fraction`",
+        "bubble_fraction",
         steady_bubble_fraction, _PAGES, short="idle part of the time between fill and drain",
         schedules="asynchronous", used_by="PipeDream",
     ),
@@ -204,13 +204,13 @@ _ROWS = (
     ),
     Measure(
         "tokens_per_second", "tokens per second",
-        "tokens of one step / `iteration_time`, all data-parallel copies together; null where no model is known",
+        "tokens of one step / iteration_time, all data-parallel copies together; null where no model is known",
         tokens_per_second, ("summary", "json"), bigger_is_worse=False, optional=True,
         short="tokens of one step over its seconds, all data-parallel copies together", used_by="papers' throughput",
     ),
     Measure(
         "mfu", "fraction",
-        "model FLOPs of one step / (`iteration_time` x dense peak of all GPUs); attention counts in full, what is "
+        "model FLOPs of one step / (iteration_time x dense peak of all GPUs); attention counts in full, what is "
         "recomputed does not",
         model_flop_utilisation, ("summary", "json"), bigger_is_worse=False, optional=True,
         short="model FLOP utilisation: model FLOPs over what all GPUs could do at their dense peak",

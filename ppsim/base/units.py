@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import re
 from typing import Any, NamedTuple
@@ -121,13 +122,15 @@ def percent_text(fraction: float, places: int = 1, signed: bool = False) -> str:
     return f"{percent:{'+' if signed and percent else ''}.{places}f} %"
 
 
-def value_text(value: float | None, unit: str, unknown: str = "-") -> str:
-    """A number with its unit, the same on every page; `unknown` where it is None.
+def value_text(value: float | None, unit: str, unknown: str = "-", places: int = 1) -> str:
+    """A number with its unit, the same on every page, percents with `places` decimals; `unknown` where it is None.
 
     Seconds, bytes, rates and fractions have formats of their own; what a unit without one counts is a bare number.
     """
     if value is None:
         return unknown
+    if unit == "fraction":
+        return percent_text(value, places)
     return _FORMATS[unit](value) if unit in _FORMATS else f"{value:.4g}"
 
 
@@ -142,11 +145,8 @@ def difference_text(difference: float | None, unit: str) -> str:
 
 
 _PICOSECOND = 1e-12 * (1 - 1e-9)
-_FORMATS = {
+_FORMATS = {unit: functools.partial(format_quantity, unit=unit) for unit in EXAMPLES} | {
     "seconds": seconds_text,
     "device-seconds": seconds_text,
-    "bytes": lambda value: format_quantity(value, "bytes"),
-    "bytes per second": lambda value: format_quantity(value, "bytes per second"),
-    "fraction": percent_text,
     "tokens per second": lambda value: f"{value:,.0f} tokens/s",
 }

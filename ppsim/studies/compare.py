@@ -53,22 +53,23 @@ class Comparison:
         """The rows as a pandas table."""
         import pandas
 
-        return pandas.DataFrame(self.rows(), columns=list(column_units()))
+        names = ["schedule", "asynchronous", *(measure.name for measure in shown_in("compare"))]
+        return pandas.DataFrame(self.rows(), columns=names)
 
     def _repr_html_(self) -> str:
         return self.to_frame().to_html(index=False, float_format="{:.4g}".format)
 
     def to_dict(self) -> dict[str, Any]:
-        """Rows and refusals as plain Python values (schema ppsim.comparison/1)."""
-        return {"schema": SCHEMA, "schedules": self.rows(), "refused": dict(self.refused), "units": column_units()}
-
-
-def column_units() -> dict[str, str]:
-    """The columns of a comparison: name -> unit, or what it is, and the definition of a measure."""
-    return {
-        "schedule": "family, or the name of a schedule that was given",
-        "asynchronous": "whether steps follow each other without a drain, on old weights",
-    } | {measure.name: f"{measure.unit}: {measure.meaning}" for measure in shown_in("compare")}
+        """Rows and refusals as plain Python values, with units and definitions (schema ppsim.comparison/1)."""
+        measures = shown_in("compare")
+        return {
+            "schema": SCHEMA,
+            "schedules": self.rows(),
+            "refused": dict(self.refused),
+            "units": {measure.name: measure.unit for measure in measures},
+            "definitions": {measure.name: measure.meaning for measure in measures}
+            | {"asynchronous": "whether steps follow each other without a drain, on old weights"},
+        }
 
 
 def compare(

@@ -38,12 +38,15 @@ class Change:
         return 0.0 if same else self.after - self.before
 
 
-def run_numbers(run: Timeline) -> Numbers:
-    """The headline numbers of a run, its busy seconds and its idle seconds by cause, as name -> (value, unit)."""
+def run_numbers(run: Timeline, *beside: Timeline) -> Numbers:
+    """The headline numbers of a run, its busy seconds and its idle seconds by cause, as name -> (value, unit).
+
+    The numbers are those that say something about the run, or about one that it is set `beside`.
+    """
     numbers: Numbers = {
         measure.name: (measure.number(run), measure.unit)
         for measure in shown_in("what-if")
-        if measure.says_something(run)
+        if any(map(measure.says_something, (run, *beside)))
     }
     numbers[BUSY] = (float(run.device_busy.sum()), "device-seconds")
     least = NOISE * run.makespan * run.schedule.devices
@@ -55,11 +58,8 @@ def run_numbers(run: Timeline) -> Numbers:
 
 def changes(before: Timeline, after: Timeline) -> list[Change]:
     """Every headline number and every cause of idle time, before and after."""
-    old, new = run_numbers(before), run_numbers(after)
-    return [
-        Change(name, unit, old.get(name, (None, ""))[0], new.get(name, (None, ""))[0])
-        for name, (_, unit) in (old | new).items()
-    ]
+    old, new = run_numbers(before, after), run_numbers(after, before)
+    return [Change(name, unit, value, new[name][0]) for name, (value, unit) in old.items()]
 
 
 @dataclass(frozen=True)
