@@ -15,6 +15,7 @@ from ppsim.run.timelines import Timeline
 
 if TYPE_CHECKING:
     from ppsim.config import Config, load_config
+    from ppsim.studies.compare import compare
     from ppsim.studies.fits import what_fits
 
 __version__ = "0.1.0"
@@ -39,6 +40,7 @@ __all__ = [
     "ScheduleError",
     "Timeline",
     "build",
+    "compare",
     "load_config",
     "lower",
     "schedules",
@@ -49,7 +51,12 @@ __all__ = [
 
 
 # Names whose modules take longer to load than all of ppsim, loaded when first asked for.
-_LOADED_LATER = {"Config": "ppsim.config", "load_config": "ppsim.config", "what_fits": "ppsim.studies.fits"}
+_LOADED_LATER = {
+    "Config": "ppsim.config",
+    "compare": "ppsim.studies.compare",
+    "load_config": "ppsim.config",
+    "what_fits": "ppsim.studies.fits",
+}
 
 
 def __getattr__(name: str) -> Any:

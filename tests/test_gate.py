@@ -7,7 +7,8 @@ import pytest
 from command_line import UNIT_COSTS
 
 import ppsim
-from ppsim.studies.baseline import GUARDED, config_key, read_baseline, write_baseline
+from ppsim.analysis.measures import guarded
+from ppsim.studies.baseline import config_key, read_baseline, write_baseline
 from ppsim.studies.gate import Limits, Tolerance, check_configs, judge, measured, update_baseline
 from ppsim.studies.gate_reports import findings_text, junit_report, markdown_report
 
@@ -36,7 +37,7 @@ def test_equal_measures_pass_also_where_another_machine_rounds_differently():
 
 def test_a_longer_step_is_a_regression_with_the_ledgers_reasons():
     findings = against(numbers(latency=0.5), numbers())
-    assert verdicts(findings) == dict.fromkeys(GUARDED[:4], "regression")
+    assert verdicts(findings) == dict.fromkeys(list(guarded())[:4], "regression")
     assert findings[0].why[0].startswith("transfer +")
     assert all(finding.failed for finding in findings[:4])
 
@@ -158,7 +159,7 @@ def test_configs_are_named_relative_to_the_baseline(tmp_path, monkeypatch):
 def test_a_config_named_twice_is_checked_once(tmp_path):
     twice = [UNIT_COSTS, UNIT_COSTS.parent / ".." / "configs" / UNIT_COSTS.name]
     assert update_baseline(twice, tmp_path / "b.json") == 1
-    assert len(check_configs(twice, baseline=tmp_path / "b.json")) == len(GUARDED)
+    assert len(check_configs(twice, baseline=tmp_path / "b.json")) == len(guarded())
 
 
 def test_the_reports_hold_what_failed_and_why():
@@ -188,5 +189,5 @@ def test_a_limit_has_a_test_case_beside_that_of_its_measure():
     findings = judge("a.yaml", numbers(), {"a.yaml": values(numbers())}, Tolerance(), Limits(bubble=0.1))
     suite = ElementTree.fromstring(junit_report(findings).split("\n", 1)[1])  # noqa: S314 - written just now
     names = [case.get("name") for case in suite]
-    assert len(set(names)) == len(names) == len(GUARDED) + 1
+    assert len(set(names)) == len(names) == len(guarded()) + 1
     assert suite.find("testcase[@name='limit of bubble_fraction']/failure") is not None

@@ -75,6 +75,5 @@ def profile_text(profile: Profile) -> str:
     lines += [
         f"residual of actions        {percent_text(profile.residual)} (median)",
         f"jitter of actions          {percent_text(profile.jitter)} (robust standard deviation)",
-        f"slow-down under transfers  {profile.overlap_slowdown:.3f} x",
     ]
     return "\n".join(lines)

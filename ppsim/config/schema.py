@@ -146,6 +146,10 @@ def _sigma(value: Any) -> float:
     return float(value)
 
 
+def _sigma_or_measured(value: Any) -> float | str:
+    return value if value == MEASURED else _sigma(value)
+
+
 def _factor(value: Any) -> float:
     if not _is_number(value) or not 0 < value < float("inf"):
         raise ConfigError(f"factor {shown(value)} must be a number above 0; 1.2 is 20 % slower")
@@ -184,6 +188,7 @@ def _model_check(field: dataclasses.Field) -> Check:
     return _count(1 if field.default is dataclasses.MISSING else 0)
 
 
+MEASURED = "measured"  # as a sigma of jitter: the profile's
 _SECONDS, _BYTES, _BANDWIDTH = _quantities("seconds"), _quantities("bytes"), _quantity("bytes per second")
 
 _DEVICE = {
@@ -239,7 +244,8 @@ _COSTS = {
     "profile": _text,
 }
 _JITTER = {
-    **dict.fromkeys(("actions", "transfers", "devices", "links"), _sigma),
+    **dict.fromkeys(("transfers", "devices", "links"), _sigma),
+    "actions": _sigma_or_measured,
     "slow_devices": _slow_devices,
     "slow_links": _slow_links,
     "seed": _count(0),
