@@ -141,3 +141,30 @@ def test_a_wrong_call_is_one_message_and_status_2(arguments, message):
     outcome = ppsim("compare", *arguments)
     assert (outcome.status, outcome.out) == (2, "")
     assert message in outcome.err
+
+
+def test_asynchronous_schedules_are_marked_and_ranked_after_the_synchronous_ones(tmp_path):
+    names = "1f1b,pipedream,zb-h1,pipedream-2bw"
+    marks = {family.name for family in library.schedules().values() if family.asynchronous}
+    assert marks == {"pipedream", "pipedream-2bw"}
+    rows = document(UNIT_COSTS, "--schedules", names)["schedules"]
+    assert [(row["schedule"], row["asynchronous"]) for row in rows] == [
+        ("zb-h1", False), ("1f1b", False), ("pipedream", True), ("pipedream-2bw", True),
+    ]  # fmt: skip
+    frame = library.compare(names.split(","), devices=4, microbatches=8).to_frame()
+    assert frame["asynchronous"].tolist() == [False, False, True, True]
+    text = ppsim("compare", UNIT_COSTS, "--schedules", names, "--gantt", tmp_path / "all.svg").out
+    ranked, apart = text.split("\n\n")[:2]
+    assert "pipedream" not in ranked
+    assert apart.startswith("asynchronous: steps follow each other without a drain")
+    assert [line.split()[0] for line in apart.splitlines()[1:]] == ["schedule", "pipedream", "pipedream-2bw"]
+    picture = (tmp_path / "all.svg").read_text()
+    assert "asynchronous: pipedream, 4 devices" in picture
+    assert "asynchronous: 1f1b" not in picture
+
+
+def test_comparisons_of_the_same_schedules_are_equal():
+    sizes = {"devices": 4, "microbatches": 8}
+    once, again, other = (compare(names, **sizes) for names in (["1f1b"], ["1f1b"], ["zb-h1"]))
+    assert once == again
+    assert once != other

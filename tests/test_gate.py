@@ -10,7 +10,7 @@ import ppsim
 from ppsim.analysis.measures import guarded
 from ppsim.studies.baseline import config_key, read_baseline, write_baseline
 from ppsim.studies.gate import Limits, Tolerance, check_configs, judge, measured, update_baseline
-from ppsim.studies.gate_reports import findings_text, junit_report, markdown_report
+from ppsim.studies.gate_reports import document, findings_text, junit_report, markdown_report
 
 
 def numbers(**costs):
@@ -191,3 +191,36 @@ def test_a_limit_has_a_test_case_beside_that_of_its_measure():
     names = [case.get("name") for case in suite]
     assert len(set(names)) == len(names) == len(guarded()) + 1
     assert suite.find("testcase[@name='limit of bubble_fraction']/failure") is not None
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_what_is_no_number_closes_the_gate(wrong, tmp_path):
+    fine = numbers()
+    broken = fine | {"makespan": (wrong, "seconds")}
+    assert verdicts(against(broken, fine)) == verdicts(against(fine, broken)) == {"makespan": "not finite"}
+    assert verdicts(against(broken, broken, Tolerance(relative=1.0))) == {"makespan": "not finite"}
+    limited = judge("a.yaml", broken, None, Tolerance(), Limits(step_time=1e9))
+    assert [finding.failed for finding in limited] == [True]
+    json.dumps(document(against(broken, fine)), allow_nan=False)
+    with pytest.raises(ppsim.ConfigError, match=r"a\.yaml: makespan is (nan|inf), not a finite number"):
+        write_baseline(tmp_path / "b.json", {"a.yaml": broken})
+    assert not (tmp_path / "b.json").exists()
+
+
+@pytest.mark.parametrize("bubble", ["15", 15, 1, "1.0", 1.5])
+def test_a_bubble_limit_of_one_or_more_needs_its_percent_sign(bubble):
+    with pytest.raises(ppsim.ConfigError, match=r"max_bubble: .* must be below 1, or percent: "):
+        Limits.parse(max_bubble=bubble)
+    assert Limits.parse(max_bubble="15%") == Limits.parse(max_bubble=0.15) == Limits(bubble=0.15)
+
+
+def test_limits_that_hold_are_said():
+    findings = judge("a.yaml", numbers(), None, Tolerance(), Limits.parse("30%", None, "40 s"))
+    assert findings_text(findings).splitlines() == [
+        "a.yaml: bubble_fraction 27.27 % is within its limit of 30.00 %",
+        "a.yaml: makespan 33 s is within its limit of 40 s",
+    ]
+    both = judge("a.yaml", numbers(), {"a.yaml": values(numbers())}, Tolerance(), Limits(step_time=40.0))
+    assert findings_text(both).splitlines() == [
+        "6 measures of 1 config(s): nothing moved", "a.yaml: makespan 33 s is within its limit of 40 s",
+    ]  # fmt: skip

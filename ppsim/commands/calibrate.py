@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ppsim.base.units import percent_text, seconds_text, value_text
 from ppsim.commands.reporting import command, print_data, say
 
 if TYPE_CHECKING:
@@ -40,16 +41,12 @@ def calibrate(
 
 def bandwidth_interval(fit: LinkFit) -> str:
     """The 95 % interval of a fitted bandwidth; without an upper end where larger transfers may take no longer."""
-    from ppsim.base.units import format_quantity
-
-    low, high = (format_quantity(value, "bytes per second") for value in fit.bandwidth)
+    low, high = (value_text(value, "bytes per second") for value in fit.bandwidth)
     return f"{low} to {high}" if math.isfinite(fit.bandwidth[1]) else f"{low} or more"
 
 
 def profile_text(profile: Profile) -> str:
     """What was measured, with units, intervals and residuals."""
-    from ppsim.base.units import format_quantity, percent_text, seconds_text
-
     lines = [
         f"measured on {profile.source}, {profile.recorded}: {profile.devices} devices, from {', '.join(profile.fitted)}"
     ]
@@ -67,7 +64,7 @@ def profile_text(profile: Profile) -> str:
             f"latency of a transfer      {seconds_text(profile.latency)} ({seconds_text(low)} to {seconds_text(high)})"
         )
         if len(fit.sizes) > 1:
-            bandwidth = format_quantity(profile.bandwidth, "bytes per second")
+            bandwidth = value_text(profile.bandwidth, "bytes per second")
             lines.append(f"bandwidth                  {bandwidth} ({bandwidth_interval(fit)})")
         else:
             lines.append("bandwidth                  not measured: all transfers have one size")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ppsim.base.units import format_quantity
+from ppsim.base.units import format_quantity, percent_text
 from ppsim.costs.data_parallel import STEP_BYTES
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.hardware import LinkSheet
@@ -15,7 +15,7 @@ def assumptions(costs: DerivedCosts) -> Iterator[str]:
     cluster, layout, model = costs.cluster, costs.layout, costs.model
     device = cluster.device
     yield (
-        f"computation runs at {format_quantity(costs.rate, 'FLOP/s')}: {device.achieved:.0%} of the "
+        f"computation runs at {format_quantity(costs.rate, 'FLOP/s')}: {percent_text(device.achieved, 0)} of the "
         f"{format_quantity(device.peak, 'FLOP/s')} of {device.name} ({device.achieved_source})"
     )
     yield f"inside a node of {cluster.gpus_per_node} GPUs: {_link_text(cluster.link)}"

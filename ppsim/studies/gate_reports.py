@@ -23,7 +23,7 @@ def row(finding: Finding) -> list[str]:
     """Config, measure, baseline, now, allowed and verdict of a finding, as text with units."""
 
     def text(value: float | None) -> str:  # a gate closes for less than a tenth of a percent
-        return value_text(value, finding.unit, places=4)
+        return value_text(value, finding.unit, places=2)
 
     values = [text(value) for value in (finding.before, finding.after, finding.limit)]
     return [finding.config, finding.measure, *values, finding.verdict]
