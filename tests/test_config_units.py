@@ -55,7 +55,8 @@ def test_what_is_printed_reads_back_as_the_same_quantity(value, unit):
         (80e9, "bytes", "80 GB"), (4.5e11, "bytes per second", "450 GB/s"), (9.89e14, "FLOP/s", "989 TFLOP/s"),
         (0.27272, "fraction", "27.3 %"), (-1e-9, "fraction", "0.0 %"),
         (123456.7, "tokens per second", "123,457 tokens/s"),
-        (4.0, "microbatches through one device share of the model", "4"), (16, "transfers", "16"), (None, "bytes", "-"),
+        (4.0, "microbatches through one device share of the model", "4"),
+        (12345, "transfers", "12,345"), (None, "bytes", "-"),
     ],
 )  # fmt: skip
 def test_each_unit_has_one_format(value, unit, text):

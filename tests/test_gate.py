@@ -129,7 +129,7 @@ def whole(**changes):
             '{"schema": "ppsim.baseline/1", "configs": {"a.yaml": {}}}',
             "configs.a.yaml has no makespan, bubble_fraction",
         ),
-        ('{"schema": "ppsim.baseline/1", "configs": {"a": {}, "a": {}}}', "'a' stands there twice"),
+        ('{"schema": "ppsim.baseline/1", "configs": {"a": {}, "a": {}}}', "'a' appears twice"),
         (json.dumps(whole(makespan=float("nan"))), "configs.a.yaml.makespan is nan, not a finite number"),
         (json.dumps(whole(makespan=True)), "makespan is True, not a finite number"),
         (json.dumps(whole(makespan="33 s")), "makespan is '33 s', not a finite number"),

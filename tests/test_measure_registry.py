@@ -8,7 +8,7 @@ from command_line import LLAMA, UNIT_COSTS, ppsim
 
 import ppsim as library
 from ppsim.analysis.bubbles import device_idle
-from ppsim.analysis.measures import MEASURES, Measure, shown_in
+from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.plots.notebook import timeline_html
 from ppsim.studies.compare import compare
 from ppsim.studies.gate import Limits, Tolerance, judge, measured
@@ -58,10 +58,13 @@ def test_the_glossary_says_what_the_registry_holds():
     assert make_glossary.page(text) == text
 
 
-def test_every_measure_is_on_the_timeline_or_of_its_schedule_alone():
+def test_every_measure_is_on_the_timeline(longest_wait):
     run = one_f_one_b()
-    for measure in shown_in("json"):
-        assert hasattr(run, measure.name), measure.name
+    assert run.longest_wait.tolist() == [9.0] * 4
+    assert run.transfers.tolist() == [8, 16, 16, 8]
+    assert all(hasattr(run, measure.name) for measure in MEASURES.values())
+    with pytest.raises(AttributeError, match="a timeline has no longest_weight; its measures are stages_per_device, "):
+        _ = run.longest_weight
 
 
 def test_a_measure_where_less_is_worse_closes_the_gate_when_it_falls(monkeypatch):

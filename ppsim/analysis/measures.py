@@ -235,8 +235,3 @@ def shown_in(place: Place) -> list[Measure]:
 def guarded() -> dict[str, Measure]:
     """The measures that the gate holds to a baseline, by name."""
     return {name: measure for name, measure in MEASURES.items() if measure.guarded}
-
-
-def measured(run: TimelineColumns, name: str) -> Any:
-    """The value of a measure by name."""
-    return MEASURES[name].of(run)

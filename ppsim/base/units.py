@@ -125,13 +125,15 @@ def percent_text(fraction: float, places: int = 1, signed: bool = False) -> str:
 def value_text(value: float | None, unit: str, unknown: str = "-", places: int = 1) -> str:
     """A number with its unit, the same on every page, percents with `places` decimals; `unknown` where it is None.
 
-    Seconds, bytes, rates and fractions have formats of their own; what a unit without one counts is a bare number.
+    Seconds, bytes, rates and fractions have formats of their own; what other units count is a bare number.
     """
     if value is None:
         return unknown
     if unit == "fraction":
         return percent_text(value, places)
-    return _FORMATS[unit](value) if unit in _FORMATS else f"{value:.4g}"
+    if unit in _FORMATS:
+        return _FORMATS[unit](value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
 def difference_text(difference: float | None, unit: str) -> str:

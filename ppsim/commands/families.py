@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ppsim.base.tables import aligned
 from ppsim.commands.options import JsonTarget
 from ppsim.commands.reporting import command, print_data, write_json
 from ppsim.families.registry import Family, families, find_family
@@ -46,8 +47,7 @@ def _option_texts(family: Family) -> dict[str, str]:
 
 
 def _overview(families: list[Family]) -> str:
-    width = max(len(family.name) for family in families)
-    lines = [f"{family.name:{width}}  {family.title}" for family in families]
+    lines = aligned([(family.name, family.title) for family in families])
     return "\n".join([*lines, "", "`ppsim list NAME` shows one in full."])
 
 

@@ -88,7 +88,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(document) < len(pairs):
         keys = [key for key, _ in pairs]
         double = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"{double!r} stands there twice")
+        raise ValueError(f"{double!r} appears twice")
     return document
 
 

@@ -129,8 +129,8 @@ def _amount(what: str, value: Any, unit: str) -> float:
 
 def measured(run: Timeline) -> Numbers:
     """What the gate looks at: the guarded measures, and the busy time and ledger that explain them."""
-    numbers = run_numbers(run)
-    return {name: number for name, number in numbers.items() if name in guarded() or explains(name)}
+    numbers: Numbers = {name: (measure.number(run), measure.unit) for name, measure in guarded().items()}
+    return numbers | {name: number for name, number in run_numbers(run).items() if explains(name)}
 
 
 def measure_configs(
