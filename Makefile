@@ -52,6 +52,7 @@ bench: $(VENV)/installed-for-tests
 	$(BIN)/python scripts/make_performance_docs.py .benchmarks/latest.json
 
 docs: $(VENV)/installed-for-tests
+	$(BIN)/python scripts/make_glossary.py
 	$(BIN)/python scripts/make_schedule_docs.py
 	$(BIN)/python scripts/make_cost_docs.py
 	$(BIN)/python scripts/make_readme.py

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ppsim.run.schedules import Family, Program, Schedule, build, lower, schedules
     from ppsim.run.simulation import simulate
     from ppsim.run.timelines import Timeline
+    from ppsim.studies.compare import compare
     from ppsim.studies.fits import what_fits
 
 __version__ = "0.1.0"
@@ -20,7 +21,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Batch", "BuildError", "Cluster", "Config", "ConfigError", "CostError", "Costs", "DeadlockError", "DerivedCosts",
     "Family", "Jitter", "Layout", "Model", "PpsimError", "Program", "Schedule", "ScheduleError", "Timeline", "build",
-    "load_config", "lower", "schedules", "simulate", "simulate_many", "what_fits",
+    "compare", "load_config", "lower", "schedules", "simulate", "simulate_many", "what_fits",
 ]  # fmt: skip
 
 # Where each name is, to be loaded when it is first asked for: `ppsim --help` then starts without NumPy.
@@ -33,6 +34,7 @@ _HOMES = {
     "ppsim.run.schedules": ("Family", "Program", "Schedule", "build", "lower", "schedules"),
     "ppsim.run.simulation": ("simulate",),
     "ppsim.run.timelines": ("Timeline",),
+    "ppsim.studies.compare": ("compare",),
     "ppsim.studies.fits": ("what_fits",),
 }
 

@@ -8,10 +8,10 @@ import pytest
 
 import ppsim
 import ppsim.base.progress
+from ppsim.analysis.measures import shown_in
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plan.jitter import JitteredPlan
 from ppsim.plan.resolve import make_plan
-from ppsim.run.batches import MEASURES
 
 COSTS = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=0.5, latency=0.1)
 NOISE = ppsim.Jitter(actions=0.1, transfers=0.2, devices=0.05, links=0.3)
@@ -31,9 +31,9 @@ def test_each_run_of_a_batch_is_the_simulation_of_its_costs(transport):
     assert batch.engine == "compiled"
     for index, costs in enumerate(many):
         run = ppsim.simulate(schedule, costs, transport=transport, engine="event")
-        for measure in MEASURES:
-            assert getattr(batch, measure)[index] == getattr(run, measure), measure
-        assert batch.peak_activations[index] == run.peak_activations.max()
+        for measure in shown_in("batch"):
+            assert getattr(batch, measure.name)[index] == measure.number(run), measure.name
+        assert (batch.makespan[index], batch.peak_activations[index]) == (run.makespan, run.peak_activations.max())
 
 
 def test_a_batch_lists_the_samples_of_each_costs_in_turn(one_f_one_b):

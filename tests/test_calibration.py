@@ -1,7 +1,7 @@
 """Calibration recovers the costs that made a trace, through noise and outliers, and refuses what it cannot use."""
 
+import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from synthetic_traces import trace_document
 import ppsim
 from ppsim.costs.profile import Profile, read_profile, write_profile
 from ppsim.interop.replays import read_trace, trace_of
-from ppsim.studies.calibration import _under_way, calibrate, fit_line
+from ppsim.studies.calibration import calibrate, fit_line
 
 RECORDED = Path(__file__).resolve().parents[1] / "validation" / "data" / "cpu"
 COSTS = ppsim.Costs(forward=0.02, input_grad=0.03, weight_grad=0.01, latency=0.002)
@@ -68,15 +68,29 @@ def test_a_tenth_of_outliers_moves_the_medians_little():
     assert profile.jitter == pytest.approx(0.02, rel=0.3)
 
 
-def test_a_slow_down_under_transfers_is_seen():
-    document = trace_document("1f1b", replace(COSTS, latency=0.02), microbatches=16)
-    plain = calibrate([trace_of(document, "plain")])
-    assert plain.overlap_slowdown == pytest.approx(1.0)
-    slow = trace_of(document, "slow")
-    for step in range(len(slow.end)):
-        busy = slow.compute[_under_way(slow, step)]
-        slow.end[step, busy] += 0.2 * (slow.end[step, busy] - slow.start[step, busy])
-    assert calibrate([slow]).overlap_slowdown == pytest.approx(1.2, rel=0.01)
+def test_a_profile_s_noise_draws_with_the_spread_that_was_measured(tmp_path):
+    profile = calibrate([trace("zb-h1", noise=0.05, steps=20)])
+    noise = ppsim.Jitter.measured(profile)
+    assert noise == ppsim.Jitter(actions=profile.jitter)
+    schedule = ppsim.build("zb-h1", devices=4, microbatches=8)
+    once = ppsim.simulate(schedule, profile, jitter=noise, seed=3)
+    assert once != ppsim.simulate(schedule, profile)
+    write_profile(profile, tmp_path / "p.yaml")
+    config = {
+        "schedule": {"name": "zb-h1", "devices": 4, "microbatches": 8},
+        "costs": {"profile": str(tmp_path / "p.yaml")}, "jitter": {"actions": "measured", "seed": 3},
+    }  # fmt: skip
+    (tmp_path / "c.yaml").write_text(json.dumps(config))
+    assert ppsim.load_config(tmp_path / "c.yaml").simulate().makespan == pytest.approx(once.makespan, rel=1e-6)
+    with pytest.raises(ppsim.ConfigError, match=r"jitter\.actions .*: measured goes with costs\.profile"):
+        ppsim.load_config(tmp_path / "c.yaml", overrides={"costs": {"forward": 1.0}})
+
+
+def test_a_profile_written_with_a_slow_down_of_transfers_is_still_read(tmp_path):
+    write_profile(calibrate([trace("1f1b")]), tmp_path / "p.yaml")
+    old = (tmp_path / "p.yaml").read_text() + "overlap_slowdown: 1.2\n"
+    (tmp_path / "old.yaml").write_text(old)
+    assert read_profile(tmp_path / "old.yaml") == read_profile(tmp_path / "p.yaml")
 
 
 @given(

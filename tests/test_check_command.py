@@ -29,7 +29,7 @@ def test_what_has_not_moved_passes(baseline):
 def test_a_config_made_worse_fails_and_says_what_changed(baseline):
     outcome = ppsim("check", UNIT_COSTS, "--baseline", baseline, *WORSE)
     assert outcome.status == 1
-    assert "makespan      33 s" in " ".join(outcome.out.split("\n"))
+    assert "makespan 33 s 41 s 33 s regression" in " ".join(outcome.out.split())
     assert "regression" in outcome.out
     assert "all devices: transfer +" in outcome.out
 
@@ -82,12 +82,13 @@ def test_reports_go_to_the_summary_to_junit_and_to_json(baseline, tmp_path, monk
         (["--baseline", "none.json"], "none.json: cannot be read"),
         (["--baseline", UNIT_COSTS], "not a baseline"),
         (["--max-bubble", "x"], "--max-bubble: 'x' must be a finite number"),
+        (["--max-bubble", "15"], "--max-bubble: '15' must be below 1, or percent: 15% or 0.15"),
         (["--max-memory", "80GB"], "do not say what memory is held"),
         (["--max-step-time", "2 GB"], "--max-step-time: "),
-        (["--max-bubble", "1", "--tolerance-rel", "x"], "--tolerance-rel: 'x'"),
-        (["--max-bubble", "1", "--tolerance-abs", "3"], "write MEASURE=AMOUNT, such as makespan=2ms"),
-        (["--max-bubble", "1", "--tolerance-abs", "speed=3"], "--tolerance-abs of 'speed': no measure"),
-        (["no-such.yaml", "--max-bubble", "1"], "no-such.yaml: cannot be read"),
+        (["--max-bubble", "0.9", "--tolerance-rel", "x"], "--tolerance-rel: 'x'"),
+        (["--max-bubble", "0.9", "--tolerance-abs", "3"], "write MEASURE=AMOUNT, such as makespan=2ms"),
+        (["--max-bubble", "0.9", "--tolerance-abs", "speed=3"], "--tolerance-abs of 'speed': no measure"),
+        (["no-such.yaml", "--max-bubble", "0.9"], "no-such.yaml: cannot be read"),
         (["--baseline", "no/such/folder/b.json", "--update"], "cannot be written"),
     ],
 )

@@ -6,7 +6,8 @@ import pytest
 from command_line import LLAMA, UNIT_COSTS, ppsim
 
 import ppsim as library
-from ppsim.studies.compare import COLUMNS, compare
+from ppsim.analysis.measures import shown_in
+from ppsim.studies.compare import compare
 
 SIZES = ("--devices", 4, "--microbatches", 8)
 
@@ -40,7 +41,7 @@ def test_all_means_every_family():
 def test_a_row_holds_what_the_timeline_says():
     row = document(UNIT_COSTS, "--schedules", "dualpipe")["schedules"][0]
     run = library.simulate(library.build("dualpipe", devices=4, microbatches=8))
-    assert row.keys() == COLUMNS.keys()
+    assert list(row) == ["schedule", "asynchronous", *(measure.name for measure in shown_in("compare"))]
     assert row["span_bubble_fraction"] == run.span_bubble_fraction
     assert row["peak_activations"] == run.peak_activations.max() == 5
 
@@ -61,7 +62,10 @@ def test_asynchronous_schedules_are_compared_by_their_pace_and_hold_old_weights(
     }
     assert {name: row["weight_copies"] for name, row in rows.items()} == {"1f1b": 1, "pipedream": 4, "pipedream-2bw": 2}
     assert rows["pipedream"]["steady_bubble_fraction"] == 0
-    assert "~ 0.0 %" in ppsim("compare", UNIT_COSTS, "--schedules", "pipedream").out
+    heading, names, values, *_ = ppsim("compare", UNIT_COSTS, "--schedules", "pipedream").out.splitlines()
+    assert heading.startswith("asynchronous: steps follow each other without a drain")
+    assert "iteration time  steady bubble fraction" in names
+    assert values.split()[:6] == ["pipedream", "1", "3", "24", "s", "0.0"]
 
 
 def test_transfers_are_counted_at_the_busiest_sender():
@@ -137,3 +141,30 @@ def test_a_wrong_call_is_one_message_and_status_2(arguments, message):
     outcome = ppsim("compare", *arguments)
     assert (outcome.status, outcome.out) == (2, "")
     assert message in outcome.err
+
+
+def test_asynchronous_schedules_are_marked_and_ranked_after_the_synchronous_ones(tmp_path):
+    names = "1f1b,pipedream,zb-h1,pipedream-2bw"
+    marks = {family.name for family in library.schedules().values() if family.asynchronous}
+    assert marks == {"pipedream", "pipedream-2bw"}
+    rows = document(UNIT_COSTS, "--schedules", names)["schedules"]
+    assert [(row["schedule"], row["asynchronous"]) for row in rows] == [
+        ("zb-h1", False), ("1f1b", False), ("pipedream", True), ("pipedream-2bw", True),
+    ]  # fmt: skip
+    frame = library.compare(names.split(","), devices=4, microbatches=8).to_frame()
+    assert frame["asynchronous"].tolist() == [False, False, True, True]
+    text = ppsim("compare", UNIT_COSTS, "--schedules", names, "--gantt", tmp_path / "all.svg").out
+    ranked, apart = text.split("\n\n")[:2]
+    assert "pipedream" not in ranked
+    assert apart.startswith("asynchronous: steps follow each other without a drain")
+    assert [line.split()[0] for line in apart.splitlines()[1:]] == ["schedule", "pipedream", "pipedream-2bw"]
+    picture = (tmp_path / "all.svg").read_text()
+    assert "asynchronous: pipedream, 4 devices" in picture
+    assert "asynchronous: 1f1b" not in picture
+
+
+def test_comparisons_of_the_same_schedules_are_equal():
+    sizes = {"devices": 4, "microbatches": 8}
+    once, again, other = (compare(names, **sizes) for names in (["1f1b"], ["1f1b"], ["zb-h1"]))
+    assert once == again
+    assert once != other

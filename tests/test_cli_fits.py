@@ -11,13 +11,13 @@ def test_a_config_that_fits_says_what_is_left():
     outcome = ppsim("fits", LLAMA)
     assert outcome.status == 0
     assert "memory of a device: 80 GB" in outcome.out
-    assert "fits with 10% of the memory kept free: 10.27 GB left on device 0, the fullest" in outcome.out
+    assert "fits with 10.0 % of the memory kept free: 10.27 GB left on device 0, the fullest" in outcome.out
 
 
 def test_one_that_does_not_names_a_recompute_level_a_microbatch_count_and_a_schedule():
     outcome = ppsim("fits", LLAMA, "--headroom", "0", "--set", SMALL)
     assert outcome.status == 1
-    assert "does not fit with 0% of the memory kept free: device 0 is 1.734 GB over" in outcome.out
+    assert "does not fit with 0.0 % of the memory kept free: device 0 is 1.734 GB over" in outcome.out
     for change in ("layout.recompute=full", "schedule.microbatches=4", "schedule.name="):
         assert f"fits with --set {change}" in outcome.out
 

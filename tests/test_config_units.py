@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppsim import ConfigError
-from ppsim.base.units import format_quantity, parse_quantity
+from ppsim.base.units import difference_text, format_quantity, parse_fraction, parse_quantity, value_text
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,41 @@ def test_a_wrong_unit_or_number_is_one_clear_error(value, unit):
 @given(st.floats(1e-8, 1e17), st.sampled_from(["seconds", "bytes", "bytes per second", "FLOP/s"]))
 def test_what_is_printed_reads_back_as_the_same_quantity(value, unit):
     assert parse_quantity(format_quantity(value, unit), unit) == pytest.approx(value, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (33.0, "seconds", "33 s"), (-6.661e-15, "seconds", "0 s"), (1.5e4, "device-seconds", "15,000 s"),
+        (80e9, "bytes", "80 GB"), (4.5e11, "bytes per second", "450 GB/s"), (9.89e14, "FLOP/s", "989 TFLOP/s"),
+        (0.27272, "fraction", "27.3 %"), (-1e-9, "fraction", "0.0 %"),
+        (123456.7, "tokens per second", "123,457 tokens/s"),
+        (4.0, "microbatches through one device share of the model", "4"),
+        (12345, "transfers", "12,345"), (None, "bytes", "-"),
+    ],
+)  # fmt: skip
+def test_each_unit_has_one_format(value, unit, text):
+    assert value_text(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("difference", "unit", "text"),
+    [
+        (0.002, "seconds", "+2 ms"), (-0.002, "seconds", "-2 ms"), (-6.661e-15, "seconds", "0 s"), (None, "bytes", "-"),
+        (0.0924, "fraction", "+9.2 percentage points"), (-0.2, "fraction", "-20.0 percentage points"),
+        (0.0, "fraction", "0.0 percentage points"), (-3.0, "transfers", "-3"),
+    ],
+)  # fmt: skip
+def test_differences_have_a_sign_and_of_percents_are_percentage_points(difference, unit, text):
+    assert difference_text(difference, unit) == text
+
+
+@pytest.mark.parametrize(("value", "fraction"), [("15%", 0.15), ("12.5 %", 0.125), (0.15, 0.15), ("1", 1.0)])
+def test_a_fraction_is_a_number_or_percent(value, fraction):
+    assert parse_fraction(value) == pytest.approx(fraction)
+
+
+@pytest.mark.parametrize("value", ["x", "-1%", float("nan"), float("inf"), True, None])
+def test_what_is_no_fraction_is_named(value):
+    with pytest.raises(ConfigError, match=r"must be a finite number of at least 0, such as 0\.15 or 15%"):
+        parse_fraction(value)

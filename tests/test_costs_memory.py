@@ -124,3 +124,16 @@ def test_nothing_is_brought_back_without_recomputation():
     assert not run_of().table.recompute_bytes.any()
     selective = Layout(recompute="selective")
     assert not run_of(layout=selective).table.recompute_bytes.any()  # flash attention holds no scores
+
+
+def test_a_capacity_is_bytes_or_text_with_a_unit():
+    memory = ppsim.simulate(
+        ppsim.build("1f1b", devices=2, microbatches=2), ppsim.Costs(activation_bytes=1e9, weight_bytes=10e9)
+    ).memory()
+    assert memory.fits(capacity="80 GB")
+    assert memory.fits(capacity=80e9)
+    assert not memory.fits(capacity="11 GB")
+    assert memory.spare(capacity="20 GB").tolist() == memory.spare(capacity=20e9).tolist()
+    for wrong in ("eighty", "80 GHz", True, [80], float("nan")):
+        with pytest.raises(ConfigError, match=r"capacity: .* must be a number of bytes"):
+            memory.fits(capacity=wrong)

@@ -7,9 +7,10 @@ import pytest
 from command_line import UNIT_COSTS
 
 import ppsim
-from ppsim.studies.baseline import GUARDED, config_key, read_baseline, write_baseline
+from ppsim.analysis.measures import guarded
+from ppsim.studies.baseline import config_key, read_baseline, write_baseline
 from ppsim.studies.gate import Limits, Tolerance, check_configs, judge, measured, update_baseline
-from ppsim.studies.gate_reports import findings_text, junit_report, markdown_report
+from ppsim.studies.gate_reports import document, findings_text, junit_report, markdown_report
 
 
 def numbers(**costs):
@@ -36,7 +37,7 @@ def test_equal_measures_pass_also_where_another_machine_rounds_differently():
 
 def test_a_longer_step_is_a_regression_with_the_ledgers_reasons():
     findings = against(numbers(latency=0.5), numbers())
-    assert verdicts(findings) == dict.fromkeys(GUARDED[:4], "regression")
+    assert verdicts(findings) == dict.fromkeys(list(guarded())[:4], "regression")
     assert findings[0].why[0].startswith("transfer +")
     assert all(finding.failed for finding in findings[:4])
 
@@ -128,7 +129,7 @@ def whole(**changes):
             '{"schema": "ppsim.baseline/1", "configs": {"a.yaml": {}}}',
             "configs.a.yaml has no makespan, bubble_fraction",
         ),
-        ('{"schema": "ppsim.baseline/1", "configs": {"a": {}, "a": {}}}', "'a' stands there twice"),
+        ('{"schema": "ppsim.baseline/1", "configs": {"a": {}, "a": {}}}', "'a' appears twice"),
         (json.dumps(whole(makespan=float("nan"))), "configs.a.yaml.makespan is nan, not a finite number"),
         (json.dumps(whole(makespan=True)), "makespan is True, not a finite number"),
         (json.dumps(whole(makespan="33 s")), "makespan is '33 s', not a finite number"),
@@ -158,7 +159,7 @@ def test_configs_are_named_relative_to_the_baseline(tmp_path, monkeypatch):
 def test_a_config_named_twice_is_checked_once(tmp_path):
     twice = [UNIT_COSTS, UNIT_COSTS.parent / ".." / "configs" / UNIT_COSTS.name]
     assert update_baseline(twice, tmp_path / "b.json") == 1
-    assert len(check_configs(twice, baseline=tmp_path / "b.json")) == len(GUARDED)
+    assert len(check_configs(twice, baseline=tmp_path / "b.json")) == len(guarded())
 
 
 def test_the_reports_hold_what_failed_and_why():
@@ -188,5 +189,38 @@ def test_a_limit_has_a_test_case_beside_that_of_its_measure():
     findings = judge("a.yaml", numbers(), {"a.yaml": values(numbers())}, Tolerance(), Limits(bubble=0.1))
     suite = ElementTree.fromstring(junit_report(findings).split("\n", 1)[1])  # noqa: S314 - written just now
     names = [case.get("name") for case in suite]
-    assert len(set(names)) == len(names) == len(GUARDED) + 1
+    assert len(set(names)) == len(names) == len(guarded()) + 1
     assert suite.find("testcase[@name='limit of bubble_fraction']/failure") is not None
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_what_is_no_number_closes_the_gate(wrong, tmp_path):
+    fine = numbers()
+    broken = fine | {"makespan": (wrong, "seconds")}
+    assert verdicts(against(broken, fine)) == verdicts(against(fine, broken)) == {"makespan": "not finite"}
+    assert verdicts(against(broken, broken, Tolerance(relative=1.0))) == {"makespan": "not finite"}
+    limited = judge("a.yaml", broken, None, Tolerance(), Limits(step_time=1e9))
+    assert [finding.failed for finding in limited] == [True]
+    json.dumps(document(against(broken, fine)), allow_nan=False)
+    with pytest.raises(ppsim.ConfigError, match=r"a\.yaml: makespan is (nan|inf), not a finite number"):
+        write_baseline(tmp_path / "b.json", {"a.yaml": broken})
+    assert not (tmp_path / "b.json").exists()
+
+
+@pytest.mark.parametrize("bubble", ["15", 15, 1, "1.0", 1.5])
+def test_a_bubble_limit_of_one_or_more_needs_its_percent_sign(bubble):
+    with pytest.raises(ppsim.ConfigError, match=r"max_bubble: .* must be below 1, or percent: "):
+        Limits.parse(max_bubble=bubble)
+    assert Limits.parse(max_bubble="15%") == Limits.parse(max_bubble=0.15) == Limits(bubble=0.15)
+
+
+def test_limits_that_hold_are_said():
+    findings = judge("a.yaml", numbers(), None, Tolerance(), Limits.parse("30%", None, "40 s"))
+    assert findings_text(findings).splitlines() == [
+        "a.yaml: bubble_fraction 27.27 % is within its limit of 30.00 %",
+        "a.yaml: makespan 33 s is within its limit of 40 s",
+    ]
+    both = judge("a.yaml", numbers(), {"a.yaml": values(numbers())}, Tolerance(), Limits(step_time=40.0))
+    assert findings_text(both).splitlines() == [
+        "6 measures of 1 config(s): nothing moved", "a.yaml: makespan 33 s is within its limit of 40 s",
+    ]  # fmt: skip

@@ -22,10 +22,10 @@ def test_the_summary_of_a_small_run_looks_like_this():
 
 makespan              15.04 ms           last end - first start over all devices
 lower_bound           15.02 ms (+0.1 %)  no order within the same peaks takes less; +: how far the makespan is above it
-span                  15.04 ms           max over devices of (last end - first start)
+span                  15.04 ms           max over devices of (its last end - its first start)
 bubble_fraction       0.2021 (20.2 %)    1 - sum(busy) / (devices x makespan): idle / total
 bubble_ratio          0.2533 (25.3 %)    sum(idle) / sum(busy): idle / ideal
-span_bubble_fraction  0.2021 (20.2 %)    1 - max(busy) / span
+span_bubble_fraction  0.2021 (20.2 %)    1 - max(busy) / span: for equal devices the zero-bubble papers' bubble rate
 peak_activations      2 (device 0)       most live activations of a device, in microbatches of one device share
 peak_memory           8 GB (device 0)    largest of a device: weights, gradients, optimizer state, activations, buffers
 

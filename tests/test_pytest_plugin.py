@@ -33,7 +33,7 @@ def test_it_passes_within_limits(suite):
 def test_it_fails_with_the_table_and_no_traceback(suite):
     result = run(suite, "ppsim_check('a.yaml', max_bubble=0.2)")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["ppsim check", "*config*measure*verdict*", "a.yaml*0.272727*0.2*over the limit*"])
+    result.stdout.fnmatch_lines(["ppsim check", "*config*measure*verdict*", "a.yaml*27.27 %*20.00 %*over the limit*"])
     result.stdout.no_fnmatch_line("*pytest_plugin.py*")
 
 

@@ -6,7 +6,7 @@ import pytest
 from command_line import CONFIGS, LLAMA, UNIT_COSTS, ppsim
 
 import ppsim as library
-from ppsim.studies.what_if import break_even, changes
+from ppsim.studies.what_if import Change, break_even, changes, run_numbers
 
 
 def break_even_of(first, second, over, *more, config=UNIT_COSTS):
@@ -139,3 +139,18 @@ def test_a_wrong_question_is_one_message_and_exit_2(arguments, message):
 def test_a_config_is_needed():
     assert "what-if needs a config file" in ppsim("what-if", "--set", "costs.latency=2ms").err
     assert ppsim("what-if", CONFIGS / "none.yaml", "--set", "costs.latency=2ms").status == 2
+
+
+def test_a_move_of_percents_is_in_percentage_points():
+    lines = ppsim("what-if", UNIT_COSTS, "--set", "costs.latency=0.3").out.splitlines()
+    moved = next(line for line in lines if line.startswith("bubble_ratio"))
+    assert moved.split() == ["bubble_ratio", "37.5", "%", "57.5", "%", "+20.0", "percentage", "points"]
+    assert "makespan                33 s  37.8 s         +4.8 s (+14.5 %)" in lines
+
+
+def test_the_noise_of_sums_is_no_move():
+    assert Change("idle: drain", "device-seconds", 0.3, 0.1 + 0.2).difference == 0.0
+    assert Change("idle: drain", "device-seconds", 0.3, 0.4).difference == pytest.approx(0.1)
+    schedule = library.build("1f1b", devices=4, microbatches=8)
+    run = library.simulate(schedule, library.Costs(forward=0.1, backward=0.2, latency=0.07))
+    assert {value for value, _ in run_numbers(run).values() if value is not None and 0 < value < 1e-9} == set()

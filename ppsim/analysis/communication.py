@@ -1,4 +1,4 @@
-"""Exposed communication: the time of each device that goes to communication which nothing hides."""
+"""Communication of each device: what it sends, and the time that goes to what nothing hides."""
 
 from __future__ import annotations
 
@@ -38,3 +38,15 @@ def collectives_inside(timeline: TimelineColumns) -> np.ndarray:
         whole[second] = computing[second] = 0.0
     part = np.divide(whole - computing, whole, out=np.zeros_like(whole), where=whole > 0)
     return np.add.reduceat(plan.seconds * np.clip(part, 0.0, 1.0), schedule.offsets[:-1])
+
+
+def stages_held(timeline: TimelineColumns) -> np.ndarray:
+    """Stages that each device runs."""
+    return np.bincount(timeline.schedule.holdings[:, 0], minlength=timeline.schedule.devices)
+
+
+def transfers_sent(timeline: TimelineColumns) -> np.ndarray:
+    """Transfers that each device sends in one step."""
+    schedule, plan = timeline.schedule, timeline.plan
+    sent = np.bincount(schedule.device[plan.source[plan.remote]], minlength=schedule.devices)
+    return sent // schedule.iterations

@@ -12,6 +12,7 @@ from ppsim.actions import KIND_NAMES
 from ppsim.analysis.bubbles import device_idle
 from ppsim.analysis.ends import idle_at_ends
 from ppsim.analysis.gaps import WAITING, Gaps
+from ppsim.analysis.ledger_text import ledger_text
 from ppsim.base.columns import EqualColumns
 from ppsim.base.extras import need
 from ppsim.engines.running import run_plan
@@ -82,9 +83,7 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
 
     def table(self) -> str:
         """Idle time by device and cause as text with units, and whom each device waited for."""
-        from ppsim.analysis.ledger_text import ledger_text
-
-        return ledger_text(self)
+        return ledger_text(self.seconds, self.blame)
 
     def to_dict(self) -> dict[str, Any]:
         """Seconds by cause, in all and per device, with definitions, and who is blamed, as plain Python values."""

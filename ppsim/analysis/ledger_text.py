@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -10,28 +10,29 @@ from ppsim.actions import KIND_NAMES
 from ppsim.base.tables import aligned
 from ppsim.base.units import percent_text, seconds_text
 
-if TYPE_CHECKING:
-    from ppsim.analysis.ledger import Ledger
-
 MOST_DEVICES = 16  # rows; of more devices, neighbours are summed
 MOST_BLAMED = 3  # named for each device
 _SEEN = 1e-9  # of all idle time; less is rounding
 
 
-def ledger_text(ledger: Ledger) -> str:
-    """A row a device and a column a cause that occurs, with totals and shares; then who was waited for."""
-    devices, total = len(ledger.blame), float(ledger.total.sum())
+def ledger_text(ledger: Mapping[str, np.ndarray], blame: np.ndarray) -> str:
+    """A row a device and a column a cause that occurs, with totals and shares; then who was waited for.
+
+    `ledger` has seconds by cause, one entry a device; `blame` is that of `ppsim.analysis.ledger.Ledger`.
+    """
+    devices, idle = len(blame), np.sum(list(ledger.values()), axis=0)
+    total = float(idle.sum())
     if total <= 0:
         return "no device is ever idle\n"
     causes = [cause for cause, seconds in ledger.items() if seconds.sum() > _SEEN * total]
     groups = np.array_split(np.arange(devices), min(devices, MOST_DEVICES))
-    columns = [ledger[cause] for cause in causes] + [ledger.total]
+    columns = [ledger[cause] for cause in causes] + [idle]
     rows = [("idle time", *causes, "all")]
     rows += [(_name(group), *(_text(column[group], total) for column in columns)) for group in groups]
     rows.append(("all devices", *(_text(column, total) for column in columns)))
     rows.append(("share", *(percent_text(float(column.sum()) / total) for column in columns)))
     lines = aligned(rows, left=1)
-    blamed = [_blame_line(ledger, group, total) for group in groups]
+    blamed = [_blame_line(blame, group, total) for group in groups]
     if any(blamed):
         lines += ["", "waited for another device to compute:", *filter(None, blamed)]
     return "\n".join(lines) + "\n"
@@ -45,9 +46,9 @@ def _name(group: np.ndarray) -> str:
     return f"device {group[0]}" if len(group) == 1 else f"devices {group[0]}-{group[-1]}"
 
 
-def _blame_line(ledger: Ledger, group: np.ndarray, total: float) -> str:
+def _blame_line(blame: np.ndarray, group: np.ndarray, total: float) -> str:
     """Whom these devices waited for, longest first."""
-    blame = ledger.blame[group].sum(axis=0)
+    blame = blame[group].sum(axis=0)
     longest = np.argsort(-blame, axis=None, kind="stable")
     cells = [np.unravel_index(cell, blame.shape) for cell in longest[: MOST_BLAMED + 1]]
     cells = [cell for cell in cells if blame[cell] > _SEEN * total]

@@ -1,86 +1,237 @@
-"""The measures that every document of a timeline holds: their names, units and definitions, each told once."""
+"""The registry of measures: each is one function and one row, which every page, document, command and gate reads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
 
 from ppsim.analysis import bubbles
-from ppsim.analysis.communication import exposed_communication
+from ppsim.analysis.bounds import LowerBound, lower_bound
+from ppsim.analysis.communication import exposed_communication, stages_held, transfers_sent
 from ppsim.analysis.occupancy import peak_activations, peak_memory
 from ppsim.analysis.steady import iteration_time, steady_bubble_fraction
 from ppsim.analysis.throughput import model_flop_utilisation, tokens_per_second
+from ppsim.base.units import percent_text, value_text
 from ppsim.timeline import TimelineColumns
 
+Place = Literal["summary", "devices", "json", "compare", "table", "what-if", "batch", "notebook"]
 
-class Measure(NamedTuple):
-    """One measure of a timeline: its name there and in every document, its unit, and what it means."""
+
+@dataclass(frozen=True)
+class Measure:
+    """One measure of a timeline.
+
+    Attributes
+    ----------
+    name, unit : str
+        Its name on a timeline and in every document, and what its number counts.
+    definition : str
+        What it means, in one sentence.
+    of : function of a timeline
+        A number, one number a device, a LowerBound, or None where the costs do not say.
+    shown : places
+        `summary` and its table of `devices`; `json`: the result document; `compare`: its rows, and of these its
+        printed `table`; `what-if`; `batch`: one number a run; `notebook`: the line above its chart.
+    formula, short, used_by, heading : str
+        The definition as a formula; a shorter definition, for a line of the summary; who uses it, for the glossary; its
+        name above a narrow column (default: `name` in words).
+    over_devices : "max" or "sum"
+        How one number is made of one a device.
+    schedules : str
+        Where steps follow each other without a drain (asynchronous), a number of the whole run says nothing of a step
+        and is `synchronous`; of one step only they have the `asynchronous` ones.
+    guarded : bool
+        Whether `ppsim check` holds it to a baseline.
+    bigger_is_worse : bool
+        Which way it gets worse.
+    optional : bool
+        Whether a page leaves it out where it is not known, or 0 on every device.
+    fixed_by_order : bool
+        Whether the order of the lists sets it, so that all samples of jitter share it.
+    """
 
     name: str
     unit: str
     definition: str
     of: Callable[[TimelineColumns], Any]
+    shown: tuple[Place, ...]
+    formula: str = ""
+    short: str = ""
+    used_by: str = ""
+    heading: str = ""
+    over_devices: Literal["max", "sum"] = "max"
+    schedules: Literal["all", "synchronous", "asynchronous"] = "all"
+    guarded: bool = False
+    bigger_is_worse: bool = True
+    optional: bool = False
+    fixed_by_order: bool = False
+
+    @property
+    def title(self) -> str:
+        """Its name in words, as above a column."""
+        return self.heading or self.name.replace("_", " ")
+
+    @property
+    def meaning(self) -> str:
+        """Formula and definition in one text."""
+        return f"{self.formula}: {self.definition}" if self.formula else self.definition
+
+    @property
+    def brief(self) -> str:
+        """The meaning, short enough for a line."""
+        return self.short or self.meaning
+
+    def number(self, run: TimelineColumns) -> Any:
+        """One number of a run, of all devices together; None where it is not known."""
+        value = self.of(run)
+        if isinstance(value, np.ndarray):
+            return getattr(value, self.over_devices)().item()
+        return value.seconds if isinstance(value, LowerBound) else value
+
+    def text(self, run: TimelineColumns) -> str:
+        """The number with its unit, and what a reader asks next: which device, or the fraction itself."""
+        value, number = self.of(run), value_text(self.number(run), self.unit, "unknown")
+        if isinstance(value, np.ndarray) and self.over_devices == "max":
+            return f"{number} (device {value.argmax()})"
+        if isinstance(value, LowerBound):
+            return f"{number} (+{percent_text(value.gap)})"
+        return f"{value:.4f} ({number})" if self.unit == "fraction" and value is not None else number
+
+    def phrase(self, run: TimelineColumns) -> str:
+        """Name and number within a sentence, a fraction with what it is a part of."""
+        number = value_text(self.number(run), self.unit)
+        word = f" {self.unit.split()[0]}" if number[-1].isdigit() else ""
+        return f"{self.title} {number}{word}{f' ({self.definition})' if self.unit == 'fraction' else ''}"
+
+    def says_something(self, run: TimelineColumns) -> bool:
+        """Whether a page about this run has a line for it."""
+        if self.schedules == "asynchronous" and run.schedule.iterations == 1:
+            return False
+        return not self.optional or bool(np.any(self.of(run)))
 
 
-MEASURES = (
-    Measure("makespan", "seconds", "last end - first start over all devices", bubbles.makespan),
-    Measure("span", "seconds", "max over devices of (last end - first start)", bubbles.span),
+_PAGES: tuple[Place, ...] = ("summary", "json", "compare", "table", "what-if")
+_ROWS = (
     Measure(
-        "bubble_fraction", "fraction", "1 - sum(busy) / (devices x makespan): idle / total", bubbles.bubble_fraction
-    ),
-    Measure("bubble_ratio", "fraction", "sum(idle) / sum(busy): idle / ideal", bubbles.bubble_ratio),
-    Measure("span_bubble_fraction", "fraction", "1 - max(busy) / span", bubbles.span_bubble_fraction),
-    Measure(
-        "iteration_time", "seconds", "one training step: the makespan, or the pace of steps that run on", iteration_time
+        "stages_per_device", "stages", "per device: stages that it runs", stages_held, ("compare", "table"),
+        heading="stages/device",
     ),
     Measure(
-        "steady_bubble_fraction",
-        "fraction",
-        "idle / total between fill and drain where steps run on; elsewhere the bubble_fraction",
-        steady_bubble_fraction,
+        "iterations", "steps", "training steps that the run holds; 1 in every synchronous schedule",
+        lambda run: run.schedule.iterations, ("compare", "table"), schedules="asynchronous",
     ),
     Measure(
-        "device_busy",
-        "seconds",
-        "per device: time in compute actions; an OVERLAP_F_B slot counts its length once",
-        lambda run: run.device_busy,
-    ),
-    Measure("device_idle", "seconds", "per device: makespan - busy", bubbles.device_idle),
-    Measure(
-        "exposed_communication",
-        "seconds",
-        "per device: collectives inside actions, and idle under transfer, queue and sharding in the ledger",
-        exposed_communication,
+        "makespan", "seconds", "last end - first start over all devices", bubbles.makespan,
+        (*_PAGES, "batch", "notebook"), schedules="synchronous", guarded=True,
+        used_by="the step time, without the optimizer unless it is asked for",
     ),
     Measure(
-        "peak_activations",
-        "microbatches through one device share of the model",
-        "per device: most live activations, in microbatches through one device share of the model",
-        peak_activations,
+        "iteration_time", "seconds",
+        "one training step: the makespan, or of an asynchronous schedule the time from one step to the next in the "
+        "steady part",
+        iteration_time, _PAGES, schedules="asynchronous",
+        short="from one iteration to the next where they run on: the slowest device's pace",
+        used_by="PipeDream's throughput",
     ),
     Measure(
-        "peak_memory",
-        "bytes",
-        "per device: weights + gradients + optimizer state + live activations + transfer buffers",
-        peak_memory,
+        "lower_bound", "seconds",
+        "the largest of: busy of the busiest device; least fill + work + least drain of a device; the longest way of "
+        "one microbatch; and what the activations ask for, each held for at least its way to the last stage and back, "
+        "on a device that may hold its peak_activations at once. No order of the same actions takes less without "
+        "holding more",
+        lower_bound, ("summary", "json"),
+        short="no order within the same peaks takes less; +: how far the makespan is above it",
     ),
     Measure(
-        "tokens_per_second",
-        "tokens per second",
-        "tokens of a step / its seconds, all data-parallel copies together; null where no model is known",
-        tokens_per_second,
+        "span", "seconds", "max over devices of (its last end - its first start)", bubbles.span,
+        ("summary", "json", "what-if", "batch"),
+        used_by="the zero-bubble papers' cost of a step, where devices start their optimizer steps one after the other",
     ),
     Measure(
-        "mfu",
-        "fraction",
-        "model FLOPs of a step, attention in full and nothing recomputed, / what all GPUs could do at their dense peak",
-        model_flop_utilisation,
+        "bubble_fraction", "fraction", "idle / total", bubbles.bubble_fraction, (*_PAGES, "batch", "notebook"),
+        formula="1 - sum(busy) / (devices x makespan)", schedules="synchronous", guarded=True,
+        used_by="GPipe's and DAPPLE's (p-1)/(m+p-1)",
     ),
-)
+    Measure(
+        "bubble_ratio", "fraction", "idle / ideal", bubbles.bubble_ratio, (*_PAGES, "batch", "notebook"),
+        formula="sum(idle) / sum(busy)", schedules="synchronous", guarded=True,
+        used_by="Megatron-LM's (p-1)/m and (p-1)/(v m); Llama 3's",
+    ),
+    Measure(
+        "span_bubble_fraction", "fraction", "for equal devices the zero-bubble papers' bubble rate",
+        bubbles.span_bubble_fraction, (*_PAGES, "batch"), formula="1 - max(busy) / span", heading="span bubble",
+        schedules="synchronous", guarded=True, used_by="the zero-bubble papers",
+    ),
+    Measure(
+        "steady_bubble_fraction", "fraction",
+        "idle / total between fill and drain, where steps follow each other without a drain; elsewhere the "
+        "bubble_fraction",
+        steady_bubble_fraction, _PAGES, short="idle part of the time between fill and drain",
+        schedules="asynchronous", used_by="PipeDream",
+    ),
+    Measure(
+        "device_busy", "seconds",
+        "per device: time in compute actions; an OVERLAP_F_B slot counts its own length once",
+        lambda run: run.device_busy, ("json", "devices"), heading="busy", over_devices="sum",
+    ),
+    Measure(
+        "device_idle", "seconds", "per device: makespan - busy", bubbles.device_idle, ("json", "devices"),
+        heading="idle", over_devices="sum",
+    ),
+    Measure(
+        "exposed_communication", "seconds",
+        "per device: collectives inside its actions (tensor, context and expert parallel, less what an OVERLAP_F_B "
+        "slot hides), and its idle time under transfer, queue and sharding in the ledger",
+        exposed_communication, ("json", "devices"), over_devices="sum", optional=True,
+    ),
+    Measure(
+        "peak_activations", "microbatches through one device share of the model",
+        "per device: largest number of live activations. F adds its stage's share at its start; B frees it at its end; "
+        "I frees the part that only it needs, W the rest",
+        peak_activations, (*_PAGES, "devices", "batch", "notebook"),
+        short="most live activations of a device, in microbatches of one device share", guarded=True,
+        fixed_by_order=True, used_by='papers\' "M_B", "m_a" or "activations of p microbatches"',
+    ),
+    Measure(
+        "peak_memory", "bytes",
+        "per device: weights + gradients + optimizer state + live activations + transfer buffers; a backward that "
+        "recomputes also holds what it brings back",
+        peak_memory, (*_PAGES, "devices"), guarded=True,
+        short="largest of a device: weights, gradients, optimizer state, activations, buffers",
+    ),
+    Measure(
+        "tokens_per_second", "tokens per second",
+        "tokens of one step / iteration_time, all data-parallel copies together; null where no model is known",
+        tokens_per_second, ("summary", "json"), bigger_is_worse=False, optional=True,
+        short="tokens of one step over its seconds, all data-parallel copies together", used_by="papers' throughput",
+    ),
+    Measure(
+        "mfu", "fraction",
+        "model FLOPs of one step / (iteration_time x dense peak of all GPUs); attention counts in full, what is "
+        "recomputed does not",
+        model_flop_utilisation, ("summary", "json"), bigger_is_worse=False, optional=True,
+        short="model FLOP utilisation: model FLOPs over what all GPUs could do at their dense peak",
+        used_by="PaLM (arXiv 2204.02311)",
+    ),
+    Measure(
+        "transfers", "transfers", "per device: sent in one step", transfers_sent, ("compare", "table"),
+    ),
+    Measure(
+        "weight_copies", "device shares of the model", "per device: weights that it keeps, with all their versions",
+        lambda run: run.schedule.weight_copies, ("compare", "table"),
+    ),
+)  # fmt: skip
+MEASURES = {measure.name: measure for measure in _ROWS}
 
-_BY_NAME = {measure.name: measure for measure in MEASURES}
+
+def shown_in(place: Place) -> list[Measure]:
+    """The measures that a place shows, in the order of the glossary."""
+    return [measure for measure in MEASURES.values() if place in measure.shown]
 
 
-def measured(run: TimelineColumns, name: str) -> Any:
-    """The value of a measure by name."""
-    return _BY_NAME[name].of(run)
+def guarded() -> dict[str, Measure]:
+    """The measures that the gate holds to a baseline, by name."""
+    return {name: measure for name, measure in MEASURES.items() if measure.guarded}

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.analysis.occupancy import PARTS, occupancy
+from ppsim.base.columns import EqualColumns
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.tables import aligned
-from ppsim.base.units import format_quantity
+from ppsim.base.units import parse_quantity, value_text
 
 if TYPE_CHECKING:
     from ppsim.timeline import TimelineColumns
 
 
-@dataclass(frozen=True)
-class Memory:
+@dataclass(frozen=True, eq=False)
+class Memory(EqualColumns):
     """What each device holds at the moment when it holds most; arrays with one entry a device.
 
     Attributes
@@ -44,20 +45,21 @@ class Memory:
         """Bytes of each device at its peak."""
         return np.sum([getattr(self, part) for part in PARTS], axis=0)
 
-    def fits(self, headroom: float = 0.0, capacity: float | None = None) -> bool:
+    def fits(self, headroom: float = 0.0, capacity: float | str | None = None) -> bool:
         """Whether every device's peak stays within its memory less `headroom`, a part of it from 0 to below 1.
 
-        `capacity` in bytes replaces the device sheet's. What allocators lose to fragments, and what the framework and
-        its communication libraries hold, is not in the peak: headroom is for them. Raises CostError where no capacity
-        is known, ConfigError for a headroom outside 0..1.
+        `capacity`, a number of bytes or text such as "80 GB", replaces the device sheet's. What allocators lose to
+        fragments, and what the framework and its communication libraries hold, is not in the peak: headroom is for
+        them. Raises CostError where no capacity is known, ConfigError for a headroom outside 0..1 or a capacity that is
+        no size.
         """
         return bool((self.spare(headroom, capacity) >= 0).all())
 
-    def spare(self, headroom: float = 0.0, capacity: float | None = None) -> np.ndarray:
+    def spare(self, headroom: float = 0.0, capacity: float | str | None = None) -> np.ndarray:
         """Bytes left on each device below its memory less `headroom`; negative where it does not fit."""
         if isinstance(headroom, bool) or not isinstance(headroom, int | float) or not 0 <= headroom < 1:
             raise ConfigError(f"headroom={shown(headroom)} must be a part of the memory from 0 to below 1, such as 0.1")
-        limit = self.capacity if capacity is None else capacity
+        limit = self.capacity if capacity is None else _bytes(capacity)
         if limit is None:
             raise CostError("no device is known to fit into; give capacity= in bytes, or costs derived for a device")
         return limit * (1 - headroom) - self.peak
@@ -72,17 +74,24 @@ class Memory:
         names = ("device", *PARTS, "peak", "moment")
         rows = [[name.replace("_", " ") for name in names]]
         for device in range(len(self.peak)):
-            sizes = [format_quantity(float(getattr(self, name)[device]), "bytes") for name in (*PARTS, "peak")]
-            rows.append([str(device), *sizes, format_quantity(float(self.moment[device]), "seconds")])
+            sizes = [value_text(float(getattr(self, name)[device]), "bytes") for name in (*PARTS, "peak")]
+            rows.append([str(device), *sizes, value_text(float(self.moment[device]), "seconds")])
         lines = aligned(rows, left=0)
         if self.capacity is not None:
-            lines.append(f"memory of a device: {format_quantity(self.capacity, 'bytes')}")
+            lines.append(f"memory of a device: {value_text(self.capacity, 'bytes')}")
         return "\n".join(lines) + "\n"
 
     __str__ = summary
 
     def _repr_html_(self) -> str:
         return f"<pre>{self.summary()}</pre>"
+
+
+def _bytes(capacity: float | str) -> float:
+    try:
+        return parse_quantity(capacity, "bytes")
+    except ConfigError as error:
+        raise ConfigError(f"capacity: {error}") from None
 
 
 def memory(timeline: TimelineColumns) -> Memory:

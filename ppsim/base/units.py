@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 import re
 from typing import Any, NamedTuple
 
-from ppsim.base.errors import ConfigError
+from ppsim.base.errors import ConfigError, shown
 
 _PREFIXES = {
     "": 1.0, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12,
@@ -61,6 +63,16 @@ def _from_text(text: str, unit: str, legal: str) -> float:
     raise ConfigError(f"{text!r}: {suffix!r} is no unit of {unit}; it {legal}")
 
 
+def parse_fraction(value: Any) -> float:
+    """`value` as a finite number >= 0: a plain number such as 0.15, or text such as "15%". Raises ConfigError."""
+    text, number = str(value).strip(), math.nan
+    with contextlib.suppress(ValueError):
+        number = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+    if isinstance(value, bool) or not (math.isfinite(number) and number >= 0):
+        raise ConfigError(f"{shown(value)} must be a finite number of at least 0, such as 0.15 or 15%")
+    return number
+
+
 def format_quantity(value: float, unit: str) -> str:
     """An SI number with the prefix that keeps it readable, such as 450 GB/s; `unit` is a key of `EXAMPLES`."""
     symbol = {"seconds": "s", "bytes": "B", "bytes per second": "B/s", "FLOP/s": "FLOP/s"}[unit]
@@ -90,7 +102,11 @@ def time_unit(seconds: float) -> TimeUnit:
 
 
 def seconds_text(seconds: float, digits: int = 4) -> str:
-    """A length of time with its unit and `digits` significant digits, such as 12.5 ms; never thousands of ks."""
+    """A length of time with its unit and `digits` significant digits, such as 12.5 ms; never thousands of ks.
+
+    What is shorter than a picosecond is the noise of sums, and 0.
+    """
+    seconds = 0.0 if abs(seconds) < _PICOSECOND else seconds
     unit = time_unit(abs(seconds))
     value = seconds * unit.factor
     places = max(digits - 1 - math.floor(math.log10(abs(value))), 0) if value else 0
@@ -100,6 +116,39 @@ def seconds_text(seconds: float, digits: int = 4) -> str:
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {unit.symbol}"
 
 
-def percent_text(fraction: float) -> str:
-    """A fraction as percent with one decimal, such as 27.3 %."""
-    return f"{100 * fraction:.1f} %"
+def percent_text(fraction: float, places: int = 1, signed: bool = False) -> str:
+    """A fraction as percent, such as 27.3 %; `signed` gives +27.3 % too."""
+    percent = round(100 * fraction, places) + 0.0  # + 0.0: never -0.0
+    return f"{percent:{'+' if signed and percent else ''}.{places}f} %"
+
+
+def value_text(value: float | None, unit: str, unknown: str = "-", places: int = 1) -> str:
+    """A number with its unit, the same on every page, percents with `places` decimals; `unknown` where it is None.
+
+    Seconds, bytes, rates and fractions have formats of their own; what other units count is a bare number.
+    """
+    if value is None:
+        return unknown
+    if unit == "fraction":
+        return percent_text(value, places)
+    if unit in _FORMATS:
+        return _FORMATS[unit](value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def difference_text(difference: float | None, unit: str) -> str:
+    """By how much a number moved, with its sign: +2 ms; of two percents in percentage points."""
+    if difference is None:
+        return "-"
+    if unit == "fraction":
+        return percent_text(difference, signed=True).replace("%", "percentage points")
+    text = value_text(abs(difference), unit)
+    return text if text.split()[0] == "0" else ("+" if difference > 0 else "-") + text
+
+
+_PICOSECOND = 1e-12 * (1 - 1e-9)
+_FORMATS = {unit: functools.partial(format_quantity, unit=unit) for unit in EXAMPLES} | {
+    "seconds": seconds_text,
+    "device-seconds": seconds_text,
+    "tokens per second": lambda value: f"{value:,.0f} tokens/s",
+}

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ppsim.base.units import format_quantity, percent_text, seconds_text
+from ppsim.base.units import percent_text, seconds_text, value_text
 from ppsim.commands.reporting import command, print_data, say
 from ppsim.costs.profile import LinkFit, Profile, write_profile
 from ppsim.interop.kineto import read_any_trace
@@ -37,7 +37,7 @@ def calibrate(
 
 def bandwidth_interval(fit: LinkFit) -> str:
     """The 95 % interval of a fitted bandwidth; without an upper end where larger transfers may take no longer."""
-    low, high = (format_quantity(value, "bytes per second") for value in fit.bandwidth)
+    low, high = (value_text(value, "bytes per second") for value in fit.bandwidth)
     return f"{low} to {high}" if math.isfinite(fit.bandwidth[1]) else f"{low} or more"
 
 
@@ -60,7 +60,7 @@ def profile_text(profile: Profile) -> str:
             f"latency of a transfer      {seconds_text(profile.latency)} ({seconds_text(low)} to {seconds_text(high)})"
         )
         if len(fit.sizes) > 1:
-            bandwidth = format_quantity(profile.bandwidth, "bytes per second")
+            bandwidth = value_text(profile.bandwidth, "bytes per second")
             lines.append(f"bandwidth                  {bandwidth} ({bandwidth_interval(fit)})")
         else:
             lines.append("bandwidth                  not measured: all transfers have one size")
@@ -68,6 +68,5 @@ def profile_text(profile: Profile) -> str:
     lines += [
         f"residual of actions        {percent_text(profile.residual)} (median)",
         f"jitter of actions          {percent_text(profile.jitter)} (robust standard deviation)",
-        f"slow-down under transfers  {profile.overlap_slowdown:.3f} x",
     ]
     return "\n".join(lines)

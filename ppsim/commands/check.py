@@ -31,7 +31,7 @@ def check(
         bool, typer.Option("--update", help="Write the baseline of these configs instead of checking it.")
     ] = False,
     max_bubble: Annotated[
-        str | None, typer.Option(metavar="FRACTION", help="Largest bubble fraction, such as 0.15 or 15%.")
+        str | None, typer.Option(metavar="FRACTION", help="Largest bubble fraction: below 1 such as 0.15, or 15%.")
     ] = None,
     max_memory: Annotated[str | None, typer.Option(metavar="BYTES", help="Largest memory peak, such as 80GB.")] = None,
     max_step_time: Annotated[str | None, typer.Option(metavar="SECONDS", help="Longest step, such as 2s.")] = None,

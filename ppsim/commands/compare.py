@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ppsim.analysis.measures import Measure, shown_in
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import aligned
-from ppsim.base.units import format_quantity, percent_text, seconds_text
+from ppsim.base.units import value_text
 from ppsim.commands import charts, options
 from ppsim.commands.case import takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, command, print_data, require_suffix, write_json
 from ppsim.config import Config
+from ppsim.plots.boxes import headline
 from ppsim.run.schedules import Schedule
 from ppsim.studies import compare as study
-from ppsim.studies.compare import Comparison
+from ppsim.studies.compare import Comparison, asynchronous
 
-TOO_MUCH, ASYNCHRONOUS = "!", "~"
-HEADINGS = (
-    "schedule", "stages/device", "step time", "bubble fraction", "bubble ratio", "span bubble", "peak activations",
-    "peak memory", "transfers", "weight copies",
-)  # fmt: skip
-NOTES = (
-    "bubble fraction: idle / total; bubble ratio: idle / ideal; span bubble: 1 - max(busy) / span",
-    "peaks: fullest device, activations in microbatches through one device share; transfers: by the busiest sender",
-)
+TOO_MUCH = "!"
+HEADING = "asynchronous: steps follow each other without a drain, on old weights; time and bubble of the steady part"
 
 
 @takes_case(without=("schedule", "family_options"))
@@ -51,7 +47,7 @@ def compare(
     case = read()
     comparison = _compared(case, names)
     if gantt and comparison.timelines:
-        charts.save_comparison(comparison.timelines, gantt)
+        charts.save_comparison(comparison.timelines, gantt, titles=_titles(comparison))
     if json:
         write_json({**comparison.to_dict(), "name": case.name}, json)
     if json != "-":
@@ -89,36 +85,43 @@ def comparison_text(comparison: Comparison, device_memory: float | None = None) 
     `device_memory` is in bytes; larger peaks are marked.
     """
     rows = comparison.rows()
-    lines = []
-    if rows:
-        lines = aligned([HEADINGS, *(_cells(row, device_memory) for row in rows)], left=1)
-        lines += ["", *_notes(rows, device_memory)]
+    parts = [_table(rows, asynchronous, device_memory) for asynchronous in (False, True)]
+    parts.append(_notes(device_memory) if rows else [])
     if comparison.refused:
-        lines += ["", "cannot run at this size:"]
-        lines += [f"  {name}: {reason}" for name, reason in comparison.refused.items()]
-    return "\n".join(lines)
+        reasons = [f"  {name}: {reason}" for name, reason in comparison.refused.items()]
+        parts.append(["cannot run at this size:", *reasons])
+    return "\n\n".join("\n".join(part) for part in parts if part)
 
 
-def _notes(rows: list[dict], device_memory: float | None) -> Iterator[str]:
-    yield from NOTES
+def _table(ranked: list[dict], asynchronous: bool, device_memory: float | None) -> list[str]:
+    """The rows of one kind of schedules, with the measures that say something of one step of them."""
+    kind = "asynchronous" if asynchronous else "synchronous"
+    measures = [measure for measure in shown_in("table") if measure.schedules in ("all", kind)]
+    rows = [
+        (row["schedule"], *_cells(row, measures, device_memory))
+        for row in ranked
+        if row["asynchronous"] == asynchronous
+    ]
+    if not rows:
+        return []
+    return [HEADING] * asynchronous + aligned([("schedule", *(measure.title for measure in measures)), *rows], left=1)
+
+
+def _notes(device_memory: float | None) -> list[str]:
+    notes = [f"{measure.title}: {measure.meaning}" for measure in shown_in("table") if measure.formula]
+    notes.append("peaks, transfers of a step and weight copies: of the device with most; activations in microbatches")
     if device_memory is not None:
-        yield f"{TOO_MUCH} more than the {format_quantity(device_memory, 'bytes')} of one device"
-    if any(row["iterations"] > 1 for row in rows):
-        yield f"{ASYNCHRONOUS} steps follow each other without a drain: time and bubble of the steady part"
+        notes.append(f"{TOO_MUCH} more than the {value_text(device_memory, 'bytes')} of one device")
+    return notes
 
 
-def _cells(row: dict, device_memory: float | None) -> tuple[str, ...]:
-    memory, asynchronous = row["peak_memory"], row["iterations"] > 1
-    too_much = memory is not None and device_memory is not None and memory > device_memory
-    return (
-        row["schedule"],
-        str(row["stages_per_device"]),
-        seconds_text(row["iteration_time"]),
-        f"{ASYNCHRONOUS} " * asynchronous + percent_text(row["steady_bubble_fraction"]),
-        "-" if asynchronous else percent_text(row["bubble_ratio"]),
-        "-" if asynchronous else percent_text(row["span_bubble_fraction"]),
-        f"{row['peak_activations']:.4g}",
-        "-" if memory is None else f"{TOO_MUCH} " * too_much + format_quantity(memory, "bytes"),
-        str(row["transfers"]),
-        f"{row['weight_copies']:.3g}",
-    )
+def _cells(row: dict, measures: list[Measure], device_memory: float | None) -> Iterator[str]:
+    for measure in measures:
+        value = row[measure.name]
+        too_much = measure.name == "peak_memory" and value is not None and value > (device_memory or math.inf)
+        yield f"{TOO_MUCH} " * too_much + value_text(value, measure.unit)
+
+
+def _titles(comparison: Comparison) -> list[str]:
+    """What stands above each chart; asynchronous schedules are marked."""
+    return ["asynchronous: " * asynchronous(run) + headline(run) for run in comparison.timelines]

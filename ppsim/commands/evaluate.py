@@ -11,7 +11,7 @@ import typer
 
 from ppsim.base.files import write_atomically
 from ppsim.base.tables import aligned
-from ppsim.base.units import seconds_text
+from ppsim.base.units import percent_text, seconds_text
 from ppsim.commands import charts, options
 from ppsim.commands.calibrate import Traces
 from ppsim.commands.reporting import command, print_data, require_suffix, say, write_json
@@ -109,7 +109,7 @@ def evaluation_text(evaluation: Evaluation, profile: Profile) -> str:
         mape, tau = evaluation.mape[group], evaluation.kendall_tau[group]
         if mape is not None:
             ranks = "" if tau is None else f", Kendall rank correlation {tau:+.2f}"
-            lines.append(f"{words}: mean absolute error of the step time {100 * mape:.2f} %{ranks}")
+            lines.append(f"{words}: mean absolute error of the step time {percent_text(mape, 2)}{ranks}")
     return "\n".join(lines)
 
 
@@ -119,11 +119,7 @@ def _cells(run: RunError) -> tuple[str, ...]:
         "fitted" if run.fitted else "held out",
         seconds_text(run.measured),
         seconds_text(run.predicted),
-        _signed(run.error),
-        f"{100 * run.action_error:.2f} %",
-        *(_signed(run.kind_error[kind]) if kind in run.kind_error else "-" for kind in "FBIW"),
+        percent_text(run.error, 2, signed=True),
+        percent_text(run.action_error, 2),
+        *(percent_text(run.kind_error[kind], 2, signed=True) if kind in run.kind_error else "-" for kind in "FBIW"),
     )
-
-
-def _signed(fraction: float) -> str:
-    return f"{100 * fraction:+.2f} %"

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ppsim.base.tables import aligned
 from ppsim.commands.options import JsonTarget
 from ppsim.commands.reporting import command, print_data, write_json
 from ppsim.families import registry
@@ -32,7 +33,12 @@ def families(
 
 
 def _document(family: Family) -> dict[str, object]:
-    return {**family.describe(), "stages_per_device": family.stages_per_device, "options": _option_texts(family)}
+    return {
+        **family.describe(),
+        "stages_per_device": family.stages_per_device,
+        "asynchronous": family.asynchronous,
+        "options": _option_texts(family),
+    }
 
 
 def _option_texts(family: Family) -> dict[str, str]:
@@ -43,8 +49,7 @@ def _option_texts(family: Family) -> dict[str, str]:
 
 
 def _overview(chosen: list[Family]) -> str:
-    width = max(len(family.name) for family in chosen)
-    lines = [f"{family.name:{width}}  {family.title}" for family in chosen]
+    lines = aligned([(family.name, family.title) for family in chosen])
     return "\n".join([*lines, "", "`ppsim list NAME` shows one in full."])
 
 

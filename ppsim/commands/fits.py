@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ import typer
 
 from ppsim.analysis.memory import Memory
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.units import format_quantity
+from ppsim.base.units import parse_fraction, percent_text, value_text
 from ppsim.commands.case import read_case
 from ppsim.commands.options import JsonTarget, Settings
 from ppsim.commands.reporting import ANSWER_IS_NO, command, print_data, write_json
@@ -46,30 +47,26 @@ def fits(
 
 
 def _part(text: str) -> float:
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1:
-        raise ConfigError(
-            f"--headroom {shown(text)} must be a part of the memory from 0 to below 1, such as 0.1 or 10%"
-        )
-    return value
+    with contextlib.suppress(ConfigError):
+        value = parse_fraction(text)
+        if value < 1:
+            return value
+    raise ConfigError(f"--headroom {shown(text)} must be a part of the memory from 0 to below 1, such as 0.1 or 10%")
 
 
 def _verdict(memory: Memory, part: float, does: bool, found: list[Fitting]) -> Iterator[str]:
     spare = float(memory.spare(part).min())
     device = int(memory.spare(part).argmin())
-    room = f"with {part:.0%} of the memory kept free"
+    room = f"with {percent_text(part)} of the memory kept free"
     if does:
-        yield f"fits {room}: {format_quantity(spare, 'bytes')} left on device {device}, the fullest"
+        yield f"fits {room}: {value_text(spare, 'bytes')} left on device {device}, the fullest"
         return
-    yield f"does not fit {room}: device {device} is {format_quantity(-spare, 'bytes')} over"
+    yield f"does not fit {room}: device {device} is {value_text(-spare, 'bytes')} over"
     for fitting in found:
         changes = ", ".join(f"{key}={value}" for key, value in fitting.changes.items() if value is not None)
         yield (
-            f"  fits with --set {changes}: step {format_quantity(fitting.run.iteration_time, 'seconds')}, "
-            f"{format_quantity(fitting.spare, 'bytes')} left"
+            f"  fits with --set {changes}: step {value_text(fitting.run.iteration_time, 'seconds')}, "
+            f"{value_text(fitting.spare, 'bytes')} left"
         )
     if not found:
         yield "  no recompute level, fewer microbatches or other schedule alone makes it fit"

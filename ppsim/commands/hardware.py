@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ppsim.base.units import format_quantity
+from ppsim.base.units import percent_text, value_text
 from ppsim.commands.options import JsonTarget
 from ppsim.commands.reporting import command, print_data, write_json
 from ppsim.costs.hardware import DEVICES, LINKS, DeviceSheet, LinkSheet
@@ -35,17 +35,17 @@ def hardware(json: JsonTarget = None) -> None:
 
 
 def _device_text(sheet: DeviceSheet) -> str:
-    memory = format_quantity(sheet.memory, "bytes")
+    memory = value_text(sheet.memory, "bytes")
     if sheet.memory_bandwidth is not None:
-        memory += f" at {format_quantity(sheet.memory_bandwidth, 'bytes per second')}"
+        memory += f" at {value_text(sheet.memory_bandwidth, 'bytes per second')}"
     return (
-        f"  {sheet.name}: {format_quantity(sheet.peak, 'FLOP/s')} dense bf16, {memory} "
-        f"({sheet.source}); {sheet.achieved:.0%} achieved ({sheet.achieved_source})"
+        f"  {sheet.name}: {value_text(sheet.peak, 'FLOP/s')} dense bf16, {memory} "
+        f"({sheet.source}); {percent_text(sheet.achieved, 0)} achieved ({sheet.achieved_source})"
     )
 
 
 def _link_text(sheet: LinkSheet) -> str:
     return (
-        f"  {sheet.name}: {format_quantity(sheet.bandwidth, 'bytes per second')} one way ({sheet.source}); "
-        f"{format_quantity(sheet.latency, 'seconds')} a message ({sheet.latency_source})"
+        f"  {sheet.name}: {value_text(sheet.bandwidth, 'bytes per second')} one way ({sheet.source}); "
+        f"{value_text(sheet.latency, 'seconds')} a message ({sheet.latency_source})"
     )

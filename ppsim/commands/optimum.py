@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ppsim.base.errors import ConfigError
+from ppsim.base.units import seconds_text
 from ppsim.commands import options
 from ppsim.commands.case import takes_case
 from ppsim.commands.reporting import command, print_data, say, write_json
@@ -61,5 +62,5 @@ def optimum(
     if json:
         write_json(document, json)
     if json != "-":
-        end = "proven optimal" if found.proven else f"proven bound {found.bound:.6g} s"
-        print_data(f"{found.run.summary()}\n\nshortest schedule found: {found.makespan:.6g} s, {end}")
+        end = "proven optimal" if found.proven else f"proven bound {seconds_text(found.bound, 6)}"
+        print_data(f"{found.run.summary()}\n\nshortest schedule found: {seconds_text(found.makespan, 6)}, {end}")

@@ -9,7 +9,7 @@ import typer
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import aligned
-from ppsim.base.units import format_quantity, parse_quantity
+from ppsim.base.units import difference_text, parse_quantity, percent_text, value_text
 from ppsim.commands import options
 from ppsim.commands.case import read_case
 from ppsim.commands.reporting import command, print_data, write_json
@@ -92,25 +92,13 @@ def changes_text(rows: list[Change], what: list[str]) -> str:
         return f"with {', '.join(what)} nothing moves"
     cells = [["", "before", "after", "change"]]
     for row in moved:
-        difference, before = row.difference or 0.0, row.before or 0.0
-        share = f" ({difference / before:+.1%})" if before else ""
-        cells.append(
-            [row.name, _text(row.before, row.unit), _text(row.after, row.unit), _signed(difference, row.unit) + share]
-        )
+        difference = row.difference or 0.0
+        change = difference_text(difference, row.unit)
+        if row.before and row.unit != "fraction":
+            change += f" ({percent_text(difference / row.before, signed=True)})"
+        cells.append([row.name, value_text(row.before, row.unit), value_text(row.after, row.unit), change])
     table = "\n".join(aligned(cells, left=1))
     return f"with {', '.join(what)}:\n{table}"
-
-
-def _text(value: float | None, unit: str) -> str:
-    if value is None:
-        return "-"
-    if unit == "fraction":
-        return f"{value:.2%}"
-    return f"{value:.4g}" if unit == "microbatches" else format_quantity(value, unit.removeprefix("device-"))
-
-
-def _signed(value: float, unit: str) -> str:
-    return ("+" if value >= 0 else "-") + _text(abs(value), unit)
 
 
 def _break_even(
@@ -159,15 +147,11 @@ def _bound(text: str, unit: str) -> float:
 
 def break_even_text(found: BreakEven, first: str, second: str, key: str, unit: str) -> str:
     """One sentence that answers the question."""
-
-    def text(value: float) -> str:
-        return format_quantity(value, unit) if unit else f"{value:.4g}"
-
-    low, high = text(found.low), text(found.high)
+    low, high = value_text(found.low, unit), value_text(found.high, unit)
     if found.value is None:
         other = second if found.faster_below == first else first
         return f"{found.faster_below} is never slower than {other} for {key} from {low} to {high}"
     return (
-        f"{first} and {second} are equally fast at {key} = {text(found.value)}: below it {found.faster_below} is "
-        f"faster, just above it {found.faster_above} (searched {low} to {high})"
+        f"{first} and {second} are equally fast at {key} = {value_text(found.value, unit)}: below it "
+        f"{found.faster_below} is faster, just above it {found.faster_above} (searched {low} to {high})"
     )

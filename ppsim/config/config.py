@@ -12,7 +12,7 @@ from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.files import read_text
 from ppsim.base.yaml_text import Path, read_yaml
-from ppsim.config.schema import Fault, check
+from ppsim.config.schema import MEASURED, Fault, check
 from ppsim.costs import CostModel, Costs
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.hardware import Cluster, DeviceSheet, LinkSheet, find_device, find_link
@@ -229,10 +229,15 @@ def _assembled(checked: dict[str, Any], data: Mapping[str, Any], place: str) -> 
         costs = faults.attempt(("costs",), lambda: Costs(**given))
         if costs and model and cluster and layout:
             costs = faults.attempt(("layout",), lambda: DerivedCosts(model, cluster, layout, given))
-    if faults:
-        return None, faults
     jitter = dict(checked.get("jitter", {}))
     seed = jitter.pop("seed", 0)
+    if jitter.get("actions") == MEASURED:
+        if isinstance(costs, Profile):
+            jitter["actions"] = costs.jitter
+        elif "profile" not in given:
+            faults.append((("jitter", "actions"), f"{MEASURED} goes with costs.profile; give a number such as 0.05"))
+    if faults:
+        return None, faults
     return Config(
         name=checked.get("name", os.path.splitext(os.path.basename(place))[0]),
         path=place,

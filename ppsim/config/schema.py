@@ -63,6 +63,10 @@ _sigma = number(lambda value: 0 <= value <= 3, "must be a relative spread from 0
 _above_0 = number(lambda value: 0 < value < float("inf"), "must be a number above 0; 1.2 is 20 % slower")
 
 
+def _sigma_or_measured(value: Any) -> float | str:
+    return value if value == MEASURED else _sigma(value)
+
+
 def _factor(value: Any) -> float:
     try:
         return _above_0(value)
@@ -94,6 +98,7 @@ def _section(title: str, fields: Mapping[str, Any], required: Collection[str] = 
     return create_model(title, __config__=ConfigDict(extra="forbid", strict=True, protected_namespaces=()), **entries)
 
 
+MEASURED = "measured"  # as a sigma of jitter: the profile's
 _HARDWARE = {
     **_declared(Cluster),
     "device": _section("Device", {"like": _known(find_device), **_declared(DeviceSheet)}),
@@ -107,7 +112,8 @@ _SCHEDULE = {
     "options": _options,
 }
 _JITTER = {
-    **dict.fromkeys(("actions", "transfers", "devices", "links"), _sigma),
+    **dict.fromkeys(("transfers", "devices", "links"), _sigma),
+    "actions": _sigma_or_measured,
     "slow_devices": _slow_devices,
     "slow_links": _slow_links,
     "seed": whole_number(0),

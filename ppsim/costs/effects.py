@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ppsim.base.units import format_quantity
+from ppsim.base.units import format_quantity, percent_text
 from ppsim.costs.collectives import all_gather, all_reduce, all_to_all
 from ppsim.costs.data_parallel import STEP_BYTES, gather_seconds, optimizer_seconds, reduce_seconds
 from ppsim.costs.hardware import LinkSheet
@@ -51,7 +51,7 @@ class Effect:
 def _computation(setup: Setup) -> str:
     device = setup.cluster.device
     return (
-        f"computation runs at {format_quantity(setup.rate, 'FLOP/s')}: {device.achieved:.0%} of the "
+        f"computation runs at {format_quantity(setup.rate, 'FLOP/s')}: {percent_text(device.achieved, 0)} of the "
         f"{format_quantity(device.peak, 'FLOP/s')} of {device.name} ({device.achieved_source})"
     )
 

@@ -67,8 +67,7 @@ class Profile:
         Bytes of one transfer in the runs.
     jitter : float
         Standard deviation of log(seconds / median) of compute actions, robust (1.4826 x median absolute deviation).
-    overlap_slowdown : float
-        Seconds of an action with a transfer under way on its device / seconds without one, median over kinds.
+        `ppsim.Jitter.measured(profile)` draws with it, and so does `jitter: {actions: measured}` in a config.
     residual : float
         Median relative error of the fitted runs' action times.
     fitted : list of str
@@ -89,7 +88,6 @@ class Profile:
     link_fit: LinkFit | None = None
     transfer_bytes: float = 0.0
     jitter: float = 0.0
-    overlap_slowdown: float = 1.0
     residual: float = 0.0
     fitted: list[str] = field(default_factory=list)
     source: str = "unknown device"
@@ -175,7 +173,7 @@ def write_profile(profile: Profile, path: str | PathLike[str]) -> None:
         },
         "links": {pair: _short(value) for pair, value in profile.links.items()},
     }
-    names = ("overhead", "latency", "bandwidth", "transfer_bytes", "jitter", "overlap_slowdown", "residual")
+    names = ("overhead", "latency", "bandwidth", "transfer_bytes", "jitter", "residual")
     document.update({name: _short(getattr(profile, name)) for name in names})
     if profile.link_fit:
         document["link_fit"] = {
@@ -226,7 +224,7 @@ def _profile_of(document: dict[str, Any]) -> Profile:
     devices = document["devices"]
     if type(devices) is not int or devices < 1:
         raise ValueError(f"devices: {shown(devices)} must be a whole number of at least 1")
-    names = ("overhead", "latency", "transfer_bytes", "jitter", "overlap_slowdown", "residual")
+    names = ("overhead", "latency", "transfer_bytes", "jitter", "residual")
     numbers = {name: _time(document[name], name) for name in names if name in document}
     links = {_pair(pair, devices): _time(value, f"links.{pair}") for pair, value in document.get("links", {}).items()}
     fit = document.get("link_fit")

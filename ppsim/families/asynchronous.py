@@ -52,6 +52,7 @@ def _check_pipedream(p: int, m: int, v: int, **options: Any) -> None:
     peak_activations="= p-r",
     source="Narayanan et al. 2019, PipeDream, SOSP 2019, arXiv 1806.03377",
     check=_check_pipedream,
+    asynchronous=True,
 )
 def pipedream(p: int, m: int, v: int, *, iterations: int | None = None) -> ScheduleColumns:
     """1F1B over all iterations, p-r weight versions on device r."""
@@ -77,6 +78,7 @@ def _check_2bw(p: int, m: int, v: int, **options: Any) -> None:
     peak_activations="= p-r",
     source="Narayanan et al. 2021, Memory-Efficient Pipeline-Parallel DNN Training, arXiv 2006.09503",
     check=_check_2bw,
+    asynchronous=True,
 )
 def pipedream_2bw(p: int, m: int, v: int, *, iterations: int | None = None) -> ScheduleColumns:
     """1F1B over all iterations, two weight versions on every device."""

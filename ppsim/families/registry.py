@@ -29,6 +29,7 @@ SomeGenerator = TypeVar("SomeGenerator", bound=Generator)
 class Family:
     """One schedule family: how to build it and what is known about it.
 
+    `asynchronous` marks steps that follow each other without a drain, on old weights: no fair rival of those that wait.
     `makespan` and `peak_activations` are closed forms as text in the notation of docs/schedules.md: "=" marks the exact
     ones, which the tests assert as equalities, "~" the approximate ones.
     """
@@ -44,6 +45,7 @@ class Family:
     check: Callable[..., None] | None
     stages_per_device: int
     fixed_stages: bool
+    asynchronous: bool
     options: Mapping[str, inspect.Parameter]
 
     def columns(
@@ -111,6 +113,7 @@ def family(
     check: Callable[..., None] | None = None,
     stages_per_device: int = 1,
     fixed_stages: bool = True,
+    asynchronous: bool = False,
 ) -> Callable[[SomeGenerator], SomeGenerator]:
     """Register a generator under `name`; its keyword-only parameters become the family's options."""
 
@@ -119,7 +122,7 @@ def family(
         options = {key: value for key, value in parameters.items() if value.kind is inspect.Parameter.KEYWORD_ONLY}
         _FAMILIES[name] = Family(
             name, title, idea, constraints, makespan, peak_activations, source, generate, check, stages_per_device,
-            fixed_stages, options,
+            fixed_stages, asynchronous, options,
         )  # fmt: skip
         return generate
 

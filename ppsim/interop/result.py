@@ -5,13 +5,12 @@ its origin.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppsim.analysis.bounds import lower_bound
-from ppsim.analysis.measures import MEASURES
+from ppsim.analysis.measures import shown_in
 from ppsim.costs.given import PARAMETERS
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def result_document(timeline: TimelineColumns) -> dict[str, Any]:
 
     What is not known (memory without a model) or has no bound (the bandwidth of a free link) is None, never nan or inf.
     """
-    schedule = timeline.schedule
+    schedule, measures = timeline.schedule, shown_in("json")
     return {
         "schema": SCHEMA,
         "schedule": {
@@ -41,10 +40,9 @@ def result_document(timeline: TimelineColumns) -> dict[str, Any]:
         "engine": timeline.engine,
         "optimizer": timeline.plan.optimizer,
         "jitter": plain(timeline.plan.noise),
-        **{measure.name: plain(measure.of(timeline)) for measure in MEASURES},
-        "lower_bound": plain(asdict(lower_bound(timeline))),
-        "units": {measure.name: measure.unit for measure in MEASURES},
-        "definitions": {measure.name: measure.definition for measure in MEASURES},
+        **{measure.name: plain(measure.of(timeline)) for measure in measures},
+        "units": {measure.name: measure.unit for measure in measures},
+        "definitions": {measure.name: measure.meaning for measure in measures},
         "costs": _cost_document(timeline),
         **_stage_document(timeline),
         "assumptions": list(getattr(timeline.costs, "assumptions", [])),
@@ -64,6 +62,8 @@ def plain(value: Any) -> Any:
     """`value` in types that JSON can hold: arrays become lists, and numbers that are not finite become None."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
     if isinstance(value, dict):
         return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

@@ -11,6 +11,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.costs import CostTable
+from ppsim.costs.profile import Profile
 from ppsim.plan.resolve import Plan
 
 _ACTIONS, _TRANSFERS, _DEVICES, _LINKS = range(4)
@@ -46,6 +47,14 @@ class Jitter:
     links: float = 0.0
     slow_devices: Mapping[int, float] = field(default_factory=dict)
     slow_links: Mapping[tuple[int, int], float] = field(default_factory=dict)
+
+    @classmethod
+    def measured(cls, profile: Profile) -> Jitter:
+        """The noise of actions that a profile was measured with.
+
+        For the spread of steps: the overhead was fitted to steps with that noise, and holds what it adds to their mean.
+        """
+        return cls(actions=profile.jitter)
 
     def __post_init__(self) -> None:
         for name in ("actions", "transfers", "devices", "links"):

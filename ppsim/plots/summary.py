@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppsim.analysis.bounds import lower_bound
 from ppsim.analysis.bubbles import device_idle, makespan
-from ppsim.analysis.communication import exposed_communication
-from ppsim.analysis.measures import MEASURES, measured
-from ppsim.analysis.occupancy import peak_activations, peak_memory
+from ppsim.analysis.measures import Measure, shown_in
 from ppsim.analysis.steady import iteration_time
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import aligned
-from ppsim.base.units import format_quantity, percent_text, seconds_text
+from ppsim.base.units import seconds_text, value_text
 from ppsim.costs.given import PARAMETERS, TIMES
 from ppsim.plots.boxes import counted, sizes_text
 
@@ -24,22 +21,11 @@ if TYPE_CHECKING:
     from ppsim.timeline import TimelineColumns
 
 MOST_DEVICES = 16  # rows of the table of devices; more are grouped
-_DEFINITIONS = {measure.name: measure.definition for measure in MEASURES} | {
-    "peak_activations": "most live activations of a device, in microbatches of one device share",
-    "peak_memory": "largest of a device: weights, gradients, optimizer state, activations, buffers",
-    "lower_bound": "no order within the same peaks takes less; +: how far the makespan is above it",
-    "iteration_time": "from one iteration to the next where they run on: the slowest device's pace",
-    "steady_bubble_fraction": "idle part of the time between fill and drain",
-    "tokens_per_second": "tokens of one step over its seconds, all data-parallel copies together",
-    "mfu": "model FLOP utilisation: model FLOPs over what all GPUs could do at their dense peak",
-}
-_TIMES = ("makespan", "span", "iteration_time")
-_BUBBLES = ("bubble_fraction", "bubble_ratio", "span_bubble_fraction")
 
 
 def summary_text(timeline: TimelineColumns) -> str:
     """The measures with units and definitions, a table of devices, what ran, and where the costs come from."""
-    rows = [(name, _overall_value(timeline, name), _DEFINITIONS[name]) for name in _measures_of([timeline])]
+    rows = [(measure.name, measure.text(timeline), measure.brief) for measure in _measures_of([timeline])]
     lines = [sizes_text(timeline.schedule), _what_ran(timeline), "", *aligned(rows), ""]
     lines += aligned(_device_rows(timeline), left=1)
     if stages := getattr(timeline.costs, "stages", None):
@@ -68,7 +54,7 @@ def side_by_side(timelines: Sequence[TimelineColumns]) -> str:
         raise ConfigError("side_by_side needs at least one timeline, got none")
     rows = [("", *(run.schedule.name for run in timelines))]
     rows.append(("sizes", *(_short_sizes(run) for run in timelines)))
-    rows += [(name, *(_overall_value(run, name) for run in timelines)) for name in _measures_of(timelines)]
+    rows += [(measure.name, *(measure.text(run) for run in timelines)) for measure in _measures_of(timelines)]
     lines = aligned(rows, left=1)
     best, worst = (choose(timelines, key=lambda run: iteration_time(run)) for choose in (min, max))
     sizes = {(run.schedule.devices, run.schedule.microbatches_of_a_step) for run in timelines}
@@ -81,15 +67,9 @@ def side_by_side(timelines: Sequence[TimelineColumns]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _measures_of(timelines: Sequence[TimelineColumns]) -> list[str]:
-    """Names of the measures that say something about any of the timelines."""
-    names = ["makespan", "lower_bound", "span", *_BUBBLES]
-    if any(run.schedule.iterations > 1 for run in timelines):
-        names += ["iteration_time", "steady_bubble_fraction"]
-    names += ["peak_activations", "peak_memory"]
-    return names + [
-        name for name in ("tokens_per_second", "mfu") if any(measured(run, name) is not None for run in timelines)
-    ]
+def _measures_of(timelines: Sequence[TimelineColumns]) -> list[Measure]:
+    """The measures that say something about any of the timelines."""
+    return [measure for measure in shown_in("summary") if any(map(measure.says_something, timelines))]
 
 
 def _what_ran(timeline: TimelineColumns) -> str:
@@ -107,51 +87,26 @@ def _short_sizes(timeline: TimelineColumns) -> str:
     return f"p {schedule.devices}, m {schedule.microbatches_of_a_step}, {counted(schedule.num_stages, 'stage')}"
 
 
-def _overall_value(timeline: TimelineColumns, name: str) -> str:
-    if name == "lower_bound":
-        bound = lower_bound(timeline)
-        return f"{seconds_text(bound.seconds)} (+{percent_text(bound.gap)})"
-    value = measured(timeline, name)
-    if value is None:
-        return "unknown"
-    if name in _TIMES:
-        return seconds_text(value)
-    if name == "tokens_per_second":
-        return f"{value:,.0f} tokens/s"
-    if name in ("peak_activations", "peak_memory"):
-        most = float(value.max())
-        text = f"{most:.4g}" if name == "peak_activations" else format_quantity(most, "bytes")
-        return f"{text} (device {value.argmax()})"
-    return f"{value:.4f} ({percent_text(value)})"
-
-
 def _device_rows(timeline: TimelineColumns) -> list[tuple[str, ...]]:
     """A row a device; of very many devices, ranges of neighbours with their least and largest values."""
     devices = timeline.schedule.devices
     groups = np.array_split(np.arange(devices), min(devices, MOST_DEVICES))
-    columns = [
-        (timeline.device_busy, seconds_text),
-        (device_idle(timeline), seconds_text),
-        (device_idle(timeline) / makespan(timeline) if makespan(timeline) > 0 else np.zeros(devices), percent_text),
-    ]
-    header = ["device", "busy", "idle", "idle / makespan"]
-    if exposed_communication(timeline).any():
-        columns.append((exposed_communication(timeline), seconds_text))
-        header.append("exposed communication")
-    columns.append((peak_activations(timeline), lambda value: f"{value:.4g}"))
-    header.append("peak activations")
-    if peak_memory(timeline) is not None:
-        columns.append((peak_memory(timeline), lambda value: format_quantity(value, "bytes")))
-        header.append("peak memory")
-    rows = [tuple(header)]
+    columns = []
+    for measure in shown_in("devices"):
+        values = measure.of(timeline)
+        if values is not None and measure.says_something(timeline):
+            columns.append((measure.title, values, measure.unit))
+        if measure.name == "device_idle":
+            columns.append(("idle / makespan", device_idle(timeline) / (makespan(timeline) or 1.0), "fraction"))
+    rows = [("device", *(title for title, _, _ in columns))]
     for group in groups:
         name = str(group[0]) if len(group) == 1 else f"{group[0]}-{group[-1]}"
-        rows.append((name, *(_range_text(values[group], text) for values, text in columns)))
+        rows.append((name, *(_range_text(values[group], unit) for _, values, unit in columns)))
     return rows
 
 
-def _range_text(values: np.ndarray, text) -> str:
-    least, most = text(float(values.min())), text(float(values.max()))
+def _range_text(values: np.ndarray, unit: str) -> str:
+    least, most = value_text(float(values.min()), unit), value_text(float(values.max()), unit)
     return least if least == most else f"{least} .. {most}"
 
 
@@ -164,8 +119,7 @@ def _cost_rows(timeline: TimelineColumns) -> list[tuple[str, ...]]:
         values = parameter["column"](timeline.table) if _has_a_row(name, origin, timeline) else None
         if values is None:
             continue
-        least, most = (format_value(float(pick(values)), parameter["unit"]) for pick in (np.min, np.max))
-        rows.append((name, least if least == most else f"{least} .. {most}", parameter["note"], origin))
+        rows.append((name, _range_text(values, parameter["unit"]), parameter["note"], origin))
     if not timeline.plan.remote.any():
         return rows
     free = not np.any(timeline.plan.transfer_seconds)
@@ -180,8 +134,3 @@ def _has_a_row(name: str, origin: str, timeline: TimelineColumns) -> bool:
     if group == "transfer":
         return origin != "default" and timeline.schedule.devices > 1
     return "note" in PARAMETERS[name] and not (group == "slot" and origin == "default")
-
-
-def format_value(value: float, unit: str) -> str:
-    """A cost with its unit."""
-    return seconds_text(value) if unit == "seconds" else format_quantity(value, unit)

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.analysis.bubbles import bubble_fraction, bubble_ratio, makespan
-from ppsim.analysis.occupancy import peak_activations
+from ppsim.analysis.bubbles import makespan
+from ppsim.analysis.measures import shown_in
 from ppsim.base.files import write_atomically
-from ppsim.base.units import percent_text, seconds_text
 from ppsim.plots import palette
 from ppsim.plots.beside import LANE_GROUND, STEPS, Spans, lane, part_of_row
 from ppsim.plots.boxes import TRANSFER, Boxes, kind_letter, legend_entries, make_boxes, sizes_text
@@ -60,13 +59,8 @@ def viewer_html(boxes: Boxes, framed: bool = False) -> str:
 
 def measures_line(timeline: TimelineColumns) -> str:
     """The headline measures in one line."""
-    peak = peak_activations(timeline)
-    return (
-        f"makespan {seconds_text(makespan(timeline))} · bubble fraction {percent_text(bubble_fraction(timeline))} "
-        f"(idle / total) · bubble ratio {percent_text(bubble_ratio(timeline))} (idle / busy) · "
-        f"peak activations {peak.max():.4g} microbatches (device {peak.argmax()}) · "
-        f"transport {timeline.transport} · engine {timeline.engine}"
-    )
+    parts = [measure.phrase(timeline) for measure in shown_in("notebook")]
+    return " · ".join([*parts, f"transport {timeline.transport}", f"engine {timeline.engine}"])
 
 
 def _about(boxes: Boxes) -> dict[str, Any]:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppsim.analysis.measures import MEASURES, shown_in
 from ppsim.base.columns import equal
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.extras import need
 from ppsim.base.progress import track
+from ppsim.base.units import seconds_text, value_text
 from ppsim.costs import CostModel, Costs, CostTable
 from ppsim.costs.table import is_cost_model
 from ppsim.engines.running import run_plan
@@ -25,7 +27,6 @@ from ppsim.run.timelines import Timeline
 if TYPE_CHECKING:
     import pandas
 
-MEASURES = ("makespan", "span", "bubble_fraction", "bubble_ratio", "span_bubble_fraction")
 SAMPLES = 100
 
 
@@ -41,25 +42,20 @@ class Batch:
         Samples drawn for each of the costs; 1 where nothing is random.
     case, sample : int64 arrays, one entry a run
         Index of the costs in the list given, and of the sample.
-    makespan, span : float64 arrays, seconds, one entry a run
-    bubble_fraction, bubble_ratio, span_bubble_fraction : float64 arrays, one entry a run
-    peak_activations : float64 array, one entry a run
-        Of the device that holds most. All are defined in docs/glossary.md.
+    measures : list of str
+        Each names an attribute, such as `batch.bubble_fraction`: a float64 array, one entry a run, of all devices
+        together. docs/glossary.md defines them.
     """
 
     makespan: np.ndarray
-    span: np.ndarray
-    bubble_fraction: np.ndarray
-    bubble_ratio: np.ndarray
-    span_bubble_fraction: np.ndarray
-    peak_activations: np.ndarray
 
     def __init__(self, schedule: Schedule, transport: str, engine: str, cases: int, samples: int, seed: int):
         self.schedule, self.transport, self.engine = schedule, transport, engine
         self.seed, self.samples = seed, samples
         self.case = np.repeat(np.arange(cases), samples)
         self.sample = np.tile(np.arange(samples), cases)
-        for name in (*MEASURES, "peak_activations"):
+        self.measures = [measure.name for measure in shown_in("batch")]
+        for name in self.measures:
             setattr(self, name, np.empty(cases * samples))
 
     def __eq__(self, other: object) -> bool:
@@ -68,14 +64,18 @@ class Batch:
 
     __hash__ = None  # type: ignore[assignment]
 
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> np.ndarray: ...
+
     def __len__(self) -> int:
         """Number of runs."""
         return len(self.case)
 
     def percentile(self, percent: float, measure: str = "makespan") -> float:
         """The value that `percent` % of all runs do not exceed, interpolated between runs."""
-        if measure not in (*MEASURES, "peak_activations"):
-            raise ConfigError(f"measure={measure!r} is not known; use one of: {', '.join(MEASURES)}, peak_activations")
+        if measure not in self.measures:
+            raise ConfigError(f"measure={measure!r} is not known; use one of: {', '.join(self.measures)}")
         if isinstance(percent, bool) or not isinstance(percent, int | float | np.number) or not 0 <= percent <= 100:
             raise ConfigError(f"percent={shown(percent)} must be a number from 0 to 100")
         return float(np.percentile(getattr(self, measure), percent))
@@ -115,19 +115,21 @@ class Batch:
     def summary(self) -> str:
         """Percentiles of makespan and bubble fraction as readable text."""
         lines = [f"{self.schedule.name}: {len(self)} runs, transport {self.transport}, engine {self.engine}"]
-        for measure, unit in (("makespan", " s"), ("bubble_fraction", "")):
-            values = ", ".join(f"P{percent} {self.percentile(percent, measure):.6g}{unit}" for percent in (5, 50, 95))
-            lines.append(f"{measure}: {values}")
+        for name in ("makespan", "bubble_fraction"):
+            values = [(percent, self.percentile(percent, name)) for percent in (5, 50, 95)]
+            unit = MEASURES[name].unit
+            lines.append(f"{name}: {', '.join(f'P{percent} {value_text(value, unit)}' for percent, value in values)}")
         return "\n".join(lines)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row a run with all columns (needs pandas)."""
         pandas = need("pandas", "a table of runs")
-        names = ("case", "sample", *MEASURES, "peak_activations")
+        names = ("case", "sample", *self.measures)
         return pandas.DataFrame({name: getattr(self, name) for name in names})
 
     def __repr__(self) -> str:
-        return f"<Batch {self.schedule.name}: {len(self)} runs, makespan P50 {self.p50:.6g} s, P95 {self.p95:.6g} s>"
+        p50, p95 = seconds_text(self.p50), seconds_text(self.p95)
+        return f"<Batch {self.schedule.name}: {len(self)} runs, makespan P50 {p50}, P95 {p95}>"
 
 
 def simulate_many(
@@ -247,13 +249,11 @@ def _measure(
     progress: bool,
 ) -> Batch:
     batch = Batch(Schedule.of(schedule.compute), transport, engine, cases, samples, seed)
-    peak = 0.0
     for index, (plan, table, model) in enumerate(track(runs, len(batch), "simulating") if progress else runs):
         batch.engine, times = run_plan(plan, engine)
         timeline = Timeline(plan, table, model, times, engine=batch.engine)
-        for measure in MEASURES:
-            getattr(batch, measure)[index] = getattr(timeline, measure)
-        if index % samples == 0:  # list order fixes the live activations, so all samples of one case share their peak
-            peak = timeline.peak_activations.max()
-        batch.peak_activations[index] = peak
+        for measure in map(MEASURES.__getitem__, batch.measures):
+            column = getattr(batch, measure.name)
+            known = measure.fixed_by_order and index % samples > 0
+            column[index] = column[index - 1] if known else measure.number(timeline)
     return batch

@@ -13,6 +13,7 @@ from ppsim.analysis.bounds import LowerBound, lower_bound
 from ppsim.analysis.communication import exposed_communication
 from ppsim.analysis.critical_path import critical_path, slack
 from ppsim.analysis.ledger import Ledger, ledger
+from ppsim.analysis.measures import MEASURES
 from ppsim.analysis.memory import Memory, memory
 from ppsim.analysis.occupancy import PARTS, occupancy
 from ppsim.analysis.sensitivities import Sensitivities, sensitivities
@@ -52,6 +53,14 @@ class Timeline(TimelineColumns):
         from ppsim.interop.replays import read_trace
 
         return cls.of(read_trace(path).timeline(step))
+
+    if not TYPE_CHECKING:  # type checkers know the names below, and no others
+
+        def __getattr__(self, name: str) -> Any:
+            """A measure of the registry that has no property here, such as `run.transfers`."""
+            if name in MEASURES:
+                return MEASURES[name].of(self)
+            raise AttributeError(f"a timeline has no {name}; its measures are {', '.join(MEASURES)}")
 
     @property
     def device_idle(self) -> np.ndarray:

@@ -8,15 +8,12 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ppsim.analysis.measures import guarded
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import read_text, write_atomically
+from ppsim.studies.what_if import BUSY, IDLE, Numbers
 
 SCHEMA = "ppsim.baseline/1"
-GUARDED = ("makespan", "bubble_fraction", "bubble_ratio", "span_bubble_fraction", "peak_activations", "peak_memory")
-BUSY = "busy"
-IDLE = "idle: "  # what the names of the ledger's rows begin with
-
-Numbers = Mapping[str, tuple[float | None, str]]
 Baseline = dict[str, dict[str, float | None]]
 
 
@@ -32,7 +29,14 @@ def config_key(path: str | os.PathLike[str], baseline: str | os.PathLike[str] | 
 
 
 def write_baseline(path: str | os.PathLike[str], configs: Mapping[str, Numbers]) -> None:
-    """Write a baseline: readable JSON, sorted, units named; whole or not at all."""
+    """Write a baseline: readable JSON, sorted, units named; whole or not at all.
+
+    Raises ConfigError for a number that is not finite: nothing could be held to it.
+    """
+    for config, numbers in configs.items():
+        for name, (value, _) in numbers.items():
+            if value is not None and not _is_finite(value):
+                raise ConfigError(f"{config}: {name} is {shown(value)}, not a finite number; no baseline can hold it")
     document = {
         "schema": SCHEMA,
         "units": {name: unit for numbers in configs.values() for name, (_, unit) in numbers.items()},
@@ -68,12 +72,12 @@ def _fault(numbers: Any) -> str:
     """What is wrong with one config's measures, or ""."""
     if not isinstance(numbers, dict):
         return " is no mapping of measures"
-    missing = [name for name in GUARDED if name not in numbers]
+    missing = [name for name in guarded() if name not in numbers]
     if missing:
         return f" has no {', '.join(missing)}"
     for name, value in numbers.items():
-        if name not in GUARDED and not explains(name):
-            return f".{name} is no measure; measures are {', '.join(GUARDED)}, '{BUSY}' and '{IDLE}...'"
+        if name not in guarded() and not explains(name):
+            return f".{name} is no measure; measures are {', '.join(guarded())}, '{BUSY}' and '{IDLE}...'"
         if value is not None and not _is_finite(value):
             return f".{name} is {shown(value)}, not a finite number"
     return ""
@@ -84,7 +88,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(document) < len(pairs):
         keys = [key for key, _ in pairs]
         double = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"{double!r} stands there twice")
+        raise ValueError(f"{double!r} appears twice")
     return document
 
 

@@ -60,7 +60,6 @@ def calibrate(traces: Sequence[Trace]) -> Profile:
         link_fit=link_fit,
         transfer_bytes=float(np.median([trace.transfer_bytes for trace in traces])),
         jitter=_jitter(samples),
-        overlap_slowdown=_overlap_slowdown(traces),
         residual=_residual(samples, seconds, parts),
         fitted=[run_name(trace) for trace in traces],
         source=traces[0].device_name,
@@ -226,38 +225,6 @@ def _jitter(samples: Samples) -> float:
         if (values > 0).any()
     ]
     return SIGMA * _median(np.abs(np.concatenate(logs))) if logs else 0.0
-
-
-def _overlap_slowdown(traces: Sequence[Trace]) -> float:
-    """Median over kinds and stages of (seconds with a transfer under way on the device / seconds without)."""
-    ratios = []
-    for trace in traces:
-        under_way = np.array([_under_way(trace, step) for step in range(len(trace.end))])
-        seconds = (trace.end - trace.start)[:, trace.compute]
-        schedule = trace.program.compute
-        for key in np.unique(np.stack([schedule.kind, schedule.stage]), axis=1).T:
-            rows = (schedule.kind == key[0]) & (schedule.stage == key[1])
-            values, busy = seconds[:, rows].ravel(), under_way[:, rows].ravel()
-            with_transfer = values[busy & np.isfinite(values)]
-            without = values[~busy & np.isfinite(values)]
-            if len(with_transfer) > 2 and len(without) > 2 and np.median(without) > 0:
-                ratios.append(np.median(with_transfer) / np.median(without))
-    return float(np.median(ratios)) if ratios else 1.0
-
-
-def _under_way(trace: Trace, step: int) -> np.ndarray:
-    """For each compute row whether a transfer of its device overlapped it by more than half."""
-    schedule = trace.program.compute
-    consumer, _, _ = trace.transfers
-    begin, arrived = trace.transfer_times(step)
-    start, end = trace.start[step, trace.compute], trace.end[step, trace.compute]
-    overlapped = np.zeros(len(start))
-    for device in range(schedule.devices):
-        rows = slice(int(schedule.offsets[device]), int(schedule.offsets[device + 1]))
-        own = (schedule.device[consumer] == device) | (schedule.device[schedule.source[consumer]] == device)
-        for first, last in zip(begin[own], arrived[own], strict=True):
-            overlapped[rows] += np.fmax(np.minimum(end[rows], last) - np.maximum(start[rows], first), 0.0)
-    return overlapped > 0.5 * np.maximum(end - start, 1e-12)
 
 
 def _residual(samples: Samples, seconds: dict[str, list[float]], parts: int) -> float:

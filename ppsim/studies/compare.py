@@ -1,4 +1,4 @@
-"""Several schedules on the same work: one run each, sorted by step time, and why the others cannot run."""
+"""Several schedules on the same work: one run each, ranked by step time, and why the others cannot run."""
 
 from __future__ import annotations
 
@@ -7,35 +7,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from ppsim.analysis.measures import shown_in
+from ppsim.analysis.occupancy import peak_activations
+from ppsim.analysis.steady import iteration_time
 from ppsim.base.errors import BuildError, PpsimError
 from ppsim.base.extras import need
 from ppsim.costs import CostModel
-from ppsim.families.registry import Family, find_family
+from ppsim.families.registry import Family, families, find_family
 from ppsim.run.schedules import Schedule, schedules
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
+from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
     import pandas
 
 SCHEMA = "ppsim.comparison/1"
-COLUMNS = {  # name -> unit or definition
-    "schedule": "family, or the name of a schedule that was given",
-    "stages_per_device": "stages that the device with most of them runs",
-    "iterations": "training steps that the run holds; 1 in every synchronous schedule",
-    "iteration_time": "seconds of one step: the makespan, or the pace of an asynchronous schedule",
-    "makespan": "seconds",
-    "bubble_fraction": "fraction: idle / total",
-    "bubble_ratio": "fraction: idle / ideal",
-    "span_bubble_fraction": "fraction: 1 - max(busy) / span",
-    "steady_bubble_fraction": "fraction: idle / total between fill and drain, for steps without a drain",
-    "peak_activations": "of the fullest device, in microbatches through one device share of the model",
-    "peak_memory": "of the fullest device, in bytes; null where the costs do not say what is held",
-    "transfers": "sent in one step by the device that sends most",
-    "weight_copies": "weights of the fullest device with all their versions, in device shares of the model",
-}
 
 
 @dataclass(frozen=True)
@@ -45,7 +32,8 @@ class Comparison:
     Attributes
     ----------
     timelines : list of Timeline
-        Shortest step first; of equal steps the one with the smaller activation peak first.
+        Shortest step first; of equal steps the one with the smaller activation peak first. Asynchronous schedules,
+        which pay for their steps with old weights and no drain, come after all others.
     refused : mapping of schedule name to str
         Why each of the others cannot run at this size.
     """
@@ -54,20 +42,34 @@ class Comparison:
     refused: Mapping[str, str]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a schedule, in the order of `timelines`, with the keys of `COLUMNS`."""
-        return [_row(timeline) for timeline in self.timelines]
+        """One row a schedule, in the order of `timelines`: its name, whether it is asynchronous, and its measures."""
+        measures = shown_in("compare")
+        return [
+            {"schedule": run.schedule.name, "asynchronous": asynchronous(run)}
+            | {measure.name: measure.number(run) for measure in measures}
+            for run in self.timelines
+        ]
 
     def to_frame(self) -> pandas.DataFrame:
         """The rows as a pandas table."""
         pandas = need("pandas", "a table of schedules")
-        return pandas.DataFrame(self.rows(), columns=list(COLUMNS))
+        names = ["schedule", "asynchronous", *(measure.name for measure in shown_in("compare"))]
+        return pandas.DataFrame(self.rows(), columns=names)
 
     def _repr_html_(self) -> str:
         return self.to_frame().to_html(index=False, float_format="{:.4g}".format)
 
     def to_dict(self) -> dict[str, Any]:
-        """Rows and refusals as plain Python values (schema ppsim.comparison/1)."""
-        return {"schema": SCHEMA, "schedules": self.rows(), "refused": dict(self.refused), "units": dict(COLUMNS)}
+        """Rows and refusals as plain Python values, with units and definitions (schema ppsim.comparison/1)."""
+        measures = shown_in("compare")
+        return {
+            "schema": SCHEMA,
+            "schedules": self.rows(),
+            "refused": dict(self.refused),
+            "units": {measure.name: measure.unit for measure in measures},
+            "definitions": {measure.name: measure.meaning for measure in measures}
+            | {"asynchronous": "whether steps follow each other without a drain, on old weights"},
+        }
 
 
 def compare(
@@ -124,8 +126,7 @@ def compare(
             timelines.append(run(schedule))
         except PpsimError as error:
             refused[item.name] = str(error).removeprefix(f"{item.name}: ")
-    timelines.sort(key=lambda run: (run.iteration_time, run.peak_activations.max(), run.schedule.name))
-    return Comparison(timelines, refused)
+    return Comparison(sorted(timelines, key=_rank), refused)
 
 
 def _built(
@@ -154,31 +155,11 @@ def _of_size(schedule: Schedule, devices: int, microbatches: int) -> Schedule:
     return schedule
 
 
-def _row(timeline: Timeline) -> dict[str, Any]:
-    schedule, memory = timeline.schedule, timeline.peak_memory
-    return {
-        "schedule": schedule.name,
-        "stages_per_device": int(stages_held(timeline).max()),
-        "iterations": schedule.iterations,
-        "iteration_time": timeline.iteration_time,
-        "makespan": timeline.makespan,
-        "bubble_fraction": timeline.bubble_fraction,
-        "bubble_ratio": timeline.bubble_ratio,
-        "span_bubble_fraction": timeline.span_bubble_fraction,
-        "steady_bubble_fraction": timeline.steady_bubble_fraction,
-        "peak_activations": float(timeline.peak_activations.max()),
-        "peak_memory": None if memory is None else float(memory.max()),
-        "transfers": int(transfers_sent(timeline).max()) // schedule.iterations,
-        "weight_copies": float(schedule.weight_copies.max()),
-    }
+def asynchronous(run: TimelineColumns) -> bool:
+    """Whether steps follow each other without a drain: by the schedule's family, or because it holds several."""
+    family = families().get(run.schedule.name)
+    return run.schedule.iterations > 1 or (family is not None and family.asynchronous)
 
 
-def stages_held(timeline: Timeline) -> np.ndarray:
-    """Stages that each device runs."""
-    return np.bincount(timeline.schedule.holdings[:, 0], minlength=timeline.schedule.devices)
-
-
-def transfers_sent(timeline: Timeline) -> np.ndarray:
-    """Transfers that each device sends in the whole run."""
-    schedule, plan = timeline.schedule, timeline.plan
-    return np.bincount(schedule.device[plan.source[plan.remote]], minlength=schedule.devices)
+def _rank(run: TimelineColumns) -> tuple[Any, ...]:
+    return asynchronous(run), iteration_time(run), peak_activations(run).max(), run.schedule.name

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ppsim.analysis.measures import MEASURES, guarded
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.units import format_quantity, parse_quantity
+from ppsim.base.units import difference_text, parse_fraction, parse_quantity
 from ppsim.run.timelines import Timeline
-from ppsim.studies.baseline import (
-    GUARDED,
-    IDLE,
-    Baseline,
-    Numbers,
-    config_key,
-    explains,
-    read_baseline,
-    write_baseline,
-)
-from ppsim.studies.what_if import run_numbers
-
-NOISE = 1e-9  # relative: what rounding on another machine may change
-_UNITS = {"makespan": "seconds", "peak_activations": "microbatches", "peak_memory": "bytes"}  # the others: fraction
+from ppsim.studies.baseline import Baseline, config_key, explains, read_baseline, write_baseline
+from ppsim.studies.what_if import IDLE, NOISE, Change, Numbers, run_numbers
 
 
 @dataclass(frozen=True)
@@ -40,7 +28,8 @@ class Finding:
     after : float or None
         The value now; None where it is not known.
     verdict : str
-        "regression", "over the limit", "new" (not in the baseline), "lost" (no longer known), "improved" or "same".
+        "regression", "over the limit", "new" (not in the baseline), "lost" (no longer known), "not finite" (nothing can
+        be said), "improved" or "same".
     limit : float or None
         The largest value allowed, from the baseline with its tolerance or from a limit.
     why : tuple of str
@@ -61,15 +50,20 @@ class Finding:
         """Whether the gate closes."""
         return self.verdict not in ("same", "improved")
 
+    @property
+    def of_limit(self) -> bool:
+        """Whether it was held to a limit, not to a baseline."""
+        return self.before is None and self.limit is not None
+
 
 @dataclass(frozen=True)
 class Tolerance:
-    """By how much measures may grow: the larger of an absolute and a relative amount.
+    """By how much measures may get worse: the larger of an absolute and a relative amount.
 
     Attributes
     ----------
     absolute : mapping of measure -> float
-        In the measure's own unit; measures that it does not name may not grow.
+        In the measure's own unit; measures that it does not name may not get worse.
     relative : float
         Part of the baseline's value.
     """
@@ -82,14 +76,15 @@ class Tolerance:
         """From numbers or text with units, such as `{"makespan": "2 ms"}` and "1%"; ConfigError otherwise."""
         amounts = {}
         for name, amount in (absolute or {}).items():
-            if name not in GUARDED:
-                raise ConfigError(f"absolute tolerance of {shown(name)}: no measure; use one of {', '.join(GUARDED)}")
-            amounts[name] = _amount(f"absolute tolerance of {name}", amount, _UNITS.get(name, "fraction"))
+            if name not in guarded():
+                raise ConfigError(f"absolute tolerance of {shown(name)}: no measure; use one of {', '.join(guarded())}")
+            amounts[name] = _amount(f"absolute tolerance of {name}", amount, MEASURES[name].unit)
         return cls(amounts, _amount("relative tolerance", relative, "fraction"))
 
     def limit(self, measure: str, value: float) -> float:
-        """The largest value that still passes."""
-        return value + max(self.absolute.get(measure, 0.0), (self.relative + NOISE) * abs(value))
+        """The worst value that still passes."""
+        room = max(self.absolute.get(measure, 0.0), (self.relative + NOISE) * abs(value))
+        return value + room if MEASURES[measure].bigger_is_worse else value - room
 
 
 @dataclass(frozen=True)
@@ -102,13 +97,21 @@ class Limits:
 
     @classmethod
     def parse(cls, max_bubble: Any = None, max_memory: Any = None, max_step_time: Any = None) -> Limits:
-        """From numbers or text with units, such as "15%", "80 GB", "2 s"; ConfigError otherwise."""
+        """From numbers or text with units, such as "15%", "80 GB", "2 s"; ConfigError otherwise.
+
+        A bubble of 1 or more needs its "%": 15 would allow any bubble, and was meant as 15 %.
+        """
         given = (
             ("max_bubble", max_bubble, "fraction"),
             ("max_memory", max_memory, "bytes"),
             ("max_step_time", max_step_time, "seconds"),
         )
-        return cls(*(None if value is None else _amount(name, value, unit) for name, value, unit in given))
+        limits = cls(*(None if value is None else _amount(name, value, unit) for name, value, unit in given))
+        if limits.bubble is not None and limits.bubble >= 1 and "%" not in str(max_bubble):
+            raise ConfigError(
+                f"max_bubble: {shown(max_bubble)} must be below 1, or percent: {max_bubble}% or {limits.bubble / 100:g}"
+            )
+        return limits
 
     def of_measures(self) -> list[tuple[str, float]]:
         """(measure, largest value) of those that are set."""
@@ -118,24 +121,16 @@ class Limits:
 
 def _amount(what: str, value: Any, unit: str) -> float:
     """A number >= 0 of `unit`, from a number or text."""
-    if unit in ("seconds", "bytes"):
-        try:
-            return parse_quantity(value, unit)
-        except ConfigError as error:
-            raise ConfigError(f"{what}: {error}") from None
-    text, number = str(value).strip(), math.nan
-    with contextlib.suppress(ValueError):
-        number = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
-    if isinstance(value, bool) or not (math.isfinite(number) and number >= 0):
-        example = "4" if unit == "microbatches" else "0.15 or 15%"
-        raise ConfigError(f"{what}: {shown(value)} must be a finite number of at least 0, such as {example}")
-    return number
+    try:
+        return parse_quantity(value, unit) if unit in ("seconds", "bytes") else parse_fraction(value)
+    except ConfigError as error:
+        raise ConfigError(f"{what}: {error}") from None
 
 
 def measured(run: Timeline) -> Numbers:
     """What the gate looks at: the guarded measures, and the busy time and ledger that explain them."""
-    numbers = run_numbers(run)
-    return {name: number for name, number in numbers.items() if name in GUARDED or explains(name)}
+    numbers: Numbers = {name: (measure.number(run), measure.unit) for name, measure in guarded().items()}
+    return numbers | {name: number for name, number in run_numbers(run).items() if explains(name)}
 
 
 def measure_configs(
@@ -216,12 +211,12 @@ def judge(
         value, unit = numbers["makespan"]
         findings.append(Finding(config, "makespan", unit, None, value, "new"))
     elif baseline is not None:
-        findings += [_against(config, name, numbers, baseline[config], tolerance) for name in GUARDED]
+        findings += [_against(config, name, numbers, baseline[config], tolerance) for name in guarded()]
     for name, limit in limits.of_measures():
         value, unit = numbers[name]
         if value is None:
             raise ConfigError(f"{config}: no limit of {name} can be checked: the costs do not say what memory is held")
-        verdict = "over the limit" if value > limit * (1 + NOISE) else "same"
+        verdict = "same" if value <= limit * (1 + NOISE) else "over the limit"  # and what is no number is over it
         findings.append(Finding(config, name, unit, None, value, verdict, limit))
     return findings
 
@@ -234,21 +229,20 @@ def _against(
     if before is None or after is None:
         verdict = "same" if before == after else "new" if before is None else "lost"
         return Finding(config, name, unit, before, after, verdict)
-    limit = tolerance.limit(name, before)
-    grown, shrunk = after > limit, after < before - NOISE * abs(before)
-    verdict = "regression" if grown else "improved" if shrunk else "same"
-    return Finding(config, name, unit, before, after, verdict, limit, _why(numbers, old) if grown or shrunk else ())
+    limit, worse = tolerance.limit(name, before), 1.0 if MEASURES[name].bigger_is_worse else -1.0
+    if not (math.isfinite(before) and math.isfinite(after)):
+        return Finding(config, name, unit, before, after, "not finite", limit)
+    regressed = worse * (after - limit) > 0
+    improved = worse * (after - before) < 0 and bool(Change(name, unit, before, after).difference)
+    verdict = "regression" if regressed else "improved" if improved else "same"
+    return Finding(config, name, unit, before, after, verdict, limit, _why(numbers, old) if verdict != "same" else ())
 
 
 def _why(numbers: Numbers, old: Mapping[str, float | None]) -> tuple[str, ...]:
     """The busy time and the ledger rows that changed, largest first; a row that the baseline lacks was 0."""
     moved = []
-    for name, (value, _) in numbers.items():
-        before = old.get(name, 0.0 if name.startswith(IDLE) else None)
-        if explains(name) and value is not None and before is not None:
-            difference = value - before
-            if abs(difference) > NOISE * max(abs(value), abs(before)):
-                sign = "+" if difference > 0 else "-"
-                text = f"{name.removeprefix(IDLE)} {sign}{format_quantity(abs(difference), 'seconds')}"
-                moved.append((abs(difference), text))
+    for name, (value, unit) in numbers.items():
+        difference = Change(name, unit, old.get(name, 0.0 if name.startswith(IDLE) else None), value).difference
+        if explains(name) and difference:
+            moved.append((abs(difference), f"{name.removeprefix(IDLE)} {difference_text(difference, unit)}"))
     return tuple(text for _, text in sorted(moved, key=lambda row: -row[0]))

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ppsim.base.tables import aligned
-from ppsim.base.units import format_quantity
+from ppsim.base.units import value_text
+from ppsim.interop.result import plain
 from ppsim.studies.gate import Finding
 
 _HEADING = ["config", "measure", "baseline", "now", "allowed", "verdict"]
@@ -21,21 +22,24 @@ def moved(findings: Iterable[Finding]) -> list[Finding]:
 def row(finding: Finding) -> list[str]:
     """Config, measure, baseline, now, allowed and verdict of a finding, as text with units."""
 
-    def text(value: float | None) -> str:
-        if value is None:
-            return "-"
-        return f"{value:.6g}" if finding.unit in ("fraction", "microbatches") else format_quantity(value, finding.unit)
+    def text(value: float | None) -> str:  # a gate closes for less than a tenth of a percent
+        return value_text(value, finding.unit, places=2)
 
     values = [text(value) for value in (finding.before, finding.after, finding.limit)]
     return [finding.config, finding.measure, *values, finding.verdict]
 
 
 def findings_text(findings: Sequence[Finding]) -> str:
-    """A table of what moved, with the busy time and the rows of the bubble ledger that changed below it."""
+    """A table of what moved, with the busy time and the rows of the bubble ledger that changed below it.
+
+    Where nothing did: how many measures were held to the baseline, and each limit that holds.
+    """
     shown = moved(findings)
-    configs = len({finding.config for finding in findings})
     if not shown:
-        return f"{len(findings)} measures of {configs} config(s): nothing moved"
+        held = [finding for finding in findings if not finding.of_limit]
+        configs = len({finding.config for finding in held})
+        lines = [f"{len(held)} measures of {configs} config(s): nothing moved"] if held else []
+        return "\n".join([*lines, *(_within(finding) for finding in findings if finding.of_limit)])
     lines = aligned([tuple(_HEADING), *(tuple(row(finding)) for finding in shown)], left=1)
     explained = {finding.config: finding.why for finding in shown if finding.why}
     lines += [f"time that changed in {config}, all devices: {'; '.join(why)}" for config, why in explained.items()]
@@ -47,6 +51,11 @@ def findings_text(findings: Sequence[Finding]) -> str:
     if verdicts == {"improved"}:
         lines.append("nothing got worse; keep what got better with --update")
     return "\n".join(lines)
+
+
+def _within(finding: Finding) -> str:
+    config, measure, _, now, limit, _ = row(finding)
+    return f"{config}: {measure} {now} is within its limit of {limit}"
 
 
 def markdown_report(findings: Sequence[Finding]) -> str:
@@ -73,8 +82,7 @@ def junit_report(findings: Sequence[Finding]) -> str:
     counts = {"tests": len(findings), "failures": failures, "errors": 0, "skipped": 0}
     suite = ElementTree.Element("testsuite", {"name": "ppsim check"} | {name: str(n) for name, n in counts.items()})
     for finding in findings:
-        is_limit = finding.before is None and finding.limit is not None
-        name = f"limit of {finding.measure}" if is_limit else finding.measure
+        name = f"limit of {finding.measure}" if finding.of_limit else finding.measure
         case = ElementTree.SubElement(suite, "testcase", classname=finding.config, name=name)
         if finding.failed:
             _, _, before, after, limit, verdict = row(finding)
@@ -89,5 +97,5 @@ def document(findings: Sequence[Finding]) -> dict[str, Any]:
     return {
         "schema": "ppsim.check/1",
         "passed": not any(finding.failed for finding in findings),
-        "findings": [asdict(finding) for finding in findings],
+        "findings": plain([asdict(finding) for finding in findings]),
     }

@@ -6,11 +6,17 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ppsim.analysis.measures import shown_in
 from ppsim.base.errors import ConfigError
 from ppsim.run.timelines import Timeline
 
+Numbers = dict[str, tuple[float | None, str]]  # name -> (value, unit)
+
 SCAN_POINTS = 48
 MOST_STEPS = 100
+NOISE = 1e-9  # relative: what rounding, here or on another machine, may change
+BUSY = "busy"
+IDLE = "idle: "  # what the names of the ledger's rows begin with
 _EQUAL = 1e-12  # of the step time: two schedules are equally fast
 
 
@@ -25,30 +31,34 @@ class Change:
 
     @property
     def difference(self) -> float | None:
-        """After - before; None where either is not known."""
-        return None if self.before is None or self.after is None else self.after - self.before
+        """After - before, 0 where they differ by rounding alone; None where either is not known."""
+        if self.before is None or self.after is None:
+            return None
+        same = abs(self.after - self.before) <= NOISE * max(abs(self.before), abs(self.after))
+        return 0.0 if same else self.after - self.before
 
 
-def run_numbers(run: Timeline) -> dict[str, tuple[float | None, str]]:
-    """The headline numbers of a run, its busy seconds and its idle seconds by cause, as name -> (value, unit)."""
-    numbers: dict[str, tuple[float | None, str]] = {
-        "makespan": (run.makespan, "seconds"),
-        "span": (run.span, "seconds"),
-        "bubble_fraction": (run.bubble_fraction, "fraction"),
-        "bubble_ratio": (run.bubble_ratio, "fraction"),
-        "span_bubble_fraction": (run.span_bubble_fraction, "fraction"),
-        "peak_activations": (float(run.peak_activations.max()), "microbatches"),
-        "peak_memory": (None if run.peak_memory is None else float(run.peak_memory.max()), "bytes"),
+def run_numbers(run: Timeline, *beside: Timeline) -> Numbers:
+    """The headline numbers of a run, its busy seconds and its idle seconds by cause, as name -> (value, unit).
+
+    The numbers are those that say something about the run, or about one that it is set `beside`.
+    """
+    numbers: Numbers = {
+        measure.name: (measure.number(run), measure.unit)
+        for measure in shown_in("what-if")
+        if any(map(measure.says_something, (run, *beside)))
     }
-    numbers["busy"] = (float(run.device_busy.sum()), "device-seconds")
+    numbers[BUSY] = (float(run.device_busy.sum()), "device-seconds")
+    least = NOISE * run.makespan * run.schedule.devices
     for cause, seconds in run.ledger().items():
-        numbers[f"idle: {cause}"] = (float(seconds.sum()), "device-seconds")
+        total = float(seconds.sum())
+        numbers[f"{IDLE}{cause}"] = (total if total > least else 0.0, "device-seconds")
     return numbers
 
 
 def changes(before: Timeline, after: Timeline) -> list[Change]:
     """Every headline number and every cause of idle time, before and after."""
-    old, new = run_numbers(before), run_numbers(after)
+    old, new = run_numbers(before, after), run_numbers(after, before)
     return [Change(name, unit, value, new[name][0]) for name, (value, unit) in old.items()]
 
 

@@ -1,0 +1,90 @@
+"""The registry of measures: what is added there is seen on every page, and the glossary says what it holds."""
+
+import json
+
+import make_glossary
+import pytest
+from command_line import LLAMA, UNIT_COSTS, ppsim
+
+import ppsim as library
+from ppsim.analysis.bubbles import device_idle
+from ppsim.analysis.measures import MEASURES, Measure
+from ppsim.plots.notebook import timeline_html
+from ppsim.studies.compare import compare
+from ppsim.studies.gate import Limits, Tolerance, judge, measured
+from ppsim.studies.what_if import changes
+
+PLACES = ("summary", "devices", "json", "compare", "table", "what-if", "batch", "notebook")
+
+
+def one_f_one_b(**costs):
+    return library.simulate(library.build("1f1b", devices=4, microbatches=8), library.Costs(**costs))
+
+
+@pytest.fixture
+def longest_wait(monkeypatch):
+    row = Measure("longest_wait", "seconds", "per device: idle seconds, once more", device_idle, PLACES, guarded=True)
+    monkeypatch.setitem(MEASURES, row.name, row)
+    return row
+
+
+def test_a_measure_added_to_the_registry_is_seen_everywhere(longest_wait):
+    before, after = one_f_one_b(), one_f_one_b(latency=0.5)
+    assert "longest_wait          9 s (device 0)   per device: idle seconds, once more" in before.summary()
+    assert "longest wait" in before.summary()
+    document = before.to_dict()
+    assert document["longest_wait"] == [9.0] * 4
+    assert (document["units"]["longest_wait"], document["definitions"]["longest_wait"]) == (
+        "seconds", "per device: idle seconds, once more",
+    )  # fmt: skip
+    comparison = compare(["1f1b"], devices=4, microbatches=8)
+    assert comparison.rows()[0]["longest_wait"] == 9.0
+    assert comparison.to_frame()["longest_wait"].tolist() == [9.0]
+    assert comparison.to_dict()["definitions"]["longest_wait"] == "per device: idle seconds, once more"
+    assert "longest wait" in ppsim("compare", UNIT_COSTS, "--schedules", "1f1b").out
+    moved = {change.name: change for change in changes(before, after)}["longest_wait"]
+    assert (moved.before, moved.after, moved.unit) == (9.0, 17.0, "seconds")
+    assert library.simulate_many(before.schedule, [library.Costs()]).longest_wait.tolist() == [9.0]
+    assert "longest wait 9 s" in timeline_html(before)
+    old = {name: value for name, (value, _) in measured(before).items()}
+    findings = judge("a", measured(after), {"a": old}, Tolerance(), Limits())
+    assert {finding.measure: finding.verdict for finding in findings}["longest_wait"] == "regression"
+    assert "| `longest_wait` | seconds | per device: idle seconds, once more |" in make_glossary.table()
+
+
+def test_the_glossary_says_what_the_registry_holds():
+    text = make_glossary.PAGE.read_text(encoding="utf-8")
+    assert make_glossary.table() in text
+    assert make_glossary.page(text) == text
+
+
+def test_every_measure_is_on_the_timeline(longest_wait):
+    run = one_f_one_b()
+    assert run.longest_wait.tolist() == [9.0] * 4
+    assert run.transfers.tolist() == [8, 16, 16, 8]
+    assert all(hasattr(run, measure.name) for measure in MEASURES.values())
+    with pytest.raises(AttributeError, match="a timeline has no longest_weight; its measures are stages_per_device, "):
+        _ = run.longest_weight
+
+
+def test_a_measure_where_less_is_worse_closes_the_gate_when_it_falls(monkeypatch):
+    row = MEASURES["tokens_per_second"]
+    monkeypatch.setitem(MEASURES, row.name, Measure(**{**vars(row), "guarded": True, "shown": ("what-if",)}))
+    numbers = measured(library.load_config(LLAMA).simulate())
+    less = numbers | {row.name: (numbers[row.name][0] * 0.9, row.unit)}
+
+    def verdict(now, before, tolerance=None):
+        old = {name: value for name, (value, _) in before.items()}
+        findings = judge("a", now, {"a": old}, tolerance or Tolerance(), Limits())
+        return {finding.measure: finding.verdict for finding in findings}[row.name]
+
+    assert (verdict(less, numbers), verdict(numbers, less)) == ("regression", "improved")
+    assert verdict(less, numbers, Tolerance(relative=0.11)) == "same"
+
+
+def test_the_result_of_an_asynchronous_schedule_says_what_one_step_takes():
+    pace = "iteration_time"
+    document = json.loads(ppsim("what-if", UNIT_COSTS, "--schedule", "pipedream", "--json", "-").out)
+    moved = {change["name"]: change for change in document["changes"]}[pace]
+    assert (moved["before"], moved["after"]) == (33.0, 24.0)
+    assert pace not in one_f_one_b().summary()
