@@ -5,26 +5,28 @@ from typing import Any
 
 import numpy as np
 
+from ppsim.actions import Kind
 from ppsim.families.one_forward_one_backward import warmed_up
 from ppsim.families.registry import family, require_count, require_few_actions
-from ppsim.schedule.blocks import Block, backward_run, concatenate, forward_run
+from ppsim.schedule.blocks import Block, concatenate, forward_run, run
 from ppsim.schedule.columns import ScheduleColumns
 
 
-def _sliced_runs(p: int, m: int, slices: int) -> Iterator[tuple[Block, Block]]:
-    """For each device all F in order, and all B with microbatches in order and pieces reversed."""
+def sliced_runs(p: int, m: int, slices: int, backward: Kind = Kind.B) -> Iterator[tuple[Block, Block]]:
+    """For each device all F in order, and all backwards with microbatches in order and pieces reversed."""
     pieces = np.arange(m * slices)
     reversed_pieces = pieces.reshape(m, slices)[:, ::-1].ravel()
     for r in range(p):
-        yield forward_run(r, pieces), backward_run(r, reversed_pieces)
+        yield forward_run(r, pieces), run(backward, r, reversed_pieces)
 
 
-def _check(name: str, p: int, m: int, slices: int) -> None:
+def require_few_pieces(name: str, p: int, m: int, slices: Any) -> None:
+    """BuildError unless `slices` is a count that leaves few enough pieces to number."""
     require_few_actions(name, devices=p, microbatches=m, slices=require_count("slices", slices))
 
 
 def _check_seq1f1b(p: int, m: int, v: int, **options: Any) -> None:
-    _check("seq1f1b", p, m, options.get("slices", 2))
+    require_few_pieces("seq1f1b", p, m, options.get("slices", 2))
 
 
 @family(
@@ -43,13 +45,13 @@ def seq1f1b(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
     """min(p-r-1 + k-1, mk) F of pieces; then F, B pairs; then B."""
     blocks = (
         warmed_up(forwards, backwards, min(p - r - 1 + slices - 1, m * slices))
-        for r, (forwards, backwards) in enumerate(_sliced_runs(p, m, slices))
+        for r, (forwards, backwards) in enumerate(sliced_runs(p, m, slices))
     )
     return ScheduleColumns.from_blocks(blocks, slices=slices)
 
 
 def _check_terapipe(p: int, m: int, v: int, **options: Any) -> None:
-    _check("terapipe", p, m, options.get("slices", 2))
+    require_few_pieces("terapipe", p, m, options.get("slices", 2))
 
 
 @family(
@@ -65,4 +67,4 @@ def _check_terapipe(p: int, m: int, v: int, **options: Any) -> None:
 )
 def terapipe(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
     """All F of pieces; then all B."""
-    return ScheduleColumns.from_blocks((concatenate(*runs) for runs in _sliced_runs(p, m, slices)), slices=slices)
+    return ScheduleColumns.from_blocks((concatenate(*runs) for runs in sliced_runs(p, m, slices)), slices=slices)
