@@ -6,6 +6,7 @@ from ppsim.costs.hardware import DEVICES, LINKS, Cluster, DeviceSheet, LinkSheet
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
 from ppsim.costs.shared_ports import SharedPorts
+from ppsim.costs.slices import causal_slice_costs
 from ppsim.costs.table import CostModel, CostTable
 
 __all__ = [
@@ -21,4 +22,5 @@ __all__ = [
     "LinkSheet",
     "Model",
     "SharedPorts",
+    "causal_slice_costs",
 ]

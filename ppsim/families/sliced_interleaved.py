@@ -1,0 +1,101 @@
+"""Sliced sequences over several stages a device: Seq1F1B-I and SlimPipe."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ppsim.base.errors import BuildError
+from ppsim.families.interleaved import grouped_walk
+from ppsim.families.one_forward_one_backward import warmed_up
+from ppsim.families.registry import family, require_count, require_few_actions
+from ppsim.schedule.blocks import Block, backward_run, forward_run
+from ppsim.schedule.columns import ScheduleColumns
+
+
+def _looped_pieces(p: int, m: int, v: int, slices: int, group: int) -> Iterator[Block]:
+    """2(p-r-1) + (v-1)g + k-1 F of pieces; then F, B pairs; then B, the pieces of each microbatch reversed.
+
+    `group` is the pieces g that a device runs through one stage before it turns to its next one, whole microbatches.
+    """
+    local_stage, piece = grouped_walk(np.full(m * slices // group, group), v)
+    reversed_piece = piece - piece % slices + slices - 1 - piece % slices
+    for r in range(p):
+        forwards = forward_run(local_stage * p + r, piece)
+        backwards = backward_run((v - 1 - local_stage) * p + r, reversed_piece)
+        warmup = 2 * (p - r - 1) + (v - 1) * group + slices - 1
+        yield warmed_up(forwards, backwards, min(warmup, m * slices * v))
+
+
+def _checked_slices(name: str, p: int, m: int, v: int, options: dict[str, Any], default: int) -> int:
+    slices = require_count("slices", options.get("slices", default))
+    require_few_actions(name, devices=p, microbatches=m, stages_per_device=v, slices=slices)
+    return slices
+
+
+def _group_microbatches(p: int, slices: int) -> int:
+    """Microbatches of the smallest group that has a piece for each device."""
+    return -(-p // slices)
+
+
+def _check_seq1f1b_i(p: int, m: int, v: int, **options: Any) -> None:
+    slices = _checked_slices("seq1f1b-i", p, m, v, options, 2)
+    together = _group_microbatches(p, slices)
+    if m % together:
+        below = m - m % together
+        raise BuildError(
+            f"seq1f1b-i: microbatches={m} with devices={p}, slices={slices}: a group holds ceil(devices / slices) = "
+            f"{together} whole microbatches; use {f'{below} or ' if below else ''}{below + together} microbatches"
+        )
+
+
+@family(
+    "seq1f1b-i",
+    title="Seq1F1B-I (interleaved)",
+    idea="Seq1F1B over v stages a device in a loop: pieces walk the stages of a device in groups of g, p rounded up to "
+    "whole microbatches, with the warm-up of interleaved 1F1B and k-1 pieces more. Slices are numbered microbatch x "
+    "slices + piece.",
+    constraints="slices >= 1 (default 2), m a multiple of ceil(p/slices)",
+    makespan="= (mkv+p-1)(f+b)/k with k slices, p mod k = 0",
+    peak_activations="= min(mkv, 2(p-r-1)+(v-1)g+k)/(kv)",
+    source="Sun et al. 2024, Seq1F1B, arXiv 2406.03488; thunlp/Seq1F1B, megatron/core/pipeline_parallel/schedules.py "
+    "(where p mod k = 0)",
+    check=_check_seq1f1b_i,
+    stages_per_device=2,
+    fixed_stages=False,
+)
+def interleaved_seq1f1b(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
+    """Groups of the fewest whole microbatches that have p pieces."""
+    group = _group_microbatches(p, slices) * slices
+    return ScheduleColumns.from_blocks(_looped_pieces(p, m, v, slices, group), slices=slices)
+
+
+def _check_slimpipe(p: int, m: int, v: int, **options: Any) -> None:
+    slices = _checked_slices("slimpipe", p, m, v, options, p) if options.get("slices") is not None else p
+    if slices % p:
+        below = slices - slices % p
+        raise BuildError(
+            f"slimpipe: slices={slices} with devices={p}: each device takes as many slices of a microbatch; use "
+            f"{f'{below} or ' if below else ''}{below + p} slices"
+        )
+
+
+@family(
+    "slimpipe",
+    title="SlimPipe",
+    idea="One microbatch at a time, cut in n uniform slices that follow each other through the stages, n a multiple of "
+    "p: a device holds little more than one microbatch. Causal attention makes later slices longer: "
+    "`slice_costs=ppsim.costs.causal_slice_costs(n, attention)` prices that; exchanging context between devices evens "
+    "them, which is the default of equal slices. Slices are numbered microbatch x slices + piece.",
+    constraints="slices a multiple of p (default p)",
+    makespan="= (mnv+p-1)(f+b)/n with n slices",
+    peak_activations="= min(mnv, nv+2(p-r-1))/(nv)",
+    source="Li et al. 2025, SlimPipe, arXiv 2504.14519",
+    check=_check_slimpipe,
+    stages_per_device=1,
+    fixed_stages=False,
+)
+def slimpipe(p: int, m: int, v: int, *, slices: int | None = None) -> ScheduleColumns:
+    """Groups of the slices of one microbatch."""
+    n = p if slices is None else slices
+    return ScheduleColumns.from_blocks(_looped_pieces(p, m, v, n, n), slices=n)

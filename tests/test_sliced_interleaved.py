@@ -1,0 +1,104 @@
+"""Seq1F1B-I and SlimPipe: pieces of sequences over several stages a device, against their closed forms."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ppsim
+
+seconds = st.floats(0.1, 10)
+
+
+def build(name, p, m, v, k):
+    return ppsim.build(name, devices=p, microbatches=m, stages_per_device=v, slices=k)
+
+
+def test_seq1f1b_i_walks_groups_of_whole_microbatches():
+    assert [" ".join(order) for order in build("seq1f1b-i", 2, 2, 2, 2).orders()] == [
+        "0F0 0F1 2F0 2F1 0F2 0F3 2B1 2F2 2B0 2F3 0B1 0B0 2B3 2B2 0B3 0B2",
+        "1F0 1F1 3F0 3F1 3B1 1F2 3B0 1F3 1B1 3F2 1B0 3F3 3B3 3B2 1B3 1B2",
+    ]
+
+
+def test_seq1f1b_i_with_one_slice_is_interleaved_1f1b():
+    whole = ppsim.build("interleaved-1f1b", devices=4, microbatches=8, stages_per_device=2)
+    assert build("seq1f1b-i", 4, 8, 2, 1) == whole
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), seconds, seconds)
+def test_seq1f1b_i_fills_and_holds_by_pieces(per_device, k, groups, v, f, b):
+    p, m = per_device * k, groups * per_device
+    run = ppsim.simulate(build("seq1f1b-i", p, m, v, k), ppsim.Costs(forward=f, backward=b, per="stage"))
+    assert run.makespan == pytest.approx((m * k * v + p - 1) * (f + b) / k, rel=1e-9)
+    held = [min(m * k * v, 2 * (p - r - 1) + (v - 1) * p + k) for r in range(p)]
+    assert run.peak_activations * k * v == pytest.approx(held)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 6), st.integers(1, 3), st.integers(1, 5), st.integers(1, 3), seconds, seconds)
+def test_slimpipe_holds_one_microbatch_and_two_slices_for_each_further_device(p, times, m, v, f, b):
+    n = p * times
+    run = ppsim.simulate(build("slimpipe", p, m, v, n), ppsim.Costs(forward=f, backward=b, per="stage"))
+    assert run.makespan == pytest.approx((m * n * v + p - 1) * (f + b) / n, rel=1e-9)
+    held = [min(m * n * v, n * v + 2 * (p - r - 1)) for r in range(p)]
+    assert run.peak_activations * n * v == pytest.approx(held)
+    if m > 2 and v == 1:
+        assert run.peak_activations.max() == pytest.approx(1 + 2 * (p - 1) / n)
+
+
+def test_slimpipe_cuts_a_microbatch_in_one_slice_a_device_unless_said_otherwise():
+    assert ppsim.build("slimpipe", devices=4, microbatches=2).slices == 4
+
+
+def test_causal_attention_delays_slimpipe_unless_context_is_exchanged():
+    even = ppsim.simulate(build("slimpipe", 4, 4, 1, 8))
+    causal = ppsim.costs.causal_slice_costs(8, 0.5)
+    uneven = ppsim.simulate(build("slimpipe", 4, 4, 1, 8), ppsim.Costs(slice_costs=causal))
+    assert uneven.device_busy == pytest.approx(even.device_busy)
+    assert uneven.makespan > even.makespan
+
+
+def test_slices_of_a_causal_sequence_grow_by_equal_steps():
+    assert ppsim.costs.causal_slice_costs(4, 0) == [0.25] * 4
+    assert ppsim.costs.causal_slice_costs(4, 1) == [1 / 16, 3 / 16, 5 / 16, 7 / 16]
+    assert sum(ppsim.costs.causal_slice_costs(5, 0.3)) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("slices", "attention", "sentence"),
+    [(0, 0.5, "slices=0 must be a whole number of at least 1"), (4, 1.5, "attention=1.5 must be a part of the time")],
+)
+def test_causal_slices_refuse_what_is_not_legal(slices, attention, sentence):
+    with pytest.raises(ppsim.CostError, match=sentence):
+        ppsim.costs.causal_slice_costs(slices, attention)
+
+
+def test_every_size_runs_under_queued_transfers_and_both_engines_agree():
+    costs = ppsim.Costs(latency=0.1)
+    for p in range(1, 5):
+        for k in (1, 2, 3, 4):
+            for v in (1, 2, 3):
+                sizes = [("seq1f1b-i", groups * -(-p // k), k) for groups in (1, 2, 3)] + [("slimpipe", k, p * k)]
+                for name, m, slices in sizes:
+                    event, compiled = (
+                        ppsim.simulate(build(name, p, m, v, slices), costs, transport="directed", engine=engine)
+                        for engine in ("event", "compiled")
+                    )
+                    assert event.end.tolist() == compiled.end.tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "sentence"),
+    [
+        ("seq1f1b-i", (6, 5, 2, 2), "a group holds ceil.* = 3 whole microbatches; use 3 or 6 microbatches"),
+        ("seq1f1b-i", (6, 2, 2, 2), "= 3 whole microbatches; use 3 microbatches"),
+        ("seq1f1b-i", (4, 8, 2, 0), "slices=0 is too small; use at least 1"),
+        ("slimpipe", (4, 8, 1, 6), "slimpipe: slices=6 with devices=4.* use 4 or 8 slices"),
+        ("slimpipe", (4, 8, 1, 2), "use 4 slices"),
+        ("slimpipe", (4, 8, 1, 10**8), "slices=100000000 makes more than"),
+    ],
+)
+def test_a_refused_size_names_its_rule(name, sizes, sentence):
+    with pytest.raises(ppsim.BuildError, match=sentence):
+        build(name, *sizes)
