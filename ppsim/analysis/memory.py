@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,7 @@ from ppsim.base.columns import EqualColumns
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.tables import aligned
 from ppsim.base.units import parse_quantity, value_text
-
-if TYPE_CHECKING:
-    from ppsim.timeline import TimelineColumns
+from ppsim.timeline import TimelineColumns
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppsim.base.errors import CostError, shown
 from ppsim.costs.table import CostTable
-
-if TYPE_CHECKING:
-    from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.columns import ScheduleColumns
 
 ROUNDING = 1e-9
 _MAY_BE_NONE = frozenset(

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +19,7 @@ from ppsim.costs.layers import Layer
 from ppsim.costs.setup import Setup
 from ppsim.costs.table import CostTable, Workload
 from ppsim.lowering.sharding import LOOK_AHEAD
-
-if TYPE_CHECKING:
-    from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.columns import ScheduleColumns
 
 BACKWARD = ("backward", "input_grad", "weight_grad")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,7 @@ from ppsim.actions import Kind
 from ppsim.base.errors import CostError, shown
 from ppsim.base.rules import choice, declarations, declared, described, nested, weight
 from ppsim.costs.table import CostTable
-
-if TYPE_CHECKING:
-    from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.columns import ScheduleColumns
 
 PerStage = float | Sequence[float] | np.ndarray
 PROVENANCES = ("given", "derived", "measured")

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.files import read_text, write_atomically
 from ppsim.costs.table import CostTable
-
-if TYPE_CHECKING:
-    from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.columns import ScheduleColumns
 
 SCHEMA = "ppsim.profile/1"
 KINDS = ("F", "B", "I", "W")

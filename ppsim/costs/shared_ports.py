@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppsim.base.errors import ConfigError, CostError
 from ppsim.base.rules import check_fields, declared, described, rule
 from ppsim.costs.table import CostModel, CostTable, is_cost_model
-
-if TYPE_CHECKING:
-    from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.columns import ScheduleColumns
 
 
 def _is_node(value: object) -> bool:

@@ -146,20 +146,19 @@ class EventModel:
 
     def walk_and_post(self, device: int, posts: Posts) -> Generator[simpy.Event]:
         """The life of a device whose SENDs and RECVs queue."""
-        offsets = self.plan.schedule.offsets
-        before, transfer, is_send = posts.before, posts.transfer, posts.is_send
-        post, last_post = int(posts.offsets[device]), int(posts.offsets[device + 1])
-        row, last = self.position[device], int(offsets[device + 1])
+        mine = slice(*posts.offsets[device : device + 2].tolist())
+        columns = (posts.before, posts.transfer, posts.is_send, posts.queue)
+        unposted = deque(zip(*(column[mine].tolist() for column in columns), strict=True))
+        row, last = self.position[device], int(self.plan.schedule.offsets[device + 1])
         sending: list[int] = []
         gathers = self.gathers if self.gathers.of_row else None
         while True:
-            while post < last_post and before[post] <= row:
-                number = int(transfer[post])
-                self.join_queue(number, bool(is_send[post]), int(posts.queue[post]))
+            while unposted and unposted[0][0] <= row:
+                _, number, is_send, queue = unposted.popleft()
+                self.join_queue(number, is_send, queue)
                 self.posted[device] += 1
-                if self.plan.blocking and is_send[post]:
+                if self.plan.blocking and is_send:
                     sending.append(number)
-                post += 1
             if gathers is not None:
                 gathers.post(device, row)
             if row == last:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError, shown
+from ppsim.costs import CostModel
 from ppsim.costs.check import check_table
 from ppsim.families.registry import family, require_choice
 from ppsim.families.search_greedy import POLICIES, ROUNDING, Greedy, Progress, StageTimes, replay
 from ppsim.families.zero_bubble import zero_bubble_lists
 from ppsim.schedule.blocks import Block
 from ppsim.schedule.columns import ScheduleColumns
-
-if TYPE_CHECKING:
-    from ppsim.costs import CostModel
 
 OBJECTIVES = ("span", "makespan")
 _METHOD = (

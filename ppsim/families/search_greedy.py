@@ -5,15 +5,12 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppsim.actions import Kind
+from ppsim.costs.table import CostTable
 from ppsim.schedule.blocks import Block, occurrence, run
-
-if TYPE_CHECKING:
-    from ppsim.costs.table import CostTable
 
 F, I, W = int(Kind.F), int(Kind.I), int(Kind.W)  # noqa: E741 - the field's letter for the input gradient
 WAIT = -1

@@ -11,11 +11,10 @@ import numpy as np
 from ppsim.actions import KIND_NAMES, NO_MICROBATCH, Kind
 from ppsim.base.extras import need
 from ppsim.schedule.orders import orders
+from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
     import pandas
-
-    from ppsim.timeline import TimelineColumns
 
 
 def timeline_frame(timeline: TimelineColumns) -> pandas.DataFrame:

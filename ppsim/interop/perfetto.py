@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from os import PathLike
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +16,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.interop.chrome_trace import json_pieces
 from ppsim.interop.tracks import NO_ARROW, Levels, Slices, Tracks
-
-if TYPE_CHECKING:
-    from ppsim.timeline import TimelineColumns
+from ppsim.timeline import TimelineColumns
 
 FORMATS = ("pftrace", "json")
 SLICE_BEGIN, SLICE_END, COUNTER = 1, 2, 4

@@ -6,15 +6,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ppsim.analysis.measures import shown_in
 from ppsim.costs.given import PARAMETERS
-
-if TYPE_CHECKING:
-    from ppsim.timeline import TimelineColumns
+from ppsim.timeline import TimelineColumns
 
 SCHEMA = "ppsim.result/1"
 

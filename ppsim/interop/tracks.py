@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.occupancy import occupancy
 from ppsim.base.errors import ConfigError
-
-if TYPE_CHECKING:
-    from ppsim.timeline import TimelineColumns
+from ppsim.timeline import TimelineColumns
 
 NO_ARROW = 0
 ROWS_AT_ONCE = 200_000

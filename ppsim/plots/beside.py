@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from ppsim.timeline import TimelineColumns
+from ppsim.timeline import TimelineColumns
 
 GATHERS, REDUCTIONS, STEPS = "gathers", "reductions", "optimizer steps"
 COLOURS = {GATHERS: "#8537ed", REDUCTIONS: "#701c28", STEPS: "#101085"}

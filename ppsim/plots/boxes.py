@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +14,8 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.units import percent_text, seconds_text
 from ppsim.plots import palette
 from ppsim.plots.beside import STEPS, Beside, Spans, band, beside
-
-if TYPE_CHECKING:
-    from ppsim.schedule.columns import ScheduleColumns
-    from ppsim.timeline import TimelineColumns
+from ppsim.schedule.columns import ScheduleColumns
+from ppsim.timeline import TimelineColumns
 
 NOTHING, DEVICE, TRANSFER, SENDING = range(4)
 SHORTEST = 1e-200  # seconds; below it, columns and pixels a second are no numbers

@@ -13,11 +13,11 @@ from matplotlib.ticker import MaxNLocator
 
 from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.occupancy import occupancy, peak_memory
+from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ppsim.timeline import TimelineColumns
 
 MOST_NAMED = 8  # devices with a legend entry each; more share a colour bar
 _LINE, _RIM, _MOST_RIMS = 0.9, 1.3, 3

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -19,12 +19,9 @@ from ppsim.analysis.occupancy import peak_memory
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import write_atomically
 from ppsim.plots import marks
-from ppsim.plots.boxes import headline, make_boxes
+from ppsim.plots.boxes import Boxes, headline, make_boxes
 from ppsim.plots.curves import draw_memory
-
-if TYPE_CHECKING:
-    from ppsim.plots.boxes import Boxes
-    from ppsim.timeline import TimelineColumns
+from ppsim.timeline import TimelineColumns
 
 SUFFIXES = (".png", ".svg", ".pdf")
 MOST_WIDTH = 200.0  # inches

@@ -16,11 +16,11 @@ from ppsim.plots import palette
 from ppsim.plots.beside import Spans, lane
 from ppsim.plots.boxes import Boxes, headline, legend_entries, make_boxes
 from ppsim.plots.shares import kind_shares, share_codes, share_colours, share_edges
+from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
     import plotly.graph_objects
 
-    from ppsim.timeline import TimelineColumns
 
 MOST_BOXES = 5_000  # that plotly draws and moves without delay
 _LINES = 8  # of the overview, a device

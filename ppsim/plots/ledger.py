@@ -14,11 +14,11 @@ from ppsim.base.units import percent_text
 from ppsim.plots import marks
 from ppsim.plots.gantt import FONTS, Chart, save_figure
 from ppsim.plots.palette import CAUSE_COLOURS
+from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ppsim.timeline import TimelineColumns
 
 _BAR = 0.8  # of a device's row
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
@@ -24,10 +26,6 @@ from ppsim.plots.beside import LANE_GROUND, STEPS, Beside, Spans, lane
 from ppsim.plots.boxes import Boxes, legend_entries
 from ppsim.plots.scale import round_ticks
 from ppsim.plots.shares import share_codes, share_colours, share_edges
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.legend import Legend
 
 DIGIT_POINTS = 4.0  # width of a digit of a label at its usual size
 _LABEL_SIZE, _SMALLEST_LABEL = 6.5, 4.5

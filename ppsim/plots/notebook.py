@@ -6,7 +6,6 @@ Timelines with very many actions are shown by the page of `ppsim.plots.viewer`, 
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +16,7 @@ from ppsim.plots.beside import Spans, lane, part_of_row
 from ppsim.plots.boxes import Boxes, legend_entries, make_boxes, sizes_text
 from ppsim.plots.scale import round_ticks
 from ppsim.plots.viewer import measures_line, viewer_html
-
-if TYPE_CHECKING:
-    from ppsim.timeline import TimelineColumns
+from ppsim.timeline import TimelineColumns
 
 MOST_BOXES = 6_144  # in the picture: zb-v on 16 devices with 64 microbatches
 _WIDTH, _LEFT, _AXIS = 960, 62, 34  # pixels

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,9 +11,7 @@ from ppsim.actions import Kind
 from ppsim.base.tables import aligned
 from ppsim.plots.boxes import counted, local_stage, sizes_text
 from ppsim.plots.palette import COLOURS, IDLE, label_colour, shade_colour
-
-if TYPE_CHECKING:
-    from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.columns import ScheduleColumns
 
 MOST_TIMED = 20_000  # actions; placing more in time would take noticeable time
 MOST_DEVICES, MOST_SLOTS = 32, 100  # of a table in a notebook

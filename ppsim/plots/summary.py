@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +15,7 @@ from ppsim.base.tables import aligned
 from ppsim.base.units import seconds_text, value_text
 from ppsim.costs.given import PARAMETERS, TIMES
 from ppsim.plots.boxes import counted, sizes_text
-
-if TYPE_CHECKING:
-    from ppsim.timeline import TimelineColumns
+from ppsim.timeline import TimelineColumns
 
 MOST_DEVICES = 16  # rows of the table of devices; more are grouped
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +16,7 @@ from ppsim.plots.boxes import Boxes, headline, kind_letter, make_boxes
 from ppsim.plots.palette import COLOURS, TITLES, channels, label_colour
 from ppsim.plots.scale import round_ticks
 from ppsim.plots.shares import kind_shares
-
-if TYPE_CHECKING:
-    from ppsim.timeline import TimelineColumns
+from ppsim.timeline import TimelineColumns
 
 LEAST_WIDTH = 40
 _WIDEST_SLOT = 6  # columns of the shortest action in a chart with room to spare

@@ -9,7 +9,7 @@ import re
 import zlib
 from importlib.resources import files
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +21,7 @@ from ppsim.plots import palette
 from ppsim.plots.beside import LANE_GROUND, STEPS, Spans, lane, part_of_row
 from ppsim.plots.boxes import TRANSFER, Boxes, kind_letter, legend_entries, make_boxes, sizes_text
 from ppsim.plots.shares import bin_seconds
-
-if TYPE_CHECKING:
-    from ppsim.timeline import TimelineColumns
+from ppsim.timeline import TimelineColumns
 
 _TICKS = 2**32 - 1  # of the makespan; times in the file are rounded to one, 2e-10 of the makespan
 _CAUSES = ("nothing", "device", "transfer", "sending")  # in the order of the codes of ppsim.plots.boxes

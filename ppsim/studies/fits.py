@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ppsim.base.errors import PpsimError
+from ppsim.config import Config
 from ppsim.costs.layers import RECOMPUTE
 from ppsim.run.schedules import schedules
-
-if TYPE_CHECKING:
-    from ppsim.config import Config
-    from ppsim.run.timelines import Timeline
+from ppsim.run.timelines import Timeline
 
 
 @dataclass(frozen=True)
