@@ -1,7 +1,8 @@
 """The SimPy event model, the reference: one process a device, one event an action and a message."""
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Generator
+from typing import Any
 
 import numpy as np
 import simpy
@@ -94,9 +95,9 @@ class EventModel:
         self.transfer_start, self.transfer_end = [np.nan] * rows, [np.nan] * rows
         self.position = plan.schedule.offsets[:-1].tolist()
         self.posted = [0] * plan.schedule.devices
-        self.queues: dict[int, deque[int]] = {}
+        self.queues: defaultdict[int, deque[int]] = defaultdict(deque)
         self.ends_headed = [0] * rows
-        self.queue_of: dict[tuple[bool, int], deque[int]] = {}
+        self.queues_of: tuple[list[Any], list[Any]] = ([None] * rows, [None] * rows)  # of RECVs, of SENDs
         self.gathers = GatherStreams(self.env, plan)
         self.ports = None if plan.ports is None else PortLines(plan.ports, _turns(plan.posts))
         self.arbitrating = False
@@ -164,7 +165,7 @@ class EventModel:
             if row == last:
                 return
             end = row + 2 if self.fused[row + 1] else row + 1
-            for number in [*sending, *(part for part in range(row, end) if self.needs_transfer[part])]:
+            for number in (*sending, *filter(self.needs_transfer.__getitem__, range(row, end))):
                 arrival = self.arrival(number)
                 if arrival.callbacks is not None:
                     yield arrival
@@ -198,17 +199,15 @@ class EventModel:
 
     def start_transfer(self, transfer: int) -> Arrival:
         """Put a transfer on its link now."""
-        seconds = self.transfer_seconds[transfer]
-        self.transfer_start[transfer] = self.env.now
-        self.transfer_end[transfer] = self.env.now + seconds
+        now, seconds = self.env.now, self.transfer_seconds[transfer]
+        self.transfer_start[transfer], self.transfer_end[transfer] = now, now + seconds
         arrival = self.arrival(transfer)
         arrival.after(seconds)
         return arrival
 
     def join_queue(self, transfer: int, is_send: bool, name: int) -> None:
         """Post one end of a transfer: it stands in a queue until all before it have ended."""
-        queue = self.queues.setdefault(name, deque())
-        self.queue_of[is_send, transfer] = queue
+        queue = self.queues_of[is_send][transfer] = self.queues[name]
         queue.append(transfer)
         if len(queue) == 1:
             self.head_queue(transfer)
@@ -225,8 +224,8 @@ class EventModel:
 
     def leave_queues(self, transfer: int) -> None:
         """A transfer has ended: the next in each of its queues comes to the head."""
-        for is_send in (True, False):
-            queue = self.queue_of.pop((is_send, transfer))
+        for queues in reversed(self.queues_of):
+            queue = queues[transfer]
             queue.popleft()
             if queue:
                 self.head_queue(queue[0])
