@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppsim.analysis import bubbles
 from ppsim.analysis.bounds import LowerBound, lower_bound
-from ppsim.analysis.communication import exposed_communication
 from ppsim.analysis.critical_path import critical_path, slack
 from ppsim.analysis.ledger import Ledger, ledger
 from ppsim.analysis.measures import MEASURES
 from ppsim.analysis.memory import Memory, memory
 from ppsim.analysis.occupancy import PARTS, occupancy
 from ppsim.analysis.sensitivities import Sensitivities, sensitivities
-from ppsim.analysis.steady import iteration_time, steady_bubble_fraction
-from ppsim.analysis.throughput import model_flop_utilisation, tokens_per_second
 from ppsim.interop.result import result_document
 from ppsim.plots.summary import summary_text
 from ppsim.plots.text import gantt_text
@@ -30,7 +26,10 @@ if TYPE_CHECKING:
 
 
 class Timeline(TimelineColumns):
-    """Start and end of every action and transfer, with their measures; `TimelineColumns` lists what it holds."""
+    """Start and end of every action and transfer; `TimelineColumns` lists what it holds.
+
+    Each measure of docs/glossary.md is an attribute, such as `run.makespan`, as `ppsim.analysis.measures` works it out.
+    """
 
     @classmethod
     def of(cls, columns: TimelineColumns) -> Timeline:
@@ -54,66 +53,34 @@ class Timeline(TimelineColumns):
 
         return cls.of(read_trace(path).timeline(step))
 
-    if not TYPE_CHECKING:  # type checkers know the names below, and no others
+    def __dir__(self) -> list[str]:
+        """Names for completion: the measures of the registry too."""
+        return [*super().__dir__(), *MEASURES]
+
+    if TYPE_CHECKING:  # the measures, of which `ppsim.analysis.measures.MEASURES` has the definitions
+        makespan: float
+        span: float
+        iteration_time: float
+        bubble_fraction: float
+        bubble_ratio: float
+        span_bubble_fraction: float
+        steady_bubble_fraction: float
+        device_idle: np.ndarray
+        exposed_communication: np.ndarray
+        peak_activations: np.ndarray
+        peak_memory: np.ndarray | None
+        tokens_per_second: float | None
+        mfu: float | None
+        iterations: int
+        stages_per_device: np.ndarray
+        transfers: np.ndarray
+        weight_copies: np.ndarray
+    else:
 
         def __getattr__(self, name: str) -> Any:
-            """A measure of the registry that has no property here, such as `run.transfers`."""
             if name in MEASURES:
                 return MEASURES[name].of(self)
             raise AttributeError(f"a timeline has no {name}; its measures are {', '.join(MEASURES)}")
-
-    @property
-    def device_idle(self) -> np.ndarray:
-        """Makespan - busy of each device, seconds."""
-        return bubbles.device_idle(self)
-
-    @property
-    def exposed_communication(self) -> np.ndarray:
-        """Seconds of each device in collectives inside its actions, and idle because of communication.
-
-        The idle part is what the ledger puts under transfer, queue and sharding.
-        """
-        return exposed_communication(self)
-
-    @property
-    def makespan(self) -> float:
-        """Last end - first start over all devices, seconds."""
-        return bubbles.makespan(self)
-
-    @property
-    def span(self) -> float:
-        """Largest (last end - first start) of one device, seconds."""
-        return bubbles.span(self)
-
-    @property
-    def bubble_fraction(self) -> float:
-        """1 - sum(busy) / (devices x makespan): idle / total."""
-        return bubbles.bubble_fraction(self)
-
-    @property
-    def bubble_ratio(self) -> float:
-        """sum(idle) / sum(busy): idle / ideal, the measure of Megatron-LM and Llama 3; 0 where no action takes time."""
-        return bubbles.bubble_ratio(self)
-
-    @property
-    def span_bubble_fraction(self) -> float:
-        """1 - largest busy / span; for equal devices the rate of the zero-bubble papers."""
-        return bubbles.span_bubble_fraction(self)
-
-    @property
-    def steady_bubble_fraction(self) -> float:
-        """Idle part of the time between fill and drain where iterations run on; elsewhere the bubble fraction."""
-        return steady_bubble_fraction(self)
-
-    @property
-    def iteration_time(self) -> float:
-        """Seconds from one iteration to the next: the makespan; where they run on, the slowest device's pace."""
-        return iteration_time(self)
-
-    @property
-    def peak_activations(self) -> np.ndarray:
-        """Largest number of live activations of each device, in microbatches through one device share of the model."""
-        return occupancy(self).peak_activations
 
     def activations_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
         """Step curve of a device's live activations: times in seconds and the level from each time on.
@@ -121,14 +88,6 @@ class Timeline(TimelineColumns):
         Same unit as `peak_activations`. Both arrays have one entry a change, in time order.
         """
         return occupancy(self).activations_over_time(device)
-
-    @property
-    def peak_memory(self) -> np.ndarray | None:
-        """Largest memory of each device in bytes; None where the costs do not say what is held.
-
-        Weights + gradients + optimizer state + live activations + transfer buffers.
-        """
-        return occupancy(self).peak_memory
 
     @property
     def static_memory(self) -> np.ndarray | None:
@@ -159,16 +118,6 @@ class Timeline(TimelineColumns):
     def memory(self) -> Memory:
         """What each device holds at its peak, part by part, and whether it fits; CostError where that is not known."""
         return memory(self)
-
-    @property
-    def tokens_per_second(self) -> float | None:
-        """Tokens of one step over its seconds, all data-parallel copies together; None where no model is known."""
-        return tokens_per_second(self)
-
-    @property
-    def mfu(self) -> float | None:
-        """Model FLOP utilisation of all GPUs, a fraction of their dense peak; None where no model is known."""
-        return model_flop_utilisation(self)
 
     def ledger(self) -> Ledger:
         """Idle seconds by cause: a mapping cause -> array, one entry a device; they sum to `device_idle`."""
