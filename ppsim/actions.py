@@ -16,14 +16,17 @@ class Kind(IntEnum):
     B = 1
     I = 2  # noqa: E741 - the field's letter for the input gradient
     W = 3
-    SEND_F = 4
-    RECV_F = 5
-    SEND_B = 6
-    RECV_B = 7
-    UNSHARD = 8
-    RESHARD = 9
-    REDUCE_GRAD = 10
-    OVERLAP_F_B = 11
+    R = 4
+    SEND_F = 5
+    RECV_F = 6
+    SEND_B = 7
+    RECV_B = 8
+    UNSHARD = 9
+    RESHARD = 10
+    REDUCE_GRAD = 11
+    OVERLAP_F_B = 12
+    OFFLOAD = 13
+    RELOAD = 14
 
 
 KIND_NAMES = tuple(kind.name for kind in Kind)
@@ -36,6 +39,11 @@ _SHARDING = (Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD)
 def is_backward(kind: np.ndarray) -> np.ndarray:
     """Where a column of kinds holds B or I, which hand a gradient to the stage before."""
     return (kind == Kind.B) | (kind == Kind.I)
+
+
+def is_copy(kind: np.ndarray) -> np.ndarray:
+    """Where a column of kinds holds OFFLOAD or RELOAD."""
+    return kind >= Kind.OFFLOAD
 
 
 def is_send(kind: np.ndarray) -> np.ndarray:
@@ -61,7 +69,9 @@ class Action(NamedTuple):
         return f"{self.stage}{self.kind.name}{'' if self.microbatch < 0 else self.microbatch}"
 
 
-_PLAIN = re.compile(r"([0-9]+)(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD|F|B|I|W)([0-9]*)")
+_PLAIN = re.compile(
+    r"([0-9]+)(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD|OFFLOAD|RELOAD|F|B|I|W|R)([0-9]*)"
+)
 _FUSED = re.compile(r"\(([^;()]*);([^;()]*)\)OVERLAP_F_B")
 _LARGEST = 2**31 - 2
 _EXAMPLES = "2F0, 3I1, 1SEND_F4, 0UNSHARD or (3F1;2B0)OVERLAP_F_B"

@@ -7,8 +7,13 @@ from hypothesis import strategies as st
 import ppsim
 
 
-def random_orders(random: Random, fused: bool = True, bidirectional: bool = True) -> list[list[str]]:
-    """Actions appended in a random order that respects every dependency, so that the lists cannot deadlock."""
+def random_orders(
+    random: Random, fused: bool = True, bidirectional: bool = True, recompute: bool = False
+) -> list[list[str]]:
+    """Actions appended in a random order that respects every dependency, so that the lists cannot deadlock.
+
+    With `recompute` some microbatches have an R on some stages.
+    """
     devices = random.randint(1, 4)
     stages, microbatches = random.randint(1, 6), random.randint(1, 5)
     directions = [[random.randrange(devices) for _ in range(stages)] for _ in range(2 if bidirectional else 1)]
@@ -28,7 +33,20 @@ def random_orders(random: Random, fused: bool = True, bidirectional: bool = True
         if kind != "W" and before >= 0:
             ready.append(("I" if split[before][microbatch] else "B", before, microbatch))
     filled = [actions for actions in lists if actions]
+    if recompute:
+        filled = [_recompute(random, actions) for actions in filled]
     return [_fuse(random, actions) for actions in filled] if fused else filled
+
+
+def _recompute(random: Random, actions: list[str]) -> list[str]:
+    """An R for some microbatches, anywhere between F and the backward."""
+    out = list(actions)
+    for action in actions:
+        if "F" in action and random.random() < 0.4:
+            again = action.replace("F", "R")
+            last = next(out.index(action.replace("F", kind)) for kind in "BI" if action.replace("F", kind) in out)
+            out.insert(random.randint(out.index(action) + 1, last), again)
+    return out
 
 
 def _fuse(random: Random, actions: list[str]) -> list[str]:

@@ -18,6 +18,7 @@ def test_every_kind_has_its_text():
         "3B1": Action(Kind.B, 3, 1),
         "3I1": Action(Kind.I, 3, 1),
         "3W1": Action(Kind.W, 3, 1),
+        "3R1": Action(Kind.R, 3, 1),
         "1SEND_F4": Action(Kind.SEND_F, 1, 4),
         "2RECV_F4": Action(Kind.RECV_F, 2, 4),
         "2SEND_B4": Action(Kind.SEND_B, 2, 4),
@@ -25,6 +26,8 @@ def test_every_kind_has_its_text():
         "0UNSHARD": Action(Kind.UNSHARD, 0),
         "0RESHARD": Action(Kind.RESHARD, 0),
         "0REDUCE_GRAD": Action(Kind.REDUCE_GRAD, 0),
+        "3OFFLOAD1": Action(Kind.OFFLOAD, 3, 1),
+        "3RELOAD1": Action(Kind.RELOAD, 3, 1),
         "(3F1;2B0)OVERLAP_F_B": Action(Kind.OVERLAP_F_B, -1, -1, (Action(Kind.F, 3, 1), Action(Kind.B, 2, 0))),
     }
     assert {action.kind for action in texts.values()} == set(Kind)

@@ -51,4 +51,4 @@ def test_later_local_stages_are_paler():
 
 
 def test_every_kind_that_is_drawn_has_a_colour_and_a_title():
-    assert set(palette.COLOURS) == set(palette.TITLES) == {Kind.F, Kind.B, Kind.I, Kind.W, Kind.OVERLAP_F_B}
+    assert set(palette.COLOURS) == set(palette.TITLES) == {Kind.F, Kind.B, Kind.I, Kind.W, Kind.R, Kind.OVERLAP_F_B}

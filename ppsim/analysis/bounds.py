@@ -10,6 +10,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.occupancy import peak_activations
 from ppsim.lowering.rows import row_tables
+from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
 
 
@@ -81,6 +82,8 @@ def _ways(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> tupl
     """Least seconds before each row's start, and after its end, by the dataflow of its microbatch alone."""
     transfer, stages = run.plan.transfer_seconds, run.schedule.num_stages
     forward, backward = row_tables(run.schedule)
+    again = _table_of(run.schedule, Kind.R)
+    again_seconds = np.where(again >= 0, lengths[again], 0.0)
     before, after = np.zeros(len(lengths)), np.zeros(len(lengths))
 
     def arrival(row: np.ndarray, source: np.ndarray) -> np.ndarray:
@@ -95,7 +98,7 @@ def _ways(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> tupl
         before[forward[stage]] = arrival(forward[stage], forward[stage - 1])
     for stage in range(stages - 1, -1, -1):
         row, own = backward[stage], forward[stage]
-        before[row] = before[own] + lengths[own]
+        before[row] = before[own] + lengths[own] + again_seconds[stage]
         if stage < stages - 1:
             before[row] = np.maximum(before[row], arrival(row, backward[stage + 1]))
     for stage in range(stages):
@@ -106,19 +109,29 @@ def _ways(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> tupl
             after[row] = np.maximum(after[row], onward(backward[stage - 1]))
     for stage in range(stages - 1, -1, -1):
         row, own = forward[stage], backward[stage]
-        after[row] = lengths[own] + after[own]
+        after[row] = again_seconds[stage] + lengths[own] + after[own]
         if stage < stages - 1:
             after[row] = np.maximum(after[row], onward(forward[stage + 1]))
+    with_again = again >= 0
+    own, row = forward[with_again], backward[with_again]
+    before[again[with_again]] = before[own] + lengths[own]
+    after[again[with_again]] = lengths[row] + after[row]
     return before, after
 
 
 def _weight_rows(run: TimelineColumns) -> np.ndarray:
     """For each row the W of the same stage and microbatch where the row is its I, else -1."""
     schedule = run.schedule
-    table = np.full((schedule.num_stages, schedule.microbatches), -1, np.int64)
-    rows = np.flatnonzero(schedule.kind == Kind.W)
-    table[schedule.stage[rows], schedule.microbatch[rows]] = rows
+    table = _table_of(schedule, Kind.W)
     return np.where(schedule.kind == Kind.I, table[schedule.stage, schedule.microbatch], -1)
+
+
+def _table_of(schedule: ScheduleColumns, kind: Kind) -> np.ndarray:
+    """Row of a kind by [stage, microbatch], or -1."""
+    table = np.full((schedule.num_stages, schedule.microbatches), -1, np.int64)
+    rows = np.flatnonzero(schedule.kind == kind)
+    table[schedule.stage[rows], schedule.microbatch[rows]] = rows
+    return table
 
 
 def _holding(run: TimelineColumns, before: np.ndarray, lengths: np.ndarray, weight_rows: np.ndarray) -> np.ndarray:
@@ -131,6 +144,10 @@ def _holding(run: TimelineColumns, before: np.ndarray, lengths: np.ndarray, weig
         stage, microbatch, _ = schedule.evicted.T
         away = forward[stage, microbatch], backward[stage, microbatch]
         held[stage, microbatch] = lengths[away[0]] + lengths[away[1]]
+    again = _table_of(schedule, Kind.R)
+    stored = np.zeros(schedule.num_stages) if table.input_fraction is None else table.input_fraction
+    short = lengths[again] + lengths[backward]  # what R makes again lives no shorter than R and its backward
+    held = np.where(again >= 0, stored[:, None] * held + (1.0 - stored)[:, None] * short, held)
     kept = np.where(weight >= 0, lengths[weight] * table.weight_grad_fraction[:, None], 0.0)
     amount = (held + kept) * table.stage_share[:, None] / schedule.slices
     return np.bincount(schedule.device[forward].ravel(), amount.ravel(), minlength=schedule.devices)

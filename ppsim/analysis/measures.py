@@ -190,7 +190,8 @@ _ROWS = (
     Measure(
         "peak_activations", "microbatches through one device share of the model",
         "per device: largest number of live activations. F adds its stage's share at its start; B frees it at its end; "
-        "I frees the part that only it needs, W the rest",
+        "I frees the part that only it needs, W the rest; where an R follows, F adds the stored input alone and R what "
+        "is missing",
         peak_activations, (*_PAGES, "devices", "batch", "notebook"),
         short="most live activations of a device, in microbatches of one device share", guarded=True,
         fixed_by_order=True, used_by='papers\' "M_B", "m_a" or "activations of p microbatches"',

@@ -87,7 +87,7 @@ def _pairs(schedule: ScheduleColumns) -> np.ndarray:
 def _set_faults(schedule: ScheduleColumns, *, dense: bool) -> Iterator[str]:
     """Doubled and missing actions, a full backward beside its parts; without `dense` no F is called missing."""
     pairs = _pairs(schedule)
-    rows_of = {kind: np.flatnonzero(schedule.kind == kind) for kind in (Kind.F, Kind.B, Kind.I, Kind.W)}
+    rows_of = {kind: np.flatnonzero(schedule.kind == kind) for kind in (Kind.F, Kind.B, Kind.I, Kind.W, Kind.R)}
     for rows in rows_of.values():
         yield from _doubled(schedule, rows, pairs[rows])
     present = {kind: np.unique(pairs[rows]) for kind, rows in rows_of.items()}
@@ -167,13 +167,16 @@ def _split_faults(schedule: ScheduleColumns) -> Iterator[str]:
 
 
 def _order_faults(schedule: ScheduleColumns) -> Iterator[str]:
-    """On one device: backward before forward, W before I."""
+    """On one device: backward or R before forward, W before I, backward before R."""
     pairs = _pairs(schedule)
     for early, late, rule in (
         (Kind.F, Kind.B, "a backward follows its forward"),
         (Kind.F, Kind.I, "a backward follows its forward"),
         (Kind.F, Kind.W, "a backward follows its forward"),
         (Kind.I, Kind.W, "W follows the I of its microbatch"),
+        (Kind.F, Kind.R, "R repeats a forward, so it follows it"),
+        (Kind.R, Kind.B, "a backward follows the R of its microbatch"),
+        (Kind.R, Kind.I, "a backward follows the R of its microbatch"),
     ):
         early_rows, late_rows = np.flatnonzero(schedule.kind == early), np.flatnonzero(schedule.kind == late)
         _, at_early, at_late = np.intersect1d(pairs[early_rows], pairs[late_rows], return_indices=True)

@@ -8,7 +8,7 @@ from ppsim.actions import Kind
 from ppsim.base.compiling import run_where_it_pays
 from ppsim.schedule.columns import ScheduleColumns
 
-_F, _I, _W = int(Kind.F), int(Kind.I), int(Kind.W)
+_F, _I, _W, _R = (int(kind) for kind in (Kind.F, Kind.I, Kind.W, Kind.R))
 
 
 def source_of_valid(schedule: ScheduleColumns) -> np.ndarray | None:
@@ -17,10 +17,11 @@ def source_of_valid(schedule: ScheduleColumns) -> np.ndarray | None:
     cells = stages * microbatches
     if not 0 < 2 * cells <= rows:  # each needs an F and a backward, and the tables stay as small as the columns
         return None
-    source, row_of, weights = np.empty(rows, np.int32), np.full(2 * cells, -1, np.int32), np.zeros(cells, bool)
+    source, row_of = np.empty(rows, np.int32), np.full(2 * cells, -1, np.int32)
+    weights, again = np.zeros(cells, bool), np.zeros(cells if schedule.recomputes else 0, bool)
     valid = run_where_it_pays(
         follow, rows, schedule.offsets, schedule.kind, schedule.stage, schedule.microbatch, stages, microbatches,
-        row_of, weights, source,
+        row_of, weights, again, source,
     )  # fmt: skip
     return source if valid and _slices_in_order(schedule, row_of) else None
 
@@ -35,13 +36,13 @@ def _slices_in_order(schedule: ScheduleColumns, row_of: np.ndarray) -> bool:
     return bool((forward > 0).all() and (backward < 0).all())
 
 
-def follow(offsets, kind, stage, microbatch, stages, microbatches, row_of, weights, source):
+def follow(offsets, kind, stage, microbatch, stages, microbatches, row_of, weights, again, source):
     """Walk the lists and fill `source`; False at the first fault or a standstill. Compiled, or plain on lists.
 
     `row_of`, by stage * microbatches + microbatch, first F and then B or I, holds the row once it has run, -1 before,
-    or -2 - d where device d waits for it; `weights` says whether W has run. Beside `recurrence.walk` this walk stays
-    because it finds the source of a row, checks the row and runs it while the row is at hand, in less time than finding
-    the sources alone would take.
+    or -2 - d where device d waits for it; `weights` says whether W has run, `again` whether R has. Beside
+    `recurrence.walk` this walk stays because it finds the source of a row, checks the row and runs it while the row is
+    at hand, in less time than finding the sources alone would take.
     """
     devices, cells = len(offsets) - 1, stages * microbatches
     position, stack = offsets[:-1].copy(), offsets[:-1].copy()
@@ -50,7 +51,7 @@ def follow(offsets, kind, stage, microbatch, stages, microbatches, row_of, weigh
             return False
         stack[device] = devices - 1 - device
     height = devices
-    done = forwards = inputs = weight_grads = 0
+    done = forwards = inputs = weight_grads = recomputes = 0
     while height > 0:
         height -= 1
         device = stack[height]
@@ -66,6 +67,11 @@ def follow(offsets, kind, stage, microbatch, stages, microbatches, row_of, weigh
                     return False
                 weights[own] = True
                 weight_grads += 1
+            elif kind[row] == _R:
+                if row_of[own] < first or row_of[own] >= row or row_of[cells + own] >= 0 or again[own]:
+                    return False
+                again[own] = True
+                recomputes += 1
             else:
                 if kind[row] == _F:
                     inside, neighbour = stage[row] > 0, own - microbatches
@@ -92,4 +98,5 @@ def follow(offsets, kind, stage, microbatch, stages, microbatches, row_of, weigh
             row += 1
         done += row - position[device]
         position[device] = row
-    return done == offsets[-1] and 2 * forwards + inputs == done and forwards == cells and inputs == weight_grads
+    counted = 2 * forwards + inputs + recomputes == done
+    return done == offsets[-1] and counted and forwards == cells and inputs == weight_grads

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ppsim.actions import Kind
+from ppsim.checks.sentences import first_faults, place
 from ppsim.lowering.sharding import last_backwards
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -17,6 +18,11 @@ def pytorch_faults(program: ScheduleColumns) -> Iterator[str]:
         yield f"stage {held} runs on devices {', '.join(map(str, devices))}: PyTorch runs each stage on one device"
     if program.slices > 1:
         yield f"microbatches are cut into {program.slices} slices: PyTorch knows whole microbatches only"
+    for kind in (Kind.R, Kind.OFFLOAD, Kind.RELOAD):
+        yield from first_faults(
+            lambda row, kind=kind: f"{place(program, row)} cannot run: PyTorch's pipeline runtime knows no {kind.name}",
+            np.flatnonzero(program.kind == kind),
+        )
     yield from _last_stage_faults(program)
     backwards = last_backwards(program)
     reduced = set(zip(*_device_and_stage(program, program.kind == Kind.REDUCE_GRAD), strict=True))

@@ -13,9 +13,10 @@ from ppsim.schedule.columns import ScheduleColumns
 ROUNDING = 1e-9
 _MAY_BE_NONE = frozenset(
     ("overlap", "overhead", "activation_bytes", "state_bytes", "exchange_seconds", "recompute_bytes",
-     "unshard_seconds", "reduce_seconds", "optimizer_seconds")
+     "unshard_seconds", "reduce_seconds", "optimizer_seconds",
+     "recompute_seconds", "input_fraction")
 )  # fmt: skip
-_FRACTIONS = ("weight_grad_fraction", "slice_fraction")
+_FRACTIONS = ("weight_grad_fraction", "slice_fraction", "input_fraction")
 
 
 def check_table(table: CostTable, schedule: ScheduleColumns) -> None:
@@ -43,7 +44,7 @@ def _shapes(schedule: ScheduleColumns) -> Mapping[str, tuple[int, ...]]:
     stages, links = (schedule.num_stages,), (schedule.devices, schedule.devices)
     of_stage = (
         "stage_share", "weight_grad_fraction", "activation_bytes", "recompute_bytes", "unshard_seconds",
-        "reduce_seconds", "optimizer_seconds",
+        "reduce_seconds", "optimizer_seconds", "recompute_seconds", "input_fraction",
     )  # fmt: skip
     return {
         **dict.fromkeys(("seconds", "overhead", "exchange_seconds"), (4, *stages)),

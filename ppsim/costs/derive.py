@@ -179,6 +179,7 @@ class DerivedCosts(Setup):
             "bandwidth": self.cluster.link.bandwidth,
             **step_seconds(self, [self.held(layers) for layers, _ in stages], copies or [1] * num_stages),
         }
+        derived["input_fraction_of_activation"] = _input_fraction(self.transfer_bytes, derived["activation_bytes"])
         if self.layout.overlap:
             derived["overlap"] = _overlap(times)
         given = self._given_per_stage(num_stages, devices)
@@ -250,7 +251,7 @@ class DerivedCosts(Setup):
     @property
     def provenance(self) -> Mapping[str, str]:
         """Where each parameter of `Costs` comes from: "derived" or "given"."""
-        left_out = {"per", "slice_costs"} | ({"overlap"} if not self.layout.overlap else set())
+        left_out = {"per", "slice_costs", "recompute"} | ({"overlap"} if not self.layout.overlap else set())
         derived = {name: "derived" for name in PARAMETERS if name not in left_out}
         return derived | {name: "given" for name in self.given if name != "per"}
 
@@ -278,6 +279,12 @@ class DerivedCosts(Setup):
 
 def _columns(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
     return {name: np.array([row[name] for row in rows], np.float64) for name in rows[0]}
+
+
+def _input_fraction(input_bytes: float, activation_bytes: np.ndarray) -> np.ndarray:
+    """Part of each stage's activations that its input alone is; 0 for a stage that holds nothing."""
+    held = np.maximum(activation_bytes, input_bytes)
+    return np.where(activation_bytes > 0, input_bytes / np.maximum(held, 1.0), 0.0)
 
 
 def _overlap(times: dict[str, np.ndarray]) -> np.ndarray:

@@ -64,8 +64,8 @@ class Costs:
     legal.
 
     The declarations are all that ppsim knows of a cost: config, summary, JSON and pages read them. `group` is action,
-    slot, transfer, step, held or share; `of` ends its unit in JSON; `note` says it in the summary; `column` is its
-    values in a CostTable, None where it has none.
+    slot, again (R), transfer, step, held or share; `of` ends its unit in JSON; `note` says it in the summary; `column`
+    is its values in a CostTable, None where it has none.
     """
 
     forward: PerStage | None = _time("seconds of F", "1 s, or derived", "12 ms", Kind.F)
@@ -100,6 +100,15 @@ class Costs:
     weight_grad_fraction_of_activation: PerStage = _cost(
         "part of an activation that lives until W, 0 to 1; I frees the rest", "1, or derived", "0.94",
         lambda table: table.weight_grad_fraction, group="share", unit="", of="fraction", default=1.0,
+    )  # fmt: skip
+    recompute: PerStage | None = _cost(
+        "seconds of R, a forward again without its transfer", "`forward`", "11 ms",
+        lambda table: table.recompute_seconds, group="again", unit="seconds", of=" per microbatch and stage",
+        note="recomputing one microbatch through one stage",
+    )  # fmt: skip
+    input_fraction_of_activation: PerStage = _cost(
+        "part of an activation that the stored input holds between F and R, 0 to 1", "0, or derived", "0.03",
+        lambda table: table.input_fraction, group="share", unit="", of="fraction", default=0.0,
     )  # fmt: skip
     slice_costs: Sequence[float] | None = declared(
         "relative times of a microbatch's slices", nested(weight), None, default_text="equal", example="[1, 1.1, 1.2]"
@@ -203,6 +212,8 @@ class Costs:
             transfer_bytes=np.stack([per_stage("transfer_bytes")] * 2),
             stage_share=np.full(stages, devices / stages),
             weight_grad_fraction=per_stage("weight_grad_fraction_of_activation"),
+            recompute_seconds=known("recompute", scale),
+            input_fraction=per_stage("input_fraction_of_activation"),
             slice_fraction=self._slice_fraction(schedule.slices),
             activation_bytes=known("activation_bytes"),
             state_bytes=None
@@ -228,7 +239,7 @@ def _in_group(*groups: str) -> tuple[str, ...]:
 
 
 TIMES, STEP, HELD = _in_group("action"), _in_group("step"), _in_group("held")
-SCALED = _in_group("action", "slot", "step")  # seconds that `per` speaks of
+SCALED = _in_group("action", "slot", "again", "step")  # seconds that `per` speaks of
 
 
 def _checked_bandwidth(value: Any) -> np.ndarray:

@@ -70,6 +70,10 @@ class CostTable(EqualColumns):
         of it, and a fused slot, which is one action, the larger of its two parts'. None is 0.
     recompute_bytes : float64 (stages,) or None
         Bytes that a backward of a whole microbatch holds beside the activations while it recomputes.
+    recompute_seconds : float64 (stages,) or None
+        Seconds of R of one whole microbatch; None: as long as F.
+    input_fraction : float64 (stages,) or None
+        Part of an activation that a stored input holds, from which R makes it again; None: 0.
     unshard_seconds, reduce_seconds, optimizer_seconds : float64 (stages,) or None
         Of gathering a stage's weights, reducing its gradients over the data-parallel copies, and stepping its
         parameters. None: UNSHARD is free, nothing is reduced, the step is free.
@@ -98,6 +102,8 @@ class CostTable(EqualColumns):
     link_ports: np.ndarray | None = None
     port_capacity: np.ndarray | None = None
     overhead: np.ndarray | None = None
+    recompute_seconds: np.ndarray | None = None
+    input_fraction: np.ndarray | None = None
 
 
 class CostModel(Protocol):

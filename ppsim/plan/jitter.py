@@ -14,7 +14,7 @@ from ppsim.costs import CostTable
 from ppsim.costs.profile import Profile
 from ppsim.plan.resolve import Plan
 
-_ACTIONS, _TRANSFERS, _DEVICES, _LINKS = range(4)
+_ACTIONS, _TRANSFERS, _DEVICES, _LINKS, _RECOMPUTES = range(5)
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,10 @@ class JitteredPlan:
         factors = device[self.plan.schedule.device]
         if self.cell is not None:
             forward, inputs, weights = self._draw(_ACTIONS, self.jitter.actions, number, (3, *self.shape))
-            by_kind = np.stack([forward, self._of_both(inputs, weights), inputs, weights])
-            factors = factors * by_kind.ravel().take(self.cell)
+            by_kind = [forward, self._of_both(inputs, weights), inputs, weights]
+            if self.plan.schedule.recomputes:
+                by_kind.append(self._draw(_RECOMPUTES, self.jitter.actions, number, self.shape))
+            factors = factors * np.stack(by_kind).ravel().take(self.cell)
         first, second = self.plan.slots[:2]
         factors[first] = (factors[first] + factors[second]) / 2
         return factors

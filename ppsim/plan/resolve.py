@@ -174,7 +174,12 @@ def structure(table: CostTable) -> tuple[bool, ...]:
 
 
 def by_kind_and_stage(schedule: ScheduleColumns, values: np.ndarray, rows: slice = slice(None)) -> np.ndarray:
-    """For each of these rows of a compute schedule its entry in `values`, F, B, I and W by stage, (4, stages)."""
+    """For each of these rows of a compute schedule its entry in `values`, F, B, I and W by stage, (4, stages).
+
+    An R takes the entry of F, or that of a fifth row.
+    """
+    if schedule.recomputes and len(values) == Kind.R:
+        values = np.concatenate([values, values[:1]])
     cell = schedule.kind[rows].astype(np.int64)
     cell *= schedule.num_stages  # in place: at a million rows fresh memory costs more than the sums
     cell += schedule.stage[rows]
@@ -183,7 +188,8 @@ def by_kind_and_stage(schedule: ScheduleColumns, values: np.ndarray, rows: slice
 
 def row_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
     """Seconds of each row; of a timed fused slot the first row holds the slot's length and the second 0."""
-    seconds = by_kind_and_stage(schedule, table.seconds)
+    again = table.recompute_seconds
+    seconds = by_kind_and_stage(schedule, table.seconds if again is None else np.vstack([table.seconds, again]))
     overhead = None if table.overhead is None else by_kind_and_stage(schedule, table.overhead)
     if schedule.slices > 1:
         seconds = _sliced(seconds, overhead, slice_fraction(schedule, table))

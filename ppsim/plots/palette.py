@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from ppsim.actions import Kind
 
-# The five kinds differ by at least 20 (CIELAB) from each other and from idle for normal sight and for protanopia,
+# The six kinds differ by at least 20 (CIELAB) from each other and from idle for normal sight and for protanopia,
 # deuteranopia and tritanopia; tests/test_plots_palette.py holds them to it.
 COLOURS = {
     Kind.F: "#336fbd",
     Kind.B: "#f2b134",
     Kind.I: "#b8432b",
     Kind.W: "#4ab597",
+    Kind.R: "#ddaaee",
     Kind.OVERLAP_F_B: "#52295f",
 }
 IDLE, IDLE_TITLE = "#eeeeee", "idle"
@@ -36,6 +37,7 @@ TITLES = {
     Kind.B: "B full backward",
     Kind.I: "I input-gradient backward",
     Kind.W: "W weight-gradient backward",
+    Kind.R: "R forward again (recompute)",
     Kind.OVERLAP_F_B: "OVERLAP_F_B, F and B in one slot",
 }
 _PALEST = 0.55  # part of white in the last shade

@@ -147,8 +147,19 @@ class ScheduleColumns:
 
     @cached_property
     def is_program(self) -> bool:
-        """Whether the lists hold transfers or sharding actions beside compute actions."""
+        """Whether the lists hold transfers, sharding actions or copies to host memory beside compute actions."""
         return len(self.kind) > 0 and int(self.kind.max()) >= FIRST_TRANSFER
+
+    @cached_property
+    def recomputes(self) -> bool:
+        """Whether any R stands in the lists."""
+        return bool((self.kind == Kind.R).any())
+
+    @cached_property
+    def recomputed(self) -> np.ndarray:
+        """Whether the stage and microbatch of each row has an R, bool."""
+        cell = self.stage.astype(np.int64) * self.microbatches + self.microbatch
+        return unwritable(np.isin(cell, cell[self.kind == Kind.R]))
 
     @cached_property
     def compute(self) -> ScheduleColumns:
