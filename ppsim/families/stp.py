@@ -1,0 +1,80 @@
+"""STP: a V whose forwards are braided with backwards, so that tensor-parallel all-reduces hide behind computation."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.base.errors import BuildError
+from ppsim.families.dualpipe import FAR, NEAR, numbered
+from ppsim.families.registry import family
+from ppsim.schedule.blocks import Block, concatenate, fuse, repeat, run
+
+
+def _check(p: int, m: int, v: int, **options: Any) -> None:
+    if m < 2 * p:
+        raise BuildError(
+            f"stp: microbatches={m} with devices={p}: filling the pipeline takes 2 x devices = {2 * p} of them; use at "
+            f"least {2 * p}"
+        )
+
+
+@family(
+    "stp",
+    title="STP (braided with tensor parallelism)",
+    idea="Stage r and stage 2p-1-r on device r. Forwards are braided with backwards so that each hides the other's "
+    "tensor-parallel all-reduces: where a whole backward runs beside a forward they share an OVERLAP_F_B slot; two "
+    "forwards, a forward and an I, or a forward and a W, which have no slot of their own kind, follow each other. I "
+    "leave their W for the drain. For m < 3p-1 the lists of 3p-1 microbatches are built and the surplus is dropped.",
+    constraints="m >= 2p",
+    makespan="= 6mf + (p-1)f at f = i = w, m >= 3p-1, with or without a fused kernel; ~ 2m(f+i+w) + (p-1)(f+i-w)",
+    peak_activations="= max(3p+1, 3p+r)/2 for m >= 3p-1",
+    source="STP 2025, arXiv 2510.27257 (its table says 3p/2 activations); MICLAB-BUPT/STP, stp/schedule.py",
+    check=_check,
+    stages_per_device=2,
+)
+def stp(p: int, m: int, v: int) -> Iterator[Block]:
+    """Nine steps on the forwards and backwards of both legs of the V; W in the order of the I."""
+    for r in range(p):
+        rows = numbered(_nine_steps(p, max(m, 3 * p - 1), r), (r, 2 * p - 1 - r), (0, 0))
+        yield _without_surplus(rows, m)
+
+
+def _nine_steps(p: int, m: int, r: int) -> Block:
+    """The list of device r for m >= 3p-1, as blocks that carry the side in place of the stage."""
+    f0, f1, b0, b1, i1 = (
+        run(kind, side, -1)
+        for kind, side in ((Kind.F, NEAR), (Kind.F, FAR), (Kind.B, NEAR), (Kind.B, FAR), (Kind.I, FAR))
+    )
+    w = run(Kind.W, NEAR, -1)
+    outer, inner = p - r - 1, r + 1
+    braided = 2 * (m - 3 * p + 1) + 1 + 2 * r
+    return concatenate(
+        repeat(f0, 2 * outer),
+        repeat(concatenate(f0, f1), inner),
+        repeat(f0, inner),
+        repeat(concatenate(f1, i1, f0, w), outer),
+        _braid(concatenate(fuse(f1, b1), fuse(f0, b0)), braided, split=r),
+        repeat(concatenate(b0, f1, i1), 2 * outer + r),
+        repeat(concatenate(b0, b1), inner),
+        b0,
+        repeat(concatenate(w, w, b0), outer),
+        repeat(w, 2 * r),
+    )
+
+
+def _braid(pair: Block, slots: int, split: int) -> Block:
+    """`slots` slots that take turns, the last `split` of them with I in place of B and so in two actions."""
+    rows = repeat(pair, (slots + 1) // 2)[: 2 * slots]
+    last = rows[2 * (slots - split) :]
+    last.kind[last.kind == Kind.B] = Kind.I
+    last.joined[:] = False
+    return rows
+
+
+def _without_surplus(rows: Block, m: int) -> Block:
+    """The rows of microbatches below m; a slot that loses a part is no slot any more."""
+    kept = rows.microbatch < m
+    joined = rows.joined & np.append(False, kept[:-1])
+    return Block(rows.kind, rows.stage, rows.microbatch, joined)[kept]

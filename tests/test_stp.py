@@ -1,0 +1,60 @@
+"""STP: its makers' lists, the idle time of all devices, and activations."""
+
+import pytest
+
+import ppsim
+
+
+def build(p, m):
+    return ppsim.build("stp", devices=p, microbatches=m)
+
+
+def simulate(p, m, *parts, overlap=None):
+    names = ("forward", "input_grad", "weight_grad")
+    costs = ppsim.Costs(**dict(zip(names, parts, strict=True)), overlap=overlap, per="stage")
+    return ppsim.simulate(build(p, m), costs)
+
+
+def test_two_devices_and_five_microbatches():
+    assert [" ".join(order) for order in build(2, 5).orders()] == [
+        "0F0 0F1 0F2 3F0 0F3 3F1 3I0 0F4 3W0 (3F2;3B1)OVERLAP_F_B 0B0 3F3 3I2 0B1 3F4 3I3 0B2 3B4 0B3 3W2 3W3 0B4",
+        "1F0 2F0 1F1 2F1 1F2 1F3 (2F2;2B0)OVERLAP_F_B (1F4;1B0)OVERLAP_F_B 2F3 2I1 1B1 2F4 2I2 1B2 2B3 1B3 2B4 1B4 "
+        "2W1 2W2",
+    ]
+
+
+@pytest.mark.parametrize("p", [2, 4, 8])
+def test_every_device_idles_one_forward_for_each_further_device_at_equal_times(p):
+    for m in range(max(8, 3 * p - 1), 33, 5):
+        for overlap in (None, 3):
+            run = simulate(p, m, 1, 1, 1, overlap=overlap)
+            assert (run.makespan - run.device_busy).tolist() == [p - 1] * p
+
+
+@pytest.mark.parametrize("p", [2, 4, 8])
+def test_a_shorter_w_adds_its_difference_where_parts_wait_for_their_own_inputs(p):
+    run = simulate(p, 32, 1, 1.2, 0.8)
+    assert run.makespan - run.device_busy.max() == pytest.approx((p - 1) * 1.4)
+
+
+@pytest.mark.parametrize("p", [2, 4, 8])
+def test_the_last_device_holds_nearly_4p_stages(p):
+    held = simulate(p, 3 * p, 1, 1, 1).peak_activations * 2
+    assert held.tolist() == [max(3 * p + 1, 3 * p + r) for r in range(p)]
+
+
+def test_every_size_runs_under_queued_transfers_and_both_engines_agree():
+    for p in range(1, 6):
+        for m in range(2 * p, 3 * p + 3):
+            schedule = build(p, m)
+            assert schedule.microbatches == m
+            event, compiled = (
+                ppsim.simulate(schedule, ppsim.Costs(latency=0.1), transport="directed", engine=engine)
+                for engine in ("event", "compiled")
+            )
+            assert event.end.tolist() == compiled.end.tolist()
+
+
+def test_too_few_microbatches_are_refused():
+    with pytest.raises(ppsim.BuildError, match=r"stp: microbatches=7 with devices=4.* use at least 8"):
+        build(4, 7)
