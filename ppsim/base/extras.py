@@ -5,7 +5,7 @@ from typing import Any
 
 from ppsim.base.errors import ConfigError
 
-EXTRA_OF = {"pandas": "notebook", "plotly": "notebook", "ortools": "solver"}
+EXTRA_OF = {"pandas": "notebook", "plotly": "notebook", "ortools": "solver", "distributed": "dask", "submitit": "slurm"}
 
 
 def need(module: str, purpose: str) -> Any:

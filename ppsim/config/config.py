@@ -11,7 +11,7 @@ from typing import Any
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.files import read_text
-from ppsim.base.yaml_text import Path, read_yaml
+from ppsim.base.yaml_text import Document, Path, read_yaml
 from ppsim.config.schema import MEASURED, Fault, check
 from ppsim.costs import CostModel, Costs
 from ppsim.costs.derive import DerivedCosts
@@ -19,7 +19,7 @@ from ppsim.costs.hardware import Cluster, DeviceSheet, LinkSheet, find_device, f
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
 from ppsim.costs.profile import Profile, read_profile
-from ppsim.families.registry import find_family
+from ppsim.families.registry import find_family, split_stages
 from ppsim.plan.jitter import Jitter
 from ppsim.run.schedules import Schedule, lower
 from ppsim.run.simulation import simulate
@@ -138,12 +138,50 @@ def load_config(path: str | PathLike[str], *, overrides: Mapping[str, Any] | Non
         line, the value and what is legal. `error.faults` lists them.
     """
     place = str(os.fspath(path))
-    document = read_yaml(read_text(path), place)
+    document = _read(place)
+    return make_config(document.value, place=place, overrides=overrides, lines=document.lines)
+
+
+def _read(place: str) -> Document:
+    document = read_yaml(read_text(place), place)
     if not isinstance(document.value, dict):
         raise ConfigError(
             f"{place}: {shown(document.value)} is no config; write sections such as `schedule:` and `costs:`"
         )
-    return make_config(document.value, place=place, overrides=overrides, lines=document.lines)
+    return document
+
+
+@dataclass(frozen=True)
+class Source:
+    """A config before it is checked: its plain values, and the place that names it in errors."""
+
+    data: Mapping[str, Any]
+    place: str
+
+    def changed(self, changes: Mapping[str, Any]) -> Source:
+        """With other values at dotted keys, as in `Config.changed`; ConfigError for what is no key."""
+        data = dict(self.data)
+        for key, value in _with_stages(changes).items():
+            data = _overridden(data, key, value)
+        return Source(data, self.place)
+
+    def config(self, changes: Mapping[str, Any] | None = None) -> Config:
+        """The checked config, with `changes`; ConfigError."""
+        return make_config(dict(self.data), place=self.place, overrides=changes)
+
+
+def source_of(config: Config | Source | str | PathLike[str] | Mapping[str, Any]) -> Source:
+    """The values of a config given as a path, as plain values or as an object; ConfigError for another thing."""
+    if isinstance(config, Source):
+        return config
+    if isinstance(config, Config):
+        return Source(config.data, config.path)
+    if isinstance(config, Mapping):
+        return Source(config, "config")
+    if isinstance(config, str | PathLike):
+        place = str(os.fspath(config))
+        return Source(_read(place).value, place)
+    raise ConfigError(f"config={shown(config)} must be a path of a YAML file, a dict of its sections or a ppsim.Config")
 
 
 def make_config(
@@ -155,7 +193,7 @@ def make_config(
 ) -> Config:
     """Check a config that is already plain values; `place` names it in errors, `lines` says where its keys stand."""
     lines = lines or {}
-    for key, value in (overrides or {}).items():
+    for key, value in _with_stages(overrides or {}).items():
         data = _overridden(data, key, value)
         replaced = tuple(key.split("."))
         lines = {path: line for path, line in lines.items() if path[: len(replaced)] != replaced}
@@ -168,6 +206,15 @@ def make_config(
     if config is None or faults:
         raise _fault_error(place, faults, lines)
     return config
+
+
+def _with_stages(changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A change to `interleaved-1f1b:4` is one of the name and one of the stages per device."""
+    name, stages = changes.get("schedule.name"), changes.get("schedule.stages_per_device")
+    if not isinstance(name, str) or ":" not in name or stages is not None:
+        return changes
+    family_name, stages = split_stages(name)
+    return {**changes, "schedule.name": family_name, "schedule.stages_per_device": stages}
 
 
 def _overridden(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ppsim.costs.hardware import Cluster, DeviceSheet, LinkSheet, find_device, f
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
 from ppsim.engines.running import ENGINES
-from ppsim.families.registry import find_family
+from ppsim.families.registry import find_family, split_stages
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plan.streams import OPTIMIZERS
 
@@ -38,6 +38,13 @@ def _checked(check: Check) -> Any:
 
 def _known(find: Callable[[str], Any]) -> Check:
     return lambda value: find(text(value)).name
+
+
+def _family(name: str) -> Any:
+    family_name, stages = split_stages(name)
+    if stages is not None:
+        raise ConfigError(f"{shown(name)} says {stages} stages a device, stages_per_device another number; say it once")
+    return find_family(family_name)
 
 
 def _quantity(unit: str) -> Check:
@@ -107,7 +114,7 @@ _HARDWARE = {
 }
 _SCHEDULE = {
     **dict.fromkeys(("devices", "microbatches", "stages_per_device", "slices"), whole_number()),
-    "name": _known(find_family),
+    "name": _known(_family),
     "csv": text,
     "options": _options,
 }
@@ -144,7 +151,7 @@ def check(data: dict[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
 
     A null counts as a key that is not there.
     """
-    data = _without_nulls(data)
+    data = _with_stages(_without_nulls(data))
     try:
         return DOCUMENT.model_validate(_with_sheets(data)).model_dump(exclude_unset=True), []
     except ValidationError as error:
@@ -157,6 +164,20 @@ def _without_nulls(data: dict[Any, Any]) -> dict[Any, Any]:
         for key, value in data.items()
         if value is not None
     }
+
+
+def _with_stages(data: dict[str, Any]) -> dict[str, Any]:
+    """A schedule named `interleaved-1f1b:4` stands for a name and stages per device; said twice it must be the same."""
+    section = data.get("schedule")
+    if not isinstance(section, dict) or not isinstance(section.get("name"), str):
+        return data
+    try:
+        name, stages = split_stages(section["name"])
+    except ConfigError:
+        return data  # the check of the name says what is wrong with it
+    if stages is None or section.get("stages_per_device", stages) != stages:
+        return data
+    return {**data, "schedule": {**section, "name": name, "stages_per_device": stages}}
 
 
 def _with_sheets(data: dict[str, Any]) -> dict[str, Any]:

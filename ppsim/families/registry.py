@@ -143,6 +143,19 @@ def find_family(name: str) -> Family:
     raise BuildError(f"unknown schedule {shown(name)}; {hint} `ppsim list` tells what each is")
 
 
+def split_stages(name: str) -> tuple[str, int | None]:
+    """A name with or without stages per device: "interleaved-1f1b:4" is ("interleaved-1f1b", 4).
+
+    BuildError where what follows the colon is no number.
+    """
+    if not isinstance(name, str) or ":" not in name:
+        return name, None
+    family_name, _, stages = name.rpartition(":")
+    if not stages.isdecimal() or not int(stages):
+        raise BuildError(f"schedule {shown(name)}: after the colon stand stages per device, such as interleaved-1f1b:4")
+    return family_name, int(stages)
+
+
 def require_count(word: str, value: Any, least: int = 1, most: int = MOST_ACTIONS) -> int:
     """`value` as an int from `least` to `most`; BuildError otherwise."""
     try:

@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ppsim.base.errors import ConfigError, PpsimError
+from ppsim.base.errors import BuildError, ConfigError, PpsimError
 from ppsim.base.files import write_atomically
 from ppsim.checks.faults import validate
 from ppsim.checks.runnable import check
 from ppsim.costs.given import Costs
 from ppsim.engines.running import run_plan
 from ppsim.families import registry
-from ppsim.families.registry import find_family
+from ppsim.families.registry import find_family, split_stages
 from ppsim.lowering.program import lower as lowered
 from ppsim.plan.resolve import make_plan
 from ppsim.plots.slot_table import MOST_TIMED, schedule_html, schedule_table
@@ -153,7 +153,7 @@ def build(
     Parameters
     ----------
     name : str
-        A key of `ppsim.schedules()`.
+        A key of `ppsim.schedules()`; "interleaved-1f1b:4" says the stages per device too.
     devices, microbatches : int
         Pipeline devices, and microbatches of one step (both directions counted).
     stages_per_device : int, optional
@@ -167,7 +167,13 @@ def build(
         For an unknown name or option, or a size that the family does not allow; the message names the rule and the
         nearest legal values.
     """
-    return Schedule.of(find_family(name).columns(devices, microbatches, stages_per_device, **options))
+    family_name, stages = split_stages(name)
+    if None not in (stages, stages_per_device) and stages != stages_per_device:
+        raise BuildError(f"{name}: stages_per_device={stages_per_device!r} is another number; say it in one place")
+    columns = find_family(family_name).columns(
+        devices, microbatches, stages_per_device if stages is None else stages, **options
+    )
+    return Schedule.of(columns)
 
 
 def lower(schedule: Schedule, sharded: bool = False, receive: str = "early") -> Program:

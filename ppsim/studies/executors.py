@@ -1,0 +1,156 @@
+"""Who does the work: this process, processes replaced when they die, a Dask cluster, Slurm through submitit."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from ppsim.base.errors import ConfigError
+from ppsim.base.extras import need
+
+AT_ONCE = 64  # chunks handed to an executor that does not say how many workers it has
+_DEATHS = ("KilledWorker", "UncompletedJobError")  # of Dask and submitit: the worker died, not the function
+_LOOK_EVERY = 0.3  # seconds
+
+
+class Here(Executor):
+    """Runs what is submitted at once, in this process."""
+
+    workers = 1
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
+        """A future that is done; what the call raises passes through."""
+        future: Future = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+class Workers(Executor):
+    """Processes on this machine. `replace` starts new ones when some died; `shutdown` does not wait for what runs."""
+
+    def __init__(self, workers: int | None = None):
+        self.workers = workers or processors()
+        self._pool = _pool(self.workers)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
+        """As in any executor."""
+        return self._pool.submit(fn, *args, **kwargs)
+
+    def replace(self) -> None:
+        """New processes in the place of the old ones."""
+        self.shutdown()
+        self._pool = _pool(self.workers)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:
+        """End the processes at once."""
+        processes = list((self._pool._processes or {}).values())
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.kill()
+
+
+class SlurmJobs(Executor):
+    """Jobs of a Slurm cluster, submitted by submitit as arrays; `parameters` are its own, such as slurm_partition."""
+
+    workers = AT_ONCE
+
+    def __init__(self, parameters: Mapping[str, Any], folder: str = "slurm-%j", cluster: str | None = None):
+        submitit = need("submitit", "running on Slurm")
+        self._jobs = submitit.AutoExecutor(folder=folder, cluster=cluster)
+        try:
+            self._jobs.update_parameters(**parameters)
+        except (NameError, TypeError, ValueError) as error:
+            raise ConfigError(f"--slurm: {error}; give submitit's parameters, such as slurm_partition=gpu") from None
+        self._waiting: dict[Future, Any] = {}
+        self._watch: threading.Thread | None = None
+
+    def batch(self) -> AbstractContextManager:
+        """What is submitted within becomes one job array."""
+        return self._jobs.batch(allow_implicit_submissions=True)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
+        """A future that a thread completes once Slurm has ended the job."""
+        future: Future = Future()
+        self._waiting[future] = self._jobs.submit(fn, *args, **kwargs)
+        if self._watch is None or not self._watch.is_alive():
+            self._watch = threading.Thread(target=self._complete, daemon=True)
+            self._watch.start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:
+        """Cancel what has not ended."""
+        for future, job in list(self._waiting.items()):
+            self._waiting.pop(future, None)
+            job.cancel()
+
+    def _complete(self) -> None:
+        while self._waiting:
+            time.sleep(_LOOK_EVERY)
+            for future, job in list(self._waiting.items()):
+                try:
+                    if not job.done():
+                        continue
+                    future.set_result(job.result())
+                except AttributeError:
+                    continue  # its array has not been submitted yet
+                except Exception as error:
+                    future.set_exception(error)
+                self._waiting.pop(future, None)
+
+
+def dask_executor(address: str) -> Executor:
+    """The executor of the Dask cluster at `address`; ConfigError where it cannot be reached."""
+    distributed = need("distributed", "running on Dask")
+    try:
+        return distributed.Client(address, timeout="10s").get_executor()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--dask {address}: cannot be reached: {error}; give tcp://HOST:8786") from None
+
+
+def processors() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def places(executor: Executor) -> int:
+    """How many chunks an executor works on at once."""
+    known = getattr(executor, "workers", None) or getattr(executor, "_max_workers", None)
+    return known if isinstance(known, int) else AT_ONCE
+
+
+def is_death(error: BaseException) -> bool:
+    """Whether a future failed because its worker died, not because of what it ran."""
+    return isinstance(error, BrokenExecutor) or type(error).__name__ in _DEATHS
+
+
+def as_one_batch(executor: Executor) -> AbstractContextManager:
+    """A context in which what is submitted travels together, where the executor can do that."""
+    batch = getattr(executor, "batch", None)
+    return batch() if callable(batch) else nullcontext()  # type: ignore[return-value]
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    # A fork starts in milliseconds with all modules loaded, and needs no `if __name__ == "__main__"` in a user's
+    # script; beside other threads it is not safe.
+    can_fork = "fork" in multiprocessing.get_all_start_methods() and threading.active_count() == 1
+    context = multiprocessing.get_context("fork" if can_fork else "spawn")
+    return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(os.getpid(),))
+
+
+def _begin(parent: int) -> None:
+    """Leave Ctrl-C to the parent, and do not outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK_EVERY)
+    os._exit(1)

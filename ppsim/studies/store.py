@@ -1,0 +1,108 @@
+"""The store of results: one SQLite file that outlives the run, and the key under which a point is found in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Mapping, Sequence
+from functools import cache
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import ppsim
+from ppsim.base.errors import ConfigError
+
+SCHEMA = 1
+_UNRELATED = ("name", "published")  # sections of a config that decide no result
+_FILES = (("model", "huggingface"), ("schedule", "csv"), ("costs", "profile"))
+_NO_MODELS = ("commands", "plots", "interop", "explorer", "cli.py")
+_MOST_KEYS = 500  # of one query; SQLite takes 999 in its oldest builds
+
+
+class Store:
+    """Results by key in an SQLite file with a write-ahead log: two runs may share it, a killed one loses nothing kept.
+
+    Raises ConfigError where the file cannot be opened or is something else.
+    """
+
+    def __init__(self, path: str | PathLike[str]):
+        self.path = os.fspath(path)
+        try:
+            self._base = sqlite3.connect(self.path, timeout=60, isolation_level=None)
+            self._base.execute("PRAGMA journal_mode=WAL")
+            self._base.execute("PRAGMA synchronous=NORMAL")
+            self._base.execute("CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, result TEXT NOT NULL)")
+        except sqlite3.Error as error:
+            raise ConfigError(
+                f"{self.path}: cannot be used as a store: {error}; give an SQLite file or a new one"
+            ) from None
+
+    def find(self, keys: Sequence[str]) -> dict[str, Any]:
+        """The results that are kept under some of `keys`."""
+        found: dict[str, Any] = {}
+        for first in range(0, len(keys), _MOST_KEYS):
+            some = keys[first : first + _MOST_KEYS]
+            marks = ",".join("?" * len(some))
+            rows = self._base.execute(f"SELECT key, result FROM results WHERE key IN ({marks})", some)  # noqa: S608 - marks only
+            found |= {key: json.loads(result) for key, result in rows}
+        return found
+
+    def keep(self, results: Mapping[str, Any]) -> None:
+        """Write results, all of them or, where the process dies, none."""
+        rows = [(key, json.dumps(result)) for key, result in results.items()]
+        try:
+            self._base.execute("BEGIN IMMEDIATE")
+            self._base.executemany("INSERT OR REPLACE INTO results VALUES (?, ?)", rows)
+            self._base.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise ConfigError(f"{self.path}: results cannot be kept: {error}") from None
+
+    def count(self) -> int:
+        """How many results are kept."""
+        return self._base.execute("SELECT count(*) FROM results").fetchone()[0]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._base.close()
+
+
+def key_of(data: Mapping[str, Any], place: str) -> str:
+    """The key of a config's values: a hash of all that decides its result, files that it names and ppsim included."""
+    decisive = {key: value for key, value in data.items() if key not in _UNRELATED}
+    files = [
+        _digest(os.path.join(os.path.dirname(place), section[name]))
+        for top, name in _FILES
+        if isinstance(section := data.get(top), Mapping) and isinstance(section.get(name), str)
+    ]
+    text = json.dumps([SCHEMA, _code(), decisive, files], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _digest(path: str) -> str | None:
+    try:
+        state = os.stat(path)
+    except OSError:
+        return None  # the config's check says what is wrong with it
+    return _digest_of_version(path, state.st_mtime_ns, state.st_size)
+
+
+@cache
+def _digest_of_version(path: str, changed: int, size: int) -> str | None:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+@cache
+def _code() -> str:
+    """The version of ppsim and of every source file that decides results."""
+    home = Path(ppsim.__file__).parent
+    digest = hashlib.sha256(ppsim.__version__.encode())
+    for file in sorted(home.rglob("*.py")):
+        if file.relative_to(home).parts[0] not in _NO_MODELS:
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
