@@ -1,5 +1,6 @@
 """Costs: from given numbers, a model and a device sheet, or measurements, to one table that engines read."""
 
+from ppsim.costs.combined_slot import LayerPieces, combined_costs, combined_slot
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.given import Costs
 from ppsim.costs.hardware import DEVICES, LINKS, Cluster, DeviceSheet, LinkSheet
@@ -18,9 +19,12 @@ __all__ = [
     "Costs",
     "DerivedCosts",
     "DeviceSheet",
+    "LayerPieces",
     "Layout",
     "LinkSheet",
     "Model",
     "SharedPorts",
     "causal_slice_costs",
+    "combined_costs",
+    "combined_slot",
 ]

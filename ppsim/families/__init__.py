@@ -3,6 +3,6 @@
 # The import order is the order of the registry, of `ppsim list` and of docs/schedules.md.
 from ppsim.families import fill_drain, one_forward_one_backward, interleaved, zero_bubble  # noqa: F401, I001
 from ppsim.families import interleaved_zero_bubble, v_shaped, v_memory, v_fused, search  # noqa: F401
-from ppsim.families import overlapped, grouped_interleaved, grouped_by_slots, dualpipe, stp  # noqa: F401
+from ppsim.families import overlapped, combined, grouped_interleaved, grouped_by_slots, dualpipe, stp  # noqa: F401
 from ppsim.families import chimera, bitpipe, gems, hanayo  # noqa: F401
 from ppsim.families import bpipe, asynchronous, sliced, sliced_interleaved, sliced_zero_bubble  # noqa: F401

@@ -36,7 +36,8 @@ def overlapped_one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Bloc
         yield fused_when_warm(forwards, backwards, min(2 * (p - r - 1) + 1, m))
 
 
-def _check(p: int, m: int, v: int, **options: Any) -> None:
+def check_overlapped(p: int, m: int, v: int, **options: Any) -> None:
+    """BuildError where the order is not known or the grouping does not allow p and m."""
     require_choice("order", options.get("order", "f_b"), ORDERS)
     group_sizes(p, m, options.get("grouping", "megatron"), options.get("group_size"))
 
@@ -51,7 +52,7 @@ def _check(p: int, m: int, v: int, **options: Any) -> None:
     makespan="= (p-1)(f+b) + (p(v-1)+1)(f+b) + (mv-p(v-1)-1)o when g = p, m mod p = 0, max(f, b) <= o",
     peak_activations="= min(mv, 2(p-r-1)+(v-1)g+2)/v",
     source="NVIDIA Megatron-LM, megatron/core/pipeline_parallel/combined_1f1b.py",
-    check=_check,
+    check=check_overlapped,
     stages_per_device=2,
     fixed_stages=False,
 )
