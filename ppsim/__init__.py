@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ppsim.run.simulation import simulate
     from ppsim.run.timelines import Timeline
     from ppsim.studies.compare import compare
+    from ppsim.studies.explain import explain
     from ppsim.studies.fits import what_fits
 
 __version__ = "0.1.0"
@@ -21,7 +22,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Batch", "BuildError", "Cluster", "Config", "ConfigError", "CostError", "Costs", "DeadlockError", "DerivedCosts",
     "Family", "Jitter", "Layout", "Model", "PpsimError", "Program", "Schedule", "ScheduleError", "Timeline", "build",
-    "compare", "load_config", "lower", "schedules", "simulate", "simulate_many", "what_fits",
+    "compare", "explain", "load_config", "lower", "schedules", "simulate", "simulate_many", "what_fits",
 ]  # fmt: skip
 
 # Where each name is, to be loaded when it is first asked for: `ppsim --help` then starts without NumPy.
@@ -35,6 +36,7 @@ _HOMES = {
     "ppsim.run.simulation": ("simulate",),
     "ppsim.run.timelines": ("Timeline",),
     "ppsim.studies.compare": ("compare",),
+    "ppsim.studies.explain": ("explain",),
     "ppsim.studies.fits": ("what_fits",),
 }
 

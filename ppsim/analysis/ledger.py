@@ -130,7 +130,7 @@ def ledger(run: TimelineColumns) -> Ledger:
         gaps_left = _gaps_under(run, noiseless)
         for cause in ("dependency", "transfer", "queue"):
             _move(seconds, cause, "jitter", seconds[cause] - gaps_left.seconds(cause))
-    balanced = replace(noiseless, seconds=_averaged(noiseless, _kinds(noiseless)))
+    balanced = replace(noiseless, seconds=averaged(noiseless, _kinds(noiseless)))
     if _differ(balanced, noiseless):
         gaps_left = _gaps_under(run, balanced)
         _move(seconds, "dependency", "imbalance", seconds["dependency"] - gaps_left.seconds("dependency"))
@@ -157,8 +157,8 @@ def _without_noise(run: TimelineColumns) -> Plan:
     groups = _kinds(plan) * schedule.num_stages + schedule.stage
     return replace(
         plan,
-        seconds=_averaged(plan, groups),
-        transfer_seconds=_averaged(replace(plan, seconds=plan.transfer_seconds), np.where(plan.remote, groups, -1)),
+        seconds=averaged(plan, groups),
+        transfer_seconds=averaged(replace(plan, seconds=plan.transfer_seconds), np.where(plan.remote, groups, -1)),
     )
 
 
@@ -170,7 +170,7 @@ def _kinds(plan: Plan) -> np.ndarray:
     return groups
 
 
-def _averaged(plan: Plan, groups: np.ndarray) -> np.ndarray:
+def averaged(plan: Plan, groups: np.ndarray) -> np.ndarray:
     """Seconds of each row replaced by the mean of its group."""
     _, group = np.unique(groups, return_inverse=True)
     return (np.bincount(group, plan.seconds) / np.bincount(group))[group]

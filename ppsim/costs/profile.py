@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
@@ -52,6 +53,8 @@ class Profile:
         with other stages takes the parts that its stages cover.
     interval : mapping kind -> list of (low, high)
         95 % confidence interval of each of those medians.
+    once : mapping kind -> (first, last)
+        Seconds within the first and the last part that a finer cut does not divide: embedding, head and loss.
     overhead : float
         Seconds that every action costs beside its compute, whatever its size.
     latency : float
@@ -79,6 +82,7 @@ class Profile:
     devices: int
     seconds: dict[str, list[float]]
     interval: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    once: dict[str, tuple[float, float]] = field(default_factory=dict)
     overhead: float = 0.0
     latency: float = 0.0
     bandwidth: float = math.inf
@@ -110,7 +114,8 @@ class Profile:
                 f"calibrate on {schedule.devices} devices"
             )
         stages, devices = schedule.num_stages, schedule.devices
-        parts = {kind: covered(values, stages) for kind, values in self._needed().items()}
+        once = completed(self.once)
+        parts = {kind: covered(values, stages, once.get(kind, (0.0, 0.0))) for kind, values in self._needed().items()}
         latency = np.full((devices, devices), self.latency)
         for pair, seconds in self.links.items():
             sender, receiver = (int(number) for number in pair.split("-"))
@@ -129,13 +134,7 @@ class Profile:
 
     def completed(self) -> dict[str, list[float]]:
         """Seconds of the kinds that are known or follow: B = I + W, and of a lone B each half."""
-        known = dict(self.seconds)
-        if "B" not in known and {"I", "W"} <= known.keys():
-            known["B"] = [i + w for i, w in zip(known["I"], known["W"], strict=True)]
-        if "B" in known:
-            for kind in ("I", "W"):
-                known.setdefault(kind, [value / 2 for value in known["B"]])
-        return known
+        return completed(self.seconds)
 
     def _needed(self) -> dict[str, list[float]]:
         known = self.completed()
@@ -144,11 +143,31 @@ class Profile:
         return known
 
 
-def covered(parts: list[float], stages: int) -> np.ndarray:
-    """Seconds of each of `stages` equal stages of a model whose equal parts take `parts` seconds each."""
-    edges = np.concatenate([[0.0], np.cumsum(parts)])
+def completed(known: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """Seconds by kind with what follows from them: B = I + W, and of a lone B each half."""
+    seconds = {kind: list(values) for kind, values in known.items()}
+    if "B" not in seconds and {"I", "W"} <= seconds.keys():
+        seconds["B"] = [i + w for i, w in zip(seconds["I"], seconds["W"], strict=True)]
+    if "B" in seconds:
+        for kind in ("I", "W"):
+            seconds.setdefault(kind, [value / 2 for value in seconds["B"]])
+    return seconds
+
+
+def covered(parts: Sequence[float], stages: int, once: Sequence[float] = (0.0, 0.0)) -> np.ndarray:
+    """Seconds of each of `stages` equal stages of a model whose equal parts take `parts` seconds each.
+
+    The seconds of `once` within the first and the last part stay whole in the first and the last stage.
+    """
+    divided = np.array(parts, float)
+    divided[0] -= once[0]
+    divided[-1] -= once[1]
+    edges = np.concatenate([[0.0], np.cumsum(divided)])
     at = np.interp(np.arange(stages + 1) * len(parts) / stages, np.arange(len(parts) + 1), edges)
-    return np.diff(at)
+    seconds = np.diff(at)
+    seconds[0] += once[0]
+    seconds[-1] += once[1]
+    return seconds
 
 
 def write_profile(profile: Profile, path: str | PathLike[str]) -> None:
@@ -169,6 +188,7 @@ def write_profile(profile: Profile, path: str | PathLike[str]) -> None:
         "interval": {
             kind: [[_short(low), _short(high)] for low, high in pairs] for kind, pairs in profile.interval.items()
         },
+        "once": {kind: [_short(value) for value in pair] for kind, pair in profile.once.items()},
         "links": {pair: _short(value) for pair, value in profile.links.items()},
     }
     names = ("overhead", "latency", "bandwidth", "transfer_bytes", "jitter", "residual")
@@ -224,6 +244,7 @@ def _profile_of(document: dict[str, Any]) -> Profile:
         raise ValueError(f"devices: {shown(devices)} must be a whole number of at least 1")
     names = ("overhead", "latency", "transfer_bytes", "jitter", "residual")
     numbers = {name: _time(document[name], name) for name in names if name in document}
+    once = {str(kind): _interval(pair, f"once.{kind}") for kind, pair in document.get("once", {}).items()}
     links = {_pair(pair, devices): _time(value, f"links.{pair}") for pair, value in document.get("links", {}).items()}
     fit = document.get("link_fit")
     return Profile(
@@ -234,6 +255,7 @@ def _profile_of(document: dict[str, Any]) -> Profile:
             for kind, pairs in document.get("interval", {}).items()
         },
         bandwidth=_bandwidth(document.get("bandwidth", math.inf), "bandwidth"),
+        once=once,
         links=links,
         link_fit=fit and _link_fit(fit),
         fitted=[str(name) for name in document.get("fitted", [])],

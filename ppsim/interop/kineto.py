@@ -1,14 +1,12 @@
-"""PyTorch profiler (Kineto) traces of its pipeline runtime, one file a rank, read as a measured Trace.
+"""PyTorch profiler (Kineto) traces of a pipeline, one file a rank, read as a measured Trace.
 
-The runtime wraps every action in a range named `PP:<action>` (torch/distributed/pipelining/schedules.py).
+PyTorch's pipeline runtime wraps every action in a range named `PP:<action>` (torch.distributed.pipelining).
 """
 
 from __future__ import annotations
 
-import gzip
-import json
-import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,12 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.errors import ConfigError, PpsimError
-from ppsim.base.files import read_text
+from ppsim.base.documents import check_document
+from ppsim.base.errors import ConfigError, PpsimError, ScheduleError, shown
 from ppsim.checks.faults import validate
+from ppsim.interop.events import read_events
+from ppsim.interop.primus import is_primus, read_primus
+from ppsim.interop.ranges import STEP, Pattern, named_ranges, outermost, pattern_of
 from ppsim.interop.replays import Trace, read_trace
 from ppsim.lowering.rows import transfer_ends
 from ppsim.schedule.columns import ScheduleColumns
@@ -28,6 +29,8 @@ PREFIX = "PP:"
 RECEIVED = ("gloo:recv", "nccl:recv")
 ENGINE = "autograd::engine::evaluate_function"
 SUFFIXES = (".json", ".json.gz")
+GPU = "gpu_user_annotation"
+MOST_MICROSECONDS = 1e18
 BLOCKED = 1e-4  # seconds; an action that waited less for its input shows no arrival, as that may have been long before
 
 
@@ -43,78 +46,163 @@ class _Rank:
     ranges: dict[str, list[tuple[float, float]]]
     received: np.ndarray
     engine: np.ndarray
+    matches: list[list[tuple[float, float, tuple[str, str | None]]]]
+    steps: list[float]
 
 
-def read_any_trace(path: str | PathLike[str]) -> Trace:
-    """A trace file of the replay harness, or a folder with one Kineto file a rank.
+def read_any_trace(path: str | PathLike[str], ranges: tuple[str, str] | None = None) -> Trace:
+    """A measured run: a trace file of the replay harness, a Primus dump, or profiler traces, one file a rank.
 
-    Raises ConfigError naming the file for anything else, ScheduleError for a faulty program.
+    `ranges` is as in `read_kineto`. Raises ConfigError naming the file for anything else, ScheduleError for a faulty
+    program.
     """
-    return read_kineto(path) if Path(path).is_dir() else read_trace(path)
+    try:
+        is_folder = Path(path).is_dir()
+    except (TypeError, ValueError):
+        is_folder = False
+    if not is_folder:
+        return read_trace(path)
+    return read_primus(path) if is_primus(path) else read_kineto(path, ranges)
 
 
-def read_kineto(folder: str | PathLike[str]) -> Trace:
-    """Read PyTorch profiler traces of a run of `_PipelineScheduleRuntime`.
+def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = None) -> Trace:
+    """Read PyTorch profiler traces of a pipeline's ranks.
 
-    Each rank has one file, .json or .json.gz, in `folder`; the n-th range of an action's name is that of the n-th
-    step. Clocks are the hosts' own. An action starts when its input has arrived, not when it began to wait for it.
-    Ranges on a GPU (`gpu_user_annotation`) are taken before those on the host.
+    Each rank has one file, .json or .json.gz, in `folder`; it is read event by event, so that files of gigabytes pass.
+    Ranges named `PP:<action>`, as `_PipelineScheduleRuntime` records, say what they are: the n-th range of an action's
+    name is that of the n-th step. Without them the patterns of `ppsim.interop.ranges` are looked for, or `ranges`: two
+    regular expressions that match the names of forwards and of backwards. Clocks are the hosts' own. An action starts
+    when its input has arrived, not when it began to wait for it. Ranges on a GPU (`gpu_user_annotation`) are taken
+    before those on the host.
 
     Raises ConfigError for files that are no such traces, ScheduleError where the ranges are no valid program.
     """
     files = sorted(path for path in Path(folder).iterdir() if path.name.endswith(SUFFIXES))
     if not files:
         raise ConfigError(f"{folder}: holds no profiler trace; put one {' or '.join(SUFFIXES)} file a rank there")
-    ranks = sorted((_read_rank(path) for path in files), key=lambda rank: rank.rank)
-    if [rank.rank for rank in ranks] != list(range(len(ranks))):
+    patterns = pattern_of(ranges)
+    ranks = sorted((_read_rank(path, patterns) for path in files), key=lambda rank: rank.rank)
+    ranks, how = (ranks, PREFIX) if all(rank.ranges for rank in ranks) else _told_by_pattern(folder, ranks, patterns)
+    if how == PREFIX and [rank.rank for rank in ranks] != list(range(len(ranks))):
         found = ", ".join(str(rank.rank) for rank in ranks)
         raise ConfigError(f"{folder}: has files of ranks {found}; one file is needed for each rank from 0 on")
     try:
         program = read_orders([list(rank.ranges) for rank in ranks], Path(folder).resolve().name)
         validate(program)
     except PpsimError as error:
-        raise type(error)(f"{folder}: the {PREFIX} ranges are no valid program: {error}") from None
+        message = f"{folder}: the {how} ranges are no valid program: {error}"
+        raise (ScheduleError if isinstance(error, ScheduleError) else ConfigError)(message) from None
     start, end = _times(program, ranks)
     origin = np.nanmin(start, axis=1, keepdims=True)
     document = {
         "backend": "profiler",
-        "transport": "directed",
+        "ranges": how,
+        "transport": "directed" if program.is_program else "async",
         "environment": {"device": ranks[0].device},
         "hosts": len({rank.host for rank in ranks}),
     }
     return Trace(str(folder), program, start - origin, start - origin, end - origin, 0.0, document)
 
 
-def _read_rank(path: Path) -> _Rank:
-    try:
-        text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else read_text(path)
-        document = json.loads(text)
-        events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
-        rank = int(document["distributedInfo"]["rank"])
-        base = int(document.get("baseTimeNanoseconds", 0))
-        ranges = _ranges(events)
-        received = _spans(events, lambda event: event["name"] in RECEIVED)
-        engine = _spans(events, lambda event: str(event["name"]).startswith(ENGINE))
-        devices = document.get("deviceProperties") or [{}]
-        device = str(devices[0].get("name", "CPU"))
-    except KeyError as error:
-        raise ConfigError(f"{path}: not a profiler trace of a distributed run: {error.args[0]!r} is missing") from None
-    except (OSError, EOFError, zlib.error, RecursionError, TypeError, ValueError, AttributeError, LookupError) as error:
-        raise ConfigError(f"{path}: not a profiler trace: {error}") from None
-    if not ranges:
-        raise ConfigError(f"{path}: holds no range named {PREFIX}<action>, as PyTorch's pipeline runtime records")
-    return _Rank(str(path), rank, base, str(document.get("host_name", "")), device, ranges, received, engine)
+def _told_by_pattern(
+    folder: str | PathLike[str], ranks: list[_Rank], patterns: tuple[Pattern, ...]
+) -> tuple[list[_Rank], str]:
+    """The ranks with their ranges named by the first pattern that all of them have, and its name."""
+    for number, pattern in enumerate(patterns):
+        if all(rank.matches[number] for rank in ranks):
+            try:
+                matches = [outermost(rank.matches[number]) for rank in ranks]
+                named = named_ranges(matches, [rank.steps for rank in ranks])
+            except ConfigError as error:
+                raise ConfigError(f"{folder}: {pattern.name} ranges: {error}") from None
+            return [replace(rank, ranges=ranges) for rank, ranges in zip(ranks, named, strict=True)], pattern.name
+    without = next(rank.path for rank in ranks if not rank.ranges)
+    known = ", ".join(pattern.name for pattern in patterns)
+    raise ConfigError(
+        f"{without}: holds no range named {PREFIX}<action>, as PyTorch's pipeline runtime records, and not all files "
+        f"hold ranges of {known}; give ranges=(FORWARD, BACKWARD), regular expressions of their names"
+    )
+
+
+@dataclass(frozen=True)
+class _DistributedInfo:
+    rank: int
+
+
+@dataclass(frozen=True)
+class _Head:
+    """What is read of a file beside its events."""
+
+    distributedInfo: _DistributedInfo  # noqa: N815 - the profiler's own key
+    baseTimeNanoseconds: int = 0  # noqa: N815
+    host_name: str = ""
+    deviceProperties: list[dict[str, Any]] = field(default_factory=list)  # noqa: N815
+
+
+def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
+    @lru_cache(maxsize=2**16)
+    def is_wanted(name: str) -> bool:
+        known = name.startswith((PREFIX, ENGINE, STEP)) or name in RECEIVED
+        return known or any(pattern.kind(name) for pattern in patterns)
+
+    def kept(event: dict[str, Any]) -> dict[str, Any] | None:
+        name = event.get("name")
+        if event.get("ph") != "X" or not isinstance(name, str) or not is_wanted(name):
+            return None
+        return {key: event.get(key) for key in ("name", "cat", "ts", "dur")}
+
+    document, events = read_events(path, kept)
+    place = str(path)
+    head = check_document(_Head, document, place, "a profiler trace of a distributed run")
+    if "traceEvents" not in document:
+        raise ConfigError(f"{place}: not a profiler trace: traceEvents is missing")
+    for number, event in enumerate(events):
+        _check_event(event, f"{place}: not a profiler trace: range {number} ({shown(event['name'])})")
+    device = str((head.deviceProperties or [{}])[0].get("name", "CPU"))
+    return _Rank(
+        place,
+        head.distributedInfo.rank,
+        head.baseTimeNanoseconds,
+        head.host_name,
+        device,
+        _ranges(events),
+        _spans(events, lambda event: event["name"] in RECEIVED),
+        _spans(events, lambda event: event["name"].startswith(ENGINE)),
+        [_matches(events, pattern) for pattern in patterns],
+        sorted({float(event["ts"]) / 1e6 for event in _on_gpu_first(events) if event["name"].startswith(STEP)}),
+    )
+
+
+def _check_event(event: dict[str, Any], place: str) -> None:
+    """Refuse an event without finite times; events are too many for a schema."""
+    for name, least in (("ts", -MOST_MICROSECONDS), ("dur", 0.0)):
+        value = event.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= MOST_MICROSECONDS:
+            raise ConfigError(f"{place}: {name} {shown(value)} must be a finite number of microseconds, dur at least 0")
+
+
+def _on_gpu_first(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The events without those of the host whose name is on the GPU too."""
+    on_gpu = {event["name"] for event in events if event.get("cat") == GPU}
+    return [event for event in events if event["name"] not in on_gpu or event.get("cat") == GPU]
 
 
 def _ranges(events: list[dict[str, Any]]) -> dict[str, list[tuple[float, float]]]:
     """(start, end) in seconds of each action's ranges in time order, actions in the order of their first range."""
-    named = [event for event in events if str(event["name"]).startswith(PREFIX)]
-    on_gpu = {event["name"] for event in named if event.get("cat") == "gpu_user_annotation"}
-    named = [e for e in named if e["name"] not in on_gpu or e.get("cat") == "gpu_user_annotation"]
+    named = _on_gpu_first([event for event in events if event["name"].startswith(PREFIX)])
     ranges: dict[str, list[tuple[float, float]]] = {}
-    for start, length, name in sorted((float(e["ts"]), float(e["dur"]), str(e["name"])) for e in named):
+    for start, length, name in sorted((float(e["ts"]), float(e["dur"]), e["name"]) for e in named):
         ranges.setdefault(name.removeprefix(PREFIX), []).append((start / 1e6, (start + length) / 1e6))
     return ranges
+
+
+def _matches(events: list[dict[str, Any]], pattern: Pattern) -> list[tuple[float, float, tuple[str, str | None]]]:
+    """(start, end, what) in seconds of the ranges that a pattern tells."""
+    told = [event for event in events if pattern.kind(event["name"])]
+    return [
+        (float(e["ts"]) / 1e6, (float(e["ts"]) + float(e["dur"])) / 1e6, pattern.kind(e["name"]) or ("", None))
+        for e in _on_gpu_first(told)
+    ]
 
 
 def _spans(events: list[dict[str, Any]], wanted: Any) -> np.ndarray:

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind
-from ppsim.base.errors import ConfigError, PpsimError, shown
+from ppsim.base.errors import ConfigError, PpsimError, ScheduleError, shown
 from ppsim.base.files import read_text
 from ppsim.checks.faults import validate
 from ppsim.costs.profile import Profile
 from ppsim.engines.times import Times
 from ppsim.lowering.posts import TRANSPORTS
-from ppsim.lowering.rows import transfer_ends
+from ppsim.lowering.rows import crosses_devices, transfer_ends
 from ppsim.plan.resolve import make_plan
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import read_orders
@@ -87,6 +87,11 @@ class Trace:
             )
         if self.document.get("hosts", 1) != 1:
             said.append(f"{self.path}: ran on {self.document['hosts']} hosts; their clocks are taken as they are")
+        if self.times_only:
+            said.append(
+                f"{self.path}: no transfers were recorded; the time from the end of an action to the start of what "
+                f"waited for it is taken as transfer"
+            )
         return said
 
     @cached_property
@@ -110,7 +115,13 @@ class Trace:
 
     @cached_property
     def transfers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(consuming compute row, SEND row, RECV row) of each transfer; the first counts in `program.schedule`."""
+        """(consuming compute row, SEND row, RECV row) of each transfer; the first counts in `program.compute`.
+
+        Where the program holds no transfers, all that cross devices, with -1 as their SEND and RECV rows.
+        """
+        if self.times_only:
+            consumer = np.flatnonzero(crosses_devices(self.program))
+            return consumer, np.full_like(consumer, -1), np.full_like(consumer, -1)
         ends = transfer_ends(self.program)
         compute_row = np.cumsum(self.program.kind < FIRST_TRANSFER) - 1
         send, receive = (np.full(len(self.program.kind), -1, np.int64) for _ in range(2))
@@ -119,11 +130,37 @@ class Trace:
         consumer = np.flatnonzero((send >= 0) & (receive >= 0))
         return compute_row[consumer], send[consumer], receive[consumer]
 
+    @cached_property
+    def times_only(self) -> bool:
+        """Whether stages sit on several devices and no transfer between them was recorded."""
+        return not self.program.is_program and bool(crosses_devices(self.program).any())
+
     def transfer_times(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """When each of `transfers` could begin (posted at both ends) and when it had arrived; seconds or nan."""
+        """When each of `transfers` could begin (posted at both ends) and when it had arrived; seconds or nan.
+
+        Where none was recorded, a device that had nothing else to do began when the transfer arrived, from the end of
+        the action that made it; the others are taken to last as long as the median of those, at most until their use.
+        """
+        if self.times_only:
+            return self._inferred_times(step)
         _, send, receive = self.transfers
         begin = np.maximum(self.start[step, send], self.start[step, receive])
         return begin, self.end[step, receive]
+
+    def _inferred_times(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        consumer = self.transfers[0]
+        begin, start = self.end[step, self.program.source[consumer]], self.start[step, consumer]
+        waited = self.waited(step)
+        usual = max(0.0, _median((start - begin)[waited], 0.0))
+        return np.minimum(begin, start), np.where(waited, start, np.minimum(begin + usual, start))
+
+    def waited(self, step: int) -> np.ndarray:
+        """Whether the consumer of each of `transfers` had nothing else to do when the action that makes it ended."""
+        consumer, source = self.transfers[0], self.program.compute.source
+        first, end = self.program.compute.offsets[:-1], self.end[step, self.compute]
+        before = np.roll(end, 1)
+        before[first] = -np.inf
+        return before[consumer] < end[source[consumer]]
 
     def timeline(self, step: int | None = None) -> TimelineColumns:
         """One measured step as a Timeline (default: the median one), drawn and measured like a simulated one.
@@ -203,7 +240,8 @@ def trace_of(document: Any, place: str) -> Trace:
         issue, start, end = (_column(document["steps"], name, program) for name in ("issue", "start", "end"))
         transfer_bytes = float(document.get("transfer_bytes", 0.0))
     except PpsimError as error:
-        raise type(error)(f"{place}: {error}") from None
+        kind = ScheduleError if isinstance(error, ScheduleError) else ConfigError
+        raise kind(f"{place}: {error}") from None
     except KeyError as error:
         raise ConfigError(f"{place}: not a whole trace: {error.args[0]!r} is missing") from None
     except (TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:

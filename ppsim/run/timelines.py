@@ -44,14 +44,20 @@ class Timeline(TimelineColumns):
         return Schedule.of(self.plan.schedule)
 
     @classmethod
-    def from_trace(cls, path: str | PathLike[str], step: int | None = None) -> Timeline:
-        """A measured step of a replay (default: the median one), from the trace file that the harness wrote.
+    def from_trace(
+        cls, path: str | PathLike[str], step: int | None = None, *, ranges: tuple[str, str] | None = None
+    ) -> Timeline:
+        """A measured step (default: the median one) of a real run.
 
-        Raises ConfigError for a file that is no trace.
+        `path` is a trace file that the replay harness wrote, a folder of Primus' `dump_pp_data`, or one with a file of
+        PyTorch's profiler a rank. Profiler ranges are known by the names that PyTorch, torchtitan and Megatron-LM give
+        them, or match `ranges`, regular expressions of the names of forwards and backwards.
+
+        Raises ConfigError for what is no trace, ScheduleError where what it holds is no valid schedule.
         """
-        from ppsim.interop.replays import read_trace
+        from ppsim.interop.kineto import read_any_trace
 
-        return cls.of(read_trace(path).timeline(step))
+        return cls.of(read_any_trace(path, ranges).timeline(step))
 
     def __dir__(self) -> list[str]:
         """Names for completion: the measures of the registry too."""

@@ -22,6 +22,8 @@ SIGMA = 1.4826  # median absolute deviation -> standard deviation of a normal di
 MEDIAN_INTERVAL = 1.96 * math.sqrt(math.pi / 2) / 1.349
 TRIMMED = 0.1  # part of the values left out at each end of a mean
 ROUNDS = 8  # of the secant that finds the overhead
+ALIKE = 0.1  # of their median: parts that differ by no more hold equally many equal layers
+SMALL = 0.02  # of their median: smaller differences of a stage say nothing of what it holds
 RESAMPLES = 200  # for the intervals of latency and bandwidth
 
 
@@ -53,6 +55,7 @@ def calibrate(traces: Sequence[Trace]) -> Profile:
         devices=devices.pop(),
         seconds=seconds,
         interval=interval,
+        once={kind: (_excess(values[::-1]), _excess(values)) for kind, values in seconds.items()},
         overhead=max(0.0, _trimmed_mean(np.concatenate([_gaps(trace) for trace in traces]))),
         latency=latency,
         bandwidth=bandwidth,
@@ -140,12 +143,29 @@ def _per_part(groups: dict[tuple[int, int], np.ndarray], parts: int) -> tuple[li
     return seconds.tolist(), [(float(s - h), float(s + h)) for s, h in zip(seconds, half, strict=True)]
 
 
+def _excess(parts: Sequence[float]) -> float:
+    """Seconds of the last part above the inner ones: what embedding or head take, however finely the layers are cut.
+
+    0 where the inner parts are not alike, or the last one differs from them by little or no more than they do.
+    """
+    inner = np.array(parts[1:-1])
+    if len(inner) < 2 or np.ptp(inner) > ALIKE * np.median(inner):
+        return 0.0
+    excess = float(parts[-1] - np.median(inner))
+    return excess if excess > max(np.ptp(inner), SMALL * np.median(inner)) else 0.0
+
+
 def _gaps(trace: Trace) -> np.ndarray:
     """Seconds between the moment when an action could have started and its start."""
     compute, schedule = trace.compute, trace.program.compute
     arrival = np.full((len(trace.end), len(compute)), -np.inf)
     consumer, _, receive = trace.transfers
-    arrival[:, consumer] = trace.end[:, receive]
+    if trace.times_only:
+        producer_end = trace.end[:, compute][:, schedule.source[consumer]]
+        waited = np.stack([trace.waited(step) for step in range(len(trace.end))])
+        arrival[:, consumer] = np.where(waited, np.nan, producer_end)
+    else:
+        arrival[:, consumer] = trace.end[:, receive]
     previous_end = np.roll(trace.end[:, compute], 1, axis=1)
     ready = np.maximum(previous_end, arrival)
     gaps = trace.start[:, compute] - ready

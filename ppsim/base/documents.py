@@ -1,0 +1,89 @@
+"""Checks a document read from a file against its schema: every fault at once, each with its path in the document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from ppsim.base.errors import ConfigError, listing, shown
+from ppsim.base.rules import Check
+
+T = TypeVar("T")
+
+
+def checked_by(check: Check) -> Any:
+    """A field type for a pydantic model: its value is what `check` returns, its ConfigError a fault of the field."""
+    from pydantic import BeforeValidator
+
+    def validate(value: Any) -> Any:
+        try:
+            return check(value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+
+    return Annotated[Any, BeforeValidator(validate)]
+
+
+def check_document(schema: type[T], document: Any, place: str, what: str) -> T:
+    """The document as an object of `schema` (a type that pydantic can check).
+
+    `place` (a file) and `what` it should be begin the message. Raises ConfigError with one sentence for each fault:
+    where, what was found there, and the rule.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(schema).validate_python(document)
+    except ValidationError as error:
+        faults = [_sentence(item) for item in error.errors(include_url=False)]
+    message = listing(f"{place}: not {what}", [f"{place}: not {what}: {faults[0]}"] if len(faults) == 1 else faults)
+    raise ConfigError(message, faults)
+
+
+def read_json(text: str | bytes, place: str, what: str) -> Any:
+    """The document in a JSON text; ConfigError naming `place`, `what` it should be, and the line where it breaks."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{place}: not {what}: no JSON at line {error.lineno}: {error.msg}") from None
+    except RecursionError:
+        raise ConfigError(f"{place}: not {what}: nested too deeply") from None
+    except ValueError:
+        raise ConfigError(f"{place}: not {what}: a number with too many digits") from None
+
+
+def path_text(path: tuple[Any, ...]) -> str:
+    """A place in a document, such as `steps[3].start[0][5]`."""
+    text = ""
+    for key in path:
+        text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else str(key)
+    return text or "the document"
+
+
+def _sentence(item: Mapping[str, Any]) -> str:
+    place, kind = path_text(tuple(key for key in item["loc"] if key != "[key]")), item["type"]
+    if kind == "missing":
+        return f"{place!r} is missing"
+    if kind == "value_error":
+        return f"{place}: {item['ctx']['error']}"
+    rule = _RULES.get(kind, str(item["msg"]).replace("Input", "it").replace("valid ", ""))
+    return f"{place}: {shown(item['input'])}: {rule}"
+
+
+_MAPPING = "it must be a mapping of keys to values"
+_RULES = {
+    "dict_type": _MAPPING,
+    "model_type": _MAPPING,
+    "model_attributes_type": _MAPPING,
+    "dataclass_type": _MAPPING,
+    "typed_dict_type": _MAPPING,
+    "list_type": "it must be a list",
+    "float_type": "it must be a number",
+    "float_parsing": "it must be a number",
+    "int_parsing": "it must be a whole number",
+    "int_from_float": "it must be a whole number",
+    "int_type": "it must be a whole number",
+    "string_type": "it must be text",
+    "finite_number": "it must be a finite number",
+}

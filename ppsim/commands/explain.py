@@ -1,0 +1,194 @@
+"""`ppsim explain TRACE [CONFIG]`: where the time of a measured step goes, beside its simulation."""
+
+from __future__ import annotations
+
+import html
+import io
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ppsim.base.files import write_atomically
+from ppsim.base.tables import aligned
+from ppsim.base.units import percent_text, seconds_text
+from ppsim.commands import charts, options
+from ppsim.commands.case import read_case
+from ppsim.commands.reporting import command, print_data, require_suffix, say, write_json
+from ppsim.costs.profile import write_profile
+from ppsim.interop.kineto import read_any_trace
+from ppsim.run.simulation import simulate
+from ppsim.run.timelines import Timeline
+from ppsim.studies import explain as study
+from ppsim.studies.calibration import calibrate
+from ppsim.studies.explain import Explanation, Slow
+
+MOST_SLOW = 12
+PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{title}</title>
+<style>body {{ margin: 1em; font: 14px sans-serif }} svg {{ max-width: 100%; height: auto }}</style>
+<h1 style="font-size: 1.1em">{title}</h1>
+{chart}
+<pre>{text}</pre></html>
+"""
+
+
+@command
+def explain(
+    trace: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TRACE", help="A file of the replay harness, or a folder: Primus' dump, or profiler files."
+        ),
+    ],
+    config: options.ConfigFile = None,
+    settings: options.Settings = None,
+    step: Annotated[int | None, typer.Option(metavar="N", help="Measured step. [default: the median one]")] = None,
+    ranges: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="F B", help="Regular expressions of the names of forwards' and backwards' ranges."),
+    ] = None,
+    gantt: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Measured beside simulated: FILE.png, .svg, .pdf or .html.")
+    ] = None,
+    profile: Annotated[
+        Path | None, typer.Option(metavar="FILE.yaml", help="Write the costs of all steps, as `ppsim calibrate` does.")
+    ] = None,
+    json: options.JsonTarget = None,
+) -> None:
+    """Say where a measured step's time goes, and where its simulation differs."""
+    if gantt:
+        require_suffix("--gantt", gantt, (*charts.STATIC, ".html"))
+    recorded = read_any_trace(trace, ranges)
+    for note in recorded.notes:
+        say(note)
+    measured = Timeline.of(recorded.timeline(step))
+    run = None if config is None else read_case(config, settings).simulate()
+    explanation = study.explain(measured, run)
+    if profile:
+        write_profile(calibrate([recorded]), profile)
+        say(f"wrote {profile}")
+    if gantt:
+        _draw(explanation, gantt)
+    if json:
+        write_json(explanation.to_dict(), json)
+    if json != "-":
+        print_data(explanation_text(explanation))
+
+
+def _draw(explanation: Explanation, path: Path) -> None:
+    """The measured Gantt above the simulated one (without a config: at the medians of the step), on one axis."""
+    measured, run = explanation.measured, explanation.simulated
+    word = "simulated" if run else "simulated at the medians of its actions"
+    timelines = [measured, run or simulate(measured.schedule, measured.costs)]
+    words = (f"{measured.schedule.name}, measured", word)
+    titles = [f"{what}: {seconds_text(one.makespan)}" for what, one in zip(words, timelines, strict=True)]
+    if path.suffix.lower() != ".html":
+        charts.save_comparison(timelines, path, titles)
+        return
+    from ppsim.plots.gantt import draw_comparison
+
+    picture = io.StringIO()
+    draw_comparison(timelines, titles=titles).savefig(picture, format="svg", metadata={"Date": None})
+    chart = picture.getvalue()
+    title, text = html.escape(titles[0]), html.escape(explanation_text(explanation))
+    write_atomically(path, PAGE.format(title=title, chart=chart[chart.index("<svg") :], text=text))
+    say(f"wrote {path}")
+
+
+def explanation_text(explanation: Explanation) -> str:
+    """The answers as tables, with units."""
+    parts = [
+        _headline(explanation),
+        _difference(explanation),
+        _idle(explanation),
+        _variants(explanation),
+        _slow(explanation.slow),
+        [_better(explanation)],
+        explanation.notes,
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def _headline(explanation: Explanation) -> list[str]:
+    measured, run = explanation.measured, explanation.simulated
+    schedule = measured.schedule
+    lines = [
+        f"{schedule.name}: {schedule.devices} devices, {schedule.num_stages} stages, "
+        f"{schedule.microbatches_of_a_step} microbatches",
+        f"measured step   {seconds_text(measured.makespan)}, bubble {percent_text(measured.bubble_fraction)}",
+    ]
+    error = percent_text(explanation.replayed / measured.makespan - 1, 2, signed=True) if measured.makespan else "-"
+    lines.append(f"replayed        {seconds_text(explanation.replayed)} ({error}), from its own action times")
+    if run:
+        error = percent_text(run.makespan / measured.makespan - 1, 2, signed=True) if measured.makespan else "-"
+        bubble = percent_text(run.bubble_fraction)
+        lines.append(f"simulated step  {seconds_text(run.makespan)} ({error}), bubble {bubble}")
+    total, exposed = (explanation.communication[name] for name in ("total", "exposed"))
+    lines.append(
+        f"transfers       {seconds_text(total)} of all devices; communication exposed: {seconds_text(exposed)}"
+    )
+    return lines
+
+
+def _difference(explanation: Explanation) -> list[str]:
+    if not explanation.difference:
+        return []
+    rows = [("measured - simulated", "step", "")]
+    rows += [
+        (cause, _signed(seconds), study.DIFFERENCE[cause])
+        for cause, seconds in explanation.difference.items()
+        if abs(seconds) > 1e-6 * explanation.measured.makespan
+    ]
+    return aligned([*rows, ("all", _signed(sum(explanation.difference.values())), "")])
+
+
+def _signed(seconds: float) -> str:
+    return ("+" if seconds > 0 else "") + seconds_text(seconds)
+
+
+def _idle(explanation: Explanation) -> list[str]:
+    """Idle device-seconds by cause, of both runs."""
+    runs = [run for run in (explanation.measured, explanation.simulated) if run is not None]
+    ledgers = [run.ledger() for run in runs]
+    least = 1e-6 * runs[0].makespan
+    rows = [("idle by cause", *("measured", "simulated")[: len(runs)])]
+    for cause in ledgers[0]:
+        seconds = [float(ledger[cause].sum()) for ledger in ledgers]
+        if max(seconds) > least:
+            rows.append((cause, *map(seconds_text, seconds)))
+    return aligned([*rows, ("all", *(seconds_text(float(run.device_idle.sum())) for run in runs))], left=1)
+
+
+def _variants(explanation: Explanation) -> list[str]:
+    whole = explanation.measured.makespan
+    rows = [("the step would be", "", "")]
+    for name, seconds in explanation.variants.items():
+        change = percent_text(seconds / whole - 1, signed=True) if whole else "-"
+        rows.append((name, seconds_text(seconds), change))
+    return aligned(rows, left=1)
+
+
+def _slow(slow: list[Slow]) -> list[str]:
+    if not slow:
+        return ["no stage, microbatch, link or action stands out"]
+    rows = [("slower than it should be", "", "measured", "expected", "", "in all"), *map(_slow_row, slow[:MOST_SLOW])]
+    more = [f"and {len(slow) - MOST_SLOW} more"] if len(slow) > MOST_SLOW else []
+    return [*aligned(rows, left=2), *more]
+
+
+def _slow_row(one: Slow) -> tuple[str, ...]:
+    ratio = f"{one.ratio:.2f} x" if one.expected > 0 else "-"
+    return one.what, one.where, seconds_text(one.seconds), seconds_text(one.expected), ratio, seconds_text(one.excess)
+
+
+def _better(explanation: Explanation) -> str:
+    better = explanation.better
+    if better is None:
+        return "no schedule family is faster within this activation peak, at the measured costs"
+    change = percent_text(better.step / better.step_now - 1, signed=True)
+    return (
+        f"faster within this memory: {better.schedule} with {better.stages_per_device} stage(s) a device, "
+        f"{seconds_text(better.step)} instead of {seconds_text(better.step_now)} ({change}), "
+        f"activation peak {better.peak:g} instead of {better.peak_now:g}"
+    )

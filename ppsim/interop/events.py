@@ -1,0 +1,117 @@
+"""Reads the events of a Chrome trace one by one, so that files of gigabytes take the memory of what is kept."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ppsim.base.errors import ConfigError
+
+CHUNK = 1 << 20  # bytes read at a time
+LONGEST_VALUE = 1 << 26  # characters of one event or one entry of the head
+EVENTS = "traceEvents"
+_SPACE = " \t\r\n"
+
+
+Event = dict[str, Any]
+
+
+def read_events(path: Path, keep: Callable[[Event], Event | None]) -> tuple[dict[str, Any], list[Event]]:
+    """The entries of a Chrome trace beside its events, and what `keep` gives for each event, where it gives anything.
+
+    Raises ConfigError naming the file where it is no JSON object, cut short, or holds an entry of more than 64 MiB.
+    """
+    head: dict[str, Any] = {}
+    events: list[Event] = []
+    try:
+        text = _Text(_characters(path))
+        text.expect("{")
+        while not text.ends_with("}"):
+            key = text.value()
+            text.expect(":")
+            if key == EVENTS:
+                found = (keep(event) for event in text.items() if isinstance(event, dict))
+                events.extend(event for event in found if event is not None)
+                head[EVENTS] = None
+            else:
+                head[key] = text.value()
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not a profiler trace: {error}") from None
+    return head, events
+
+
+def _characters(path: Path) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            yield decoder.decode(chunk)
+    yield decoder.decode(b"", final=True)
+
+
+class _Text:
+    """Values of a JSON text that comes in pieces."""
+
+    def __init__(self, pieces: Iterator[str]):
+        self.pieces, self.text, self.at = pieces, "", 0
+        self.decoder = json.JSONDecoder()
+
+    def value(self) -> Any:
+        """The next value."""
+        self._skip_space()
+        while True:
+            try:
+                value, end = self.decoder.raw_decode(self.text, self.at)
+            except json.JSONDecodeError:
+                if not self._more():
+                    raise
+                continue
+            if end < len(self.text) or not self._more():  # a number may go on in the next piece
+                self.at = end
+                return value
+
+    def items(self) -> Iterator[Any]:
+        """The items of the next value, a list."""
+        self.expect("[")
+        while not self.ends_with("]"):
+            yield self.value()
+
+    def ends_with(self, bracket: str) -> bool:
+        """Whether `bracket` closes what is read, else whether a comma leads to the next item; both are passed."""
+        self._skip_space()
+        found = self.text[self.at : self.at + 1]
+        if found == bracket:
+            self.at += 1
+            return True
+        if found == ",":
+            self.at += 1
+        return False
+
+    def expect(self, character: str) -> None:
+        """Pass `character`; ValueError where something else stands."""
+        self._skip_space()
+        found = self.text[self.at : self.at + 1]
+        if found != character:
+            raise ValueError(f"{character!r} expected, found {found!r}" if found else "it ends too early")
+        self.at += 1
+
+    def _skip_space(self) -> None:
+        while True:
+            while self.at < len(self.text) and self.text[self.at] in _SPACE:
+                self.at += 1
+            if self.at < len(self.text) or not self._more():
+                return
+
+    def _more(self) -> bool:
+        """Append the next piece and drop what has been read; False at the end."""
+        piece = next(self.pieces, None)
+        if piece is None:
+            return False
+        self.text, self.at = self.text[self.at :] + piece, 0
+        if len(self.text) > LONGEST_VALUE:
+            raise ValueError(f"it holds one value of more than {LONGEST_VALUE >> 20} MiB")
+        return True

@@ -1,0 +1,130 @@
+"""Primus' `dump_pp_data` folders: start and end of every forward and backward of a Megatron-LM run, one file a rank.
+
+`config.json` holds pp_size, vp_size and num_mbs; `pp_rank_R.json` maps each training iteration to lists of
+milliseconds from the rank's own begin of it (AMD-AGI/Primus, its pipeline visualisation tool), without transfers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from ppsim.base.documents import check_document, path_text, read_json
+from ppsim.base.errors import ConfigError, PpsimError, ScheduleError
+from ppsim.base.files import read_text
+from ppsim.checks.faults import validate
+from ppsim.interop.clocks import aligned_clocks
+from ppsim.interop.numbering import numbered
+from ppsim.interop.replays import Trace
+from ppsim.schedule.orders import read_orders
+
+CONFIG = "config.json"
+WHAT = "a Primus pipeline dump"
+MILLISECOND = 1e-3
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    pp_size: int
+    num_mbs: int
+    vp_size: int | None = 1
+
+    @property
+    def chunks(self) -> int:
+        return self.vp_size or 1
+
+
+@dataclass(frozen=True)
+class _Iteration:
+    fwd_start: list[float]
+    fwd_end: list[float]
+    bwd_start: list[float]
+    bwd_end: list[float]
+
+
+def is_primus(folder: str | PathLike[str]) -> bool:
+    """Whether a folder holds what `dump_pp_data` writes."""
+    return (Path(folder) / CONFIG).is_file() and any(Path(folder).glob("pp_rank_*.json"))
+
+
+def read_primus(folder: str | PathLike[str]) -> Trace:
+    """Read a dump; each iteration is a step.
+
+    The ranks' clocks are set so that transfers take equally long in both directions between neighbours. The first
+    iteration, in which kernels are compiled and communicators made, is there but disturbs no median.
+
+    Raises ConfigError naming file and field of every fault, ScheduleError where the times give no valid schedule.
+    """
+    folder = Path(folder)
+    place = str(folder / CONFIG)
+    sizes = check_document(_Sizes, read_json(read_text(place), place, WHAT), place, WHAT)
+    if not (1 <= sizes.pp_size <= 2**14 and 1 <= sizes.chunks <= 2**14 and 1 <= sizes.num_mbs <= 2**24):
+        raise ConfigError(f"{place}: pp_size, vp_size and num_mbs must be whole numbers of at least 1")
+    ranks = [_read_rank(folder / f"pp_rank_{rank}.json", sizes) for rank in range(sizes.pp_size)]
+    numbers = sorted(set(ranks[0]).intersection(*ranks), key=int)
+    if not numbers:
+        raise ConfigError(f"{folder}: no iteration is in the files of all ranks; copy those of one run")
+    orders = [_order(rank, ranks[rank][numbers[-1]], sizes) for rank in range(sizes.pp_size)]
+    try:
+        program = read_orders(orders, folder.resolve().name)
+        validate(program)
+    except PpsimError as error:
+        message = f"{folder}: its times give no valid schedule: {error}"
+        raise (ScheduleError if isinstance(error, ScheduleError) else ConfigError)(message) from None
+    start, end = (np.stack([_column(edge, ranks, number) for number in numbers]) for edge in ("start", "end"))
+    start, end, moved = aligned_clocks(program, start, end)
+    origin = np.min(start, axis=1, keepdims=True)
+    document = {
+        "backend": "Primus dump_pp_data",
+        "transport": "async",
+        "clocks_moved": moved,
+        "environment": {"device": "unknown device (Primus dump)"},
+    }
+    return Trace(str(folder), program, start - origin, start - origin, end - origin, 0.0, document)
+
+
+def _read_rank(path: Path, sizes: _Sizes) -> dict[str, _Iteration]:
+    """The iterations of one rank by number, each list as long as the rank has actions of a kind."""
+    place = str(path)
+    iterations = check_document(dict[str, _Iteration], read_json(read_text(path), place, WHAT), place, WHAT)
+    faults = []
+    for number, iteration in iterations.items():
+        if not number.isdecimal():
+            faults.append(f"{number!r}: an iteration's key must be its number")
+        for name, values in vars(iteration).items():
+            if len(values) != sizes.num_mbs * sizes.chunks:
+                faults.append(
+                    f"{path_text((number, name))} has {len(values)} times; num_mbs x vp_size is "
+                    f"{sizes.num_mbs * sizes.chunks}"
+                )
+            elif not np.isfinite(values).all() or np.abs(values).max() > 1e12:
+                faults.append(f"{path_text((number, name))} must hold finite milliseconds")
+        for kind in ("fwd", "bwd"):
+            begin, done = getattr(iteration, f"{kind}_start"), getattr(iteration, f"{kind}_end")
+            if any(a > b for a, b in zip(begin, done, strict=False)):
+                faults.append(f"{path_text((number, kind))}_end: an action ends before it starts")
+    if faults or not iterations:
+        raise ConfigError(f"{place}: not {WHAT}: " + ("; ".join(faults[:20]) or "holds no iteration"), faults or None)
+    return iterations
+
+
+def _times(iteration: _Iteration) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Start and end of a rank's actions in time order, milliseconds, and whether each is a forward."""
+    start = np.array([*iteration.fwd_start, *iteration.bwd_start])
+    end = np.array([*iteration.fwd_end, *iteration.bwd_end])
+    order = np.argsort(start, kind="stable")
+    return start[order], end[order], order < len(iteration.fwd_start)
+
+
+def _order(rank: int, iteration: _Iteration, sizes: _Sizes) -> list[str]:
+    forward = _times(iteration)[2]
+    return numbered(["F" if one else "B" for one in forward], rank, sizes.pp_size, sizes.chunks)
+
+
+def _column(edge: str, ranks: list[dict[str, _Iteration]], number: str) -> np.ndarray:
+    """Seconds of one edge of all actions of an iteration, rank by rank."""
+    which = 0 if edge == "start" else 1
+    return np.concatenate([_times(rank[number])[which] for rank in ranks]) * MILLISECOND

@@ -1,0 +1,117 @@
+"""Named ranges of training frameworks that do not say which action they are, told by pattern, order and count."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from ppsim.base.errors import ConfigError, shown
+from ppsim.interop.numbering import chunks_of, numbered
+
+STEP = "ProfilerStep#"
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Regular expressions that match the whole name of a forward's and a backward's range.
+
+    A group in one of them is the microbatch; without it the n-th range has Megatron-LM's n-th microbatch.
+    """
+
+    name: str
+    forward: str
+    backward: str
+
+    def kind(self, name: str) -> tuple[str, str | None] | None:
+        """Its kind, "F" or "B", and the microbatch that the name gives; None for other ranges."""
+        for kind, expression in (("F", self.forward), ("B", self.backward)):
+            if match := re.fullmatch(expression, name):
+                return kind, next(iter(match.groups()), None)
+        return None
+
+
+PATTERNS = (
+    # torch/distributed/pipelining/schedules.py, the schedules of one stage a rank, which torchtitan runs too
+    Pattern("PyTorch and torchtitan", r"Forward (\d+)", r"Backward (\d+)"),
+    # megatron/core/pipeline_parallel/schedules.py: functions (with_stack=True, or NVTX ranges) and timers
+    Pattern(
+        "Megatron-LM",
+        r"(?:.*pipeline_parallel/schedules\.py\(\d+\): )?forward_step|forward-compute",
+        r"(?:.*pipeline_parallel/schedules\.py\(\d+\): )?backward_step|backward-compute",
+    ),
+)
+
+
+def pattern_of(ranges: tuple[str, str] | None) -> tuple[Pattern, ...]:
+    """The patterns to look for: the two regular expressions given, or the known ones."""
+    if ranges is None:
+        return PATTERNS
+    try:
+        forward, backward = ranges
+        for expression in (forward, backward):
+            re.compile(expression)
+    except (TypeError, ValueError, re.error) as error:
+        raise ConfigError(
+            f"ranges={shown(ranges)}: give two regular expressions, of forwards and of backwards, such as "
+            f"('forward_step', 'backward_step'): {error}"
+        ) from None
+    return (Pattern("ranges given", forward, backward),)
+
+
+def outermost(events: Iterable[tuple[float, float, Any]]) -> list[tuple[float, float, Any]]:
+    """(start, end, what) in time order without those that lie within another."""
+    kept: list[tuple[float, float, Any]] = []
+    for event in sorted(events, key=lambda one: (one[0], -one[1])):
+        if not kept or event[1] > kept[-1][1]:
+            kept.append(event)
+    return kept
+
+
+def named_ranges(
+    matches: list[list[tuple[float, float, tuple[str, str | None]]]], steps: list[list[float]]
+) -> list[dict[str, list[Span]]]:
+    """For each rank its actions with the (start, end) of each step, from matched ranges.
+
+    Parameters
+    ----------
+    matches : list
+        For each rank (start, end, (kind, microbatch or None)), seconds, in time order.
+    steps : list
+        For each rank the starts of the profiler's steps, seconds; empty where it marked none.
+
+    Raises ConfigError where forwards and backwards of a rank are not equally many.
+    """
+    ranks = len(matches)
+    if all(what[1] is not None for rank in matches for _, _, what in rank):
+        return [_by_number(rank, found) for rank, found in enumerate(matches)]
+    parts = [_by_step(found, begins) for found, begins in zip(matches, steps, strict=True)]
+    whole = [max(map(len, rank_parts), default=0) for rank_parts in parts]
+    parts = [[part for part in rank_parts if len(part) == most] for rank_parts, most in zip(parts, whole, strict=True)]
+    chunks = chunks_of([what[0] for _, _, what in parts[-1][0]], ranks)
+    return [_by_count(rank, rank_parts, ranks, chunks) for rank, rank_parts in enumerate(parts)]
+
+
+def _by_number(rank: int, found: list[tuple[float, float, tuple[str, str | None]]]) -> dict[str, list[Span]]:
+    named: dict[str, list[Span]] = {}
+    for start, end, (kind, microbatch) in found:
+        named.setdefault(f"{rank}{kind}{int(microbatch or 0)}", []).append((start, end))
+    return named
+
+
+def _by_step(found: list[tuple[float, float, Any]], begins: list[float]) -> list[list[tuple[float, float, Any]]]:
+    """The ranges of each step of the profiler; all of them where it marked none."""
+    edges = [*sorted(begins), float("inf")] if begins else [float("-inf"), float("inf")]
+    return [[one for one in found if first <= one[0] < last] for first, last in pairwise(edges)]
+
+
+def _by_count(rank: int, parts: list[list[tuple[float, float, Any]]], ranks: int, chunks: int) -> dict[str, list[Span]]:
+    named: dict[str, list[Span]] = {}
+    for part in parts:
+        actions = numbered([what[0] for _, _, what in part], rank, ranks, chunks)
+        for action, (start, end, _) in zip(actions, part, strict=True):
+            named.setdefault(action, []).append((start, end))
+    return named

@@ -1,0 +1,183 @@
+"""`ppsim explain`: where a real step's time goes is said in seconds by cause, exactly where the cause is known."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from command_line import UNIT_COSTS
+from command_line import ppsim as command
+from primus_dumps import recorded, write_dump
+
+import ppsim
+from ppsim.engines.running import run_plan
+from ppsim.plan.resolve import make_plan
+
+COSTS = ppsim.Costs(forward=1.0, backward=2.0, latency=0.1)
+
+
+def measured(name="1f1b", costs=COSTS, slow=(), slow_link=None, devices=4, microbatches=8, **options):
+    """A run that stands for a real one: `slow` lists (row, factor) of actions that took longer.
+
+    Transfers of `slow_link` (sender, receiver) take 0.5 s.
+    """
+    schedule = ppsim.build(name, devices=devices, microbatches=microbatches, **options)
+    table = costs.table(schedule)
+    plan = make_plan(schedule, table, "async")
+    seconds = plan.seconds.copy()
+    for row, factor in slow:
+        seconds[row] *= factor
+    transfers = plan.transfer_seconds.copy()
+    if slow_link:
+        sender, receiver = slow_link
+        transfers[(schedule.device[schedule.source] == sender) & (schedule.device == receiver) & plan.remote] = 0.5
+    plan = replace(plan, seconds=seconds, transfer_seconds=transfers)
+    _, times = run_plan(plan, "event")
+    return ppsim.Timeline.of(ppsim.Timeline(plan, table, costs, times, engine="measured"))
+
+
+def test_a_simulation_explained_by_itself_differs_in_nothing():
+    run = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=8), COSTS)
+    explanation = ppsim.explain(run, run)
+    assert all(value == pytest.approx(0.0, abs=1e-9) for value in explanation.difference.values())
+    assert explanation.slow == []
+
+
+@pytest.mark.parametrize(
+    ("costs", "cause"),
+    [
+        (ppsim.Costs(forward=1.5, backward=2.0, latency=0.1), "F"),
+        (ppsim.Costs(forward=1.0, backward=2.5, latency=0.1), "B"),
+        (ppsim.Costs(forward=1.0, backward=2.0, latency=0.4), "transfers"),
+    ],
+)
+def test_a_difference_of_one_cause_is_found_whole_under_it(costs, cause):
+    real = measured(costs=costs)
+    simulated = ppsim.simulate(real.schedule, COSTS)
+    difference = ppsim.explain(real, simulated).difference
+    assert difference[cause] == pytest.approx(real.makespan - simulated.makespan)
+    assert sum(difference.values()) == pytest.approx(real.makespan - simulated.makespan)
+
+
+def test_another_schedule_is_a_cause_of_its_own():
+    real = measured("gpipe")
+    simulated = ppsim.simulate(ppsim.build("zb-h1", devices=4, microbatches=8), COSTS)
+    difference = ppsim.explain(real, simulated).difference
+    assert difference["schedule"] == pytest.approx(real.makespan - simulated.makespan)
+
+
+def test_a_straggler_is_noise_and_is_named():
+    real = measured(slow=[(3, 4.0)])
+    explanation = ppsim.explain(real, ppsim.simulate(real.schedule, COSTS))
+    assert explanation.difference["noise"] == pytest.approx(sum(explanation.difference.values()))
+    assert explanation.variants["no stragglers"] == pytest.approx(ppsim.simulate(real.schedule, COSTS).makespan)
+    worst = explanation.slow[0]
+    assert (worst.where, worst.seconds, worst.expected) == (real.schedule.label(3), 4.0, 1.0)
+    assert any(one.what == "microbatch" and one.where == "microbatch 3" for one in explanation.slow)
+
+
+def test_a_slow_stage_is_named_and_equal_stages_would_take_the_mean():
+    forward = [1.0, 1.0, 1.0, 1.4]
+    real = measured(costs=ppsim.Costs(forward=forward, backward=2.0, latency=0.1))
+    explanation = ppsim.explain(real)
+    assert [(one.what, one.where) for one in explanation.slow] == [("stage", "3F")]
+    assert explanation.slow[0].excess == pytest.approx(8 * 0.4)
+    even = ppsim.simulate(real.schedule, ppsim.Costs(forward=1.1, backward=2.0, latency=0.1))
+    assert explanation.variants["equal stages"] == pytest.approx(even.makespan)
+
+
+def test_a_slow_link_is_named_and_free_links_are_the_run_without_latency():
+    real = measured(slow_link=(1, 2))
+    explanation = ppsim.explain(real)
+    assert [(one.what, one.where) for one in explanation.slow] == [("link", "1-2")]
+    free = ppsim.simulate(real.schedule, ppsim.Costs(forward=1.0, backward=2.0))
+    assert explanation.variants["free links"] == pytest.approx(free.makespan)
+
+
+def test_the_better_schedule_is_faster_within_the_same_peak_and_weights():
+    real = measured("gpipe", costs=ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0))
+    better = ppsim.explain(real).better
+    assert better is not None
+    run = ppsim.simulate(
+        ppsim.build(better.schedule, devices=4, microbatches=8, stages_per_device=better.stages_per_device), real.costs
+    )
+    assert run.makespan == pytest.approx(better.step)
+    assert run.makespan < real.makespan
+    assert run.peak_activations.max() <= real.peak_activations.max()
+    assert run.schedule.weight_copies.max() <= real.schedule.weight_copies.max()
+
+
+def test_sizes_that_do_not_match_are_refused_with_what_to_set():
+    real = measured()
+    other = ppsim.simulate(ppsim.build("1f1b", devices=2, microbatches=8), COSTS)
+    with pytest.raises(ppsim.ConfigError, match=r"\(4, 8\).*\(2, 8\).*--set schedule.devices=4"):
+        ppsim.explain(real, other)
+    with pytest.raises(ppsim.ConfigError, match="measured must be a Timeline"):
+        ppsim.explain("trace.json")  # type: ignore[arg-type]
+
+
+def dump(folder):
+    run = ppsim.simulate(
+        ppsim.build("1f1b", devices=4, microbatches=8), ppsim.Costs(forward=[1, 1, 1, 1.3], backward=2.0, latency=0.1)
+    )
+    return write_dump(folder, run), run
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "html"])
+def test_the_command_prints_tables_and_writes_picture_json_and_costs(tmp_path, ending):
+    folder, run = dump(tmp_path / "run")
+    picture, costs = tmp_path / f"x.{ending}", tmp_path / "costs.yaml"
+    outcome = command("explain", folder, UNIT_COSTS, "--gantt", picture, "--profile", costs)
+    assert outcome.status == 0
+    for words in (
+        "measured step",
+        "simulated step",
+        "idle by cause",
+        "equal stages",
+        "3F",
+        "faster within this memory",
+    ):
+        assert words in outcome.out
+    assert "no transfers were recorded" in outcome.err
+    assert picture.stat().st_size > 5000
+    again = command("simulate", "--schedule", "1f1b", "--devices", 4, "--microbatches", 8, "--json", "-")
+    assert again.status == 0
+    config = tmp_path / "again.yaml"
+    config.write_text("schedule: {name: 1f1b, devices: 4, microbatches: 8}\ncosts: {profile: costs.yaml}\n")
+    assert ppsim.load_config(config).simulate().makespan == pytest.approx(run.makespan, rel=0.01)
+
+
+def test_the_json_document_holds_all_of_it(tmp_path):
+    folder, run = dump(tmp_path / "run")
+    document = json.loads(command("explain", folder, UNIT_COSTS, "--json", "-").out)
+    assert document["schema"] == "ppsim.explain/1"
+    assert document["measured"]["step"] == pytest.approx(run.makespan)
+    gap = document["measured"]["step"] - document["simulated"]["step"]
+    assert sum(document["difference"].values()) == pytest.approx(gap)
+    assert {"no overhead", "no stragglers", "equal stages", "free links", "all of these"} == set(document["variants"])
+    assert document["slow"][0]["where"] == "3F"
+    assert document["communication"]["exposed"] > 0
+
+
+def test_wrong_calls_get_one_message(tmp_path):
+    folder, _ = dump(tmp_path / "run")
+    for arguments, said in (
+        ((folder, "--gantt", "x.gif"), ".html"),
+        ((tmp_path / "nowhere",), "cannot be read"),
+        ((folder, "--step", 99), "step 99 was not recorded"),
+        ((folder, UNIT_COSTS, "--set", "schedule.microbatches=4"), "simulate the same sizes"),
+    ):
+        outcome = command("explain", *arguments)
+        assert outcome.status == 2
+        assert said in outcome.err
+        assert outcome.err.strip().splitlines()[-1].startswith("ppsim: ")
+
+
+@pytest.mark.parametrize("folder", [*recorded("pp8"), *recorded("pp8_vpp2")])
+def test_recorded_runs_have_a_slow_last_stage_and_their_differences_sum_up(folder):
+    real = ppsim.Timeline.from_trace(folder)
+    simulated = ppsim.simulate(real.schedule, ppsim.Costs(forward=0.06, backward=0.07))
+    explanation = ppsim.explain(real, simulated)
+    assert sum(explanation.difference.values()) == pytest.approx(real.makespan - simulated.makespan)
+    last = real.schedule.num_stages - 1
+    assert f"{last}F" in {one.where for one in explanation.slow}
+    assert explanation.variants["all of these"] < explanation.variants["equal stages"] < real.makespan
