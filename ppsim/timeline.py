@@ -11,6 +11,7 @@ import numpy as np
 from ppsim.base.columns import EqualColumns, equal, unwritable
 from ppsim.costs.table import CostModel, CostTable
 from ppsim.engines.times import Times
+from ppsim.plan.copies import OFFLOADS, RELOADS
 from ppsim.plan.resolve import Plan
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -24,12 +25,15 @@ class Spans(EqualColumns):
     device, stage : int32
         Stage -1 where it is about all stages of the device.
     start, end : float64, seconds
+    microbatch : int32 or None
+        None where it is about all microbatches.
     """
 
     device: np.ndarray
     stage: np.ndarray
     start: np.ndarray
     end: np.ndarray
+    microbatch: np.ndarray | None = None
 
     def __len__(self) -> int:
         """Number of entries."""
@@ -54,6 +58,8 @@ class TimelineColumns:
         In program order, device by device; `unshards` has them with their devices and stages.
     reduce_start, reduce_end : float64 arrays, seconds, one entry a gradient reduction that takes time
         Device by device; `reductions` has them with their devices and stages.
+    copy_start, copy_end : float64 arrays, seconds, one entry an OFFLOAD or RELOAD
+        In program order, device by device; `offloads` and `reloads` have them apart.
     step_start, step_end : float64 arrays, seconds, one entry a device
         Of its optimizer step; empty where none was asked for.
     engine, transport : str
@@ -75,6 +81,8 @@ class TimelineColumns:
     reduce_end: np.ndarray
     step_start: np.ndarray
     step_end: np.ndarray
+    copy_start: np.ndarray
+    copy_end: np.ndarray
     engine: str
 
     def __init__(self, plan: Plan, table: CostTable, costs: CostModel, times: Times, *, engine: str):
@@ -145,6 +153,24 @@ class TimelineColumns:
         if reductions is None:
             return NOTHING
         return Spans(reductions.device, reductions.stage, self.reduce_start, self.reduce_end)
+
+    @cached_property
+    def offloads(self) -> Spans:
+        """The copies of activations to host memory: device, stage, microbatch, start and end in seconds."""
+        return self._copies(OFFLOADS)
+
+    @cached_property
+    def reloads(self) -> Spans:
+        """The copies of activations back from host memory, like `offloads`."""
+        return self._copies(RELOADS)
+
+    def _copies(self, way: int) -> Spans:
+        copies = self.plan.copies
+        if copies is None:
+            return NOTHING
+        mine = copies.way == way
+        columns = (copies.device, copies.stage, self.copy_start, self.copy_end, copies.microbatch)
+        return Spans(*(column[mine] for column in columns))
 
     @cached_property
     def optimizer_steps(self) -> Spans | None:

@@ -27,7 +27,7 @@ def runs(draw, seconds=ANY_SECONDS, streams=False):
 
     With `streams`, weights may be gathered, gradients reduced and an optimizer step taken.
     """
-    schedule = draw(st.one_of(schedules(), schedules(recompute=True), family_schedules()))
+    schedule = draw(st.one_of(schedules(), schedules(recompute=True, offload=True), family_schedules()))
     a_stage = st.lists(seconds, min_size=schedule.num_stages, max_size=schedule.num_stages)
     maybe = st.one_of(st.none(), a_stage) if streams else st.none()
     costs = ppsim.Costs(
@@ -38,6 +38,7 @@ def runs(draw, seconds=ANY_SECONDS, streams=False):
         latency=draw(seconds),
         overlap=draw(st.one_of(st.none(), a_stage)),
         weight_grad_fraction_of_activation=draw(st.floats(0.0, 1.0)),
+        offload_latency=draw(seconds),
         recompute=draw(st.one_of(st.none(), a_stage)),
         input_fraction_of_activation=draw(st.floats(0.0, 1.0)),
         unshard=draw(maybe),

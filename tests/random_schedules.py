@@ -8,11 +8,11 @@ import ppsim
 
 
 def random_orders(
-    random: Random, fused: bool = True, bidirectional: bool = True, recompute: bool = False
+    random: Random, fused: bool = True, bidirectional: bool = True, recompute: bool = False, offload: bool = False
 ) -> list[list[str]]:
     """Actions appended in a random order that respects every dependency, so that the lists cannot deadlock.
 
-    With `recompute` some microbatches have an R on some stages.
+    With `recompute` some microbatches have an R on some stages, with `offload` some leave for host memory.
     """
     devices = random.randint(1, 4)
     stages, microbatches = random.randint(1, 6), random.randint(1, 5)
@@ -35,7 +35,21 @@ def random_orders(
     filled = [actions for actions in lists if actions]
     if recompute:
         filled = [_recompute(random, actions) for actions in filled]
+    if offload:
+        filled = [_offload(random, actions) for actions in filled]
     return [_fuse(random, actions) for actions in filled] if fused else filled
+
+
+def _offload(random: Random, actions: list[str]) -> list[str]:
+    """An OFFLOAD and a RELOAD for some microbatches, anywhere between F and R or the backward."""
+    out = list(actions)
+    for action in actions:
+        if "F" in action and random.random() < 0.5:
+            ends = [out.index(end) for kind in "RBI" if (end := action.replace("F", kind)) in out]
+            first = random.randint(out.index(action) + 1, min(ends))
+            out.insert(random.randint(first, min(ends)), action.replace("F", "RELOAD"))
+            out.insert(first, action.replace("F", "OFFLOAD"))
+    return out
 
 
 def _recompute(random: Random, actions: list[str]) -> list[str]:

@@ -284,6 +284,9 @@ def tables_with_everything(draw, schedule):
         unshard_seconds=draw(st.sampled_from([None, some(schedule.num_stages)])),
         reduce_seconds=some(schedule.num_stages),
         optimizer_seconds=some(schedule.num_stages),
+        recompute_seconds=some(schedule.num_stages),
+        offload_bytes=some(schedule.num_stages),
+        offload_seconds_per_byte=float(draw(st.sampled_from([0.0, 1.0, 0.3]))),
         link_ports=draw(st.sampled_from([None, ways, ways])),
         port_capacity=random.integers(1, 4, ports),
     )

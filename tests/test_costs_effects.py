@@ -13,12 +13,14 @@ MODEL = ppsim.Model(num_layers=4, hidden=64, heads=4, vocabulary=100, sequence=3
 CLUSTER = ppsim.Cluster(DEVICES["H100 SXM"], LINKS["NVLink 4"], LINKS["InfiniBand NDR"])
 SCHEDULE = ppsim.build("zb-h1", devices=2, microbatches=4)
 EVERYTHING = {"overlap": 1.0, "latency": 1.0, "transfer_bytes": 1.0, "bandwidth": 1.0, "unshard": 1.0} | {
-    name: 1.0 for name, parameter in PARAMETERS.items() if parameter.get("group") in ("action", "again", "step", "held")
+    name: 1.0
+    for name, parameter in PARAMETERS.items()
+    if parameter.get("group") in ("action", "again", "copy", "step", "held")
 }
 
 
 def test_json_summary_and_units_have_every_cost_with_its_unit():
-    before = {"0I0": ["0R0", "0I0"]}
+    before = {"0I0": ["0R0", "0I0"], "0F1": ["0OFFLOAD0", "0RELOAD0", "0F1"]}
     orders = [[part for text in order for part in before.get(text, [text])] for order in SCHEDULE.orders()]
     schedule = ppsim.Schedule.from_orders(orders)
     run = ppsim.simulate(schedule, ppsim.Costs(**{**EVERYTHING, "backward": 2.0}))

@@ -1,5 +1,7 @@
 """Sensitivities: equal to what a run gains when a kind, stage, device or link takes a little longer."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,6 +18,12 @@ def gained(run, rows, column="seconds"):
     return (rerun(run, **{column: longer}).makespan - run.makespan) / STEP
 
 
+def gained_of_copies(run, kind):
+    copies = run.plan.copies
+    longer = copies.seconds + STEP * (copies.way == (kind == "RELOAD"))
+    return (rerun(run, copies=dataclasses.replace(copies, seconds=longer)).makespan - run.makespan) / STEP
+
+
 @settings(max_examples=50)
 @given(runs(ROUND_SECONDS))
 def test_they_are_finite_differences_also_where_chains_are_equally_long(run):
@@ -25,6 +33,8 @@ def test_they_are_finite_differences_also_where_chains_are_equally_long(run):
     for kind, value in found.kind.items():
         if kind == "transfer":
             difference = gained(run, plan.remote, "transfer_seconds")
+        elif kind in ("OFFLOAD", "RELOAD"):
+            difference = gained_of_copies(run, kind)
         else:
             rows = slot if kind == "OVERLAP_F_B" else first & ~slot & (schedule.kind == Kind[kind])
             difference = gained(run, rows)

@@ -31,9 +31,9 @@ class LowerBound:
     bounds : mapping name -> seconds
         busiest device: its compute seconds. fill + work + drain: the least time before a device's first action, its
         compute seconds and the least time after its last. dataflow: the longest way of one microbatch. memory: each
-        activation is held for at least its way to the last stage and back (an evicted one only while its own actions
-        run), so that a device which may hold `peak_activations` at once needs (sum of holding times) / peak seconds
-        between its fill and its drain.
+        activation is held for at least its way to the last stage and back (an evicted or offloaded one only while its
+        own actions run), so that a device which may hold `peak_activations` at once needs (sum of holding times) / peak
+        seconds between its fill and its drain.
     """
 
     seconds: float
@@ -144,6 +144,9 @@ def _holding(run: TimelineColumns, before: np.ndarray, lengths: np.ndarray, weig
         stage, microbatch, _ = schedule.evicted.T
         away = forward[stage, microbatch], backward[stage, microbatch]
         held[stage, microbatch] = lengths[away[0]] + lengths[away[1]]
+    if run.plan.copies is not None:
+        away = run.plan.copies.stage, run.plan.copies.microbatch
+        held[away] = lengths[forward[away]] + lengths[backward[away]]
     again = _table_of(schedule, Kind.R)
     stored = np.zeros(schedule.num_stages) if table.input_fraction is None else table.input_fraction
     short = lengths[again] + lengths[backward]  # what R makes again lives no shorter than R and its backward

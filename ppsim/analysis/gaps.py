@@ -7,7 +7,7 @@ import numpy as np
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.timeline import TimelineColumns
 
-WAITING = ("dependency", "transfer", "queue", "sharding", "overhead")
+WAITING = ("dependency", "transfer", "queue", "sharding", "reload", "overhead")
 _CAUSE = {name: number for number, name in enumerate(WAITING)}
 _OF_SHARDING = (Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD)
 _CURSOR = ("row", "device", "begin", "until")
@@ -34,7 +34,8 @@ class Gaps:
         self.previous_end = _previous_ends(run)
         self.transfer = _awaited_transfer(run)
         self.ready, self.maker = _ready(run)
-        self.gathered = _gathered(run)
+        self.gathered, of_reload = _streamed(run)
+        self.stream_cause = np.where(of_reload, _CAUSE["reload"], _CAUSE["sharding"])
         self.kind = plan.kind
         self.cause = np.where(np.isin(self.kind, _OF_SHARDING), _CAUSE["sharding"], _CAUSE["dependency"])
         before = self.previous_end
@@ -74,14 +75,14 @@ class Gaps:
     def _behind_transfers(self) -> None:
         """From an idle device's row over its transfer to the row whose end made the transfer ready.
 
-        Time in which the row waited for an UNSHARD alone is taken first; where that is all, the row before is next.
+        Time in which the row waited for an UNSHARD or RELOAD alone is first; where that is all, the row before is next.
         """
         self._keep(self.until > self.begin)
         transfer, before = self.transfer[self.row], self.previous_end[self.row]
         arrival = np.where(transfer >= 0, self.run.transfer_end[transfer], -np.inf)
         gathered = self.gathered[self.row]
         self._take(_CAUSE["overhead"], np.maximum(arrival, gathered))
-        self._take(_CAUSE["sharding"], np.where(gathered > arrival, np.maximum(arrival, before), self.until))
+        self._take(self.stream_cause[self.row], np.where(gathered > arrival, np.maximum(arrival, before), self.until))
         alone = (gathered > arrival) & (arrival <= before)
         waited = (transfer >= 0) & ~alone
         self._take(_CAUSE["transfer"], np.where(waited, self.run.transfer_start[transfer], self.until))
@@ -116,14 +117,18 @@ def _previous_ends(run: TimelineColumns) -> np.ndarray:
     return ends
 
 
-def _gathered(run: TimelineColumns) -> np.ndarray:
-    """When the UNSHARD that each row's slot waits for ends; -inf for none."""
-    ends = np.full(len(run.row_end), -np.inf)
+def _streamed(run: TimelineColumns) -> tuple[np.ndarray, np.ndarray]:
+    """When the UNSHARD or RELOAD that each row's slot waits for ends, -inf for none; and whether it is a RELOAD."""
+    gathered, reloaded = np.full((2, len(run.row_end)), -np.inf)
+    first, second = run.plan.slots[:2]
     if run.plan.gathers is not None:
-        ends[run.plan.gathers.user] = run.unshard_end
-        first, second = run.plan.slots[:2]
-        ends[first] = np.maximum(ends[first], ends[second])
-    return ends
+        gathered[run.plan.gathers.user] = run.unshard_end
+        gathered[first] = np.maximum(gathered[first], gathered[second])
+    if run.plan.copies is not None:
+        reloads = np.flatnonzero(run.plan.copies.user >= 0)
+        reloaded[run.plan.copies.user[reloads]] = run.copy_end[reloads]
+        reloaded[first] = np.maximum(reloaded[first], reloaded[second])
+    return np.maximum(gathered, reloaded), reloaded > gathered
 
 
 def _awaited_transfer(run: TimelineColumns) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.columns import kept
 from ppsim.base.errors import CostError
+from ppsim.plan.copies import RELOADS, copied_part
 from ppsim.plan.resolve import by_kind_and_stage, transfer_bytes
 from ppsim.schedule.evictions import evicted_rows, with_visits
 from ppsim.timeline import TimelineColumns
@@ -53,6 +54,19 @@ class Occupancy:
         here = self.schedule.evicted[:, 2] == device
         return self._evicted_rows[0][here], self._evicted_rows[1][here]
 
+    def _copied(self, device: int, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """When activations of a device have left for host memory, when they are on their way back, and their amount.
+
+        An activation is counted until its copy out ends and from the start of its copy in; `weight` is per stage.
+        """
+        copies = self.plan.copies
+        if copies is None:
+            return np.empty(0), np.empty(0), np.empty(0)
+        reload = np.flatnonzero((copies.way == RELOADS) & (copies.device == device))
+        stage, microbatch = copies.stage[reload], copies.microbatch[reload]
+        amount = weight[stage] * copied_part(self.schedule, self.table, stage, microbatch) / self.schedule.slices
+        return self.timeline.copy_end[copies.origin[reload]], self.timeline.copy_start[reload], amount
+
     def _live(self, device: int, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Live amount on a device just after each row's start and just after its end; `weight` is per stage.
 
@@ -77,8 +91,9 @@ class Occupancy:
         unit = share[0] if np.all(share == share[0]) else 1.0  # counting first keeps whole numbers exact
         counted = share / unit
         peak = np.array([self._live(device, counted)[0].max() for device in range(self.schedule.devices)]) * unit
-        for host in np.unique(self.schedule.evicted[:, 2]).tolist():
-            peak[host] = self.activations_over_time(host)[1].max()
+        copying = [] if self.plan.copies is None else self.plan.copies.device
+        for device in np.unique([*self.schedule.evicted[:, 2], *copying]).astype(int).tolist():
+            peak[device] = self.activations_over_time(device)[1].max()
         return peak
 
     def activations_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
@@ -91,7 +106,12 @@ class Occupancy:
         levels = np.stack([after_start, after_end], axis=1)
         leave, back = self._hosted(device)
         amount = self.table.stage_share[self.schedule.stage[leave]] / self.schedule.slices
-        visits = (self.timeline.row_end[leave], self.timeline.row_start[back], amount)
+        away, again, copied = self._copied(device, self.table.stage_share)
+        visits = (
+            np.concatenate([self.timeline.row_end[leave], away]),
+            np.concatenate([self.timeline.row_start[back], again]),
+            np.concatenate([amount, -copied]),
+        )
         return _steps(*with_visits(times[happens], levels[happens], *visits))
 
     @cached_property
@@ -147,19 +167,20 @@ class Occupancy:
         out_bytes = transfer_bytes(schedule, self.table, self.plan.source[sent])
         again, again_bytes = self._recomputing(device)
         run = self.timeline
+        away, back_again, copied = self._copied(device, activation_bytes)
         times = [
             run.row_end[rows], run.row_end[received], run.transfer_end[sent], run.row_start[back], run.row_end[again],
-            run.row_start[rows], run.transfer_start[received], run.transfer_start[sent], run.row_end[leave],
-            run.row_start[again],
+            away, run.row_start[rows], run.transfer_start[received], run.transfer_start[sent], run.row_end[leave],
+            run.row_start[again], back_again,
         ]  # fmt: skip
         changes = [
-            -frees, -in_bytes, -out_bytes, -hosted_bytes, -again_bytes,
-            adds, in_bytes, out_bytes, hosted_bytes, again_bytes,
+            -frees, -in_bytes, -out_bytes, -hosted_bytes, -again_bytes, -copied,
+            adds, in_bytes, out_bytes, hosted_bytes, again_bytes, copied,
         ]  # fmt: skip
         time, change = np.concatenate(times), np.concatenate(changes)
-        is_take = np.repeat([0, 0, 0, 0, 0, 1, 1, 1, 1, 1], [len(part) for part in times])
+        is_take = np.repeat([0] * 6 + [1] * 6, [len(part) for part in times])
         order = np.lexsort((is_take, time))
-        is_buffer = np.repeat([False, True, True, False, False] * 2, [len(part) for part in times])
+        is_buffer = np.repeat([False, True, True, False, False, False] * 2, [len(part) for part in times])
         return time[order], change[order], is_buffer[order]
 
     def _recomputing(self, device: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""The nodes of UNSHARDs, gradient reductions and optimizer steps in the graph behind a timeline."""
+"""The nodes of UNSHARDs, gradient reductions, copies and optimizer steps in the graph behind a timeline."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.columns import EqualColumns
+from ppsim.plan.copies import RELOADS
 from ppsim.timeline import TimelineColumns
 
 BARRIER, OPTIMIZER = -2, -1
@@ -20,7 +21,7 @@ class StreamNodes(EqualColumns):
     Attributes
     ----------
     kind : int8
-        Kind.UNSHARD, Kind.REDUCE_GRAD, BARRIER or OPTIMIZER.
+        Kind.UNSHARD, Kind.REDUCE_GRAD, BARRIER, OPTIMIZER, Kind.OFFLOAD or Kind.RELOAD.
     seconds, start, end : float64
     before, after : int64 arrays, one entry an edge
     """
@@ -55,6 +56,12 @@ def stream_nodes(run: TimelineColumns, node: np.ndarray) -> StreamNodes:
         start += [np.array([ready]), steps.start]
         end += [np.array([ready]), steps.end]
         edges += _optimizer_edges(run, node, first_reduction, barrier)
+    if run.plan.copies is not None:
+        edges += _copy_edges(run, node, 2 * len(node) + sum(map(len, kind)))
+        kind.append(np.where(run.plan.copies.way == RELOADS, Kind.RELOAD, Kind.OFFLOAD).astype(np.int8))
+        seconds.append(run.plan.copies.seconds)
+        start.append(run.copy_start)
+        end.append(run.copy_end)
     before, after = (np.concatenate(ends).astype(np.int64) for ends in zip(*edges, strict=True))
     columns = [np.concatenate(column) for column in (kind, seconds, start, end)]
     return StreamNodes(columns[0], columns[1], columns[2], columns[3], before, after)
@@ -80,6 +87,22 @@ def _gather_edges(run: TimelineColumns, node: np.ndarray, first: int) -> Edges:
         (node[gathers.before[posted] - 1], number[posted]),
         (number, node[gathers.user]),
         _one_after_the_other(gathers.device, first),
+    ]
+
+
+def _copy_edges(run: TimelineColumns, node: np.ndarray, first: int) -> Edges:
+    """What stands before a copy, the copy before it, a RELOAD's OFFLOAD, and the row that waits for a RELOAD."""
+    copies = run.plan.copies
+    if copies is None:
+        return []
+    number = first + np.arange(len(copies.stage))
+    posted = copies.before > run.schedule.offsets[copies.device]
+    reloads, behind = copies.user >= 0, copies.behind
+    return [
+        (node[copies.before[posted] - 1], number[posted]),
+        (first + behind[behind >= 0], number[behind >= 0]),
+        (first + copies.origin[reloads], number[reloads]),
+        (number[reloads], node[copies.user[reloads]]),
     ]
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import FIRST_SHARDING, FIRST_TRANSFER, Kind, is_send
+from ppsim.checks.copy_faults import copy_faults
 from ppsim.checks.sentences import first_faults, place
 from ppsim.lowering.rows import transfer_ends
 from ppsim.lowering.sharding import last_backwards
@@ -14,10 +15,11 @@ from ppsim.schedule.waiting import lenient_source
 
 
 def program_faults(program: ScheduleColumns) -> Iterator[str]:
-    """One sentence for each fault of the transfers and sharding actions; those of the compute actions are others'."""
+    """One sentence for each fault of transfers, sharding actions and copies; compute actions are others'."""
     yield from transfer_faults(program)
     yield from gather_faults(program)
     yield from reduction_faults(program)
+    yield from copy_faults(program)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ ROUNDING = 1e-9
 _MAY_BE_NONE = frozenset(
     ("overlap", "overhead", "activation_bytes", "state_bytes", "exchange_seconds", "recompute_bytes",
      "unshard_seconds", "reduce_seconds", "optimizer_seconds",
-     "recompute_seconds", "input_fraction")
+     "recompute_seconds", "input_fraction", "offload_bytes")
 )  # fmt: skip
 _FRACTIONS = ("weight_grad_fraction", "slice_fraction", "input_fraction")
 
@@ -32,6 +32,9 @@ def check_table(table: CostTable, schedule: ScheduleColumns) -> None:
         if column is None and name in _MAY_BE_NONE:
             continue
         _check_column(name, column, shape, 1.0 if name in _FRACTIONS else np.inf)
+    for name in ("offload_latency", "offload_seconds_per_byte"):
+        if not 0 <= getattr(table, name) <= np.finfo(np.float64).max:
+            raise CostError(f"{name} is {shown(getattr(table, name))}, and must be a finite number of at least 0")
     total = float(table.slice_fraction.sum())
     if abs(total - 1.0) > ROUNDING:
         slices = schedule.slices
@@ -45,6 +48,7 @@ def _shapes(schedule: ScheduleColumns) -> Mapping[str, tuple[int, ...]]:
     of_stage = (
         "stage_share", "weight_grad_fraction", "activation_bytes", "recompute_bytes", "unshard_seconds",
         "reduce_seconds", "optimizer_seconds", "recompute_seconds", "input_fraction",
+        "offload_bytes",
     )  # fmt: skip
     return {
         **dict.fromkeys(("seconds", "overhead", "exchange_seconds"), (4, *stages)),

@@ -64,8 +64,8 @@ class Costs:
     legal.
 
     The declarations are all that ppsim knows of a cost: config, summary, JSON and pages read them. `group` is action,
-    slot, again (R), transfer, step, held or share; `of` ends its unit in JSON; `note` says it in the summary; `column`
-    is its values in a CostTable, None where it has none.
+    slot, again (R), copy, transfer, step, held or share; `of` ends its unit in JSON; `note` says it in the summary;
+    `column` is its values in a CostTable, None where it has none.
     """
 
     forward: PerStage | None = _time("seconds of F", "1 s, or derived", "12 ms", Kind.F)
@@ -109,6 +109,21 @@ class Costs:
     input_fraction_of_activation: PerStage = _cost(
         "part of an activation that the stored input holds between F and R, 0 to 1", "0, or derived", "0.03",
         lambda table: table.input_fraction, group="share", unit="", of="fraction", default=0.0,
+    )  # fmt: skip
+    offload_latency: float = _cost(
+        "seconds of each OFFLOAD and RELOAD, beside `offload_bytes / offload_bandwidth`", "0 s", "20 us",
+        lambda table: np.array([table.offload_latency]), group="copy", unit="seconds", of=" per copy", depth=0,
+        default=0.0, note="each copy to host memory or back",
+    )  # fmt: skip
+    offload_bandwidth: float = _cost(
+        "bytes per second between a device and its host's memory, each way", "unlimited", "25 GB/s",
+        lambda table: np.array([1.0 / table.offload_seconds_per_byte if table.offload_seconds_per_byte else np.inf]),
+        group="copy", unit="bytes per second", of="; null is unlimited", depth=0, default=math.inf, note="each way",
+    )  # fmt: skip
+    offload_bytes: PerStage | None = _cost(
+        "bytes that an OFFLOAD moves for one microbatch; the rest of the activation stays on the device",
+        "`activation_bytes`", "0.8 GB", lambda table: table.offload_bytes, group="copy", unit="bytes",
+        of=" per microbatch and stage", note="one microbatch on one stage",
     )  # fmt: skip
     slice_costs: Sequence[float] | None = declared(
         "relative times of a microbatch's slices", nested(weight), None, default_text="equal", example="[1, 1.1, 1.2]"
@@ -169,7 +184,9 @@ class Costs:
             name, value = item.name, getattr(self, item.name)
             if name in (*TIMES, "per") or (value is None and item.default is None):
                 continue
-            column = _checked_bandwidth(value) if name == "bandwidth" else _column(name, value, item.metadata)
+            column = (
+                _checked_bandwidth(name, value) if name.endswith("bandwidth") else _column(name, value, item.metadata)
+            )
             if name == "slice_costs" and (column.ndim != 1 or not column.sum() > 0):
                 raise CostError(f"{name}={shown(value)} must be a list with a positive sum, one value a slice")
             if item.metadata.get("group") == "share" and np.any(column > 1):
@@ -213,6 +230,9 @@ class Costs:
             stage_share=np.full(stages, devices / stages),
             weight_grad_fraction=per_stage("weight_grad_fraction_of_activation"),
             recompute_seconds=known("recompute", scale),
+            offload_latency=float(self.offload_latency),
+            offload_seconds_per_byte=1.0 / self.offload_bandwidth,
+            offload_bytes=known("offload_bytes"),
             input_fraction=per_stage("input_fraction_of_activation"),
             slice_fraction=self._slice_fraction(schedule.slices),
             activation_bytes=known("activation_bytes"),
@@ -242,14 +262,14 @@ TIMES, STEP, HELD = _in_group("action"), _in_group("step"), _in_group("held")
 SCALED = _in_group("action", "slot", "again", "step")  # seconds that `per` speaks of
 
 
-def _checked_bandwidth(value: Any) -> np.ndarray:
+def _checked_bandwidth(name: str, value: Any) -> np.ndarray:
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     try:
         bandwidth = float(value) if number else 0.0
     except OverflowError:
         bandwidth = math.inf
     if not bandwidth >= SMALLEST_BANDWIDTH:
-        raise CostError(f"bandwidth={shown(value)} must be a number of bytes per second above 0")
+        raise CostError(f"{name}={shown(value)} must be a number of bytes per second above 0")
     return np.array(bandwidth)
 
 

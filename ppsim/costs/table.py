@@ -74,6 +74,10 @@ class CostTable(EqualColumns):
         Seconds of R of one whole microbatch; None: as long as F.
     input_fraction : float64 (stages,) or None
         Part of an activation that a stored input holds, from which R makes it again; None: 0.
+    offload_latency, offload_seconds_per_byte : float
+        Of a copy between a device and its host's memory, one way.
+    offload_bytes : float64 (stages,) or None
+        Bytes of one whole microbatch that an OFFLOAD moves; None: `activation_bytes`, or none where that is not known.
     unshard_seconds, reduce_seconds, optimizer_seconds : float64 (stages,) or None
         Of gathering a stage's weights, reducing its gradients over the data-parallel copies, and stepping its
         parameters. None: UNSHARD is free, nothing is reduced, the step is free.
@@ -104,6 +108,9 @@ class CostTable(EqualColumns):
     overhead: np.ndarray | None = None
     recompute_seconds: np.ndarray | None = None
     input_fraction: np.ndarray | None = None
+    offload_latency: float = 0.0
+    offload_seconds_per_byte: float = 0.0
+    offload_bytes: np.ndarray | None = None
 
 
 class CostModel(Protocol):

@@ -6,7 +6,7 @@ from ppsim.base.compiling import compiled, run
 from ppsim.checks.deadlock import deadlock_error
 from ppsim.engines import kernels
 from ppsim.engines.ending import run_optimizer, run_reductions
-from ppsim.engines.kernel_columns import Devices, GatherColumns, PortColumns, Queues, Rows, RowTimes
+from ppsim.engines.kernel_columns import CopyColumns, Devices, GatherColumns, PortColumns, Queues, Rows, RowTimes
 from ppsim.engines.times import Times
 from ppsim.plan.ports import Ports
 from ppsim.plan.resolve import Plan, Posts
@@ -34,6 +34,7 @@ class CompiledModel:
         self.position = offsets[:-1].copy()
         self.posted = np.zeros(plan.schedule.devices, np.int64)
         self.gathers = _gather_columns(plan)
+        self.copies = _copy_columns(plan)
 
     def run(self) -> Times:
         """The times of all that the plan holds; DeadlockError."""
@@ -48,7 +49,8 @@ class CompiledModel:
         self.block.flags.writeable = False  # so that the timeline need not copy its windows on the block
         reduce = run_reductions(plan, self.times.row_end)
         step = run_optimizer(plan, self.times.row_end, reduce[1])
-        return Times(*self.times, self.gathers.start, self.gathers.end, *reduce, *step)
+        gathers, copies = self.gathers, self.copies
+        return Times(*self.times, gathers.start, gathers.end, *reduce, *step, copies.start, copies.end)
 
     def _run_unqueued(self) -> None:
         rows = self.rows
@@ -65,12 +67,12 @@ class CompiledModel:
         run(kernels.link_queues, queues)
         devices = self._devices(posts)
         if self.plan.ports is None:
-            run(kernels.walk_and_post, self.rows, queues, self.gathers, devices, self.times)
+            run(kernels.walk_and_post, self.rows, queues, self.gathers, self.copies, devices, self.times)
             return
         from ppsim.engines.contention import run_in_time_order
 
         ports = _port_columns(self.plan.ports, posts)
-        run(run_in_time_order, self.rows, queues, self.gathers, ports, devices, self.times)
+        run(run_in_time_order, self.rows, queues, self.gathers, self.copies, ports, devices, self.times)
 
     def _devices(self, posts: Posts) -> Devices:
         """All devices at their beginning."""
@@ -85,6 +87,8 @@ class CompiledModel:
             sent_at=np.zeros(count),
             next_gather=self.gathers.offsets[:-1].copy(),
             gathered_at=np.zeros(count),
+            next_copy=self.copies.offsets[:-1].copy(),
+            copied_at=np.zeros((count, 2)),
         )
 
     def _arrived(self) -> np.ndarray:
@@ -110,6 +114,21 @@ def _gather_columns(plan: Plan) -> GatherColumns:
     of_row[gathers.user] = np.arange(len(gathers.user))
     start, end = np.empty((2, len(gathers.stage)))
     return GatherColumns(gathers.offsets, gathers.before, gathers.seconds, start, end, of_row)
+
+
+def _copy_columns(plan: Plan) -> CopyColumns:
+    """The copies, with times to be filled."""
+    copies, offsets = plan.copies, plan.schedule.offsets
+    if copies is None:
+        none = np.empty(0, np.int32)
+        times = np.empty(0), np.empty(0), np.empty(0)
+        return CopyColumns(np.zeros(len(offsets), np.int64), np.empty(0, np.int8), none, none, *times, none)
+    of_row = np.full(int(offsets[-1]), -1, np.int32)
+    reloads = np.flatnonzero(copies.user >= 0)
+    of_row[copies.user[reloads]] = reloads
+    columns = copies.offsets, copies.way, copies.before, copies.origin, copies.seconds
+    start, end = np.empty((2, len(copies.stage)))
+    return CopyColumns(*columns, start, end, of_row)
 
 
 def _port_columns(ports: Ports, posts: Posts) -> PortColumns:

@@ -11,18 +11,18 @@ import numpy as np
 
 from ppsim.base.compiling import compiled, inlined
 from ppsim.engines.kernel_columns import Agenda, Lines
-from ppsim.engines.kernels import post_gathers, wait_for_sends
+from ppsim.engines.kernels import post_copies, post_gathers, wait_for_sends
 
 
 @compiled
-def run_in_time_order(rows, queues, gathers, ports, devices, times):
+def run_in_time_order(rows, queues, gathers, copies, ports, devices, times):
     """Fill `times`; `devices` tells where devices stand in the end."""
     count, places = len(rows.offsets) - 1, len(ports.capacity)
     times.transfer_start[:] = np.nan
     times.transfer_end[:] = np.nan
     behind = np.full(ports.of_transfer.shape, -1, np.int64)
     lines = Lines(ports.capacity.copy(), np.full(places, -1, np.int64), np.full(places, -1, np.int64), behind)
-    # An event is (time, device) where a slot ends or a gather that the device waits for, or (time, count + transfer).
+    # An event is (time, device) where a slot ends or a gather or copy that the device waits for, or (time, count + transfer).
     agenda = Agenda([(0.0, device) for device in range(count)], [np.int64(0)], [np.int64(0)])
     agenda.ready.clear()
     agenda.changed.clear()
@@ -34,13 +34,13 @@ def run_in_time_order(rows, queues, gathers, ports, devices, times):
                 return
         now, code = heapq.heappop(agenda.events)
         if code < count:
-            advance(code, now, rows, queues, ports, gathers, times, devices, agenda)
+            advance(code, now, rows, queues, ports, gathers, copies, times, devices, agenda)
         else:
-            end_transfer(code - count, now, rows, queues, ports, gathers, times, devices, lines, agenda)
+            end_transfer(code - count, now, rows, queues, ports, gathers, copies, times, devices, lines, agenda)
 
 
 @inlined
-def end_transfer(number, now, rows, queues, ports, gathers, times, devices, lines, agenda):
+def end_transfer(number, now, rows, queues, ports, gathers, copies, times, devices, lines, agenda):
     """Give the places of a transfer back, count it off for those behind it and let who waits for it go on."""
     times.transfer_end[number] = now
     for port in ports.of_transfer[number]:
@@ -53,11 +53,11 @@ def end_transfer(number, now, rows, queues, ports, gathers, times, devices, line
     for holder in (rows.device[rows.source[number]], rows.device[number]):
         if devices.waiting_for[holder] == number:
             devices.waiting_for[holder] = -1
-            advance(np.int64(holder), now, rows, queues, ports, gathers, times, devices, agenda)
+            advance(np.int64(holder), now, rows, queues, ports, gathers, copies, times, devices, agenda)
 
 
 @inlined
-def advance(device, now, rows, queues, ports, gathers, times, devices, agenda):
+def advance(device, now, rows, queues, ports, gathers, copies, times, devices, agenda):
     """End the slot that a device runs, if any, make the posts behind it, and start the next slot if that can start."""
     row, last = devices.position[device], rows.offsets[device + 1]
     if devices.running_until[device] >= 0:
@@ -70,6 +70,7 @@ def advance(device, now, rows, queues, ports, gathers, times, devices, agenda):
         post += 1
     devices.posted[device] = post - queues.offsets[device]
     post_gathers(device, row, now, gathers, devices)
+    post_copies(device, row, now, copies, devices)
     if row == last:
         return
     stop = row + 2 if row + 1 < last and rows.fused[row + 1] else row + 1
@@ -82,6 +83,8 @@ def advance(device, now, rows, queues, ports, gathers, times, devices, agenda):
             missing = part
         if len(gathers.of_row) > 0 and gathers.of_row[part] >= 0:
             gathered = max(gathered, gathers.end[gathers.of_row[part]])
+        if len(copies.of_row) > 0 and copies.of_row[part] >= 0:
+            gathered = max(gathered, copies.end[copies.of_row[part]])
     if missing >= 0:
         devices.waiting_for[device] = missing
     elif gathered > now:

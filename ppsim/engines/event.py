@@ -9,6 +9,7 @@ import simpy
 from simpy.events import NORMAL, EventPriority
 
 from ppsim.checks.deadlock import deadlock_error
+from ppsim.engines.event_copies import CopyStreams
 from ppsim.engines.event_ending import Ending
 from ppsim.engines.port_lines import PortLines
 from ppsim.engines.times import Times
@@ -77,7 +78,8 @@ class EventModel:
     A device process takes its rows in order: it makes the posts that stand before the row, waits for the row's
     transfer, lets the row's seconds pass and hands the result to the link. Under `async` the link starts a transfer
     when its producer ends; otherwise a transfer starts when it heads a queue at both of its ends. Where links share
-    ports, it then stands in the lines before them. UNSHARDs run one after the other on the gather stream of a device.
+    ports, it then stands in the lines before them. UNSHARDs run one after the other on the gather stream of a device,
+    OFFLOADs and RELOADs on its copy engines.
     `Ending` runs the gradient reductions and optimizer steps.
     """
 
@@ -99,6 +101,7 @@ class EventModel:
         self.ends_headed = [0] * rows
         self.queues_of: tuple[list[Any], list[Any]] = ([None] * rows, [None] * rows)  # of RECVs, of SENDs
         self.gathers = GatherStreams(self.env, plan)
+        self.copies = CopyStreams(self.env, plan)
         self.ports = None if plan.ports is None else PortLines(plan.ports, _turns(plan.posts))
         self.arbitrating = False
         self.ending = Ending(self.env, plan)
@@ -125,6 +128,8 @@ class EventModel:
             np.array(self.ending.reduce_end),
             np.array(self.ending.step_start),
             np.array(self.ending.step_end),
+            np.array(self.copies.start),
+            np.array(self.copies.end),
         )
 
     def walk(self, device: int) -> Generator[simpy.Event]:
@@ -152,7 +157,7 @@ class EventModel:
         unposted = deque(zip(*(column[mine].tolist() for column in columns), strict=True))
         row, last = self.position[device], int(self.plan.schedule.offsets[device + 1])
         sending: list[int] = []
-        gathers = self.gathers if self.gathers.of_row else None
+        streams = [stream for stream in (self.gathers, self.copies) if stream.of_row]
         while True:
             while unposted and unposted[0][0] <= row:
                 _, number, is_send, queue = unposted.popleft()
@@ -160,8 +165,8 @@ class EventModel:
                 self.posted[device] += 1
                 if self.plan.blocking and is_send:
                     sending.append(number)
-            if gathers is not None:
-                gathers.post(device, row)
+            for stream in streams:
+                stream.post(device, row)
             if row == last:
                 return
             end = row + 2 if self.fused[row + 1] else row + 1
@@ -170,9 +175,10 @@ class EventModel:
                 if arrival.callbacks is not None:
                     yield arrival
             sending.clear()
-            for gathered in () if gathers is None else gathers.needed(row, end):
-                if gathered.callbacks is not None:
-                    yield gathered
+            for stream in streams:
+                for ended in stream.needed(row, end):
+                    if ended.callbacks is not None:
+                        yield ended
             yield from self.compute(row, end)
             row = end
             self.position[device] = row

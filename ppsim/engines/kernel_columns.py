@@ -51,6 +51,19 @@ class GatherColumns(NamedTuple):
     of_row: np.ndarray
 
 
+class CopyColumns(NamedTuple):
+    """The copies of a plan with their times, and by row the RELOAD that it waits for, or -1; empty without copies."""
+
+    offsets: np.ndarray
+    way: np.ndarray
+    before: np.ndarray
+    origin: np.ndarray
+    seconds: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    of_row: np.ndarray
+
+
 class PortColumns(NamedTuple):
     """Ports of each transfer, places of each port, and by transfer its SEND, an index of the posts."""
 
@@ -64,7 +77,8 @@ class Devices(NamedTuple):
 
     `running_until` is the row behind the slot that it runs, or -1; `free_at` when it had ended its last slot;
     `sends_done` the posts up to which it knows when SENDs ended, `sent_at` the latest of those ends; `next_gather`
-    what its gather stream takes next, `gathered_at` when that is free.
+    what its gather stream takes next, `gathered_at` when that is free;
+    `next_copy` the copy that it posts next, `copied_at` when its copy engines are free, by device and way.
     """
 
     position: np.ndarray
@@ -76,6 +90,8 @@ class Devices(NamedTuple):
     sent_at: np.ndarray
     next_gather: np.ndarray
     gathered_at: np.ndarray
+    next_copy: np.ndarray
+    copied_at: np.ndarray
 
 
 class Lines(NamedTuple):

@@ -89,12 +89,12 @@ def run_transfers(first, at, rows, queues, times, waiting_for, moving, stack, he
 
 
 @compiled
-def walk_and_post(rows, queues, gathers, devices, times):
+def walk_and_post(rows, queues, gathers, copies, devices, times):
     """Fill the columns of times where SENDs and RECVs queue; `devices` tells where devices stand in the end.
 
-    A gather waits for its own device alone, so that its times are known when it is posted.
+    Gathers and copies wait for their own device alone, so that their times are known when they are posted.
     """
-    any_gathers = len(gathers.of_row) > 0
+    any_gathers, any_copies = len(gathers.of_row) > 0, len(copies.of_row) > 0
     for row in range(len(rows.seconds)):
         times.transfer_start[row] = 0.0 if rows.remote[row] else np.nan
         times.transfer_end[row] = np.nan
@@ -114,6 +114,8 @@ def walk_and_post(rows, queues, gathers, devices, times):
                 post += 1
             if any_gathers:
                 post_gathers(device, row, free, gathers, devices)
+            if any_copies:
+                post_copies(device, row, free, copies, devices)
             if row == last:
                 break
             stop = row + 2 if row + 1 < last and rows.fused[row + 1] else row + 1
@@ -129,6 +131,8 @@ def walk_and_post(rows, queues, gathers, devices, times):
                         start = max(start, times.transfer_end[part])
                 if any_gathers and gathers.of_row[part] >= 0:
                     start = max(start, gathers.end[gathers.of_row[part]])
+                if any_copies and copies.of_row[part] >= 0:
+                    start = max(start, copies.end[copies.of_row[part]])
             if missing >= 0:
                 devices.waiting_for[device] = missing
                 break
@@ -149,6 +153,20 @@ def post_gathers(device, row, now, gathers, devices):
         gathers.end[gather] = devices.gathered_at[device] = gathers.start[gather] + gathers.seconds[gather]
         gather += 1
     devices.next_gather[device] = gather
+
+
+@inlined
+def post_copies(device, row, now, copies, devices):
+    """Put the copies that stand before a row on the device's copy engines: their times follow at once."""
+    copy = devices.next_copy[device]
+    while copy < copies.offsets[device + 1] and copies.before[copy] <= row:
+        start = max(now, devices.copied_at[device, copies.way[copy]])
+        if copies.origin[copy] >= 0:
+            start = max(start, copies.end[copies.origin[copy]])
+        copies.start[copy] = start
+        copies.end[copy] = devices.copied_at[device, copies.way[copy]] = start + copies.seconds[copy]
+        copy += 1
+    devices.next_copy[device] = copy
 
 
 @inlined

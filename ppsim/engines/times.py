@@ -19,6 +19,7 @@ class Times(NamedTuple):
         Of the transfer that the row consumes; nan where it consumes none.
     unshard_start, unshard_end : one entry a gather of the plan
     reduce_start, reduce_end : one entry a reduction of the plan
+    copy_start, copy_end : one entry a copy of the plan
     step_start, step_end : one entry a device
         Of its optimizer step; empty where none was asked for.
     """
@@ -33,3 +34,5 @@ class Times(NamedTuple):
     reduce_end: np.ndarray = NONE
     step_start: np.ndarray = NONE
     step_end: np.ndarray = NONE
+    copy_start: np.ndarray = NONE
+    copy_end: np.ndarray = NONE

@@ -9,13 +9,13 @@ RECEIVES = ("early", "just-in-time")
 
 
 def lower(schedule: ScheduleColumns, sharded: bool = False, receive: str = "early") -> ScheduleColumns:
-    """The program of a valid schedule, or of the compute actions of a program; see `ppsim.lower`.
+    """The program of a valid schedule, or of the compute actions and copies of a program; see `ppsim.lower`.
 
     Raises DeadlockError where the two parts of a fused slot wait for each other through another device, ConfigError
     for an unknown `receive`.
     """
     if receive not in RECEIVES:
         raise ConfigError(f"receive={receive!r} is not known; use one of: {', '.join(RECEIVES)}")
-    compute = schedule.compute
-    program = insert_transfers(insert_sharding(compute) if sharded else compute)
+    lists = schedule.unlowered
+    program = insert_transfers(insert_sharding(lists) if sharded else lists)
     return postpone_receives(program) if receive == "just-in-time" else program

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ppsim.actions import NO_MICROBATCH, Kind
+from ppsim.actions import NO_MICROBATCH, Kind, is_copy
 from ppsim.lowering.rows import insert_rows
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -73,9 +73,12 @@ def _upcoming_stages(schedule: ScheduleColumns, device: int) -> list[tuple[int, 
     """
     first, last = int(schedule.offsets[device]), int(schedule.offsets[device + 1])
     stages, joined = schedule.stage[first:last].tolist(), schedule.joined[first:last].tolist()
+    copies = is_copy(schedule.kind[first:last]).tolist()
     changes: list[tuple[int, tuple[int, ...]]] = []
     nearest: list[tuple[int, int]] = []  # stage and the slot in which it comes next
     for row in range(len(stages) - 1, -1, -1):
+        if copies[row]:  # needs no weights
+            continue
         stage, slot = stages[row], row - joined[row]
         nearest = [(stage, slot), *(entry for entry in nearest if entry[0] != stage)][: LOOK_AHEAD + 1]
         if slot != row:

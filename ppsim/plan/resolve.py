@@ -18,6 +18,7 @@ from ppsim.costs.table import CostTable
 from ppsim.lowering.posts import Posts, queued_posts, unqueued_posts
 from ppsim.lowering.rows import crosses_devices, has_transfers
 from ppsim.lowering.transfers import insert_transfers
+from ppsim.plan.copies import Copies, copy_seconds, find_copies
 from ppsim.plan.ports import Ports, make_ports
 from ppsim.plan.streams import Gathers, Reductions, find_gathers, find_reductions, optimizer_seconds
 from ppsim.schedule.columns import ScheduleColumns, Slots
@@ -40,11 +41,13 @@ class Plan(EqualColumns):
     transfer_seconds : float64
         Latency + bytes / bandwidth of the row's transfer, 0 where it has none.
     posts : Posts or None
-        None under `async`, where nothing queues; with gathers or ports also there, each end in a queue of its own.
+        None under `async`, where nothing queues; with gathers, copies or ports also there, each end in its own queue.
     blocking : bool
         Whether a device's next compute action waits for the SENDs posted before it.
     gathers : Gathers or None
         UNSHARDs that take time.
+    copies : Copies or None
+        OFFLOADs and RELOADs.
     reductions : Reductions or None
     optimizer : str or None
         "sync", "post-validated", or None where the step ends with the last action and reduction.
@@ -76,6 +79,7 @@ class Plan(EqualColumns):
     optimizer_seconds: np.ndarray | None = None
     ports: Ports | None = None
     noise: Mapping[str, Any] | None = None
+    copies: Copies | None = None
 
     def __post_init__(self) -> None:
         for column in fields(self):
@@ -123,11 +127,12 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
     if transport != "async" and remote.any() and not has_transfers(schedule):
         program = insert_transfers(schedule)
     gathers = find_gathers(program, table)
+    copies = find_copies(program, table)
     ports = make_ports(compute, table, remote)
     posts = None
     if transport != "async":
         posts = queued_posts(program, transport)
-    elif gathers is not None or ports is not None:
+    elif not (gathers is None and ports is None and copies is None):
         posts = unqueued_posts(compute, remote)
     return Plan(
         compute,
@@ -144,6 +149,7 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
         optimizer,
         None if optimizer is None else optimizer_seconds(compute, table),
         ports,
+        copies=copies,
     )
 
 
@@ -155,8 +161,13 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
         gathers = replace(gathers, seconds=table.unshard_seconds[gathers.stage])
     if reductions is not None and table.reduce_seconds is not None:
         reductions = replace(reductions, seconds=table.reduce_seconds[reductions.stage])
+    copies = plan.copies
+    if copies is not None:
+        seconds = copy_seconds(plan.schedule, table, copies.stage, copies.microbatch)
+        copies = replace(copies, seconds=seconds)
     return replace(
         plan,
+        copies=copies,
         seconds=row_seconds(plan.schedule, table),
         transfer_seconds=_transfer_seconds(plan.schedule, table, plan.source, plan.remote),
         gathers=gathers,
@@ -224,6 +235,7 @@ def _check_lengths(plan: Plan) -> None:
         "transfers": plan.transfer_seconds,
         "gathers": None if gathers is None else gathers.seconds,
         "gradient reductions": None if reductions is None else reductions.seconds,
+        "copies to host memory and back": None if plan.copies is None else plan.copies.seconds,
         "optimizer steps": optimizer,
     }
     with np.errstate(over="ignore", invalid="ignore"):

@@ -24,6 +24,7 @@ CAUSE_COLOURS = {
     "transfer": "#6a1fc4",
     "queue": "#4fdfa2",
     "sharding": "#a07070",
+    "reload": "#220011",
     "optimizer": "#404010",
     "jitter": "#a883ee",
     "overhead": "#701060",

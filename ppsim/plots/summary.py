@@ -130,6 +130,8 @@ def _has_a_row(name: str, origin: str, timeline: TimelineColumns) -> bool:
         return bool((timeline.schedule.kind == TIMES.index(name)).any())
     if group == "again":
         return timeline.schedule.recomputes
+    if group == "copy":
+        return timeline.plan.copies is not None
     if group == "transfer":
         return origin != "default" and timeline.schedule.devices > 1
     return "note" in PARAMETERS[name] and not (group == "slot" and origin == "default")

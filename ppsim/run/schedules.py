@@ -97,7 +97,7 @@ class Schedule(ScheduleColumns):
 
 
 class Program(Schedule):
-    """A schedule lowered: transfers and sharding actions stand in the lists too."""
+    """Transfers, sharding actions or copies to host memory stand in the lists too."""
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -184,7 +184,7 @@ def lower(schedule: Schedule, sharded: bool = False, receive: str = "early") -> 
     Parameters
     ----------
     schedule : Schedule or Program
-        Of a program the compute actions alone are taken.
+        Of a program the compute actions, and OFFLOAD and RELOAD, are taken.
     sharded : bool
         Also insert UNSHARD before first use, with a look-ahead of three stages, RESHARD where a stage leaves it, and
         REDUCE_GRAD after a stage's last backward, as sharded data parallelism needs.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind
+from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_copy
 from ppsim.base.columns import unwritable
 from ppsim.base.errors import ScheduleError, shown
 from ppsim.schedule.blocks import Block, concatenate
@@ -164,9 +164,16 @@ class ScheduleColumns:
     @cached_property
     def compute(self) -> ScheduleColumns:
         """The compute actions alone; itself where there is nothing else."""
-        if not self.is_program:
+        return self._only(self.kind < FIRST_TRANSFER)
+
+    @property
+    def unlowered(self) -> ScheduleColumns:
+        """The lists without transfers and sharding actions: compute actions and copies to host memory and back."""
+        return self._only((self.kind < FIRST_TRANSFER) | is_copy(self.kind))
+
+    def _only(self, kept: np.ndarray) -> ScheduleColumns:
+        if kept.all():
             return self
-        kept = self.kind < FIRST_TRANSFER
         counts = np.concatenate([[0], np.cumsum(kept)])
         return ScheduleColumns(
             self.kind[kept],

@@ -1,0 +1,113 @@
+"""OFFLOAD and RELOAD: their text, their rules, the copy engines in both engines, and memory while they are away."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_schedules import schedules
+from test_compiled_engine import assert_equal_bits, tables_with_everything
+
+import ppsim
+from ppsim.lowering.posts import TRANSPORTS
+
+LISTS = [
+    ["0F0", "0OFFLOAD0", "0F1", "0OFFLOAD1", "0RELOAD0", "0B0", "0RELOAD1", "0B1"],
+    ["1F0", "1B0", "1F1", "1B1"],
+]
+
+
+def run_of(orders, transport="async", engine="event", **costs):
+    costs = ppsim.Costs(forward=1, backward=2, **costs)
+    return ppsim.simulate(ppsim.Schedule.from_orders(orders), costs, transport=transport, engine=engine)
+
+
+def test_lists_with_copies_come_back_as_written_and_are_kept_by_lowering(tmp_path):
+    program = ppsim.Schedule.from_orders(LISTS)
+    program.to_csv(tmp_path / "copies.csv")
+    assert program.orders() == ppsim.Schedule.from_csv(tmp_path / "copies.csv").orders() == LISTS
+    for sharded in (False, True):
+        lowered = ppsim.lower(program, sharded=sharded).orders()
+        assert [[text for text in order if text in LISTS[0]] for order in lowered][0] == LISTS[0]
+
+
+def test_a_copy_engine_takes_one_copy_at_a_time_and_a_reload_waits_for_its_offload():
+    run = run_of(LISTS, offload_latency=1.5)
+    # OFFLOAD 0 from the end of F0, OFFLOAD 1 behind it; RELOAD 0 behind its OFFLOAD, RELOAD 1 behind B0 alone.
+    assert list(zip(run.offloads.start, run.offloads.end, strict=True)) == [(1, 2.5), (2.5, 4)]
+    assert list(zip(run.reloads.start, run.reloads.end, strict=True)) == [(2.5, 4), (6, 7.5)]
+    assert run.start[:4].tolist() == [0, 1, 4, 7.5]
+    assert run.makespan == 9.5
+
+
+def test_bytes_over_bandwidth_are_added_to_the_latency():
+    run = run_of(LISTS, offload_latency=0.5, offload_bandwidth=10.0, activation_bytes=10.0)
+    assert (run.offloads.end - run.offloads.start).tolist() == [1.5, 1.5]
+    run = run_of(LISTS, offload_latency=0.5, offload_bandwidth=10.0, activation_bytes=10.0, offload_bytes=5.0)
+    assert (run.offloads.end - run.offloads.start).tolist() == [1, 1]
+
+
+def test_an_activation_is_counted_until_its_copy_out_ends_and_from_the_start_of_its_copy_in():
+    run = run_of(LISTS, offload_latency=0.25, activation_bytes=10.0, weight_bytes=1.0)
+    times, levels = run.activations_over_time(0)
+    found = list(zip(times.tolist(), levels.tolist(), strict=True))
+    assert found == [(0, 1), (1, 2), (1.25, 1), (2, 2), (2.25, 1), (9, 0)]
+    assert run.peak_activations.tolist() == [2, 1]
+    assert run.peak_memory.tolist() == [1 + 10 * held for held in run.peak_activations]
+
+
+def test_what_is_not_moved_stays():
+    run = run_of(LISTS, offload_latency=0.25, activation_bytes=10.0, offload_bytes=4.0, weight_bytes=1.0)
+    away = np.searchsorted(run.activations_over_time(0)[0], 1.5, "right") - 1
+    assert run.activations_over_time(0)[1][away] == pytest.approx(1 + 0.6)
+
+
+def test_waiting_for_a_reload_is_a_cause_of_its_own():
+    run = run_of(LISTS, offload_latency=1.5)
+    assert run.ledger()["reload"].tolist() == [0.5, 0]
+    assert np.allclose(run.ledger().total, run.device_idle)
+    assert run.sensitivities().kind["RELOAD"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("orders", "sentence"),
+    [
+        ([["0OFFLOAD0", "0F0", "0RELOAD0", "0B0"]], "an activation leaves after its forward"),
+        ([["0F0", "0RELOAD0", "0OFFLOAD0", "0B0"]], "an activation comes back after it has left"),
+        ([["0F0", "0OFFLOAD0", "0B0", "0RELOAD0"]], "a backward needs its activation back"),
+        ([["0F0", "0OFFLOAD0", "0R0", "0RELOAD0", "0B0"]], "R needs the stored input back"),
+        ([["0F0", "0OFFLOAD0", "0B0"]], "stands without 0RELOAD0"),
+        ([["0F0", "0RELOAD0", "0B0"]], "stands without 0OFFLOAD0"),
+        ([["0F0", "0OFFLOAD0", "0OFFLOAD0", "0RELOAD0", "0B0"]], "appears twice"),
+        ([["0F0", "0B0"], ["0OFFLOAD0", "0RELOAD0", "1F0", "1B0"]], "has nothing to copy"),
+        ([["0F0", "0OFFLOAD7", "0RELOAD7", "0B0"]], "has nothing to copy"),
+    ],
+)
+def test_a_misplaced_copy_is_named(orders, sentence):
+    with pytest.raises(ppsim.ScheduleError) as caught:
+        ppsim.Schedule.from_orders(orders).validate()
+    assert sentence in str(caught.value)
+
+
+def test_what_pytorch_cannot_run_is_named():
+    with pytest.raises(ppsim.ScheduleError) as caught:
+        ppsim.Schedule.from_orders(LISTS).check(pytorch=True)
+    assert "knows no OFFLOAD" in str(caught.value)
+    assert "knows no RELOAD" in str(caught.value)
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data(), transport=st.sampled_from(TRANSPORTS))
+def test_both_engines_give_equal_bits_with_copies_gathers_and_ports(data, transport):
+    schedule = data.draw(schedules(recompute=True, offload=True))
+    table = data.draw(tables_with_everything(schedule.compute))
+
+    class Given:
+        def table(self, schedule):
+            return table
+
+    program = schedule
+    try:
+        program = ppsim.lower(schedule, sharded=True) if data.draw(st.booleans()) else schedule
+        assert_equal_bits(program, Given(), transport)
+    except ppsim.ScheduleError:  # a fused slot that waits for itself is refused before either engine runs
+        return
