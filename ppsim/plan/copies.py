@@ -113,7 +113,7 @@ def copied_part(compute: ScheduleColumns, table: CostTable, stage: np.ndarray, m
 
 
 def stored_part(compute: ScheduleColumns, table: CostTable, stage: np.ndarray, microbatch: np.ndarray) -> np.ndarray:
-    """Part of its whole activation that each (stage, microbatch) holds after F: all, or where an R follows its input."""
+    """Part of its activation that each (stage, microbatch) holds after F: all, or where an R follows its input."""
     again = np.zeros((compute.num_stages, compute.microbatches), bool)
     rows = np.flatnonzero(compute.kind == Kind.R)
     again[compute.stage[rows], compute.microbatch[rows]] = True
