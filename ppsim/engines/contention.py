@@ -22,7 +22,7 @@ def run_in_time_order(rows, queues, gathers, copies, ports, devices, times):
     times.transfer_end[:] = np.nan
     behind = np.full(ports.of_transfer.shape, -1, np.int64)
     lines = Lines(ports.capacity.copy(), np.full(places, -1, np.int64), np.full(places, -1, np.int64), behind)
-    # An event is (time, device) where a slot ends, or a gather or copy that the device awaits, or (time, count + transfer).
+    # An event is (time, device) where a slot ends, or a gather or copy it waits for, or (time, count + transfer).
     agenda = Agenda([(0.0, device) for device in range(count)], [np.int64(0)], [np.int64(0)])
     agenda.ready.clear()
     agenda.changed.clear()
