@@ -179,7 +179,7 @@ def test_a_notebook_shows_a_timeline_as_a_small_chart_with_its_numbers():
 def test_a_notebook_shows_every_box_of_16_devices_and_64_microbatches_without_a_script(name):
     timeline = run(name, devices=16, microbatches=64)
     page = timeline._repr_html_()
-    outlines = re.findall(r'<path d="([^"]*)" fill="#(?!eeeeee)', page)
+    outlines = re.findall(r'<path d="([^"]*)" fill="#(?!b2bab1)', page)
     assert sum(outline.count("M") for outline in outlines) == len(timeline.start) <= MOST_BOXES
     assert not re.search("<(script|iframe)", page)
 

@@ -35,6 +35,17 @@ def test_kinds_and_idle_time_are_told_apart_by_every_reader(sight):
         assert np.linalg.norm(cielab(one, sight) - cielab(other, sight)) >= 20, (one, other)
 
 
+@pytest.mark.parametrize("sight", ["normal", "deuteranopia"])
+def test_kinds_of_one_chart_differ_in_lightness(sight):
+    grounds = [palette.COLOURS[kind] for kind in (Kind.F, Kind.B, Kind.I, Kind.W)] + [palette.IDLE]
+    for one, other in itertools.combinations(grounds, 2):
+        assert abs(cielab(one, sight)[0] - cielab(other, sight)[0]) >= 8.5, (one, other)
+
+
+def test_idle_time_is_no_white_paper():
+    assert palette.contrast(palette.IDLE, "#ffffff") >= 1.8
+
+
 def test_labels_stand_out_on_every_shade_of_every_kind():
     for kind, shades in itertools.product(palette.COLOURS, (1, 2, 4, 8)):
         for shade in range(shades):

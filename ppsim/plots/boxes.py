@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -65,15 +65,32 @@ class Boxes(Spans):
 
     @cached_property
     def colours(self) -> dict[Kind, np.ndarray]:
-        """Colours (#rrggbb) of each kind that occurs, one a shade."""
+        """Colours (#rrggbb) of each kind, one a shade."""
         shades = range(self.shades)
         return {
-            kind: np.array([palette.shade_colour(kind, shade, self.shades) for shade in shades]) for kind in self.kinds
+            kind: np.array([palette.shade_colour(kind, shade, self.shades) for shade in shades])
+            for kind in palette.COLOURS
         }
 
-    def colour(self, box: int) -> str:
-        """Colour of a box."""
-        return str(self.colours[Kind(self.kind[box])][self.shade[box]])
+    def colour(self, box: int, part: int = 0) -> str:
+        """Colour of a box; of an OVERLAP_F_B slot that of its first (0) or second (1) part."""
+        kind = self.timeline.schedule.kind[self.row[box] + part]
+        return str(self.colours[Kind(int(kind))][self.shade[box]])
+
+    def parts(self, chosen: np.ndarray) -> Iterator[tuple[Kind, np.ndarray, tuple[float, float]]]:
+        """The chosen boxes (bool) by kind, and the part of their rows that they fill.
+
+        An OVERLAP_F_B slot shows its two parts, the first in the upper half.
+        """
+        for kind in self.kinds:
+            mine = np.flatnonzero((self.kind == kind) & chosen)
+            if kind != Kind.OVERLAP_F_B:
+                yield kind, mine, self.band
+                continue
+            for second, half in enumerate(halves(self.band)):
+                kinds = self.timeline.schedule.kind[self.row[mine] + second]
+                for part in np.unique(kinds).tolist():
+                    yield Kind(part), mine[kinds == part], half
 
     @cached_property
     def beside(self) -> list[Beside]:
@@ -147,6 +164,12 @@ class Boxes(Spans):
         if cause == DEVICE:
             return f"the device, busy with {schedule.label(needed)}"
         return "the SENDs of its own device" if cause == SENDING else "nothing, the first of its device"
+
+
+def halves(edges: tuple[float, float]) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The upper half of a row's band for the first part of a slot, and the lower half for the second."""
+    middle = sum(edges) / 2
+    return (edges[0], middle), (middle, edges[1])
 
 
 def make_boxes(timeline: TimelineColumns) -> Boxes:

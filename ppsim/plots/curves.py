@@ -1,14 +1,11 @@
-"""Memory over time under a Gantt chart: a step curve a device."""
+"""Memory over time under a Gantt chart: a step curve a device, the fullest one named, and what a device has."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import matplotlib
 import numpy as np
-from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
-from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.ticker import MaxNLocator
 
 from ppsim.analysis.bubbles import makespan
@@ -19,36 +16,54 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-MOST_NAMED = 8  # devices with a legend entry each; more share a colour bar
-_LINE, _RIM, _MOST_RIMS = 0.9, 1.3, 3
+_FULLEST, _OTHERS, _TOO_MUCH = "#2853a3", "#9a9fa6", "#c64027"
 _BYTE_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
 def draw_memory(ax: Axes, timeline: TimelineColumns, memory: bool | str) -> None:
-    """Bytes where `memory` is "bytes", or True and the costs know them; live activations otherwise."""
+    """Bytes where `memory` is "bytes", or True and the costs know them; live activations otherwise.
+
+    The fullest device is in colour and named, the others are grey. Where a device's memory is known it is a line, and
+    what lies above it is red.
+    """
     in_bytes = memory == "bytes" or (memory is True and peak_memory(timeline) is not None)
-    devices = timeline.schedule.devices
-    origin = float(timeline.device_start.min())
-    curve_of = occupancy(timeline).memory_over_time if in_bytes else occupancy(timeline).activations_over_time
-    curves = [curve_of(device) for device in range(devices)]
-    largest = max(float(levels.max(initial=0.0)) for _, levels in curves)
-    scale, symbol = next((unit for unit in _BYTE_UNITS if largest >= unit[0]), _BYTE_UNITS[-1])
+    curves, starts = _curves(timeline, in_bytes)
+    peaks = np.array([levels.max(initial=0.0) for _, levels in curves])
+    capacity = timeline.table.workload.memory if in_bytes and timeline.table.workload else None
+    highest = max(float(peaks.max()), capacity or 0.0)
+    scale, symbol = next((unit for unit in _BYTE_UNITS if highest >= unit[0]), _BYTE_UNITS[-1])
     if not in_bytes:
         scale, symbol = 1.0, "microbatches"
-    static = occupancy(timeline).static_memory
-    starts = static.sum(axis=0) if in_bytes and static is not None else np.zeros(devices)
-    colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.9, devices))
+    origin = float(timeline.device_start.min())
     steps = [
         _steps(times - origin, levels, float(first), makespan(timeline)) / [1.0, scale]
         for (times, levels), first in zip(curves, starts, strict=True)
     ]
-    ax.add_collection(LineCollection(steps, colors=colours, linewidths=_widths(steps)), autolim=False)
-    ax.set_ylim(0.0, largest / scale * 1.05 if largest > 0 else 1.0)
+    fullest, too_much = int(peaks.argmax()), capacity is not None and float(peaks.max()) > capacity
+    others = [step for device, step in enumerate(steps) if device != fullest]
+    colour = _TOO_MUCH if too_much else _FULLEST
+    ax.add_collection(LineCollection(others, colors=_OTHERS, linewidths=0.6, zorder=2), autolim=False)
+    ax.add_collection(LineCollection([steps[fullest]], colors=colour, linewidths=1.4, zorder=3), autolim=False)
+    ax.set_ylim(0.0, highest / scale * 1.08 if highest > 0 else 1.0)
     ax.set_ylabel(f"memory ({symbol})" if in_bytes else "live activations\n(microbatches,\none device share)")
+    ax.yaxis.set_major_locator(MaxNLocator(5, integer=not in_bytes))
     ax.tick_params(length=2.5)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
-    _name_devices(ax, colours, devices)
+    _write_at_the_right(ax, peaks[fullest] / scale, f"device {fullest}: {peaks[fullest] / scale:.4g}", colour)
+    if capacity is not None:
+        ax.axhline(capacity / scale, color="#222222", linewidth=0.9, linestyle=(0, (4, 2)), zorder=4)
+        words = "does not fit" if too_much else "one device"
+        _write_at_the_right(ax, capacity / scale, f"{capacity / scale:.4g} {symbol}\n{words}", "#222222")
+
+
+def _curves(timeline: TimelineColumns, in_bytes: bool) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:
+    """Times and levels of each device, and the level that each starts from."""
+    devices, held = timeline.schedule.devices, occupancy(timeline)
+    curve_of = held.memory_over_time if in_bytes else held.activations_over_time
+    static = held.static_memory
+    starts = static.sum(axis=0) if in_bytes and static is not None else np.zeros(devices)
+    return [curve_of(device) for device in range(devices)], starts
 
 
 def _steps(times: np.ndarray, levels: np.ndarray, first: float, last: float) -> np.ndarray:
@@ -58,23 +73,5 @@ def _steps(times: np.ndarray, levels: np.ndarray, first: float, last: float) -> 
     return np.stack([x, y], axis=1)
 
 
-def _widths(steps: list[np.ndarray]) -> list[float]:
-    """Points; a curve that lies under equal ones of later devices is wider and shows on both sides of them."""
-    later: dict[bytes, int] = {}
-    widths = []
-    for step in reversed(steps):
-        curve = step.tobytes()
-        widths.append(_LINE + _RIM * min(later.get(curve, 0), _MOST_RIMS))
-        later[curve] = later.get(curve, 0) + 1
-    return widths[::-1]
-
-
-def _name_devices(ax: Axes, colours: np.ndarray, devices: int) -> None:
-    if devices > MOST_NAMED:
-        colours_of_all = ListedColormap(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.9, 256)))
-        scale = ScalarMappable(Normalize(0, devices - 1), colours_of_all)
-        ax.figure.colorbar(scale, ax=ax, label="device", pad=0.01, aspect=10, ticks=MaxNLocator(5, integer=True))
-        return
-    for device in range(devices):
-        ax.plot([], [], color=colours[device], linewidth=1.2, label=f"device {device}")
-    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=7, handlelength=1.0)
+def _write_at_the_right(ax: Axes, level: float, text: str, colour: str) -> None:
+    ax.text(1.005, level, text, transform=ax.get_yaxis_transform(), va="center", fontsize=6.5, color=colour)

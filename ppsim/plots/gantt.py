@@ -27,6 +27,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 MOST_WIDTH = 200.0  # inches
 _NARROW, _WIDE = 7.0, 15.0  # inches that a chart takes by itself: a paper's two columns, and a wide screen
 _MEMORY_HEIGHT = 1.5
+_OUTLIER = 2.0  # times the second longest: a timeline of a comparison that is cut
 _TICKS = 12  # of the time axis at most
 _BESIDE_TITLE, _TITLE_LINE = 0.5, 0.15  # inches left and right of a title, and of each further line of it
 _AROUND = 0.55  # inches above and below the rows, without the legend
@@ -60,8 +61,8 @@ def draw(
     """A Gantt chart as a matplotlib figure: a row a device from top to bottom, colour by kind, idle time pale.
 
     A box is an action, labelled with its microbatch where that fits. Where actions are narrower than a pixel, each row
-    shows the part of the time spent in each kind instead, stacked, with idle time on top. Weight gathers run along the
-    top edge of a row and gradient reductions along its bottom edge; optimizer steps stand among the actions.
+    shows the part of its time in which the device computes instead, with fill and drain enlarged. Weight gathers run
+    along the top edge of a row, gradient reductions along its bottom edge; optimizer steps stand among the actions.
 
     Parameters
     ----------
@@ -189,16 +190,13 @@ def _check(width: Any, memory: Any, labels: Any, timeline: TimelineColumns) -> N
 
 
 def _width(boxes: Boxes) -> float:
-    """Inches in which the labels of most boxes (or of the longer half) fit, within what a page or a screen takes."""
+    """Inches in which the labels of most boxes fit, within what a page and a screen take."""
     lengths = boxes.length[boxes.length > 0]
     if not len(lengths):
         return _NARROW
-    digits = len(str(int(boxes.microbatch.max()))) * (2.4 if boxes.slot.any() else 1)
+    digits = len(str(int(boxes.microbatch.max())))
     per_box = (digits * marks.DIGIT_POINTS + 3) / 72
-    most, half = makespan(boxes.timeline) / np.quantile(lengths, [0.1, 0.6]) * per_box + 0.9
-    wanted = float(most if most <= 1.6 * _WIDE else half)
-    if wanted > 1.6 * _WIDE:  # labels will not fit in any case: the width of a page is enough
-        return _NARROW if len(boxes) < 2000 else 10.0
+    wanted = makespan(boxes.timeline) / np.quantile(lengths, 0.1) * per_box + 0.9
     return float(np.clip(wanted, _NARROW, _WIDE))
 
 
@@ -215,17 +213,30 @@ def _draw_blocks(
     axes: Sequence[Axes], every: Sequence[Boxes], titles: Sequence[str | None], labels: bool | str, **legend: bool
 ) -> None:
     """A block of rows a timeline, on one time axis; its name stands below the lowest of `axes`."""
-    longest = max(makespan(boxes.timeline) for boxes in every)
-    for ax, boxes, title in zip(axes, every, titles, strict=False):
+    longest = _shown_seconds(every)
+    blocks = list(zip(axes, every, strict=False))
+    for (ax, boxes), title in zip(blocks, titles, strict=True):
         marks.device_axis(ax, boxes.timeline.schedule.devices)
         ax.tick_params(axis="x", length=2.5, labelbottom=ax is axes[-1])
         axes[-1].set_xlabel(f"time ({marks.time_axis(ax, longest, _TICKS)})")
         _add_title(ax, headline(boxes.timeline) if title is None else title)
     _add_legend(axes[0], every, **legend)
     marks.settle(axes[0])
-    exact = [_fill(ax, boxes, labels) for ax, boxes in zip(axes, every, strict=False)]
-    if not all(exact):
-        marks.add_share_note(axes[-1])
+    exact = [_fill(ax, boxes, labels) for ax, boxes in blocks]
+    for ax, boxes in blocks:
+        marks.add_idle_shares(ax, boxes)
+    if len(every) > 1:
+        marks.add_ends([ax for ax, _ in blocks], every, longest)
+    if not any(exact):
+        marks.add_busy_scale(axes)
+        if len(every) == 1:
+            marks.enlarge_ends(axes[0], every[0].timeline)
+
+
+def _shown_seconds(every: Sequence[Boxes]) -> float:
+    """Seconds of the time axis: the longest timeline, unless it is an outlier that would squash all others."""
+    lengths = sorted(makespan(boxes.timeline) for boxes in every)
+    return lengths[-2] * 1.15 if len(lengths) > 2 and lengths[-1] > _OUTLIER * lengths[-2] else lengths[-1]
 
 
 def _add_title(ax: Axes, title: str) -> None:
@@ -249,7 +260,7 @@ def _fill(ax: Axes, boxes: Boxes, labels: bool | str) -> bool:
     """The boxes with their labels; shares, and False, where the boxes are too narrow to see."""
     points = marks.points_per_second(ax)
     if marks.too_narrow(boxes, points):
-        marks.add_shares(ax, boxes)
+        marks.add_busy_shares(ax, boxes)
         marks.add_beside(ax, boxes, points, labels=False)
         return False
     marks.add_boxes(ax, boxes, points)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import matplotlib
 import numpy as np
 
-from ppsim.analysis.bubbles import bubble_fraction
+from ppsim.analysis.bubbles import bubble_fraction, makespan
 from ppsim.analysis.ledger import ledger as bubble_ledger
-from ppsim.base.units import percent_text
+from ppsim.base.units import percent_text, seconds_text
 from ppsim.plots import marks
+from ppsim.plots.boxes import sizes_text
 from ppsim.plots.gantt import FONTS, Chart, save_figure
 from ppsim.plots.palette import CAUSE_COLOURS
 from ppsim.timeline import TimelineColumns
@@ -31,7 +32,6 @@ def draw_ledger(timeline: TimelineColumns) -> Figure:
     ledger = bubble_ledger(timeline)
     devices, total = len(ledger.blame), float(ledger.total.sum())
     causes = [cause for cause, seconds in ledger.items() if seconds.sum() > 1e-9 * total]
-    longest = float(ledger.total.max())
     with matplotlib.rc_context(FONTS):
         figure = Chart(figsize=(7.0, max(min(0.28 * devices, 8.0), 0.7) + 1.0), layout="constrained")
         ax = figure.subplots()
@@ -44,11 +44,11 @@ def draw_ledger(timeline: TimelineColumns) -> Figure:
             )  # fmt: skip
             left += ledger[cause]
         marks.device_axis(ax, devices)
-        ax.set_xlabel(f"idle time ({marks.time_axis(ax, longest, 10)})")
-        ax.set_xlim(right=longest * 1.02 if longest > 0 else 1.0)
+        step = makespan(timeline)
+        ax.set_xlabel(f"idle time, on the scale of the step ({marks.time_axis(ax, step, 10)})")
         ax.set_title(
-            f"{timeline.schedule.name}: idle {percent_text(bubble_fraction(timeline))} of all device time, by cause",
-            loc="left", parse_math=False,
+            f"{sizes_text(timeline.schedule)}: idle {percent_text(bubble_fraction(timeline))} of a step of "
+            f"{seconds_text(step)}, by cause", loc="left", parse_math=False,
         )  # fmt: skip
         if causes:
             columns = min(len(causes), 5)

@@ -60,7 +60,7 @@ def _picture(boxes: Boxes) -> str:
 
 
 def _ground(boxes: Boxes, row: int) -> str:
-    """A pale band a device; what of it is seen is idle."""
+    """A band a device; what of it is seen is idle."""
     top, tall = _across(boxes.band, row)
     devices = range(boxes.timeline.schedule.devices)
     bands = "".join(f"M{_LEFT} {device * row + top:g}h{_CHART}v{tall:g}h-{_CHART}z" for device in devices)
@@ -69,11 +69,12 @@ def _ground(boxes: Boxes, row: int) -> str:
 
 def _boxes(boxes: Boxes, row: int) -> str:
     """One path a kind and shade, then the labels that fit."""
-    across, parts = _across(boxes.band, row), []
-    for kind, colours in boxes.colours.items():
-        for shade, colour in enumerate(colours.tolist()):
-            mine = np.flatnonzero((boxes.kind == kind) & (boxes.shade == shade))
-            parts.append(_path(boxes, mine, row, boxes.timeline, across, colour) if len(mine) else "")
+    parts = []
+    for kind, same_kind, band in boxes.parts(np.ones(len(boxes), bool)):
+        for shade, colour in enumerate(boxes.colours[kind].tolist()):
+            mine = same_kind[boxes.shade[same_kind] == shade]
+            parts.append(_path(boxes, mine, row, boxes.timeline, _across(band, row), colour) if len(mine) else "")
+    across = _across(boxes.band, row)
     return "".join(parts) + (_labels(boxes, row, across) if across[1] >= 10 else "")
 
 
@@ -111,7 +112,9 @@ def _labels(boxes: Boxes, row: int, across: tuple[float, float]) -> str:
         text = boxes.short_label(box)
         if boxes.length[box] * scale >= len(text) * _DIGIT + 2:
             ink = palette.label_colour(boxes.colour(box))
-            parts.append(f'<text x="{middle[box]:.1f}" y="{base[box]:g}" fill="{ink}">{text}</text>')
+            halo = ' paint-order="stroke" stroke="#fff" stroke-width="2"' if boxes.slot[box] else ""
+            ink = palette.INK if halo else ink
+            parts.append(f'<text x="{middle[box]:.1f}" y="{base[box]:g}" fill="{ink}"{halo}>{text}</text>')
     return f'<g text-anchor="middle" font-size="10">{"".join(parts)}</g>'
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from ppsim.actions import Kind
 
-# The six kinds differ by at least 20 (CIELAB) from each other and from idle for normal sight and for protanopia,
-# deuteranopia and tritanopia; tests/test_plots_palette.py holds them to it.
+# Kinds and idle time differ by at least 20 (CIELAB) from each other for normal sight, protanopia, deuteranopia and
+# tritanopia, and those that share a chart by at least 9 in lightness, for greyscale; tests/test_plots_palette.py holds
+# them to it. An OVERLAP_F_B slot shows its two parts; its own colour is for text.
 COLOURS = {
-    Kind.F: "#336fbd",
-    Kind.B: "#f2b134",
-    Kind.I: "#b8432b",
-    Kind.W: "#4ab597",
-    Kind.R: "#ddaaee",
+    Kind.F: "#2853a3",
+    Kind.B: "#ffd426",
+    Kind.I: "#c64027",
+    Kind.W: "#0bac62",
+    Kind.R: "#f688e6",
     Kind.OVERLAP_F_B: "#52295f",
 }
-IDLE, IDLE_TITLE = "#eeeeee", "idle"
+IDLE, IDLE_TITLE = "#b2bab1", "idle"
+IDLE_HATCH = "#8c948b"  # of the lines over idle time in static charts
 # Causes of idle time, apart from each other and from white paper in the same way.
 CAUSE_COLOURS = {
     "fill": "#c9d4e3",

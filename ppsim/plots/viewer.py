@@ -89,7 +89,7 @@ def _about(boxes: Boxes) -> dict[str, Any]:
             }
             for part in boxes.beside
         ],
-        "kinds": [_kind(kind, colours.tolist()) for kind, colours in boxes.colours.items()],
+        "kinds": [_kind(kind, boxes.colours[kind].tolist()) for kind in boxes.kinds],
     }
 
 
