@@ -51,6 +51,11 @@ def is_send(kind: np.ndarray) -> np.ndarray:
     return (kind == Kind.SEND_F) | (kind == Kind.SEND_B)
 
 
+def is_sharding(kind: np.ndarray) -> np.ndarray:
+    """Where a column of kinds holds UNSHARD, RESHARD or REDUCE_GRAD, which concern a whole stage."""
+    return (kind == Kind.UNSHARD) | (kind == Kind.RESHARD) | (kind == Kind.REDUCE_GRAD)
+
+
 class Action(NamedTuple):
     """One thing that a device does.
 

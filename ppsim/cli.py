@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -10,6 +12,8 @@ import typer.core
 import typer.main
 
 from ppsim import __version__
+
+INTERRUPTED, TERMINATED = 130, 143  # 128 + SIGINT and SIGTERM, as a shell reports them
 
 # Name -> the module of ppsim/commands, whose function of the same name is the command, and its line in `ppsim --help`.
 COMMANDS = {
@@ -73,5 +77,12 @@ def options(
 
 
 def main() -> None:
-    """Run the command line; the process ends with its exit status."""
-    app(prog_name="ppsim")
+    """Run the command line; the process ends with its exit status.
+
+    Who asks it to stop ends it by an exception, so that temporary files are removed on the way.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    try:
+        app(prog_name="ppsim")
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

@@ -41,24 +41,8 @@ class StepGraph(EqualColumns):
 
     @cached_property
     def order(self) -> list[int]:
-        """The existing nodes, each after all that end before it (Kahn's algorithm)."""
-        nodes = len(self.seconds)
-        waits = np.bincount(self.after, minlength=nodes)
-        by_before = np.argsort(self.before, kind="stable")
-        targets = self.after[by_before].tolist()
-        first = np.concatenate([[0], np.cumsum(np.bincount(self.before, minlength=nodes))]).tolist()
-        ready = np.flatnonzero((waits == 0) & ~np.isnan(self.seconds)).tolist()
-        waits = waits.tolist()
-        order = []
-        while ready:
-            node = ready.pop()
-            order.append(node)
-            for edge in range(first[node], first[node + 1]):
-                target = targets[edge]
-                waits[target] -= 1
-                if not waits[target]:
-                    ready.append(target)
-        return order
+        """The existing nodes, each after all that end before it."""
+        return topological_order(self.before, self.after, ~np.isnan(self.seconds))
 
     def edges_into(self) -> tuple[list[int], list[int]]:
         """Predecessors of node i: `sources[first[i]:first[i + 1]]`, as (first, sources)."""
@@ -67,19 +51,40 @@ class StepGraph(EqualColumns):
         return first.tolist(), self.before[by_after].tolist()
 
 
+def topological_order(before: np.ndarray, after: np.ndarray, exists: np.ndarray) -> list[int]:
+    """The nodes that exist, each after all that have an edge to it (Kahn's algorithm)."""
+    waits = np.bincount(after, minlength=len(exists))
+    by_before = np.argsort(before, kind="stable")
+    targets = after[by_before].tolist()
+    first = np.concatenate([[0], np.cumsum(np.bincount(before, minlength=len(exists)))]).tolist()
+    ready = np.flatnonzero((waits == 0) & exists).tolist()
+    waits = waits.tolist()
+    order = []
+    while ready:
+        node = ready.pop()
+        order.append(node)
+        for edge in range(first[node], first[node + 1]):
+            target = targets[edge]
+            waits[target] -= 1
+            if not waits[target]:
+                ready.append(target)
+    return order
+
+
 def step_graph(run: TimelineColumns) -> StepGraph:
     """The graph of a run; under a queued transport with each queue's order, and with ports the order of this run."""
     plan = run.plan
     rows = len(plan.seconds)
     node = plan.slot_of_row
+    streams = stream_nodes(run, node)
     edges = [_list_edges(plan, node), _transfer_edges(plan, node, rows)]
     if plan.posts is not None:
         edges.append(_queue_edges(plan, plan.posts, node, rows))
     if plan.ports is not None and plan.posts is not None:
-        ready = _latest_ends(run, edges)
-        before, after = port_edges(run, plan.ports, plan.posts, ready)
+        starts = np.concatenate([run.row_start, run.transfer_start, streams.start])
+        depth = _depth_of_instant(starts, [*edges, (streams.before, streams.after)])[rows : 2 * rows]
+        before, after = port_edges(run, plan.ports, plan.posts, _latest_ends(run, edges), depth)
         edges.append((rows + before, rows + after))
-    streams = stream_nodes(run, node)
     edges.append((streams.before, streams.after))
     gone, none = plan.fused, ~plan.remote
     columns = [
@@ -102,6 +107,25 @@ def _latest_ends(run: TimelineColumns, edges: list[tuple[np.ndarray, np.ndarray]
     for before, after in edges:
         np.maximum.at(latest, after, ends[before])
     return latest[len(run.row_end) :]
+
+
+def _depth_of_instant(starts: np.ndarray, edges: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """How many nodes that start at the same moment each node waits for, one after the other; 0 where all take time."""
+    before, after = (np.concatenate(ends) for ends in zip(*edges, strict=True))
+    same = starts[before] == starts[after]
+    depth = np.zeros(len(starts), np.int64)
+    if not same.any():
+        return depth
+    nodes, compact = np.unique(np.concatenate([before[same], after[same]]), return_inverse=True)
+    before, after = compact.reshape(2, -1)
+    edges_from = np.argsort(before, kind="stable")
+    first = np.searchsorted(before[edges_from], np.arange(len(nodes) + 1)).tolist()
+    targets, deep = after[edges_from].tolist(), [0] * len(nodes)
+    for node in topological_order(before, after, np.ones(len(nodes), bool)):
+        for target in targets[first[node] : first[node + 1]]:
+            deep[target] = max(deep[target], deep[node] + 1)
+    depth[nodes] = deep
+    return depth
 
 
 def _list_edges(plan: Plan, node: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -11,16 +11,19 @@ from ppsim.plan.resolve import Posts
 from ppsim.timeline import TimelineColumns
 
 
-def port_edges(run: TimelineColumns, ports: Ports, posts: Posts, ready: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def port_edges(
+    run: TimelineColumns, ports: Ports, posts: Posts, ready: np.ndarray, depth: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of transfers (before, after) where the later one took the place of the earlier, both by consuming row.
 
     A transfer that reached the head of a line because another let it pass also counts behind what had held that one up.
-    `ready` is when each transfer joined its lines. The order is that of this run: with other costs it may be another.
+    `ready` is when each transfer joined its lines; of those that take no time and start at one moment, `depth` says
+    which wait for others, and those come later. The order is that of this run: with other costs it may be another.
     """
     turn = np.zeros(len(ready), np.int64)
     turn[posts.transfer[posts.is_send]] = np.flatnonzero(posts.is_send)
     through = np.flatnonzero((ports.of_transfer >= 0).any(axis=1))
-    through = through[np.lexsort((turn[through], ready[through], run.transfer_start[through]))]
+    through = through[np.lexsort((turn[through], depth[through], ready[through], run.transfer_start[through]))]
     places = [[(-np.inf, -1)] * count for count in ports.capacity.tolist()]
     last_in_line: dict[int, int] = {}
     let_in: dict[int, list[int]] = {}

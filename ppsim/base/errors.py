@@ -1,5 +1,6 @@
 """The errors that a user's input can cause; nothing else leaves the library because of it."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,6 +53,17 @@ def shown(value: Any, longest: int = 60) -> str:
     except Exception:  # a foreign object's repr may raise anything, and so does that of an int of 5,000 digits
         text = f"(too long to show: {type(value).__name__})"
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def visible(text: str) -> str:
+    r"""Text in which control characters, and those that turn the direction of writing, are shown as \u001b is in JSON.
+
+    Lines and tabs stay. What a file or a folder is called must not move a terminal's cursor or break an XML file.
+    """
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffe\uffff]")
 
 
 def listing(heading: str, faults: Sequence[str]) -> str:

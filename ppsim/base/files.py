@@ -1,24 +1,45 @@
 """Reading and writing files: one clear error for what cannot be read, and never a half-written file."""
 
+import gzip
 import os
+import re
 import secrets
 import stat
+import zlib
 from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from ppsim.base.errors import ConfigError, shown
 
+MOST_BYTES = 2**29  # of one file: a schedule of 50 million actions
+MOST_OF_A_CONFIG = 2**21  # bytes of a config, a profile or a model's config.json
+_NEWLINE = re.compile("\r\n?")
 
-def read_text(path: str | PathLike[str]) -> str:
-    """The text of a UTF-8 file; ConfigError when it is missing, a folder, unreadable or not text."""
+
+def read_text(path: str | PathLike[str], most: int = MOST_BYTES) -> str:
+    """The text of a UTF-8 file, unpacked where its name ends in .gz.
+
+    Raises ConfigError when it is missing, a folder, unreadable, not text, or holds more than `most` bytes: a device or
+    a pipe may never end, and a small packed file may hold any number.
+    """
     try:
-        return _as_path(path).read_text(encoding="utf-8-sig")
+        with _opened(_as_path(path)) as file:
+            content = file.read(most + 1)
+        if len(content) > most:
+            raise ConfigError(f"{_name(path)}: holds more than {most:,} bytes, the most that is read of such a file")
+        return _NEWLINE.sub("\n", content.decode("utf-8-sig"))
+    except (EOFError, zlib.error) as error:
+        raise ConfigError(f"{_name(path)}: cannot be read: a damaged .gz file ({error})") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{_name(path)}: not a UTF-8 text file (byte {error.start})") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{_name(path)}: cannot be read: {_reason(error)}") from None
+
+
+def _opened(path: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 
 
 def write_atomically(path: str | PathLike[str], content: str | bytes | Iterable[bytes]) -> None:
@@ -38,6 +59,21 @@ def write_atomically(path: str | PathLike[str], content: str | bytes | Iterable[
             _replace(Path(os.path.realpath(target)), pieces)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{_name(path)}: cannot be written: {_reason(error)}") from None
+
+
+def check_target(path: str | PathLike[str]) -> None:
+    """Refuse a path whose folder is missing or may not be written to, before work is done that would be lost."""
+    folder = os.path.dirname(os.path.realpath(_as_path(path)))
+    if not os.path.isdir(folder):
+        raise ConfigError(f"{_name(path)}: cannot be written: there is no folder {_name(folder)}")
+    if not os.path.exists(path) and not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{_name(path)}: cannot be written: the folder {_name(folder)} may not be written to")
+
+
+def same_file(one: str | PathLike[str], other: str | PathLike[str]) -> bool:
+    """Whether two paths lead to one file that a write would replace; devices and pipes are written to, not replaced."""
+    one, other = os.path.realpath(one), os.path.realpath(other)
+    return one == other and (os.path.isfile(one) or not os.path.exists(one))
 
 
 def _replace(target: Path, pieces: Iterable[bytes]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import MISSING, Field
 from typing import Any, TypeVar
@@ -75,8 +76,12 @@ def rule(holds: Callable[[Any], bool], legal: str, made: Check | None = None) ->
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is a plain number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether `value` is a plain number that a float can hold: an int of 400 digits is none."""
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and not (isinstance(value, int) and value.bit_length() >= sys.float_info.max_exp)
+    )
 
 
 def number(holds: Callable[[float], bool], legal: str) -> Check:

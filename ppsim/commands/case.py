@@ -11,6 +11,7 @@ from typing import Any
 
 from ppsim.base.errors import ConfigError
 from ppsim.commands import options
+from ppsim.commands.reporting import check_targets
 from ppsim.config import Config, load_config, make_config
 
 # Flag -> the key of the config that it stands for, and its declaration.
@@ -51,7 +52,12 @@ def takes_case(without: Collection[str] = ()) -> Callable[[Callable[..., None]],
             asked = {parameter.name: given.pop(parameter.name) for parameter in shared}
             if "schedule" in without and asked["config"] is None:
                 asked["schedule"] = "1f1b"
-            function(lambda: read_case(**asked), **given)
+
+            def read() -> Config:
+                check_targets(given, read=[asked["config"]])
+                return read_case(**asked)
+
+            function(read, **given)
 
         _, *own = inspect.signature(function, eval_str=True).parameters.values()
         parameters = [*shared, *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own)]
@@ -75,7 +81,7 @@ def read_case(
     changes: dict[str, Any] = {FLAGS[name][0]: value for name, value in flags.items() if value is not None}
     changes |= {f"schedule.options.{key}": value for key, value in _pairs("--option", family_options)}
     if str(flags.get("schedule") or "").lower().endswith(".csv"):
-        changes["schedule.csv"] = os.path.abspath(changes.pop("schedule.name"))
+        changes["schedule.csv"] = Path(os.path.abspath(changes.pop("schedule.name")))
     changes |= settings_of(settings)
     if config is not None:
         return load_config(config, overrides=changes)

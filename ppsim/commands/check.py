@@ -107,7 +107,8 @@ def _report(findings: list[Finding], junit: Path | None, json: str | None) -> No
     summary = os.environ.get(SUMMARY_VARIABLE)
     if summary:
         try:
-            with open(summary, "a", encoding="utf-8") as file:  # the runner gathers what every step appends
+            # The runner gathers what every step appends; the name of a file need not be UTF-8.
+            with open(summary, "a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(markdown_report(findings))
         except OSError as error:
             raise ConfigError(f"{summary} (from {SUMMARY_VARIABLE}): cannot be written: {error.strerror}") from None

@@ -6,17 +6,21 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import typer
 
-from ppsim.base.errors import BuildError, ConfigError, DeadlockError, PpsimError, ScheduleError
-from ppsim.base.files import write_atomically
+from ppsim.base.errors import BuildError, ConfigError, DeadlockError, PpsimError, ScheduleError, visible
+from ppsim.base.files import check_target, same_file, write_atomically
 
 DONE, ANSWER_IS_NO, CALL_WAS_WRONG = 0, 1, 2
 INTERRUPTED, READER_LEFT = 130, 141  # 128 + SIGINT and SIGPIPE, as a shell reports them
+
+# Parameters of commands that name a file to write; each is the option of its name.
+WRITTEN = ("json", "gantt", "trace", "csv", "program", "table", "ledger_chart", "junit", "output")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -35,14 +39,14 @@ def command(function: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(function)
     def run(*args: P.args, **options: P.kwargs) -> T:
         try:
+            check_targets(options)
             result = function(*args, **options)
-            sys.stdout.flush()
+            _flush_data()
         except PpsimError as error:
             say(f"ppsim: {error}")
             raise typer.Exit(exit_status(error)) from None
         except BrokenPipeError:
-            # The reader closed the pipe; without this the interpreter would complain while flushing at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _forget_stdout()
             raise typer.Exit(READER_LEFT) from None
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
@@ -55,22 +59,89 @@ def command(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def say(message: str) -> None:
-    """A message for people, on stderr."""
-    print(message, file=sys.stderr)
+    """A message for people, on stderr; control characters in it are shown."""
+    with suppress(OSError):  # who closed stderr wants no messages
+        print(visible(message), file=sys.stderr)
 
 
 def print_data(text: str) -> None:
-    """Data, on stdout, with a newline at its end."""
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    """Data, on stdout, with a newline at its end; control characters in it are shown.
+
+    Raises ConfigError where stdout cannot take it, BrokenPipeError where its reader left.
+    """
+    if sys.stdout is None:
+        raise ConfigError("stdout is closed; give a file, such as `> result.txt`, or --json FILE")
+    shown = visible(text if text.endswith("\n") else text + "\n")
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        sys.stdout.write(shown.encode(encoding, "backslashreplace").decode(encoding))
+    except OSError as error:
+        raise _stdout_fault(error) from None
+
+
+def _flush_data() -> None:
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        raise _stdout_fault(error) from None
+
+
+def _stdout_fault(error: OSError) -> Exception:
+    if isinstance(error, BrokenPipeError):
+        return error
+    _forget_stdout()
+    return ConfigError(f"stdout: cannot be written: {error.strerror}")
+
+
+def _forget_stdout() -> None:
+    """What is left in the buffer goes nowhere: the interpreter would fail on it again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def check_targets(given: Mapping[str, Any], read: Iterable[Path | None] = ()) -> None:
+    """Refuse, before any work, files that cannot be written, are written twice, or are read by the same call.
+
+    `given` are a command's options by parameter; files it reads are the paths among them, and `read`. ConfigError.
+    """
+    written = {f"--{name.replace('_', '-')}": given[name] for name in WRITTEN if given.get(name) not in (None, "-")}
+    sources = [*read, *_paths(value for name, value in given.items() if name not in (*WRITTEN, "baseline"))]
+    seen: dict[str, Any] = {}
+    for option, path in written.items():
+        check_target(path)
+        twin = next((other for other, before in seen.items() if same_file(before, path)), None)
+        if twin:
+            raise ConfigError(f"{twin} and {option} both write {path}; give each a file of its own")
+        if any(source is not None and same_file(source, path) for source in sources):
+            raise ConfigError(f"{option} {path}: would replace a file that this call reads; give another name")
+        seen[option] = path
+
+
+def _paths(values: Iterable[Any]) -> list[Path]:
+    """The paths among values and lists of values."""
+    flat = [item for value in values for item in (value if isinstance(value, list) else [value])]
+    return [item for item in flat if isinstance(item, Path)]
 
 
 def write_json(document: dict[str, Any], target: str) -> None:
     """One JSON document to stdout (`-`) or a file."""
     text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    encoding = getattr(sys.stdout, "encoding", None) if target == "-" else None
+    if not _fits(text, encoding or "utf-8"):
+        text = json.dumps(document, indent=2, allow_nan=False) + "\n"
     if target == "-":
         print_data(text)
     else:
         write_atomically(target, text)
+
+
+def _fits(text: str, encoding: str) -> bool:
+    """Whether an encoding has all characters of a text; UTF-8 lacks those of file names that are no text."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def require_suffix(option: str, path: Path, suffixes: tuple[str, ...]) -> str:

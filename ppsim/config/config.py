@@ -10,8 +10,8 @@ from typing import Any
 
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
-from ppsim.base.files import read_text
-from ppsim.base.yaml_text import Document, Path, read_yaml
+from ppsim.base.files import MOST_OF_A_CONFIG, read_text
+from ppsim.base.yaml_text import DEEPEST, Document, Path, read_yaml
 from ppsim.config.schema import MEASURED, Fault, check
 from ppsim.costs import CostModel, Costs
 from ppsim.costs.derive import DerivedCosts
@@ -108,7 +108,7 @@ class Config:
         return getattr(self.costs, "unshard", None) is not None
 
     def _check_gpus(self, schedule: Schedule) -> None:
-        gpus = self.data.get("hardware", {}).get("gpus")
+        gpus = (self.data.get("hardware") or {}).get("gpus")
         if gpus and isinstance(self.costs, DerivedCosts) and self.costs.gpus(schedule.devices) != gpus:
             raise ConfigError(
                 f"{self.path}: hardware.gpus is {gpus}, but {schedule.devices} pipeline devices of "
@@ -128,8 +128,8 @@ def load_config(path: str | PathLike[str], *, overrides: Mapping[str, Any] | Non
     path : str or PathLike
         A YAML 1.2 file.
     overrides : mapping of dotted key to value, optional
-        Replaces keys of the file, such as `{"schedule.name": "gpipe"}`; text is read as YAML, so "64" is a number.
-        None (YAML's null) takes a key away.
+        Replaces keys of the file, such as `{"schedule.name": "gpipe"}`; text is read as YAML, so "64" is a number, and
+        a `pathlib.Path` stands for itself. None (YAML's null) takes a key away.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def load_config(path: str | PathLike[str], *, overrides: Mapping[str, Any] | Non
 
 
 def _read(place: str) -> Document:
-    document = read_yaml(read_text(place), place)
+    document = read_yaml(read_text(place, most=MOST_OF_A_CONFIG), place)
     if not isinstance(document.value, dict):
         raise ConfigError(
             f"{place}: {shown(document.value)} is no config; write sections such as `schedule:` and `costs:`"
@@ -219,18 +219,26 @@ def _with_stages(changes: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _overridden(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
     """`data` with the value at a dotted key replaced; sections on the way are made."""
+    if key.count(".") >= DEEPEST:
+        raise ConfigError(f"override {shown(key)}: nested deeper than {DEEPEST} levels")
     first, _, rest = key.partition(".")
     if not first or (not rest and key.endswith(".")):
         raise ConfigError(f"override {shown(key)}: write keys with dots between them, such as schedule.name")
     if not rest:
-        read = read_yaml(value, f"override {key}").value if isinstance(value, str) else value
-        return {**data, first: read}
+        return {**data, first: _override_value(key, value)}
     below = data.get(first)
     if below is None or (isinstance(below, str) and first in ("device", "link", "network")):
         below = {} if below is None else {"like": below}
     if not isinstance(below, dict):
         raise ConfigError(f"override {shown(key)}: {first} is {shown(below)}, not a section with keys")
     return {**data, first: _overridden(below, rest, value)}
+
+
+def _override_value(key: str, value: Any) -> Any:
+    """Text is YAML; the name of a file, which may hold " #" or ": ", is not."""
+    if isinstance(value, PathLike):
+        return os.fspath(value)
+    return read_yaml(value, f"override {key}").value if isinstance(value, str) else value
 
 
 def _fault_error(place: str, faults: list[Fault], lines: Mapping[Path, int]) -> ConfigError:

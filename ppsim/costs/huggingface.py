@@ -12,7 +12,7 @@ from os import PathLike
 from typing import Any, TypeVar
 
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.files import read_text
+from ppsim.base.files import MOST_OF_A_CONFIG, read_text
 from ppsim.costs.shape import Shape
 
 _SHAPE = {
@@ -90,7 +90,7 @@ def _read(source: str | PathLike[str] | Mapping[str, Any]) -> _Document:
         raise ConfigError(f"{shown(source)} is no config; give the path of a config.json, or its content as a mapping")
     path = os.path.join(source, "config.json") if os.path.isdir(source) else source
     try:
-        fields = json.loads(read_text(path))
+        fields = json.loads(read_text(path, most=MOST_OF_A_CONFIG))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{os.fspath(path)}: not JSON: {error}") from None
     if not isinstance(fields, dict):

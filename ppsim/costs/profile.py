@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.base.errors import ConfigError, CostError, shown
-from ppsim.base.files import read_text, write_atomically
+from ppsim.base.files import MOST_OF_A_CONFIG, read_text, write_atomically
 from ppsim.costs.table import CostTable
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -214,7 +214,7 @@ def read_profile(path: str | PathLike[str]) -> Profile:
     """Read a profile; ConfigError naming the file and the field for anything that is not one."""
     from ppsim.base.yaml_text import read_yaml
 
-    document = read_yaml(read_text(path), str(path)).value
+    document = read_yaml(read_text(path, most=MOST_OF_A_CONFIG), str(path)).value
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         found = document.get("schema") if isinstance(document, dict) else type(document).__name__
         raise ConfigError(

@@ -10,6 +10,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.base.rules import is_number
 from ppsim.costs import CostTable
 from ppsim.costs.profile import Profile
 from ppsim.plan.resolve import Plan
@@ -195,4 +196,4 @@ def _device(device: int, devices: int, subject: str) -> int:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool) and math.isfinite(value)
+    return is_number(value.item() if isinstance(value, np.number) else value) and math.isfinite(value)  # type: ignore[arg-type]

@@ -37,6 +37,7 @@ FONTS: Any = {
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
     "svg.hashsalt": "ppsim",
+    "text.usetex": False,  # a user's setting; LaTeX would read names as its commands
 }
 
 

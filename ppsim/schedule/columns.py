@@ -11,7 +11,7 @@ import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_copy
 from ppsim.base.columns import unwritable
-from ppsim.base.errors import ScheduleError, shown
+from ppsim.base.errors import ScheduleError, shown, visible
 from ppsim.schedule.blocks import Block, concatenate
 
 MOST_SLICES = 2**31 - 1
@@ -50,7 +50,7 @@ class ScheduleColumns:
         Stage, microbatch and host of each activation that waits for its backward on another device, the host: it moves
         there when its F ends and is back when its backward starts. The text forms do not carry it.
     name : str
-        Family name, or the file that the schedule was read from.
+        Family name, or the file that the schedule was read from; control characters in it are shown (`visible`).
     """
 
     kind: np.ndarray
@@ -89,7 +89,7 @@ class ScheduleColumns:
             offsets=unwritable(offsets),
             joined=unwritable(np.zeros(len(kind), bool) if joined is None else joined),
             idle=unwritable(np.empty((0, 2), np.int32) if idle is None else idle),
-            name=name,
+            name=visible(name),
             slices=_whole_slices(slices),
             iterations=iterations,
             weight_versions=unwritable(
@@ -244,7 +244,7 @@ class ScheduleColumns:
     def named(self, name: str) -> ScheduleColumns:
         """The same lists under another name."""
         other = self.__new__(type(self))
-        vars(other).update(vars(self), name=name)
+        vars(other).update(vars(self), name=visible(name))
         return other
 
     @property

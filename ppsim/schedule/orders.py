@@ -14,6 +14,7 @@ from ppsim.actions import KIND_NAMES, Action, parse_action
 from ppsim.base.errors import ScheduleError, listing, shown
 from ppsim.base.files import read_text
 from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.csv_cells import Block, Cells, blocks, plain_cells
 
 
 def read_orders(orders: Iterable[Iterable[Any]], name: str = "custom", slices: int = 1) -> ScheduleColumns:
@@ -26,7 +27,10 @@ def read_orders(orders: Iterable[Iterable[Any]], name: str = "custom", slices: i
         raise ScheduleError(
             f"orders must be one list of actions per device, such as [['0F0', '0B0']]; got {shown(orders)}"
         )
-    return _from_cells(list(orders), lambda device, column: f"device {device}, position {column}", name, slices)
+    table = list(orders)
+    reading = _Reading(len(table), lambda device, column: f"device {device}, position {column}")
+    reading.add_table(table)
+    return reading.schedule(name, slices)
 
 
 def read_csv(path: str | PathLike[str], name: str | None = None, slices: int = 1) -> ScheduleColumns:
@@ -38,16 +42,25 @@ def read_csv(path: str | PathLike[str], name: str | None = None, slices: int = 1
     """
     text = read_text(path)
     try:
-        table = list(csv.reader(io.StringIO(text), strict=True))
+        table = list(csv.reader(io.StringIO(text), strict=True)) if '"' in text else None
     except csv.Error as error:
         raise ScheduleError(f"{path}: not a CSV file: {error}") from None
-    while table and len(table[-1]) <= 1 and not "".join(table[-1]).strip():
-        table.pop()
-    if not table:
+    if table is None:
+        text = text.rstrip()
+        devices = text.count("\n") + 1 if text else 0
+    else:
+        while table and len(table[-1]) <= 1 and not "".join(table[-1]).strip():
+            table.pop()
+        devices = len(table)
+    if not devices:
         raise ScheduleError(f"{path}: the file is empty; a schedule has one row of actions per device")
-    return _from_cells(
-        table, lambda row, column: f"{path}: row {row + 1}, column {column + 1}", name or str(path), slices
-    )
+    reading = _Reading(devices, lambda row, column: f"{path}: row {row + 1}, column {column + 1}")
+    if table is None:
+        for block in blocks(text + "\n"):
+            reading.add_block(block)
+    else:
+        reading.add_table(table)
+    return reading.schedule(name or str(path), slices)
 
 
 def orders(schedule: ScheduleColumns) -> list[list[str]]:
@@ -86,41 +99,74 @@ def _insert_idle(schedule: ScheduleColumns, table: list[list[str]]) -> None:
         table[device] = ["" if column in idle else next(texts, "") for column in range(columns)]
 
 
-def _from_cells(table: list, place: Callable[[int, int], str], name: str, slices: int) -> ScheduleColumns:
-    rows: list[Action] = []
-    joined: list[bool] = []
-    idle: list[tuple[int, int]] = []
-    offsets = [0]
-    faults: list[str] = []
-    known: dict[str, Action] = {}
-    for device, cells in enumerate(table):
-        if isinstance(cells, str | bytes) or not isinstance(cells, Iterable):
-            raise ScheduleError(f"device {device}: expected a list of actions, got {shown(cells)}")
-        for column, cell in enumerate(cells):
-            text = "" if cell is None else _text(cell)
-            if not text:
-                idle.append((device, column))
-                continue
-            try:
-                action = known.get(text) or known.setdefault(text, parse_action(text))
-            except ScheduleError as error:
-                faults.append(f"{place(device, column)}: {error}")
-                continue
-            rows.extend(action.parts or (action,))
-            joined.extend((False, True) if action.parts else (False,))
-        offsets.append(len(rows))
-    if faults:
-        raise ScheduleError(listing(f"{len(faults)} cell(s) are not actions", faults), faults)
-    kind = np.array([action.kind for action in rows], np.int8)
-    return ScheduleColumns(
-        kind,
-        np.array([action.stage for action in rows], np.int32),
-        np.array([action.microbatch for action in rows], np.int32),
-        np.array(offsets, np.int64),
-        joined=np.array(joined, bool),
-        idle=np.array(idle, np.int32).reshape(-1, 2),
-        name=name,
-        slices=slices,
+class _Reading:
+    """The columns of a schedule while its cells are read; `place` says where in its source a cell is."""
+
+    def __init__(self, devices: int, place: Callable[[int, int], str]):
+        self.place = place
+        self.cells: list[Cells] = []
+        self.rows_of_device = np.zeros(devices, np.int64)
+        self.idle: list[np.ndarray] = []
+        self.faults: list[str] = []
+
+    def add_table(self, table: Iterable[Any], device: int = 0, column: int = 0) -> None:
+        """Lists of cells, read one by one; the first cell is `column` of `device`."""
+        actions: list[Action] = []
+        idle: list[tuple[int, int]] = []
+        for row, cells in enumerate(table, device):
+            if isinstance(cells, str | bytes) or not isinstance(cells, Iterable):
+                raise ScheduleError(f"device {row}: expected a list of actions, got {shown(cells)}")
+            for number, cell in enumerate(cells, column):
+                text = "" if cell is None else _text(cell)
+                if not text:
+                    idle.append((row, number))
+                    continue
+                try:
+                    action = parse_action(text)
+                except ScheduleError as error:
+                    self.faults.append(f"{self.place(row, number)}: {error}")
+                    continue
+                actions.append(action)
+                self.rows_of_device[row] += len(action.parts) or 1
+            column = 0
+        self.idle.append(np.array(idle, np.int32).reshape(-1, 2))
+        self.cells.append(_cells_of(actions))
+
+    def add_block(self, block: Block) -> None:
+        """A block of a CSV text: at once where its cells are plain, else one by one."""
+        plain = plain_cells(block)
+        if plain is None:
+            self.add_table(block.lines, block.row, block.column)
+            return
+        cells, places = plain
+        self.cells.append(cells)
+        self.rows_of_device += np.bincount(places.row, places.actions, len(self.rows_of_device)).astype(np.int64)
+        idle = places.actions == 0
+        self.idle.append(np.stack([places.row[idle], places.column[idle]], axis=1).astype(np.int32))
+
+    def schedule(self, name: str, slices: int) -> ScheduleColumns:
+        """The schedule; ScheduleError with every fault."""
+        if self.faults:
+            raise ScheduleError(listing(f"{len(self.faults)} cell(s) are not actions", self.faults), self.faults)
+        cells = Cells(*map(np.concatenate, zip(*(self.cells or [_cells_of([])]), strict=True)))
+        return ScheduleColumns(
+            *cells[:3],
+            np.concatenate([[0], np.cumsum(self.rows_of_device)]),
+            joined=cells.joined,
+            idle=np.concatenate(self.idle or [np.empty((0, 2), np.int32)]),
+            name=name,
+            slices=slices,
+        )
+
+
+def _cells_of(actions: list[Action]) -> Cells:
+    """Actions as columns."""
+    rows = [row for action in actions for row in (action.parts or (action,))]
+    return Cells(
+        np.array([row.kind for row in rows], np.int8),
+        np.array([row.stage for row in rows], np.int32),
+        np.array([row.microbatch for row in rows], np.int32),
+        np.array([second for action in actions for second in (range(2) if action.parts else range(1))], bool),
     )
 
 

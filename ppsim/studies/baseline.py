@@ -11,6 +11,7 @@ from typing import Any
 from ppsim.analysis.measures import guarded
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import read_text, write_atomically
+from ppsim.base.rules import is_number
 from ppsim.studies.what_if import BUSY, IDLE, Numbers
 
 SCHEMA = "ppsim.baseline/1"
@@ -93,4 +94,4 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
+    return is_number(value) and math.isfinite(value)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ppsim.base.errors import visible
 from ppsim.base.tables import aligned
 from ppsim.base.units import value_text
 from ppsim.interop.result import plain
@@ -26,7 +27,7 @@ def row(finding: Finding) -> list[str]:
         return value_text(value, finding.unit, places=2)
 
     values = [text(value) for value in (finding.before, finding.after, finding.limit)]
-    return [finding.config, finding.measure, *values, finding.verdict]
+    return [visible(finding.config), finding.measure, *values, finding.verdict]
 
 
 def findings_text(findings: Sequence[Finding]) -> str:
@@ -83,7 +84,7 @@ def junit_report(findings: Sequence[Finding]) -> str:
     suite = ElementTree.Element("testsuite", {"name": "ppsim check"} | {name: str(n) for name, n in counts.items()})
     for finding in findings:
         name = f"limit of {finding.measure}" if finding.of_limit else finding.measure
-        case = ElementTree.SubElement(suite, "testcase", classname=finding.config, name=name)
+        case = ElementTree.SubElement(suite, "testcase", classname=visible(finding.config), name=name)
         if finding.failed:
             _, _, before, after, limit, verdict = row(finding)
             message = f"{verdict}: {before} -> {after}, allowed {limit}"

@@ -192,6 +192,7 @@ class _Problem:
         """At most `memory_limit` held: all from F to the backward, of which the part that W needs stays until W."""
         share = float(self.table.stage_share[stage])
         kept = float(self.table.weight_grad_fraction[stage]) if self.split else 0.0
+        memory_limit = min(memory_limit, share * self.microbatches)  # more than all is no limit
         amounts = [math.floor(GRAINS * part + 1e-6) for part in (1.0 - kept, kept)]
         cap = math.floor(GRAINS * memory_limit / share + 1e-3)  # above the sum of what the amounts gain by rounding
         if cap < sum(amounts):

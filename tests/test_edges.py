@@ -1,0 +1,225 @@
+"""The edges of the program: odd numbers, names, files and outputs end in an answer or one sentence."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import ENVIRONMENT, UNIT_COSTS, ppsim, start
+
+import ppsim as library
+from ppsim.base.errors import visible
+from ppsim.base.files import read_text
+from ppsim.costs.shared_ports import SharedPorts
+
+HUGE = "9" * 400
+
+
+def refusal(*arguments):
+    outcome = ppsim(*arguments)
+    assert outcome.status == 2
+    assert outcome.err.startswith("ppsim: ")
+    return outcome.err
+
+
+@pytest.mark.parametrize("family", ["1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "dualpipe", "hanayo", "seq1f1b"])
+@pytest.mark.parametrize("transport", ["async", "directed", "rank", "blocking"])
+def test_slack_is_known_where_transfers_that_take_no_time_share_ports(family, transport):
+    schedule = library.build(family, devices=4, microbatches=8)
+    run = library.simulate(schedule, SharedPorts(library.Costs(latency=0.0), [0, 1, 2, 3]), transport=transport)
+    assert np.isfinite(run.slack()).all()
+    assert run.slack()[run.critical_path()].max() == 0.0
+
+
+def test_costs_that_overflow_close_the_gate():
+    slow = "jitter.slow_devices={0: 1e300, 1: 1e300}"
+    arguments = ("check", UNIT_COSTS, "--max-bubble", "1%", "--set", slow, "--set", "costs.forward=1e50")
+    assert "a step must take a finite time" in refusal(*arguments)
+
+
+@pytest.mark.parametrize("folder", ["run #3", "a: b", "{x", "'q", "- y"])
+def test_a_schedule_file_may_lie_in_a_folder_of_any_name(folder, tmp_path):
+    file = tmp_path / folder / "order.csv"
+    file.parent.mkdir()
+    file.write_text("0F0,0B0\n")
+    outcome = ppsim("simulate", "--schedule", file, "--json", "-")
+    assert json.loads(outcome.out)["makespan"] == 3.0
+
+
+def test_sections_taken_away_are_as_if_never_given():
+    absent = [word for key in ("model", "hardware", "layout") for word in ("--set", f"{key}=null")]
+    assert ppsim("simulate", UNIT_COSTS, *absent).out == ppsim("simulate", UNIT_COSTS).out
+
+
+def test_an_empty_section_is_as_if_never_given(tmp_path):
+    config = tmp_path / "empty.yaml"
+    config.write_text("schedule: {name: 1f1b, devices: 2, microbatches: 2}\nhardware:\nmodel:\n")
+    assert ppsim("simulate", config).status == 0
+
+
+@pytest.mark.parametrize("key", ["costs.forward", "jitter.devices", "schedule.devices", "published.mfu"])
+def test_integers_too_large_for_a_float_are_refused_by_name(key):
+    assert key.rpartition(".")[2] in refusal("simulate", UNIT_COSTS, "--set", f"{key}={HUGE}")
+
+
+def test_jitter_of_an_integer_too_large_for_a_float_is_refused():
+    for given in ({"actions": int(HUGE)}, {"slow_devices": {0: int(HUGE)}}):
+        with pytest.raises(library.CostError, match="jitter"):
+            library.Jitter(**given)
+
+
+def test_a_baseline_with_an_integer_too_large_for_a_float_is_refused(tmp_path):
+    baseline = tmp_path / "baseline.json"
+    assert ppsim("check", UNIT_COSTS, "--baseline", baseline, "--update").status == 0
+    document = json.loads(baseline.read_text())
+    next(iter(document["configs"].values()))["makespan"] = int(HUGE)
+    baseline.write_text(json.dumps(document))
+    assert "makespan" in refusal("check", UNIT_COSTS, "--baseline", baseline)
+
+
+def test_a_key_with_thousands_of_dots_is_refused():
+    assert "nested deeper than" in refusal("simulate", UNIT_COSTS, "--set", ".".join("a" * 3000) + "=1")
+
+
+@pytest.mark.parametrize("limit", ["1e300", "1e308", "123456789"])
+def test_a_memory_limit_above_all_activations_is_none(limit):
+    pytest.importorskip("ortools")
+    sizes = ("--devices", 2, "--microbatches", 2)
+    free = json.loads(ppsim("optimum", *sizes, "--json", "-").out)
+    assert (
+        json.loads(ppsim("optimum", *sizes, "--memory-limit", limit, "--json", "-").out)["makespan"] == free["makespan"]
+    )
+
+
+def ended(*arguments, **options):
+    """Exit status and stderr of `ppsim ARGUMENTS` as a process with a stdout of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ppsim", *map(str, arguments)], stderr=subprocess.PIPE, text=True, **options
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a Linux device")
+@pytest.mark.parametrize("more", [(), ("--json", "-")])
+def test_a_full_stdout_is_one_sentence(more):
+    with open("/dev/full", "w") as full:
+        status, said = ended("simulate", UNIT_COSTS, *more, stdout=full, env=ENVIRONMENT)
+    assert (status, said) == (2, "ppsim: stdout: cannot be written: No space left on device\n")
+
+
+def test_a_closed_stdout_is_one_sentence():
+    status, said = ended("simulate", UNIT_COSTS, env=ENVIRONMENT, preexec_fn=lambda: os.close(1))
+    assert status == 2
+    assert said.startswith("ppsim: stdout")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_a_stdout_that_is_not_unicode_gets_what_it_can_hold(encoding):
+    told = {**ENVIRONMENT, "PYTHONIOENCODING": encoding}
+    text = subprocess.check_output([sys.executable, "-m", "ppsim", "simulate", UNIT_COSTS, "--text"], env=told)
+    assert b"\\u2502" in text
+    document = subprocess.check_output([sys.executable, "-m", "ppsim", "simulate", UNIT_COSTS, "--json", "-"], env=told)
+    assert json.loads(document)["makespan"] == 33.0
+
+
+def test_control_characters_in_a_name_are_shown_not_sent(tmp_path):
+    config = tmp_path / "\x1b[31mred\x9b.yaml"
+    config.write_text('schedule: {name: 1f1b, devices: 2, microbatches: 2}\nname: "a\\u001b]0;title\\u0007"\n')
+    for arguments in (("simulate", config, "--json", "-"), ("check", config, "--max-bubble", "1%"), ("fits", config)):
+        outcome = ppsim(*arguments)
+        assert not set(outcome.out + outcome.err) & set("\x1b\x07\x9b")
+    assert json.loads(ppsim("simulate", config, "--json", "-").out)["name"] == "a\x1b]0;title\x07"
+
+
+def test_names_are_shown_in_charts_and_reports(tmp_path):
+    import xml.dom.minidom
+
+    run = library.simulate(library.Schedule.from_orders([["0F0", "0B0"]], name="a\x1b[31m\x00$\\frac\u202e"))
+    run.plot().savefig(tmp_path / "chart.svg")
+    text = (tmp_path / "chart.svg").read_text()
+    xml.dom.minidom.parseString(text)  # noqa: S318 - our own file
+    assert "\\u001b[31m\\u0000$\\frac\\u202e" in text
+    config = tmp_path / "\x01.yaml"
+    config.write_text("schedule: {name: 1f1b, devices: 2, microbatches: 2}\n")
+    ppsim("check", config, "--max-bubble", "1%", "--junit", tmp_path / "report.xml")
+    assert "\\u0001.yaml" in (tmp_path / "report.xml").read_text()
+    xml.dom.minidom.parse(str(tmp_path / "report.xml"))  # noqa: S318 - our own file
+
+
+def test_text_is_visible_as_json_writes_it():
+    assert visible("a\tb\n\x1b[0m\u202eé") == "a\tb\n\\u001b[0m\\u202eé"
+
+
+def test_latex_in_a_users_settings_changes_no_chart(tmp_path):
+    import matplotlib
+
+    with matplotlib.rc_context({"text.usetex": True}):
+        library.simulate(library.build("1f1b", devices=2, microbatches=2)).plot().savefig(tmp_path / "chart.png")
+
+
+def test_a_file_name_that_is_not_utf_8_goes_into_a_summary_of_github(tmp_path):
+    config = tmp_path / os.fsdecode(b"odd\xff.yaml")
+    config.write_text("schedule: {name: 1f1b, devices: 2, microbatches: 2}\n")
+    summary = tmp_path / "summary.md"
+    told = {**ENVIRONMENT, "GITHUB_STEP_SUMMARY": str(summary)}
+    status, said = ended("check", config, "--max-bubble", "1%", stdout=subprocess.DEVNULL, env=told)
+    assert (status, said) == (1, "")
+    assert "odd\\udcff.yaml" in summary.read_text()
+
+
+@pytest.mark.parametrize("option", ["--gantt", "--csv", "--json"])
+def test_a_missing_folder_is_refused_before_any_work(option, tmp_path):
+    target = tmp_path / "none" / "file.png"
+    assert f"{target}: cannot be written: there is no folder" in refusal(
+        "simulate", tmp_path / "no.yaml", option, target
+    )
+
+
+def test_two_outputs_in_one_file_are_refused(tmp_path):
+    same = tmp_path / "x"
+    assert "--json and --csv both write" in refusal("simulate", UNIT_COSTS, "--json", same, "--csv", same)
+    assert not same.exists()
+
+
+def test_an_output_over_the_config_itself_is_refused(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text(UNIT_COSTS.read_text())
+    assert "would replace a file that this call reads" in refusal("simulate", config, "--csv", config)
+    assert config.read_text() == UNIT_COSTS.read_text()
+
+
+@pytest.mark.parametrize("command", ["simulate", "check"])
+def test_a_file_without_end_is_refused(command):
+    more = ("--max-bubble", "1%") if command == "check" else ()
+    assert "/dev/zero: holds more than" in refusal(command, "/dev/zero", *more)
+
+
+def test_a_packed_file_is_read_up_to_its_limit_and_no_further(tmp_path):
+    import gzip
+
+    packed = tmp_path / "zeros.gz"
+    packed.write_bytes(gzip.compress(bytes(3_000_000)))
+    with pytest.raises(library.ConfigError, match="holds more than 1,000,000 bytes"):
+        read_text(packed, most=1_000_000)
+    packed.write_bytes(packed.read_bytes()[:100])
+    with pytest.raises(library.ConfigError, match="cannot be read"):
+        read_text(packed)
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_process_that_is_stopped_leaves_no_file_and_says_nothing(sent, status, tmp_path):
+    sizes = ("--schedule", "1f1b", "--devices", "8", "--microbatches", "20000", "--engine", "event")
+    process = start("simulate", *sizes, "--table", tmp_path / "table.csv")
+    while "numpy" not in Path(f"/proc/{process.pid}/maps").read_text():  # its modules are loaded: handlers are set
+        time.sleep(0.02)
+    process.send_signal(sent)
+    _, said = process.communicate()
+    assert process.returncode == status
+    assert "Traceback" not in said
+    assert list(tmp_path.iterdir()) == []
