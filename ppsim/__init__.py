@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ppsim.costs import Cluster, Costs, DerivedCosts, Layout, Model
     from ppsim.plan.jitter import Jitter
     from ppsim.run.batches import Batch, simulate_many
-    from ppsim.run.schedules import Family, Program, Schedule, build, lower, schedules
+    from ppsim.run.schedules import Family, Program, Schedule, build, lower, schedules, with_offload, with_recompute
     from ppsim.run.simulation import simulate
     from ppsim.run.timelines import Timeline
     from ppsim.studies.compare import compare
@@ -23,6 +23,7 @@ __all__ = [
     "Batch", "BuildError", "Cluster", "Config", "ConfigError", "CostError", "Costs", "DeadlockError", "DerivedCosts",
     "Family", "Jitter", "Layout", "Model", "PpsimError", "Program", "Schedule", "ScheduleError", "Timeline", "build",
     "compare", "explain", "load_config", "lower", "schedules", "simulate", "simulate_many", "what_fits",
+    "with_offload", "with_recompute",
 ]  # fmt: skip
 
 # Where each name is, to be loaded when it is first asked for: `ppsim --help` then starts without NumPy.
@@ -32,7 +33,16 @@ _HOMES = {
     "ppsim.costs": ("Cluster", "Costs", "DerivedCosts", "Layout", "Model"),
     "ppsim.plan.jitter": ("Jitter",),
     "ppsim.run.batches": ("Batch", "simulate_many"),
-    "ppsim.run.schedules": ("Family", "Program", "Schedule", "build", "lower", "schedules"),
+    "ppsim.run.schedules": (
+        "Family",
+        "Program",
+        "Schedule",
+        "build",
+        "lower",
+        "schedules",
+        "with_offload",
+        "with_recompute",
+    ),
     "ppsim.run.simulation": ("simulate",),
     "ppsim.run.timelines": ("Timeline",),
     "ppsim.studies.compare": ("compare",),

@@ -16,6 +16,7 @@ from ppsim.checks.runnable import check
 from ppsim.costs.given import Costs
 from ppsim.engines.running import run_plan
 from ppsim.families import registry
+from ppsim.families.memory_actions import offloaded, recomputed
 from ppsim.families.registry import find_family, split_stages
 from ppsim.lowering.program import lower as lowered
 from ppsim.plan.resolve import make_plan
@@ -146,7 +147,13 @@ def schedules() -> dict[str, Family]:
 
 
 def build(
-    name: str, *, devices: int, microbatches: int, stages_per_device: int | None = None, **options: Any
+    name: str,
+    *,
+    devices: int,
+    microbatches: int,
+    stages_per_device: int | None = None,
+    recompute: str | None = None,
+    **options: Any,
 ) -> Schedule:
     """Build a schedule of a family by name.
 
@@ -158,6 +165,8 @@ def build(
         Pipeline devices, and microbatches of one step (both directions counted).
     stages_per_device : int, optional
         Default: the family's own.
+    recompute : {"all", "first:n"}, optional
+        Recompute these stages of each device: `with_recompute` of the schedule.
     **options
         The family's options, such as `group_size=` of `interleaved-1f1b`.
 
@@ -173,7 +182,51 @@ def build(
     columns = find_family(family_name).columns(
         devices, microbatches, stages_per_device if stages is None else stages, **options
     )
-    return Schedule.of(columns)
+    return Schedule.of(columns if recompute is None else recomputed(columns, recompute))
+
+
+def with_recompute(schedule: Schedule, stages: str = "all") -> Schedule:
+    """The schedule with an R directly before each B or I.
+
+    An R waits for its forward alone, so that it also runs while the gradient of its backward is on its way (Mario,
+    doi 10.1145/3710848.3710878): a step is no longer than with backwards that are longer by a forward, and as long
+    where they do not wait for gradients.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        Without R, transfers, sharding actions and evictions.
+    stages : {"all", "first:n"}
+        All stages, or the first n of each device, whose activations live longest.
+
+    Raises
+    ------
+    BuildError
+        The lists hold something else already, or `stages` is neither.
+    """
+    validate(schedule)
+    return Schedule.of(recomputed(schedule, stages))
+
+
+def with_offload(schedule: Schedule, stages: str = "all") -> Program:
+    """The schedule with an OFFLOAD behind each F, and a RELOAD one backward before its own.
+
+    PipeOffload's transfers (arXiv 2503.01328), on any schedule; its own order is `ppsim.build("gis", ...)`.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        Without R, copies, transfers, sharding actions and evictions.
+    stages : {"all", "first:n"}
+        All stages, or the first n of each device, whose activations live longest.
+
+    Raises
+    ------
+    BuildError
+        The lists hold something else already, or `stages` is neither.
+    """
+    validate(schedule)
+    return _as(Program, offloaded(schedule, stages))
 
 
 def lower(schedule: Schedule, sharded: bool = False, receive: str = "early") -> Program:
