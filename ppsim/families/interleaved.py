@@ -89,8 +89,11 @@ def _check(p: int, m: int, v: int, **options: Any) -> None:
     "interleaved-1f1b",
     title="Interleaved 1F1B",
     idea="Each device holds v stages in a loop (stage s on device s mod p) and walks the microbatches in groups of g: "
-    "the fill is v times shorter, at v times the transfers and somewhat more activations. Groupings: `megatron` "
-    "(group_size given, default p), `torch` (equal rounds), `spread` (any m).",
+    "the fill is v times shorter, at v times the transfers and somewhat more activations. `grouping` names whose rule "
+    "makes the groups, which differ where m is below p or no multiple of it. `megatron`: groups of group_size (default "
+    "p), the last one shorter; Megatron-Core refuses m below p and a last group below p. `torch`: max(1, m // p) equal "
+    "groups, so m below p is one group; PyTorch refuses an m that they do not divide. `spread`: as many groups, the "
+    "remainder one microbatch each over the first ones; refuses nothing.",
     constraints="megatron: p <= group_size <= m, m mod group_size = 0 or >= p; torch: m mod max(1, m // p) = 0; "
     "spread: any",
     makespan="= (mv+p-1)(f+b) when g = p, m mod p = 0, c = 0: bubble fraction (p-1)/(vm+p-1)",
