@@ -1,0 +1,304 @@
+"""What a search for a schedule knows: which device runs which stage, the costs of each stage, and the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.base.compiling import run_where_it_pays
+from ppsim.base.errors import BuildError, shown
+from ppsim.costs.check import check_table
+from ppsim.costs.given import Costs
+from ppsim.costs.table import CostTable, is_cost_model
+from ppsim.families.list_scheduling import ROUNDING, improve_lists, schedule_greedily
+from ppsim.lowering.rows import crosses_devices
+from ppsim.schedule.blocks import Block, occurrence
+from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.recurrence import run_lists
+
+if TYPE_CHECKING:
+    from ppsim.costs import CostModel
+
+PLACEMENTS = ("one", "loop", "v", "wave")
+
+
+def devices_of_stages(placement: Any, p: int, v: int) -> np.ndarray:
+    """The device of each stage, int64 (p x v,); BuildError where `placement` is none, or does not fit p and v."""
+    stages = np.arange(p * v)
+    turned = np.where(stages // p % 2, p - 1 - stages % p, stages % p)
+    if isinstance(placement, str):
+        _check_name(placement, v)
+        return stages % p if placement in ("one", "loop") else turned
+    if not isinstance(placement, Sequence):
+        raise BuildError(
+            f"placement={shown(placement)} is not known; use one of: {', '.join(PLACEMENTS)}, or a list of devices, "
+            f"one a stage"
+        )
+    is_device = [isinstance(d, int | np.integer) and not isinstance(d, bool) and 0 <= d < p for d in placement]
+    if not all(is_device) or len(placement) != p * v or len(set(placement)) < p:
+        raise BuildError(
+            f"placement={shown(list(placement))} is no list of {p * v} devices from 0 to {p - 1} in which each occurs; "
+            f"such as {turned.tolist()!s:.80}"
+        )
+    return np.array(placement, np.int64)
+
+
+def _check_name(placement: str, v: int) -> None:
+    if placement not in PLACEMENTS:
+        raise BuildError(
+            f"placement={shown(placement)} is not known; use one of: {', '.join(PLACEMENTS)}, or a list of devices, "
+            f"one a stage"
+        )
+    rules = {"one": (v == 1, "1"), "v": (v == 2, "2"), "wave": (v % 2 == 0, "an even number such as 2")}
+    holds, legal = rules.get(placement, (True, ""))
+    if not holds:
+        raise BuildError(f"placement={placement!r} with stages_per_device={v}: use stages_per_device={legal}")
+
+
+def limits_of(p: int, limit: Any, name: str = "memory_limit", legal: float | None = None) -> np.ndarray:
+    """One limit a device, float64; BuildError where it is no number above 0 (inf allowed), nor one a device."""
+    try:
+        column = np.array(limit)
+    except ValueError:  # rows of unequal length
+        column = np.array(None)
+    if column.dtype.kind not in "iuf" or column.shape not in ((), (p,)) or not np.all(column > 0):
+        what = "activations" if name == "memory_limit" else "bytes"
+        raise BuildError(
+            f"{name}={limit!r:.80} is no limit for {p} devices; use a number of {what} above 0, such as "
+            f"{legal or p:g}, or a list of {p} such numbers, one a device"
+        )
+    return np.broadcast_to(column, (p,)).astype(float)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A placement, its costs and limits, as the columns that the compiled loops read.
+
+    Attributes
+    ----------
+    m : int
+        Microbatches.
+    device_of : int64 (stages,)
+        Device of each stage.
+    devices : int
+    split : bool
+        Whether the backward is I and W, or one B.
+    table : CostTable
+        The costs of all schedules on this placement.
+    lengths : float64 (3 x stages,)
+        Seconds of F, of I or B, and of W (0 where the backward is one).
+    waits : float64 (2 x stages,)
+        Seconds of the transfers of F to the next stage and of I or B to the one before; 0 on the same device.
+    share, kept : float64 (stages,)
+        Held by F, in the unit of the limits, and the part of it that lives until W.
+    limits : float64 (devices,)
+    """
+
+    m: int
+    device_of: np.ndarray
+    devices: int
+    split: bool
+    table: CostTable
+    lengths: np.ndarray
+    waits: np.ndarray
+    share: np.ndarray
+    kept: np.ndarray
+    limits: np.ndarray
+    runs: int = 1000
+
+    @classmethod
+    def of(
+        cls, p: int, m: int, device_of: np.ndarray, costs: CostModel | None, split: bool, limits: np.ndarray
+    ) -> Problem:
+        """The problem of `m` microbatches under `costs` (default: F, I and W of a device share 1 s each).
+
+        BuildError where `costs` is no cost model or a limit does not hold one microbatch; CostError where the costs do
+        not fit the placement.
+        """
+        table = price(costs, device_of, p, m, split)
+        stages = np.arange(len(device_of))
+        ahead, back = np.minimum(stages + 1, stages[-1]), np.maximum(stages - 1, 0)
+        waits = []
+        for row, peer in ((0, ahead), (1, back)):
+            sender, receiver = device_of, device_of[peer]
+            seconds = table.transfer_bytes[row] * table.seconds_per_byte[sender, receiver]
+            waits.append(np.where(sender == receiver, 0.0, seconds + table.latency[sender, receiver]))
+        backward = table.seconds[Kind.I if split else Kind.B]
+        weight = table.seconds[Kind.W] if split else np.zeros(len(stages))
+        problem = cls(
+            m, device_of, p, split, table, np.concatenate([table.seconds[Kind.F], backward, weight]),
+            np.concatenate(waits), table.stage_share, table.weight_grad_fraction, limits,
+        )  # fmt: skip
+        problem.check_limits()
+        return problem
+
+    def check_limits(self, name: str = "memory_limit", what: str = "activations") -> None:
+        """BuildError where a device may not hold one microbatch from its first F to its last W."""
+        needed = np.bincount(self.device_of, self.share, minlength=self.devices)
+        short = np.flatnonzero(self.limits < needed - ROUNDING)
+        if len(short):
+            d = int(short[0])
+            raise BuildError(
+                f"{name}={self.limits[d]:g} on device {d}: one microbatch holds {needed[d]:g} {what} there from its "
+                f"F to its W, so nothing fits; use at least {needed.max():g}"
+            )
+
+    @property
+    def stages(self) -> int:
+        """Number of stages."""
+        return len(self.device_of)
+
+    @property
+    def list_offsets(self) -> np.ndarray:
+        """Where each device's list begins, int64 (devices + 1,)."""
+        held = np.bincount(self.device_of, minlength=self.devices)
+        return np.concatenate([[0], np.cumsum(held * self.m * (3 if self.split else 2))]).astype(np.int64)
+
+    def greedy(
+        self,
+        switches: tuple[int, int, int, int],
+        due: np.ndarray | None = None,
+        most_ahead: np.ndarray | None = None,
+        patience: float = 0.0,
+    ) -> Lists:
+        """One run of list scheduling; the arguments are those of `schedule_greedily`."""
+        offsets = self.list_offsets
+        codes, starts = np.zeros(offsets[-1], np.int32), np.zeros(offsets[-1])
+        local = np.argsort(self.device_of, kind="stable")
+        first = np.searchsorted(self.device_of[local], np.arange(self.devices + 1))
+        run_where_it_pays(
+            schedule_greedily, len(codes) * self.runs, self.m, first, local, self.device_of, self.split, self.lengths,
+            self.waits, self.share, self.kept, self.limits, np.zeros(3 * self.stages * self.m) if due is None else due,
+            np.full(self.stages, self.m) if most_ahead is None else most_ahead, np.array(switches), float(patience),
+            offsets, codes, starts,
+        )  # fmt: skip
+        return Lists(self, codes, starts)
+
+    def improved(self, lists: Lists, rounds: int, heat: float, seed: int) -> Lists:
+        """The lists after so many rounds of local search; never longer."""
+        codes, ends = lists.codes.copy(), np.zeros(len(lists.codes))
+        run_where_it_pays(
+            improve_lists, len(codes) * rounds, self.m, self.list_offsets, self.device_of, self.split, self.lengths,
+            self.waits, self.share, self.kept, self.limits, codes, rounds, float(heat), seed, ends,
+        )  # fmt: skip
+        return Lists(self, codes, ends - self.lengths[codes])
+
+    def codes_of(self, schedule: ScheduleColumns) -> np.ndarray:
+        """The codes of a schedule's rows, a B standing for its I and W where the problem splits them."""
+        kind = np.array([0, 1, 1, 2])[schedule.kind]
+        codes = (kind * self.stages + schedule.stage).astype(np.int32)
+        if not self.split:
+            return codes
+        is_whole = schedule.kind == Kind.B
+        codes = np.repeat(codes, 1 + is_whole)
+        codes[np.cumsum(1 + is_whole)[is_whole] - 1] += self.stages
+        return codes
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """The lists of all devices, and when each row starts.
+
+    Attributes
+    ----------
+    problem : Problem
+    codes : int32, one entry a row, device by device
+        kind x stages + stage; kind 0 F, 1 I or B, 2 W. The nth of a code is of microbatch n.
+    starts : float64, one entry a row
+        Seconds.
+    """
+
+    problem: Problem
+    codes: np.ndarray
+    starts: np.ndarray
+
+    @property
+    def ends(self) -> np.ndarray:
+        """End of each row, seconds."""
+        return self.starts + self.problem.lengths[self.codes]
+
+    @property
+    def makespan(self) -> float:
+        """Last end, seconds; the first start is 0."""
+        return float(self.ends.max())
+
+    @property
+    def span(self) -> float:
+        """Largest time of one device from its first start to its last end, seconds."""
+        offsets = self.problem.list_offsets
+        return float((self.ends[offsets[1:] - 1] - self.starts[offsets[:-1]]).max())
+
+    def columns(self) -> ScheduleColumns:
+        """The lists as a schedule."""
+        kinds = np.array([Kind.F, Kind.I if self.problem.split else Kind.B, Kind.W], np.int8)
+        kind, stage = np.divmod(self.codes, self.problem.stages)
+        microbatch = occurrence(self.codes).astype(np.int32)
+        return ScheduleColumns(kinds[kind], stage.astype(np.int32), microbatch, self.problem.list_offsets)
+
+    def due(self) -> np.ndarray:
+        """The starts by kind, stage and microbatch, as `schedule_greedily` reads them."""
+        due = np.zeros(3 * self.problem.stages * self.problem.m)
+        due[self.codes.astype(np.int64) * self.problem.m + occurrence(self.codes)] = self.starts
+        return due
+
+
+def price(costs: CostModel | None, device_of: np.ndarray, p: int, m: int, split: bool) -> CostTable:
+    """The costs of any schedule on a placement; errors as `Problem.of`."""
+    if costs is None:
+        costs = Costs(forward=1.0, input_grad=1.0, weight_grad=1.0)
+    if not is_cost_model(costs):
+        raise BuildError(f"costs={shown(costs)} does not price a schedule; use ppsim.Costs(...) or another cost model")
+    shape = _one_after_the_other(device_of, p, m, split)
+    table = costs.table(shape)
+    check_table(table, shape)
+    return table
+
+
+def _one_after_the_other(device_of: np.ndarray, p: int, m: int, split: bool) -> ScheduleColumns:
+    """Any schedule on this placement: all F of all stages, then all backwards."""
+    blocks = []
+    for d in range(p):
+        stages = np.repeat(np.flatnonzero(device_of == d), m)
+        kinds = (Kind.F, Kind.I, Kind.W) if split else (Kind.F, Kind.B)
+        kind = np.repeat(np.array(kinds, np.int8), len(stages))
+        stage = np.concatenate([stages, *[stages[::-1]] * (len(kinds) - 1)]).astype(np.int32)
+        blocks.append(Block(kind, stage, np.resize(np.arange(m, dtype=np.int32), len(kind))))
+    return ScheduleColumns.from_blocks(blocks)
+
+
+def replayed(schedule: ScheduleColumns, table: CostTable) -> tuple[np.ndarray, np.ndarray]:
+    """Start and end of each row of a valid schedule of whole microbatches where nothing queues, as the engines'.
+
+    Timed OVERLAP_F_B slots last `table.overlap`.
+    """
+    seconds = table.seconds[schedule.kind, schedule.stage]
+    fused = None
+    if table.overlap is not None and schedule.joined.any():
+        slots, fused = schedule.slots, schedule.joined
+        seconds[slots.first] = table.overlap[schedule.stage[slots.forward], schedule.stage[slots.backward]]
+        seconds[slots.second] = 0.0
+    source, device = schedule.source, schedule.device
+    producer = device[source]
+    sent = table.transfer_bytes[(schedule.kind != Kind.F).astype(int), schedule.stage[source]]
+    wait = sent * table.seconds_per_byte[producer, device] + table.latency[producer, device]
+    _, end = run_lists(schedule.offsets, source, seconds, np.where(crosses_devices(schedule), wait, 0.0), fused)
+    if fused is not None:
+        seconds[schedule.slots.second] = seconds[schedule.slots.first]
+    return end - seconds, end
+
+
+def peaks(schedule: ScheduleColumns, share: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Largest live amount of each device, float64: F adds its stage's share, B frees it, I and W their parts."""
+    stage, kind = schedule.stage, schedule.kind
+    parts = [kind == Kind.F, kind == Kind.B, kind == Kind.I]
+    change = share[stage] * np.select(parts, [1.0, -1.0, kept[stage] - 1.0], -kept[stage])
+    slots = schedule.slots  # a fused slot takes before it frees
+    change[slots.first], change[slots.second] = change[slots.forward], change[slots.backward]
+    live = np.cumsum(change)
+    first = schedule.offsets[:-1]
+    before = live[first] - change[first]
+    return np.maximum.reduceat(live, first) - before

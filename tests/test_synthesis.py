@@ -1,0 +1,136 @@
+"""Schedules by search: within the limit, never longer than a family that fits, and as short as what is published."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ppsim
+
+UNIT = ppsim.Costs(forward=2, input_grad=2, weight_grad=2)  # a stage of two a device takes 1 s
+PLACEMENTS = {"one": 1, "loop": 2, "v": 2, "wave": 4}
+
+
+def found(placement, p, m, costs=None, **options):
+    v = options.pop("v", None) or PLACEMENTS[placement]
+    options.setdefault("rounds", 1)
+    return ppsim.build(
+        "auto", devices=p, microbatches=m, stages_per_device=v, placement=placement, costs=costs, **options
+    )
+
+
+def device_of_stages(schedule):
+    return dict(zip(schedule.stage.tolist(), schedule.device.tolist(), strict=True))
+
+
+def rivals(placement, p, m, costs):
+    """Every family of ours that runs whole microbatches on the same devices, simulated."""
+    v = PLACEMENTS[placement]
+    places = device_of_stages(found(placement, p, m, rounds=0))
+    for name, family in ppsim.schedules().items():
+        if family.asynchronous or name in ("auto", "bpipe", "zb-auto"):
+            continue
+        options = {"costs": costs} if "costs" in family.options else {}
+        try:
+            schedule = ppsim.build(name, devices=p, microbatches=m, stages_per_device=v, **options)
+        except ppsim.BuildError:
+            continue
+        if schedule.slices == 1 and device_of_stages(schedule) == places and len(schedule.holdings) == len(places):
+            yield ppsim.simulate(schedule, costs)
+
+
+@st.composite
+def costs_of(draw, stages):
+    uneven = draw(st.booleans())
+    length = st.floats(0.25, 2)
+    times = {
+        part: draw(st.lists(length, min_size=stages, max_size=stages) if uneven else length)
+        for part in ("forward", "input_grad", "weight_grad")
+    }
+    kept = draw(st.sampled_from([1.0, 0.5, 0.0]))
+    return ppsim.Costs(**times, latency=draw(st.sampled_from([0, 0.1, 1])), weight_grad_fraction_of_activation=kept)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.data())
+def test_it_is_never_longer_than_a_family_that_fits(data):
+    placement = data.draw(st.sampled_from(list(PLACEMENTS)))
+    p, m = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 9))
+    costs = data.draw(costs_of(p * PLACEMENTS[placement]))
+    others = list(rivals(placement, p, m, costs))
+    limits = data.draw(st.sampled_from([1.0, *(run.peak_activations.tolist() for run in others)]))
+    run = ppsim.simulate(found(placement, p, m, costs, memory_limit=limits, rounds=0), costs)
+    assert np.all(run.peak_activations <= np.array(limits) * (1 + 1e-9))
+    for other in others:
+        if np.all(other.peak_activations <= np.array(limits)):
+            assert run.makespan <= other.makespan * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("p", "m", "costs", "limit", "published"),
+    [
+        (4, 8, UNIT, 3, 53),
+        (4, 16, ppsim.Costs(forward=200, input_grad=210, weight_grad=150, latency=10), 3, 9825),
+        (12, 12, ppsim.Costs(forward=10, input_grad=14, weight_grad=6), 12, 445),
+    ],
+)
+def test_on_a_v_it_is_as_short_as_the_published_searches(p, m, costs, limit, published):
+    """The authors' own schedules at the same peak: sail-sg/zero-bubble-pipeline-parallelism, V-Half and ZB-V."""
+    run = ppsim.simulate(found("v", p, m, costs, memory_limit=limit, rounds=30), costs)
+    assert run.makespan <= published
+    assert run.peak_activations.max() <= limit
+
+
+def test_the_least_limit_holds_one_microbatch_a_device():
+    for placement in PLACEMENTS:
+        run = ppsim.simulate(found(placement, 3, 5, memory_limit=1))
+        assert run.peak_activations.tolist() == [1, 1, 1]
+
+
+def test_a_placement_may_name_the_device_of_each_stage():
+    schedule = found([0, 1, 2, 2, 0, 1], 3, 4, v=2, memory_limit=1.5)
+    assert device_of_stages(schedule) == dict(enumerate([0, 1, 2, 2, 0, 1]))
+    assert ppsim.simulate(schedule).peak_activations.max() <= 1.5
+
+
+def test_backwards_may_stay_whole():
+    run = ppsim.simulate(found("one", 4, 8, memory_limit=4, split=False))
+    assert {str(action)[1] for order in run.schedule.orders() for action in order} == {"F", "B"}
+    assert run.makespan <= ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=8)).makespan
+
+
+def test_the_same_seed_and_rounds_give_the_same_schedule():
+    first, second = (found("v", 3, 6, UNIT, memory_limit=2, seed=7) for _ in range(2))
+    assert first == second
+
+
+def test_a_limit_in_bytes_counts_weights_and_activations():
+    costs = ppsim.Costs(forward=1, backward=2, activation_bytes=10, weight_bytes=100)
+    run = ppsim.simulate(found("one", 4, 8, costs, memory_limit_bytes=125), costs)
+    assert run.peak_activations.max() == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"memory_limit": 0.5}, r"memory_limit=0.5 on device 0: .*use at least 1"),
+        ({"memory_limit": [4, 4, 0.9, 4]}, r"memory_limit=0.9 on device 2: .*use at least 1"),
+        ({"memory_limit": math.nan}, r"memory_limit=nan is no limit for 4 devices"),
+        ({"memory_limit": 4, "memory_limit_bytes": 1e9}, r"give one of them"),
+        ({"memory_limit_bytes": 1e9}, r"needs costs that say what is held"),
+        ({"costs": 3}, r"costs=3 does not price a schedule"),
+        ({"placement": "x"}, r"placement='x' is not known; use one of: one, loop, v, wave"),
+        ({"placement": "v"}, r"placement='v' with stages_per_device=1: use stages_per_device=2"),
+        ({"placement": [0, 1, 2, 4]}, r"is no list of 4 devices from 0 to 3"),
+        ({"placement": [0, 1, 2, 2]}, r"in which each occurs"),
+        ({"placement": 3}, r"placement=3 is not known"),
+        ({"seconds": -1}, r"seconds=-1 is no time to search; use a number from 0"),
+        ({"rounds": 1.5}, r"rounds=1.5 is not a whole number"),
+        ({"seed": -1}, r"seed=-1 is too small"),
+    ],
+)
+def test_a_refused_option_names_the_rule_and_a_legal_value(options, words):
+    with pytest.raises(ppsim.BuildError, match=words):
+        ppsim.build("auto", devices=4, microbatches=8, **options)
