@@ -154,3 +154,10 @@ def test_the_limits_of_zb_1p_and_zb_2p_are_their_names():
 def test_costs_of_another_number_of_stages_are_refused():
     with pytest.raises(ppsim.CostError, match=r"forward lists 3 values, but the schedule has 4 stages"):
         ppsim.build("zb-auto", devices=4, microbatches=8, costs=ppsim.Costs(forward=[1, 2, 3]))
+
+
+def test_a_form_that_fits_because_microbatches_are_few_is_not_beaten():
+    costs = ppsim.Costs(forward=[1, 1, 1, 2], input_grad=[1, 3, 2, 1], weight_grad=[3, 2, 2, 1], latency=1, per="stage")
+    form = ppsim.simulate(ppsim.build("zb-h1", devices=4, microbatches=2), costs)
+    assert form.peak_activations.max() == 2
+    assert searched(4, 2, 2, costs).makespan <= form.makespan

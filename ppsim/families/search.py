@@ -4,20 +4,61 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppsim.actions import Kind
-from ppsim.base.errors import BuildError, shown
-from ppsim.costs import CostModel
-from ppsim.costs.check import check_table
+from ppsim.families.list_scheduling import ALWAYS, BACKWARD, FIRST, FORWARD, NEVER, OTHER, ROUNDING
 from ppsim.families.registry import family, require_choice
-from ppsim.families.search_greedy import POLICIES, ROUNDING, Greedy, Progress, StageTimes, replay
+from ppsim.families.synthesis_problem import Lists, Problem, limits_of
 from ppsim.families.zero_bubble import zero_bubble_lists
-from ppsim.schedule.blocks import Block
 from ppsim.schedule.columns import ScheduleColumns
 
+if TYPE_CHECKING:
+    from ppsim.costs import CostModel
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Switches of the greedy choice.
+
+    Attributes
+    ----------
+    prefer : int
+        What runs where both an F and an I could; OTHER is the kind that did not run last.
+    hold : int
+        Whether an F gives way to an I that would arrive while it runs: never, only to the device's first I, always.
+    short_gaps : bool
+        Whether a W goes into a gap known to be shorter than it.
+    ahead : 0, 1 or 2
+        Device r runs at most ahead x (p-r-1) + 1 microbatches ahead of its I; 0: the memory alone decides.
+    make_room : bool
+        Whether a W goes before an I when an F waits for memory.
+    """
+
+    prefer: int
+    hold: int
+    short_gaps: bool
+    ahead: int
+    make_room: bool
+
+
+# Ordered by what each adds to those before it, over even and uneven stages, latencies and limits of p/4 to m.
+POLICIES = (
+    Policy(OTHER, FIRST, False, 0, True),
+    Policy(OTHER, NEVER, True, 0, True),
+    Policy(FORWARD, NEVER, False, 1, True),
+    Policy(BACKWARD, FIRST, True, 0, False),
+    Policy(OTHER, ALWAYS, False, 0, True),
+    Policy(FORWARD, NEVER, True, 1, True),
+    Policy(BACKWARD, FIRST, False, 2, True),
+    Policy(OTHER, FIRST, True, 0, True),
+    Policy(OTHER, ALWAYS, False, 1, True),
+    Policy(FORWARD, NEVER, False, 2, True),
+    Policy(FORWARD, NEVER, True, 1, False),
+    Policy(BACKWARD, NEVER, False, 0, True),
+)
 OBJECTIVES = ("span", "makespan")
 _METHOD = (
     "Greedy list scheduling with twelve settings of its switches, compared with the hand-written forms under the given "
@@ -36,9 +77,9 @@ _SOURCE = "Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, s
     peak_activations="<= p",
     source=_SOURCE,
 )
-def zb_1p(p: int, m: int, v: int, *, costs: CostModel | None = None, objective: str = "span") -> list[Block]:
+def zb_1p(p: int, m: int, v: int, *, costs: CostModel | None = None, objective: str = "span") -> ScheduleColumns:
     """The best schedule found within p activations."""
-    return _best(p, m, [float(p)] * p, costs, objective)
+    return _best(p, m, np.full(p, float(p)), costs, objective)
 
 
 @family(
@@ -50,9 +91,9 @@ def zb_1p(p: int, m: int, v: int, *, costs: CostModel | None = None, objective: 
     peak_activations="<= 2p",
     source=_SOURCE,
 )
-def zb_2p(p: int, m: int, v: int, *, costs: CostModel | None = None, objective: str = "span") -> list[Block]:
+def zb_2p(p: int, m: int, v: int, *, costs: CostModel | None = None, objective: str = "span") -> ScheduleColumns:
     """The best schedule found within 2p activations."""
-    return _best(p, m, [2.0 * p] * p, costs, objective)
+    return _best(p, m, np.full(p, 2.0 * p), costs, objective)
 
 
 @family(
@@ -73,88 +114,61 @@ def zb_auto(
     memory_limit: float | list[float] | None = None,
     costs: CostModel | None = None,
     objective: str = "span",
-) -> list[Block]:
+) -> ScheduleColumns:
     """The best schedule found within the limit."""
-    return _best(p, m, _limits(p, p if memory_limit is None else memory_limit), costs, objective)
+    return _best(p, m, limits_of(p, p if memory_limit is None else memory_limit), costs, objective)
 
 
-def _limits(p: int, memory_limit: Any) -> list[float]:
-    """One limit a device; BuildError where it is no number above 0 (inf allowed), or a list of another length."""
-    try:
-        column = np.array(memory_limit)
-    except ValueError:  # rows of unequal length
-        column = np.array(None)
-    if column.dtype.kind not in "iuf" or column.shape not in ((), (p,)) or not np.all(column > 0):
-        raise BuildError(
-            f"memory_limit={memory_limit!r:.80} is no limit for {p} devices; use a number of activations above 0, such "
-            f"as {p}, or a list of {p} such numbers, one a device"
-        )
-    return np.broadcast_to(column, (p,)).astype(float).tolist()
-
-
-def _best(p: int, m: int, limits: list[float], costs: CostModel | None, objective: str) -> list[Block]:
+def _best(p: int, m: int, limits: np.ndarray, costs: CostModel | None, objective: str) -> ScheduleColumns:
     require_choice("objective", objective, OBJECTIVES)
-    times = _stage_times(p, m, costs)
-    for device, (limit, share) in enumerate(zip(limits, times.share, strict=True)):
-        if limit < share - ROUNDING:
-            raise BuildError(
-                f"memory_limit={limit:g} on device {device}: one microbatch holds {share:g} activations there from its "
-                f"F to its W, so nothing fits; use at least {max(times.share):g}"
-            )
-    by_hand = [replay(blocks, times, m) for blocks in _hand_forms(p, m, limits, times) if _fits(blocks, limits, times)]
-    searched = [Greedy(times, m, limits, policy).run() for policy in POLICIES]
-    return _choose(by_hand, [*by_hand, *searched], objective).blocks()
+    problem = replace(Problem.of(p, m, np.arange(p), costs, True, limits), runs=len(POLICIES))
+    by_hand = [problem.replayed(form) for form in _hand_forms(problem) if problem.holds(form)]
+    searched = [_run(problem, policy) for policy in POLICIES]
+    return _choose(by_hand, [*by_hand, *searched], objective).columns()
 
 
-def _stage_times(p: int, m: int, costs: CostModel | None) -> StageTimes:
-    if costs is None:
-        return StageTimes.equal(p)
-    if isinstance(costs, type) or not callable(getattr(costs, "table", None)):
-        raise BuildError(f"costs={shown(costs)} does not price a schedule; use ppsim.Costs(...) or another cost model")
-    shape = ScheduleColumns.from_blocks(zero_bubble_lists(p, m, lambda r: p - r - 1, lambda r: r))
-    table = costs.table(shape)
-    check_table(table, shape)
-    return StageTimes.from_table(table)
+def _run(problem: Problem, policy: Policy) -> Lists:
+    ahead = policy.ahead * (problem.devices - 1 - np.arange(problem.devices)) + 1 if policy.ahead else None
+    return problem.greedy((policy.prefer, policy.hold, policy.short_gaps, policy.make_room), most_ahead=ahead)
 
 
-def _hand_forms(p: int, m: int, limits: list[float], times: StageTimes) -> Iterator[list[Block]]:
-    """ZB-H1, ZB-H2, 1F1B, eager 1F1B and GPipe with their backward split, each clipped to what the limits let it hold.
+def _hand_forms(problem: Problem) -> Iterator[ScheduleColumns]:
+    """ZB-H1, ZB-H2, 1F1B, eager 1F1B and GPipe with their backward split, whole and clipped to what the limits hold.
 
     A device that starts `warmup` F before its first pair and its W `delay` I late holds warmup + 1 + delay
-    microbatches.
+    microbatches, never more than there are.
     """
+    p, m = problem.devices, problem.m
     all_of_them = m + 2 * p  # more than any form asks for
     most = [
-        all_of_them if limit >= share * all_of_them else int(limit / share + ROUNDING)
-        for limit, share in zip(limits, times.share, strict=True)
+        all_of_them if limit >= share * m else int(limit / share + ROUNDING)
+        for limit, share in zip(problem.limits.tolist(), problem.share.tolist(), strict=True)
     ]
     lowest = np.minimum.accumulate(most).tolist()  # a device that warms up longer than the one before it never starts
     for pace, at_least, delay in ((1, 0, 1), (2, 0, 2), (1, 0, 0), (2, 0, 0), (0, m, 0)):
-        warmups = [min(max(pace * (p - r - 1), at_least), lowest[r] - 1) for r in range(p)]
+        wanted = [max(pace * (p - r - 1), at_least) for r in range(p)]
+        warmups = [min(wanted[r], lowest[r] - 1) for r in range(p)]
         delays = [min(delay * r, most[r] - 1 - warmups[r]) for r in range(p)]
-        yield list(zero_bubble_lists(p, m, warmups.__getitem__, delays.__getitem__))
+        yield _form(p, m, warmups, delays)
+        if warmups != wanted or delays != [delay * r for r in range(p)]:
+            yield _form(p, m, wanted, [delay * r for r in range(p)])
 
 
-def _fits(blocks: list[Block], limits: list[float], times: StageTimes) -> bool:
-    """Whether lists hold no more than the limits."""
-    for block, limit, share, kept in zip(blocks, limits, times.share, times.kept, strict=True):
-        change = np.select([block.kind == Kind.F, block.kind == Kind.I], [1.0, kept - 1.0], -kept)
-        if np.cumsum(change).max() * share > limit + ROUNDING:
-            return False
-    return True
+def _form(p: int, m: int, warmups: list[int], delays: list[int]) -> ScheduleColumns:
+    return ScheduleColumns.from_blocks(zero_bubble_lists(p, m, warmups.__getitem__, delays.__getitem__))
 
 
-def _choose(by_hand: list[Progress], candidates: list[Progress], objective: str) -> Progress:
+def _choose(by_hand: list[Lists], candidates: list[Lists], objective: str) -> Lists:
     """The best by the objective among the candidates that no hand-written form beats in span or makespan.
 
     Where one form has the better span and another the better makespan, no candidate may pass; then the best of all.
     """
 
-    def measures(progress: Progress) -> tuple[float, float]:
-        span, makespan = progress.span, progress.makespan
+    def measures(lists: Lists) -> tuple[float, float]:
+        span, makespan = lists.span, lists.makespan
         return (span, makespan) if objective == "span" else (makespan, span)
 
-    keys = [measures(progress) for progress in candidates]
+    keys = [measures(lists) for lists in candidates]
     bound = [min((measures(form)[i] for form in by_hand), default=math.inf) * (1 + ROUNDING) for i in (0, 1)]
     passing = [i for i, key in enumerate(keys) if key[0] <= bound[0] and key[1] <= bound[1]]
     return candidates[_least(keys, passing or list(range(len(keys))))]

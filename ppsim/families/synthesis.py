@@ -16,7 +16,7 @@ from ppsim.base.progress import track
 from ppsim.families.list_scheduling import ROUNDING
 from ppsim.families.registry import families, family, require_count
 from ppsim.families.search_ahead import SettingSearch
-from ppsim.families.synthesis_problem import Lists, Problem, devices_of_stages, limits_of, peaks, price, replayed
+from ppsim.families.synthesis_problem import Lists, Problem, devices_of_stages, limits_of, price, replayed
 from ppsim.schedule.columns import ScheduleColumns
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def auto(
                        memory_limit_bytes)  # fmt: skip
     _check_budget(seconds, rounds, seed)
     fitting = fitting_families(problem, v, costs)
-    best = _searched(problem, [_lists_of(problem, schedule) for _, schedule in fitting], seconds, rounds, seed)
+    best = _searched(problem, [problem.replayed(schedule) for _, schedule in fitting], seconds, rounds, seed)
     shortest, schedule = min(fitting, key=lambda pair: pair[0], default=(math.inf, None))
     return schedule if schedule is not None and shortest < best.makespan else best.columns()
 
@@ -135,7 +135,7 @@ def fitting_families(problem: Problem, v: int, costs: CostModel | None) -> list[
     """(makespan, schedule) of every family on the problem's placement that fits its limits."""
     fitting = []
     for schedule in _families_on(problem, v, costs):
-        if np.all(peaks(schedule, problem.share, problem.kept) <= problem.limits + ROUNDING):
+        if problem.holds(schedule):
             start, end = replayed(schedule, problem.table)
             fitting.append((float(end.max() - start.min()), schedule))
     return fitting
@@ -161,13 +161,6 @@ def _is_on(schedule: ScheduleColumns, problem: Problem) -> bool:
     if not same or not np.array_equal(problem.device_of[schedule.stage], schedule.device):
         return False
     return problem.split or not np.any(schedule.kind == Kind.W)
-
-
-def _lists_of(problem: Problem, schedule: ScheduleColumns) -> Lists:
-    """A schedule as the search sees it: each B as its I and W, the nth of a kind and stage on microbatch n."""
-    codes = problem.codes_of(schedule)
-    start, _ = replayed(Lists(problem, codes, np.zeros(len(codes))).columns(), problem.table)
-    return Lists(problem, codes, start)
 
 
 def _searched(problem: Problem, bases: list[Lists], seconds: float | None, rounds: int | None, seed: int) -> Lists:

@@ -187,6 +187,16 @@ class Problem:
         )  # fmt: skip
         return Lists(self, codes, ends - self.lengths[codes])
 
+    def replayed(self, schedule: ScheduleColumns) -> Lists:
+        """A schedule as the search sees it: each B as its I and W, the nth of a kind and stage on microbatch n."""
+        codes = self.codes_of(schedule)
+        start, _ = replayed(Lists(self, codes, np.zeros(len(codes))).columns(), self.table)
+        return Lists(self, codes, start)
+
+    def holds(self, schedule: ScheduleColumns) -> bool:
+        """Whether a schedule on this placement stays within the limits."""
+        return bool(np.all(peaks(schedule, self.share, self.kept) <= self.limits + ROUNDING))
+
     def codes_of(self, schedule: ScheduleColumns) -> np.ndarray:
         """The codes of a schedule's rows, a B standing for its I and W where the problem splits them."""
         kind = np.array([0, 1, 1, 2])[schedule.kind]
