@@ -216,3 +216,13 @@ def test_transfers_of_which_one_end_was_not_recorded_say_nothing_of_the_link():
     profile = calibrate([cut])
     assert max(profile.links.values()) == pytest.approx(0.001, rel=0.01)
     assert profile.overhead == pytest.approx(0.0005, rel=0.01)
+
+
+def test_an_action_that_ends_before_it_starts_is_refused_before_a_profile_is_written(tmp_path):
+    document = trace_document("1f1b", ppsim.Costs(forward=1.0, backward=2.0))
+    document["steps"][1]["end"][0][0] = document["steps"][1]["start"][0][0] - 1.0
+    (tmp_path / "trace.json").write_text(json.dumps(document))
+    outcome = command("calibrate", tmp_path / "trace.json", "-o", tmp_path / "profile.yaml")
+    assert outcome.status == 2
+    assert "step 1, 0F0 on device 0 starts at" in outcome.err
+    assert not (tmp_path / "profile.yaml").exists()

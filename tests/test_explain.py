@@ -172,9 +172,9 @@ def test_wrong_calls_get_one_message(tmp_path):
         assert outcome.err.strip().splitlines()[-1].startswith("ppsim: ")
 
 
-@pytest.mark.parametrize("folder", [*recorded("pp8"), *recorded("pp8_vpp2")])
-def test_recorded_runs_have_a_slow_last_stage_and_their_differences_sum_up(folder):
-    real = ppsim.Timeline.from_trace(folder)
+@pytest.mark.parametrize("run", ["made", *map(str, recorded("pp8")), *map(str, recorded("pp8_vpp2"))])
+def test_runs_with_a_head_have_a_slow_last_stage_and_their_differences_sum_up(tmp_path, run):
+    real = ppsim.Timeline.from_trace(dump(tmp_path)[0] if run == "made" else run)
     simulated = ppsim.simulate(real.schedule, ppsim.Costs(forward=0.06, backward=0.07))
     explanation = ppsim.explain(real, simulated)
     assert sum(explanation.difference.values()) == pytest.approx(real.makespan - simulated.makespan)

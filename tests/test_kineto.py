@@ -12,6 +12,7 @@ import pytest
 from command_line import ppsim as command
 
 import ppsim
+from ppsim.interop import events
 from ppsim.interop.kineto import read_kineto
 from ppsim.schedule.orders import orders
 from ppsim.studies.calibration import calibrate
@@ -133,3 +134,80 @@ def test_damaged_archives(tmp_path):
     (tmp_path / "0.json.gz").write_bytes(b"no archive")
     with pytest.raises(ppsim.ConfigError, match="not a profiler trace"):
         read_kineto(tmp_path)
+
+
+def pipeline(name="1f1b", devices=4, microbatches=8, stages=None):
+    schedule = ppsim.build(name, devices=devices, microbatches=microbatches, stages_per_device=stages)
+    return ppsim.simulate(schedule, ppsim.Costs(forward=0.01, backward=0.02, latency=0.001))
+
+
+def named(run, device, name, shift=0.0):
+    """The actions of a device as ranges that `name(kind, microbatch)` names, milliseconds."""
+    rows = range(*run.schedule.offsets[device : device + 2])
+    words = [(run.schedule.kind[row], int(run.schedule.microbatch[row]), row) for row in rows]
+    return [
+        (name("FB"[int(kind != 0)], number), (run.row_start[row] + shift) * 1e3, (run.row_end[row] + shift) * 1e3)
+        for kind, number, row in words
+    ]
+
+
+MEGATRON = "/opt/megatron/core/pipeline_parallel/schedules.py(301): "
+NAMES = {
+    "torchtitan": lambda kind, number: f"{'Forward' if kind == 'F' else 'Backward'} {number}",
+    "megatron functions": lambda kind, _: MEGATRON + ("forward_step" if kind == "F" else "backward_step"),
+    "megatron timers": lambda kind, _: "forward-compute" if kind == "F" else "backward-compute",
+}
+
+
+@pytest.mark.parametrize("names", NAMES)
+def test_ranges_of_other_frameworks_are_told_by_pattern_order_and_count(tmp_path, names):
+    run = pipeline()
+    write(tmp_path, *(ranges(device, named(run, device, NAMES[names])) for device in range(4)))
+    measured = ppsim.Timeline.from_trace(tmp_path)
+    assert measured.schedule == run.schedule
+    np.testing.assert_allclose(measured.start, run.start, atol=1e-9)
+
+
+def test_chunks_and_steps_of_megatron_s_interleaved_schedule_are_found(tmp_path):
+    run = pipeline("interleaved-1f1b", stages=2)
+    steps = [("ProfilerStep#3", 0.0, 900.0), ("ProfilerStep#4", 1000.0, 1900.0)]
+    name = NAMES["megatron functions"]
+    inner = [("forward_step", 1.0, 2.0)]  # the user's function within Megatron's is no action of its own
+    spans = [named(run, device, name) + named(run, device, name, shift=1.0) + steps for device in range(4)]
+    write(tmp_path, ranges(0, spans[0] + inner), *(ranges(device, spans[device]) for device in range(1, 4)))
+    trace = read_kineto(tmp_path)
+    assert trace.program == run.schedule
+    assert trace.start.shape[0] == 2
+    assert ppsim.Timeline.from_trace(tmp_path, 1).makespan == pytest.approx(run.makespan)
+
+
+def test_ranges_of_any_name_are_told_by_the_expressions_given(tmp_path):
+    run = pipeline(devices=2, microbatches=3)
+    write(tmp_path, *(ranges(d, named(run, d, lambda kind, k: f"my {kind} of {k}")) for d in range(2)))
+    with pytest.raises(ppsim.ConfigError, match=r"give ranges=\(FORWARD, BACKWARD\)"):
+        read_kineto(tmp_path)
+    measured = ppsim.Timeline.from_trace(tmp_path, ranges=(r"my F of (\d+)", r"my B of (\d+)"))
+    assert measured.schedule == run.schedule
+    assert command("explain", tmp_path, "--ranges", r"my F of \d+", r"my B of \d+").status == 0
+    with pytest.raises(ppsim.ConfigError, match="give two regular expressions"):
+        read_kineto(tmp_path, ("(", ")"))
+
+
+def test_a_file_is_read_piece_by_piece_and_only_what_is_wanted_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(events, "CHUNK", 37)
+    other = [("aten::mm " + "x" * 200, 0, 1)] * 50
+    write(tmp_path, ranges(0, [("PP:0F0", 0, 1), *other, ("PP:0B0", 1, 3)]))
+    assert orders(read_kineto(tmp_path).program) == [["0F0", "0B0"]]
+    head, kept = events.read_events(tmp_path / "0.json", lambda event: event if "PP:" in event["name"] else None)
+    assert head["distributedInfo"] == {"rank": 0, "world_size": 2}
+    assert [event["name"] for event in kept] == ["PP:0F0", "PP:0B0"]
+
+
+@pytest.mark.parametrize("value", [float("inf"), 10**400, None, "x", True])
+def test_times_that_are_no_finite_numbers_name_the_range_and_the_field(tmp_path, value):
+    document = ranges(0, [("PP:0F0", 0, 1), ("PP:0B0", 1, 3)])
+    document["traceEvents"][2]["ts"] = value
+    write(tmp_path, document)
+    with pytest.raises(ppsim.ConfigError, match=r"0.json: not a profiler trace") as refused:
+        read_kineto(tmp_path)
+    assert "ts" in str(refused.value)

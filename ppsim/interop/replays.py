@@ -248,6 +248,7 @@ def trace_of(document: Any, place: str) -> Trace:
         raise ConfigError(f"{place}: not a whole trace: {error}") from None
     rest = {key: value for key, value in document.items() if key not in ("orders", "steps")}
     trace = Trace(place, program, issue, start, end, transfer_bytes, rest)
+    _refuse_backward_times(trace)
     if not len(trace.usable_steps):
         raise ConfigError(f"{place}: holds the times of no action; record it again")
     if not (np.isfinite(transfer_bytes) and transfer_bytes >= 0):
@@ -257,6 +258,18 @@ def trace_of(document: Any, place: str) -> Trace:
             f"{place}: transport {shown(trace.transport)} is not known; use one of: {', '.join(TRANSPORTS)}"
         )
     return trace
+
+
+def _refuse_backward_times(trace: Trace) -> None:
+    """ConfigError naming the first action that ends before it starts."""
+    step, position = np.nonzero(trace.end[:, trace.compute] < trace.start[:, trace.compute])
+    if len(step):
+        row = trace.compute[position[0]]
+        begin, done = float(trace.start[step[0], row]), float(trace.end[step[0], row])
+        raise ConfigError(
+            f"{trace.path}: step {step[0]}, {trace.program.label(row)} on device {trace.program.device[row]} starts at "
+            f"{begin:g} s and ends at {done:g} s; an action must end no earlier than it starts"
+        )
 
 
 def _column(steps: list, name: str, program: ScheduleColumns) -> np.ndarray:
