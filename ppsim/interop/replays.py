@@ -264,7 +264,7 @@ def _refuse_backward_times(trace: Trace) -> None:
     """ConfigError naming the first action that ends before it starts."""
     step, position = np.nonzero(trace.end[:, trace.compute] < trace.start[:, trace.compute])
     if len(step):
-        row = trace.compute[position[0]]
+        row = int(trace.compute[position[0]])
         begin, done = float(trace.start[step[0], row]), float(trace.end[step[0], row])
         raise ConfigError(
             f"{trace.path}: step {step[0]}, {trace.program.label(row)} on device {trace.program.device[row]} starts at "
