@@ -30,7 +30,7 @@ def refusal(**columns):
 
 def test_a_table_of_the_wrong_shape_is_refused_and_not_misread():
     message = refusal(seconds=COSTS.table(SCHEDULE).seconds[:, :1])
-    for part in ("seconds is of shape (4, 1)", "(4, 2)", "np.full((4, 2), 1)"):
+    for part in ("seconds is of shape (4, 1)", "(4, 2)", "np.full((4, 2), 1.0)"):
         assert part in message
 
 

@@ -14,7 +14,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.commands import options
 from ppsim.commands.case import settings_of
-from ppsim.commands.reporting import ANSWER_IS_NO, command, print_data, say, write_json
+from ppsim.commands.reporting import ANSWER_IS_NO, answer, command, say
 from ppsim.studies.baseline import read_baseline
 from ppsim.studies.gate import Finding, Limits, Tolerance, check_configs, unchecked, update_baseline
 from ppsim.studies.gate_reports import document, findings_text, junit_report, markdown_report
@@ -112,7 +112,4 @@ def _report(findings: list[Finding], junit: Path | None, json: str | None) -> No
                 file.write(markdown_report(findings))
         except OSError as error:
             raise ConfigError(f"{summary} (from {SUMMARY_VARIABLE}): cannot be written: {error.strerror}") from None
-    if json:
-        write_json(document(findings), json)
-    if json != "-":
-        print_data(findings_text(findings))
+    answer(document(findings), json, lambda: findings_text(findings))

@@ -14,7 +14,7 @@ from ppsim.base.tables import aligned
 from ppsim.base.units import percent_text, seconds_text
 from ppsim.commands import charts, options
 from ppsim.commands.calibrate import Traces
-from ppsim.commands.reporting import command, print_data, require_suffix, say, write_json
+from ppsim.commands.reporting import answer, command, require_suffix, say
 from ppsim.costs.profile import Profile, read_profile
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.replays import Trace, action_errors
@@ -57,10 +57,7 @@ def evaluate(
     if table:
         write_atomically(table, _rows_text(runs, costs))
         say(f"wrote {table}")
-    if json:
-        write_json(evaluation_document(evaluation, costs), json)
-    if json != "-":
-        print_data(evaluation_text(evaluation, costs))
+    answer(evaluation_document(evaluation, costs), json, lambda: evaluation_text(evaluation, costs))
 
 
 def _draw(runs: list[Trace], profile: Profile, path: Path) -> None:

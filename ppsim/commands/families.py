@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ppsim.base.tables import aligned
 from ppsim.commands.options import JsonTarget
-from ppsim.commands.reporting import command, print_data, write_json
+from ppsim.commands.reporting import answer, command
 from ppsim.families import registry
 from ppsim.families.registry import Family, find_family
 
@@ -25,11 +25,8 @@ def families(
 ) -> None:
     """List the schedule families, or show one in full."""
     chosen = [find_family(name)] if name else list(registry.families().values())
-    if json:
-        write_json({"schema": SCHEMA, "schedules": [_document(family) for family in chosen]}, json)
-    if json == "-":
-        return
-    print_data(_described(chosen[0]) if name else _overview(chosen))
+    document = {"schema": SCHEMA, "schedules": [_document(family) for family in chosen]}
+    answer(document, json, lambda: _described(chosen[0]) if name else _overview(chosen))
 
 
 def _document(family: Family) -> dict[str, object]:
@@ -64,11 +61,6 @@ def _described(family: Family) -> str:
 
 def _paragraph(label: str, text: str) -> str:
     indent = " " * (LABEL_WIDTH + 2)
-    wrapper = textwrap.TextWrapper(
-        TEXT_WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,  # formulas hold minus signs
-    )
-    return f"{label:<{LABEL_WIDTH}}  {wrapper.fill(text).lstrip()}"
+    whole: Any = {"break_long_words": False, "break_on_hyphens": False}  # formulas hold minus signs
+    lines = textwrap.fill(text, TEXT_WIDTH, initial_indent=indent, subsequent_indent=indent, **whole)
+    return f"{label:<{LABEL_WIDTH}}  {lines.lstrip()}"

@@ -14,7 +14,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import parse_fraction, percent_text, value_text
 from ppsim.commands.case import read_case
 from ppsim.commands.options import JsonTarget, Settings
-from ppsim.commands.reporting import ANSWER_IS_NO, command, print_data, write_json
+from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
 from ppsim.studies.fits import Fitting, what_fits
 
 SCHEMA = "ppsim.fits/1"
@@ -38,10 +38,8 @@ def fits(
     memory = case.simulate().memory()
     does = memory.fits(part)
     found = [] if does else what_fits(case, part)
-    if json:
-        write_json(_document(memory, part, does, found), json)
-    if json != "-":
-        print_data(memory.summary() + "\n" + "\n".join(_verdict(memory, part, does, found)))
+    found_out = (memory, part, does, found)
+    answer(_document(*found_out), json, lambda: memory.summary() + "\n" + "\n".join(_verdict(*found_out)))
     if not does:
         raise typer.Exit(ANSWER_IS_NO)
 

@@ -6,7 +6,7 @@ import dataclasses
 
 from ppsim.base.units import percent_text, value_text
 from ppsim.commands.options import JsonTarget
-from ppsim.commands.reporting import command, print_data, write_json
+from ppsim.commands.reporting import answer, command
 from ppsim.costs.hardware import DEVICES, LINKS, DeviceSheet, LinkSheet
 
 SCHEMA = "ppsim.hardware/1"
@@ -23,15 +23,10 @@ UNITS = {
 @command
 def hardware(json: JsonTarget = None) -> None:
     """List the known devices and links with their sources."""
-    if json:
-        sheets = {"devices": DEVICES, "links": LINKS}
-        lists = {word: [dataclasses.asdict(sheet) for sheet in group.values()] for word, group in sheets.items()}
-        write_json({"schema": SCHEMA, **lists, "units": UNITS}, json)
-    if json == "-":
-        return
-    print_data(
-        "\n".join(["devices", *map(_device_text, DEVICES.values()), "", "links", *map(_link_text, LINKS.values())])
-    )
+    sheets = {"devices": DEVICES, "links": LINKS}
+    lists = {word: [dataclasses.asdict(sheet) for sheet in group.values()] for word, group in sheets.items()}
+    text = ["devices", *map(_device_text, DEVICES.values()), "", "links", *map(_link_text, LINKS.values())]
+    answer({"schema": SCHEMA, **lists, "units": UNITS}, json, lambda: "\n".join(text))
 
 
 def _device_text(sheet: DeviceSheet) -> str:

@@ -8,13 +8,16 @@ from typing import Annotated
 
 import typer
 
+from ppsim.analysis.measures import MEASURES
 from ppsim.base.errors import ConfigError
 from ppsim.base.units import seconds_text
 from ppsim.commands import options
 from ppsim.commands.case import takes_case
-from ppsim.commands.reporting import command, print_data, say, write_json
+from ppsim.commands.reporting import answer, command, say
 from ppsim.config import Config
 from ppsim.studies import optimum as study
+
+_UNITS = {"makespan": "makespan", "bound": "lower_bound", "peak_activations": "peak_activations"}
 
 
 @takes_case(without=("schedule", "family_options", "stages_per_device", "overlap", "transport", "engine"))
@@ -34,14 +37,8 @@ def optimum(
         raise ConfigError(
             f"{case.path}: schedule.csv fixes the order; the optimum needs devices and microbatches instead"
         )
-    found = study.optimum(
-        section["devices"],
-        section["microbatches"],
-        case.costs,
-        memory_limit=memory_limit,
-        split=not whole_backward,
-        time_limit=time_limit,
-    )
+    limits = {"memory_limit": memory_limit, "split": not whole_backward, "time_limit": time_limit}
+    found = study.optimum(section["devices"], section["microbatches"], case.costs, **limits)
     if csv:
         found.run.schedule.to_csv(csv)
         say(f"wrote {csv}")
@@ -52,15 +49,9 @@ def optimum(
         "proven": found.proven,
         "exact": found.exact,
         "peak_activations": found.run.peak_activations.tolist(),
-        "units": {
-            "makespan": "seconds",
-            "bound": "seconds",
-            "peak_activations": "microbatches through one device share of the model",
-        },
+        "units": {name: MEASURES[measure].unit for name, measure in _UNITS.items()},
         "orders": found.run.schedule.orders(),
     }
-    if json:
-        write_json(document, json)
-    if json != "-":
-        end = "proven optimal" if found.proven else f"proven bound {seconds_text(found.bound, 6)}"
-        print_data(f"{found.run.summary()}\n\nshortest schedule found: {seconds_text(found.makespan, 6)}, {end}")
+    end = "proven optimal" if found.proven else f"proven bound {seconds_text(found.bound, 6)}"
+    text = f"{found.run.summary()}\n\nshortest schedule found: {seconds_text(found.makespan, 6)}, {end}"
+    answer(document, json, lambda: text)

@@ -144,6 +144,14 @@ def _fits(text: str, encoding: str) -> bool:
     return True
 
 
+def answer(document: dict[str, Any], target: str | None, text: Callable[[], str]) -> None:
+    """What a command found: as JSON where `--json` asks for it, and as text unless that takes its place."""
+    if target:
+        write_json(document, target)
+    if target != "-":
+        print_data(text())
+
+
 def require_suffix(option: str, path: Path, suffixes: tuple[str, ...]) -> str:
     """The suffix of `path`, in lower case; ConfigError unless it is one of `suffixes`."""
     suffix = path.suffix.lower()

@@ -12,7 +12,7 @@ from ppsim.base.tables import aligned
 from ppsim.base.units import difference_text, parse_quantity, percent_text, value_text
 from ppsim.commands import options
 from ppsim.commands.case import read_case
-from ppsim.commands.reporting import command, print_data, write_json
+from ppsim.commands.reporting import answer, command
 from ppsim.config import Config, load_config
 from ppsim.costs.given import PARAMETERS
 from ppsim.run.schedules import schedules
@@ -53,10 +53,7 @@ def what_if(
         if not settings and not any(flags.values()):
             raise ConfigError("nothing to change: give --set KEY=VALUE, or --break-even A vs B --over KEY")
         document, text = _changes(config, settings, flags)
-    if json:
-        write_json(document, json)
-    if json != "-":
-        print_data(text)
+    answer(document, json, lambda: text)
 
 
 def _changes(config, settings: list[str] | None, flags: dict) -> tuple[dict, str]:

@@ -69,7 +69,7 @@ def _check_column(name: str, column: object, shape: tuple[int, ...], largest: fl
             found = f"of shape {column.shape} and type {column.dtype}"
         raise CostError(
             f"{name} is {found}, but the schedule needs a float64 array of shape {shape}; "
-            f"give such as np.full({shape}, {1.0 / shape[-1] if largest == 1.0 else 1.0:g})"
+            f"give such as np.full({shape}, {1.0 / shape[-1] if largest == 1.0 else 1.0!r})"
         )
     if not column.size or (column.min() >= 0 and column.max() <= min(largest, np.finfo(np.float64).max)):
         return

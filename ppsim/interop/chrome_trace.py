@@ -30,16 +30,8 @@ def _names(trace: Tracks) -> Iterator[str]:
 
 
 def _slices(trace: Tracks, slices: Slices) -> Iterator[str]:
-    columns = (
-        slices.track,
-        slices.start,
-        slices.end,
-        slices.prefix,
-        slices.suffix,
-        slices.arrow_in,
-        slices.arrow_out,
-    )
-    for track, start, end, prefix, suffix, arrow_in, arrow_out in zip(*(c.tolist() for c in columns), strict=True):
+    columns = (column.tolist() for name, column in vars(slices).items() if name != "inside")
+    for track, start, end, prefix, suffix, arrow_in, arrow_out in zip(*columns, strict=True):
         where = f'"pid":{trace.tracks[track].device},"tid":{track},"ts":{start / 1000}'
         name = f"{trace.prefixes[prefix]}{trace.suffixes[suffix]}"
         yield f'{{"ph":"X","name":"{name}",{where},"dur":{(end - start) / 1000}}}'
