@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -102,9 +101,7 @@ class DerivedCosts(Setup):
         layers, counts = self.model.layers, self.layers_of_stages
         if counts is None:
             return self.layout.stage_layers(self.model, num_stages, self._layer_seconds)
-        partition.explicit(counts, len(layers), num_stages)
-        ends = list(itertools.accumulate(counts))
-        return [layers[end - count : end] for count, end in zip(counts, ends, strict=True)]
+        return partition.cut(layers, partition.explicit(counts, len(layers), num_stages))
 
     @property
     def _layer_seconds(self) -> list[float]:

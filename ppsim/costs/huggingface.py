@@ -110,11 +110,8 @@ def _grouped_gated(document: _Document) -> dict[str, Any]:
 
 def _llama(document: _Document) -> dict[str, Any]:
     bias = document.flag("attention_bias")
-    return _grouped_gated(document) | {
-        "attention_bias": bias,
-        "projection_bias": bias,
-        "mlp_bias": document.flag("mlp_bias"),
-    }
+    biases = {"attention_bias": bias, "projection_bias": bias, "mlp_bias": document.flag("mlp_bias")}
+    return _grouped_gated(document) | biases
 
 
 def _mixtral(document: _Document) -> dict[str, Any]:
@@ -150,11 +147,8 @@ def _qwen_experts(document: _Document, width: int) -> dict[str, Any]:
             f"{document.place}: decoder_sparse_step and mlp_only_layers mix dense and expert blocks in a way that a "
             f"Model cannot hold; only dense blocks before all expert blocks (dense_layers) are known"
         )
-    return {
-        "experts": document.count("num_experts"),
-        "experts_per_token": document.count("num_experts_per_tok"),
-        "expert_ffn": width,
-    }
+    counts = {"experts": "num_experts", "experts_per_token": "num_experts_per_tok"}
+    return {name: document.count(field) for name, field in counts.items()} | {"expert_ffn": width}
 
 
 def _gpt_neox(document: _Document) -> dict[str, Any]:

@@ -16,7 +16,6 @@ b sequences, width h and a heads, they come to:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -139,15 +138,9 @@ def block(model: Shape, routed: bool) -> Layer:
     norms = 2 * h * (2 if model.norm == "layernorm" else 1) + _attention_norms(model)
     masks = 2 * h if model.dropout else 0
     return _layer(
-        "block",
-        s,
-        [*attention, *mlp],
-        attention_core=core,
-        score_bytes=scores,
-        norm_parameters=norms,
-        copied_bytes_per_token=2 * VALUE_BYTES * h + masks,
-        input_bytes=VALUE_BYTES * s * h,
-    )
+        "block", s, [*attention, *mlp], attention_core=core, score_bytes=scores, norm_parameters=norms,
+        copied_bytes_per_token=2 * VALUE_BYTES * h + masks, input_bytes=VALUE_BYTES * s * h,
+    )  # fmt: skip
 
 
 def embedding(model: Shape) -> Layer:
@@ -164,14 +157,10 @@ def head(model: Shape) -> Layer:
     """Final norm, projection to the vocabulary, loss on fp32 logits: Korthikanti et al. 2022, section 4.3."""
     s, h, vocabulary = model.sequence, model.hidden, model.vocabulary
     layer = _layer(
-        "head",
-        s,
-        [Linear(h, vocabulary)],
-        norm_parameters=h * (2 if model.norm == "layernorm" else 1),
-        copied_bytes_per_token=VALUE_BYTES * h,
-        split_bytes_per_token=LOGIT_BYTES * vocabulary,
+        "head", s, [Linear(h, vocabulary)], norm_parameters=h * (2 if model.norm == "layernorm" else 1),
+        copied_bytes_per_token=VALUE_BYTES * h, split_bytes_per_token=LOGIT_BYTES * vocabulary,
         input_bytes=VALUE_BYTES * s * h,
-    )
+    )  # fmt: skip
     return replace(layer, recomputable=False)
 
 
@@ -183,13 +172,10 @@ def prediction(model: Shape, inner: Layer) -> Layer:
     """
     s, h = model.sequence, model.hidden
     projection = _layer(
-        "prediction",
-        s,
-        [Linear(2 * h, h, way="copy")],
+        "prediction", s, [Linear(2 * h, h, way="copy")],
         norm_parameters=2 * h * (2 if model.norm == "layernorm" else 1),
-        copied_bytes_per_token=2 * VALUE_BYTES * h,
-        input_bytes=2 * VALUE_BYTES * s * h,
-    )
+        copied_bytes_per_token=2 * VALUE_BYTES * h, input_bytes=2 * VALUE_BYTES * s * h,
+    )  # fmt: skip
     output = replace(head(model), split_parameters=0)
     return _sum("prediction", [projection, inner, output])
 
@@ -253,18 +239,9 @@ def _routed_mlp(model: Shape) -> list[Linear]:
 
 
 def _layer(
-    name: str,
-    s: int,
-    linears: Iterable[Linear],
-    *,
-    norm_parameters: int,
-    copied_bytes_per_token: float,
-    input_bytes: float,
-    attention_core: float = 0.0,
-    score_bytes: float = 0.0,
-    split_bytes_per_token: float = 0.0,
-) -> Layer:
-    linears = list(linears)
+    name: str, s: int, linears: list[Linear], *, norm_parameters: int, copied_bytes_per_token: float,
+    input_bytes: float, attention_core: float = 0.0, score_bytes: float = 0.0, split_bytes_per_token: float = 0.0,
+) -> Layer:  # fmt: skip
     products = s * sum(linear.flops for linear in linears)
     copied, split, weight_part = copied_bytes_per_token, split_bytes_per_token, 0.0
     for linear in linears:

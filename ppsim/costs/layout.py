@@ -115,8 +115,7 @@ class Layout:
             counts = self._blocks(model.num_layers, num_stages)
             counts[0] += 1
             counts[-1] += len(model.layers) - model.num_layers - 1
-        ends = [sum(counts[: stage + 1]) for stage in range(num_stages)]
-        return [model.layers[end - count : end] for count, end in zip(counts, ends, strict=True)]
+        return partition.cut(model.layers, counts)
 
     def _blocks(self, num_layers: int, num_stages: int) -> list[int]:
         if not isinstance(self.partition, str):

@@ -95,6 +95,12 @@ def explicit(counts: Sequence[int], num_layers: int, num_stages: int) -> list[in
     return list(counts)
 
 
+def cut(layers: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
+    """The layers of each stage, `counts` of them one after the other."""
+    rest = iter(layers)
+    return [list(itertools.islice(rest, count)) for count in counts]
+
+
 def _require_enough(num_layers: int, num_stages: int) -> None:
     if num_stages < 1:
         raise CostError(f"num_stages={num_stages} is too small; use at least 1")
@@ -157,14 +163,14 @@ def as_balanced(costs: Sequence[float], counts: Sequence[int], most: int) -> lis
     for stage in range(len(counts)):
         after = len(counts) - stage - 1
         found = [
-            [*cut, end - sum(cut)]
-            for cut in found
-            for end in range(max(sum(cut) + 1, earliest[after]), len(costs) - after + 1)
-            if before[end] - before[sum(cut)] <= limit
+            [*first, end - sum(first)]
+            for first in found
+            for end in range(max(sum(first) + 1, earliest[after]), len(costs) - after + 1)
+            if before[end] - before[sum(first)] <= limit
         ]
         if len(found) > most:
             return None
-    return [cut for cut in found if sum(cut) == len(costs)]
+    return [first for first in found if sum(first) == len(costs)]
 
 
 def moved_by_one(costs: Sequence[float], counts: Sequence[int]) -> Iterator[list[int]]:

@@ -23,17 +23,10 @@ def result_document(timeline: TimelineColumns) -> dict[str, Any]:
     What is not known (memory without a model) or has no bound (the bandwidth of a free link) is None, never nan or inf.
     """
     schedule, measures = timeline.schedule, shown_in("json")
+    sizes = {name: getattr(schedule, name) for name in ("name", "devices", "num_stages", "iterations", "slices")}
     return {
         "schema": SCHEMA,
-        "schedule": {
-            "name": schedule.name,
-            "devices": schedule.devices,
-            "num_stages": schedule.num_stages,
-            "microbatches": schedule.microbatches_of_a_step,
-            "iterations": schedule.iterations,
-            "slices": schedule.slices,
-            "actions": len(schedule),
-        },
+        "schedule": {**sizes, "microbatches": schedule.microbatches_of_a_step, "actions": len(schedule)},
         "transport": timeline.transport,
         "engine": timeline.engine,
         "optimizer": timeline.plan.optimizer,

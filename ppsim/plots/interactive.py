@@ -151,14 +151,10 @@ def _add_overview(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: TimeU
     words = [*(kind.name for kind in boxes.kinds), "idle"]
     lines = "".join(f"<br>{word} %{{customdata[{number}]}} %" for number, word in enumerate(words))
     figure.add_heatmap(
-        z=np.zeros((devices, bins), np.uint8),
-        x=edges * unit.factor,
-        y=np.arange(devices),
-        customdata=percent.astype(np.float32),
-        opacity=0,
-        showscale=False,
+        z=np.zeros((devices, bins), np.uint8), x=edges * unit.factor, y=np.arange(devices),
+        customdata=percent.astype(np.float32), opacity=0, showscale=False,
         hovertemplate=f"device %{{y}}, around %{{x:.6g}} {unit.symbol}{lines}<extra></extra>",
-    )
+    )  # fmt: skip
 
 
 def _add_legend_entry(figure: plotly.graph_objects.Figure, name: str, colour: str) -> None:
@@ -174,33 +170,16 @@ def _lay_out(
     title: str,
 ) -> None:
     devices = timeline.schedule.devices
+    bare = {"showgrid": False, "zeroline": False}
+    times = [window[0] * unit.factor, window[1] * unit.factor]
     figure.update_layout(
-        title={"text": html.escape(title), "x": 0.01},
-        template="plotly_white",
-        plot_bgcolor="white",
-        barmode="overlay",
-        bargap=0,
-        hovermode="closest",
-        dragmode="zoom",
-        height=min(170 + 34 * devices, 1000),
-        margin={"l": 60, "r": 20, "t": 50, "b": 110},
+        title={"text": html.escape(title), "x": 0.01}, template="plotly_white", plot_bgcolor="white",
+        barmode="overlay", bargap=0, hovermode="closest", dragmode="zoom", height=min(170 + 34 * devices, 1000),
+        margin={"l": 60, "r": 20, "t": 50, "b": 110}, uniformtext={"minsize": 8, "mode": "hide"},
         legend={"orientation": "h", "yref": "container", "y": 0.01, "yanchor": "bottom", "x": 0},
-        uniformtext={"minsize": 8, "mode": "hide"},
-        xaxis={
-            "title": f"time ({unit.symbol})",
-            "range": [window[0] * unit.factor, window[1] * unit.factor],
-            "showgrid": False,
-            "zeroline": False,
-            "ticks": "outside",
-        },
-        yaxis={
-            "title": "device",
-            "range": [devices - 0.5, -0.5],
-            "dtick": 1 if devices <= 24 else None,
-            "showgrid": False,
-            "zeroline": False,
-        },
-    )
+        xaxis={"title": f"time ({unit.symbol})", "range": times, "ticks": "outside", **bare},
+        yaxis={"title": "device", "range": [devices - 0.5, -0.5], "dtick": 1 if devices <= 24 else None, **bare},
+    )  # fmt: skip
 
 
 def _add_idle(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: TimeUnit) -> None:
