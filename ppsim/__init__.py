@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from ppsim.studies.compare import compare
     from ppsim.studies.explain import explain
     from ppsim.studies.fits import what_fits
+    from ppsim.studies.sweep import Sweep, sweep
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Batch", "BuildError", "Cluster", "Config", "ConfigError", "CostError", "Costs", "DeadlockError", "DerivedCosts",
-    "Family", "Jitter", "Layout", "Model", "PpsimError", "Program", "Schedule", "ScheduleError", "Timeline", "build",
-    "compare", "explain", "load_config", "lower", "schedules", "simulate", "simulate_many", "what_fits",
-    "with_offload", "with_recompute",
+    "Family", "Jitter", "Layout", "Model", "PpsimError", "Program", "Schedule", "ScheduleError", "Sweep", "Timeline",
+    "build", "compare", "explain", "load_config", "lower", "schedules", "simulate", "simulate_many", "sweep",
+    "what_fits", "with_offload", "with_recompute",
 ]  # fmt: skip
 
 # Where each name is, to be loaded when it is first asked for: `ppsim --help` then starts without NumPy.
@@ -48,6 +49,7 @@ _HOMES = {
     "ppsim.studies.compare": ("compare",),
     "ppsim.studies.explain": ("explain",),
     "ppsim.studies.fits": ("what_fits",),
+    "ppsim.studies.sweep": ("Sweep", "sweep"),
 }
 
 

@@ -19,6 +19,7 @@ INTERRUPTED, TERMINATED = 130, 143  # 128 + SIGINT and SIGTERM, as a shell repor
 COMMANDS = {
     "simulate": ("simulate", "Simulate a schedule; print its measures."),
     "compare": ("compare", "Compare schedules at equal work."),
+    "sweep": ("sweep", "Simulate every combination of values."),
     "what-if": ("what_if", "Change a config, or find a break-even point."),
     "fits": ("fits", "Say whether a config fits its devices."),
     "check": ("check", "Hold configs to a baseline and to limits."),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ppsim.base.errors import ConfigError
 from ppsim.commands import options
 from ppsim.commands.reporting import check_targets
-from ppsim.config import Config, load_config, make_config
+from ppsim.config import Config, Source, load_config, make_config, source_of
 
 # Flag -> the key of the config that it stands for, and its declaration.
 FLAGS: dict[str, tuple[str, Any]] = {
@@ -34,10 +34,13 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def takes_case(without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def takes_case(
+    without: Collection[str] = (), checked: bool = True
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options that say what to simulate, those of `OPTIONS` but the ones in `without`.
 
-    They take the place of the command's first parameter, which is then a function that returns the checked Config.
+    They take the place of the command's first parameter, which is then a function that returns the checked Config, or
+    the Source of one that is not `checked` yet and may lack keys.
     Without a config and without --schedule the schedule is 1F1B.
     """
     shared = [
@@ -53,9 +56,9 @@ def takes_case(without: Collection[str] = ()) -> Callable[[Callable[..., None]],
             if "schedule" in without and asked["config"] is None:
                 asked["schedule"] = "1f1b"
 
-            def read() -> Config:
+            def read() -> Any:
                 check_targets(given, read=[asked["config"]])
-                return read_case(**asked)
+                return (read_case if checked else read_source)(**asked)
 
             function(read, **given)
 
@@ -78,11 +81,7 @@ def read_case(
 
     `flags` are keys of `FLAGS`; None is a flag that was not given. Raises ConfigError.
     """
-    changes: dict[str, Any] = {FLAGS[name][0]: value for name, value in flags.items() if value is not None}
-    changes |= {f"schedule.options.{key}": value for key, value in _pairs("--option", family_options)}
-    if str(flags.get("schedule") or "").lower().endswith(".csv"):
-        changes["schedule.csv"] = Path(os.path.abspath(changes.pop("schedule.name")))
-    changes |= settings_of(settings)
+    changes = _changes(settings, family_options, flags, config)
     if config is not None:
         return load_config(config, overrides=changes)
     _require_flags(changes)
@@ -90,6 +89,36 @@ def read_case(
         return make_config({"name": Path(str(flags["schedule"])).stem}, place="flags", overrides=changes)
     except ConfigError as error:
         raise ConfigError("; ".join(map(_of_flag, error.faults))) from None
+
+
+def read_source(
+    config: Path | None,
+    settings: Iterable[str] | None = None,
+    family_options: Iterable[str] | None = None,
+    **flags: str | None,
+) -> Source:
+    """As `read_case`, not checked yet: what it lacks may come later. Raises ConfigError where a file cannot be read."""
+    changes = _changes(settings, family_options, flags, config)
+    return (Source({}, "flags") if config is None else source_of(config)).changed(changes)
+
+
+def _changes(
+    settings: Iterable[str] | None,
+    family_options: Iterable[str] | None,
+    flags: Mapping[str, str | None],
+    config: Path | None,
+) -> dict[str, Any]:
+    """Flags and settings as dotted keys; a CSV file takes away what a config says of its own schedule."""
+    changes: dict[str, Any] = {FLAGS[name][0]: value for name, value in flags.items() if value is not None}
+    changes |= {f"schedule.options.{key}": value for key, value in _pairs("--option", family_options)}
+    if str(flags.get("schedule") or "").lower().endswith(".csv"):
+        changes["schedule.csv"] = Path(os.path.abspath(changes.pop("schedule.name")))
+        if config is not None:
+            held = source_of(config).data.get("schedule")
+            own = ("name", "devices", "microbatches", "stages_per_device", "options")
+            away = {f"schedule.{key}": None for key in own if isinstance(held, dict) and key in held}
+            changes = away | changes
+    return changes | settings_of(settings)
 
 
 def _of_flag(fault: str) -> str:
@@ -100,9 +129,9 @@ def _of_flag(fault: str) -> str:
     return fault
 
 
-def settings_of(settings: Iterable[str] | None) -> dict[str, Any]:
-    """`--set` options as dotted keys with their values; ConfigError for one that is no KEY=VALUE."""
-    return dict(_pairs("--set", settings))
+def settings_of(settings: Iterable[str] | None, option: str = "--set") -> dict[str, Any]:
+    """`--set` options, or another's, as keys with their values; ConfigError for one that is no KEY=VALUE."""
+    return dict(_pairs(option, settings))
 
 
 def _pairs(option: str, texts: Iterable[str] | None) -> list[tuple[str, str]]:
@@ -116,7 +145,12 @@ def _pairs(option: str, texts: Iterable[str] | None) -> list[tuple[str, str]]:
     return pairs
 
 
-_EXAMPLES = {"--set": "schedule.microbatches=64", "--option": "group_size=8"}
+_EXAMPLES = {
+    "--set": "schedule.microbatches=64",
+    "--option": "group_size=8",
+    "--over": "schedule.microbatches=8,16",
+    "--slurm": "slurm_partition=gpu",
+}
 
 
 def _require_flags(changes: dict[str, Any]) -> None:

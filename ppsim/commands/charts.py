@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from ppsim.commands.reporting import say
 from ppsim.plots.viewer import save_html
@@ -27,6 +28,14 @@ def save_comparison(timelines: Sequence[Timeline], path: Path, titles: Sequence[
     from ppsim.plots.gantt import draw_comparison, save_figure
 
     save_figure(lambda: draw_comparison(timelines, titles=titles), path)
+    say(f"wrote {path}")
+
+
+def save_figure(make: Callable[[], Any], path: Path) -> None:
+    """The matplotlib figure that `make()` returns; says what it wrote."""
+    from ppsim.plots.gantt import save_figure as save
+
+    save(make, path)
     say(f"wrote {path}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -238,7 +239,12 @@ def _override_value(key: str, value: Any) -> Any:
     """Text is YAML; the name of a file, which may hold " #" or ": ", is not."""
     if isinstance(value, PathLike):
         return os.fspath(value)
-    return read_yaml(value, f"override {key}").value if isinstance(value, str) else value
+    return _read_value(key, value) if isinstance(value, str) else value
+
+
+@functools.lru_cache(4096)  # a sweep gives the same few texts again and again
+def _read_value(key: str, text: str) -> Any:
+    return read_yaml(text, f"override {key}").value
 
 
 def _fault_error(place: str, faults: list[Fault], lines: Mapping[Path, int]) -> ConfigError:

@@ -1,0 +1,151 @@
+"""`ppsim sweep`: every combination of values of some keys, as a table, a document and charts."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ppsim.base.errors import ConfigError
+from ppsim.base.files import write_atomically
+from ppsim.commands import charts, options
+from ppsim.commands.case import settings_of, takes_case
+from ppsim.commands.reporting import ANSWER_IS_NO, INTERRUPTED, command, print_data, require_suffix, say, write_json
+from ppsim.config import Source
+from ppsim.studies import sweep as study
+from ppsim.studies.sweep import Sweep
+
+TABLES = (".csv", ".md", ".tex")
+
+
+@takes_case(checked=False)
+@command
+def sweep(
+    read: Callable[[], Source],
+    over: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUES",
+            help="Values of a key: a,b,c or 8:128:x2 (each twice the last) or 0:1ms:5 (5 values). Repeatable.",
+        ),
+    ] = None,
+    store: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep results in an SQLite file; a stopped run goes on from it.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Processes. [default: one a processor]")
+    ] = None,
+    dask: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Run on the Dask cluster with this scheduler.")
+    ] = None,
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Run on Slurm with a parameter of submitit. Repeatable."),
+    ] = None,
+    table: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the table: FILE.csv, .md (Markdown) or .tex (LaTeX).")
+    ] = None,
+    chart: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw a line a schedule over a swept number: FILE.png, .svg or .pdf."),
+    ] = None,
+    front: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw step against memory with its Pareto front.")
+    ] = None,
+    measure: Annotated[
+        str, typer.Option(metavar="NAME", help="What --chart draws, a name of docs/glossary.md.")
+    ] = "iteration_time",
+    json: options.JsonTarget = None,
+) -> None:
+    """Simulate every combination of values; impossible ones are listed with the rule that refuses them."""
+    for option, file, endings in (
+        ("--table", table, TABLES), ("--chart", chart, charts.STATIC), ("--front", front, charts.STATIC)
+    ):  # fmt: skip
+        if file:
+            require_suffix(option, file, endings)
+    values = {key: study.parse_values(text, key) for key, text in settings_of(over, "--over").items()}
+    source = read()
+    with _executor(workers, dask, slurm) as executor, _way_to_go_on(store):
+        found = study.sweep(source, values, executor=executor, workers=workers, store=store)
+    _write(found, table, chart, front, measure)
+    if json:
+        write_json(found.to_dict(), json)
+    if json != "-":
+        print_data(found.summary())
+    if all(point.refused is not None for point in found.points):
+        raise typer.Exit(ANSWER_IS_NO)
+
+
+@contextmanager
+def _executor(workers: int | None, dask: str | None, slurm: Sequence[str] | None) -> Iterator[Executor | None]:
+    """The cluster that was asked for; None is this machine."""
+    if sum(map(bool, (workers, dask, slurm))) > 1:
+        raise ConfigError("--workers, --dask and --slurm say who works; give one of them")
+    if not (dask or slurm):
+        yield None
+        return
+    from ppsim.base.yaml_text import read_yaml
+    from ppsim.studies.executors import SlurmJobs, dask_executor
+
+    given = {key: read_yaml(text, f"--slurm {key}").value for key, text in settings_of(slurm, "--slurm").items()}
+    executor = dask_executor(dask) if dask else SlurmJobs(given)
+    try:
+        yield executor
+    finally:
+        executor.shutdown(wait=False)
+
+
+@contextmanager
+def _way_to_go_on(store: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        if store is None:
+            say("ppsim: stopped; with --store FILE results are kept, and the same command goes on from there")
+        else:
+            say(f"ppsim: stopped; results so far are kept in {store}: give the same command again to go on from there")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _write(found: Sweep, table: Path | None, chart: Path | None, front: Path | None, measure: str) -> None:
+    if table:
+        write_atomically(table, table_text(found.table() if table.suffix != ".csv" else _numbers(found), table.suffix))
+        say(f"wrote {table}")
+    if chart:
+        charts.save_figure(lambda: found.plot(measure), chart)
+    if front:
+        charts.save_figure(found.plot_front, front)
+
+
+def _numbers(found: Sweep) -> list[list[str]]:
+    rows = found.rows()
+    return [[*rows[0]], *([("" if value is None else str(value)) for value in row.values()] for row in rows)]
+
+
+def table_text(rows: Sequence[Sequence[str]], ending: str) -> str:
+    """Rows, the heading first, as CSV, Markdown or LaTeX, as the ending of the file says."""
+    if ending == ".csv":
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        return text.getvalue()
+    if ending == ".md":
+        lines = [f"| {' | '.join(cell.replace('|', '&#124;').replace(chr(10), ' ') for cell in row)} |" for row in rows]
+        return "\n".join([lines[0], f"|{'---|' * len(rows[0])}", *lines[1:]]) + "\n"
+    lines = [" & ".join(map(_latex, row)) + r" \\" for row in rows]
+    return (
+        "\n".join([rf"\begin{{tabular}}{{{'l' * len(rows[0])}}}", lines[0], r"\hline", *lines[1:], r"\end{tabular}"])
+        + "\n"
+    )
+
+
+def _latex(text: str) -> str:
+    escaped = text.replace("\\", r"\textbackslash{}").replace("\n", " ")
+    for sign in "%&_#$":
+        escaped = escaped.replace(sign, f"\\{sign}")
+    return escaped.replace("~", r"\textasciitilde{}").replace("^", r"\textasciicircum{}")

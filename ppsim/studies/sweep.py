@@ -1,0 +1,319 @@
+"""Every combination of values of some keys of a config: a table of measures, and charts of it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from ppsim.analysis.measures import MEASURES, Measure
+from ppsim.base.errors import ConfigError, shown
+from ppsim.base.extras import need
+from ppsim.base.tables import aligned
+from ppsim.base.units import EXAMPLES, parse_quantity, value_text
+from ppsim.base.yaml_text import read_yaml
+from ppsim.config import Config, Source, source_of
+from ppsim.studies.points import MEASURED, Point, own_changes, run_points
+
+if TYPE_CHECKING:
+    import pandas
+
+SCHEMA = "ppsim.sweep/1"
+MOST_VALUES = 100_000
+MOST_POINTS = 10_000_000
+WIDTH = 100
+_PAGE = ("iteration_time", "tokens_per_second", "mfu", "bubble_fraction", "peak_activations", "peak_memory")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What `sweep` returns.
+
+    Attributes
+    ----------
+    keys : list of str
+        The dotted keys that were varied.
+    points : list of Point
+        One a combination, the last key's values changing fastest.
+    """
+
+    keys: list[str]
+    points: list[Point]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a combination: its values, its measures (None where it is refused) and `refused`."""
+        return [
+            {**point.changes, **dict.fromkeys(MEASURED), **(point.measures or {}), "refused": point.refused}
+            for point in self.points
+        ]
+
+    def to_frame(self) -> pandas.DataFrame:
+        """The rows as a pandas table."""
+        pandas = need("pandas", "a table of points")
+        return pandas.DataFrame(self.rows(), columns=[*self.keys, *MEASURED, "refused"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Points as plain Python values, the same for every run (schema ppsim.sweep/1)."""
+        return {
+            "schema": SCHEMA,
+            "points": [
+                {"over": dict(point.changes)}
+                | (dict(point.measures) if point.measures is not None else {"refused": point.refused})
+                for point in self.points
+            ],
+            "units": {name: measure.unit for name, measure in MEASURED.items()},
+            "definitions": {name: measure.meaning for name, measure in MEASURED.items()},
+        }
+
+    def plot(self, measure: str = "iteration_time", over: str | None = None):
+        """A matplotlib figure of a measure over a swept number, one line for each combination of the other keys.
+
+        `over` is one of `keys`; default: the last of them that has two numbers or more. Raises ConfigError where there
+        is none, or nothing but refusals.
+        """
+        from ppsim.plots.points import draw_lines
+
+        kind = _measure(measure)
+        over = over if over is not None else self._number()
+        if over not in self.keys:
+            raise ConfigError(f"over={shown(over)} was not swept; use one of: {', '.join(self.keys)}")
+        lines: dict[str, list[tuple[float, float]]] = {}
+        for point in self.points:
+            value = None if point.measures is None else point.measures[measure]
+            number = as_number(point.changes[over])
+            if value is not None and number is not None:
+                others = [str(point.changes[key]) for key in self.keys if key != over]
+                lines.setdefault(", ".join(others) or kind.title, []).append((number, value))
+        if not lines:
+            raise ConfigError(f"there is no {measure} over {over} to draw; sweep numbers, such as 8:128:x2")
+        return draw_lines(lines, over, kind.title, kind.unit)
+
+    def plot_front(self):
+        """A matplotlib figure of step time against peak memory (activations where bytes are not known) with its front.
+
+        A point is on the Pareto front where no other is as good in both and better in one. ConfigError where all points
+        are refused.
+        """
+        from ppsim.plots.points import draw_front
+
+        runs = [(point, point.measures) for point in self.points if point.measures is not None]
+        if not runs:
+            raise ConfigError("every point is refused; there is nothing to draw")
+        memory = MEASURES[
+            "peak_memory" if all(run["peak_memory"] is not None for _, run in runs) else "peak_activations"
+        ]
+        pairs = [(run[memory.name], run["iteration_time"]) for _, run in runs]
+        names = [", ".join(str(value) for value in point.changes.values()) for point, _ in runs]
+        return draw_front(pairs, names, memory.title, memory.unit)
+
+    def _number(self) -> str:
+        for key in reversed(self.keys):
+            if len({as_number(point.changes[key]) for point in self.points} - {None}) > 1:
+                return key
+        raise ConfigError(f"none of {', '.join(self.keys)} has two numbers; sweep one, such as 8:128:x2")
+
+    def table(self) -> list[list[str]]:
+        """Cells of text, the heading first: values, and the measures that are known; a refusal in its last column."""
+        measures = self._shown()
+        refusals = any(point.refused is not None for point in self.points)
+        heads = [*map(_short, self.keys), *(measure.title for measure in measures), *["refused"] * refusals]
+        return [heads, *(self._cells(point, measures, refusals) for point in self.points)]
+
+    def _cells(self, point: Point, measures: Sequence[Measure], refusals: bool) -> list[str]:
+        run = point.measures or {}
+        numbers = [value_text(run.get(measure.name), measure.unit) for measure in measures]
+        return [*(str(point.changes[key]) for key in self.keys), *numbers, *[point.refused or ""] * refusals]
+
+    def _shown(self) -> list[Measure]:
+        """The measures of a page that some point knows."""
+        return [
+            MEASURES[name]
+            for name in _PAGE
+            if any((point.measures or {}).get(name) is not None for point in self.points)
+        ]
+
+    def summary(self) -> str:
+        """The table as text of at most 100 columns; refusals are listed below it."""
+        measures = self._shown()
+        heads, *rows = [row[: len(self.keys) + len(measures)] for row in self.table()]
+        while len(heads) > len(self.keys) + 1 and _width(heads, rows) > WIDTH:
+            heads, rows = heads[:-1], [row[:-1] for row in rows]
+        lines = [_cut(line) for line in aligned([heads, *rows], left=len(self.keys))]
+        refused = [point for point in self.points if point.refused is not None]
+        if refused:
+            lines += ["", "refused:"]
+        for point in refused:
+            values = ", ".join(f"{_short(key)}={value}" for key, value in point.changes.items())
+            lines.append(_cut(f"  {values}: {str(point.refused).splitlines()[0]}"))
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        heads, *rows = ([_html(cell) for cell in row] for row in self.table())
+        head = "".join(f"<th>{cell}</th>" for cell in heads)
+        body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+        return f"<div style='overflow-x:auto'><table><tr>{head}</tr>{body}</table></div>"
+
+
+def sweep(
+    config: Config | Source | str | PathLike[str] | Mapping[str, Any],
+    over: Mapping[str, Iterable[Any] | str],
+    *,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    store: str | PathLike[str] | None = None,
+) -> Sweep:
+    """Simulate every combination of values of some keys.
+
+    Parameters
+    ----------
+    config : path, dict or Config
+        It may leave out what `over` says.
+    over : mapping of dotted config key to its values
+        A list, or text as in `ppsim sweep --over`: "a,b,c", "8:128:x2" (each twice the one before), "0:1ms:5" (5
+        values, evenly). A schedule may be named with its stages per device: "interleaved-1f1b:4".
+    executor : concurrent.futures.Executor, optional
+        Default: `workers` processes of this machine; this process alone where the points are few.
+    workers : int, optional
+        Default: as many as there are processors.
+    store : path, optional
+        An SQLite file that keeps results: a run that was killed goes on, a second one costs nothing.
+
+    Raises
+    ------
+    ConfigError
+        No values, or a fault of the config that is none of the values'. A combination that is not possible is no error:
+        it is in the table with the rule that refuses it.
+
+    Examples
+    --------
+    >>> ppsim.sweep("unit-costs.yaml", over={"schedule.name": ["1f1b", "zb-h1"], "schedule.microbatches": [8, 16]})
+    """
+    source = source_of(config)
+    values = {key: _values(key, given) for key, given in over.items()}
+    if not values:
+        raise ConfigError("nothing to sweep: give keys and values, such as schedule.microbatches=8,16,32")
+    count = 1
+    for some in values.values():
+        count *= len(some)
+    if count > MOST_POINTS:
+        raise ConfigError(f"{count:,} points are too many; sweep at most {MOST_POINTS:,}")
+    points = [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
+    refuse_common_faults(source, points)
+    return Sweep(list(values), list(run_points(source, points, executor=executor, workers=workers, store=store)))
+
+
+def refuse_common_faults(source: Source, points: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ConfigError with the faults of a config that no point of the sweep mends: one message, not one a point."""
+    first, last = (_faults(source, points[index]) for index in (0, -1))
+    swept = [*points[0]]
+    common = [
+        fault
+        for fault in first
+        if fault in last
+        and ("unknown key" in fault or not any(key.startswith(re.split(r"[ :]", fault)[0]) for key in swept))
+    ]
+    if common:
+        raise ConfigError(f"{source.place}: " + "; ".join(common), common)
+
+
+def _faults(source: Source, changes: Mapping[str, Any]) -> list[str]:
+    try:
+        source.config(own_changes(source, changes))
+    except ConfigError as error:
+        return error.faults
+    return []
+
+
+def _values(key: str, given: Iterable[Any] | str) -> list[Any]:
+    if not isinstance(given, str | Iterable) or isinstance(given, Mapping):
+        raise ConfigError(f"over {key}: {shown(given)} must be a list of values, or text such as 8:128:x2")
+    values = parse_values(given, key) if isinstance(given, str) else [_plain(value) for value in given]
+    if not values:
+        raise ConfigError(f"over {key}: no values; give at least one, such as {key}=8")
+    return values
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as Python's, which every document can hold."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def parse_values(text: str, key: str = "values") -> list[Any]:
+    """The values that a text says: "a,b,c", "8:128:x2" (geometric), "0:1ms:5" (evenly), or a mixture of them.
+
+    Numbers with units become SI numbers within ranges. Raises ConfigError with the text and what is legal.
+    """
+    values: list[Any] = []
+    for part in (part.strip() for part in re.split(r",(?![^\[{(]*[\]})])", text)):
+        if not part:
+            raise ConfigError(f"{key}={text}: a value is empty; write values with commas between them, such as 8,16,32")
+        ends = part.split(":")
+        is_range = len(ends) == 3 and ends[2].strip() and _range_numbers(ends) is not None
+        values += _range(part, ends, key) if is_range else [read_yaml(part, f"{key}={part}").value]
+    return values
+
+
+def _range_numbers(ends: Sequence[str]) -> tuple[float, float] | None:
+    for unit in EXAMPLES:
+        try:
+            low, high = (parse_quantity(end, unit) for end in ends[:2])
+        except ConfigError:
+            continue
+        return low, high
+    return None
+
+
+def _range(part: str, ends: Sequence[str], key: str) -> list[Any]:
+    low, high = _range_numbers(ends) or (0.0, 0.0)
+    step = ends[2].strip()
+    legal = f"{key}={part}: write LOW:HIGH:xFACTOR with a factor above 1 and LOW above 0, or LOW:HIGH:COUNT"
+    try:
+        factor, count = (float(step[1:]), 0) if step[:1] == "x" else (0.0, int(step))
+    except ValueError:
+        raise ConfigError(legal) from None
+    if factor:
+        if not (1 < factor < float("inf") and 0 < low <= high):
+            raise ConfigError(legal)
+        found = [low]
+        while found[-1] * factor <= high * (1 + 1e-9) and len(found) < MOST_VALUES:
+            found.append(found[-1] * factor)
+    else:
+        if not (1 <= count <= MOST_VALUES and low <= high):
+            raise ConfigError(legal)
+        found = [low + (high - low) * index / max(count - 1, 1) for index in range(count)]
+    whole = all(end.strip().isdecimal() for end in ends[:2])
+    return [int(value) if whole and value == int(value) else value for value in found]
+
+
+def as_number(value: Any) -> float | None:
+    """A swept value as a number to draw it at; None where it is none."""
+    if isinstance(value, str):
+        numbers = _range_numbers([value, value])
+        return None if numbers is None else numbers[0]
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _measure(name: str) -> Measure:
+    if name not in MEASURED:
+        raise ConfigError(f"{shown(name)} is no measure; use one of: {', '.join(MEASURED)}")
+    return MEASURED[name]
+
+
+def _short(key: str) -> str:
+    return key.rpartition(".")[2] if key != "schedule.name" else "schedule"
+
+
+def _width(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    return max(map(len, aligned([heads, *rows])))
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."
+
+
+def _html(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;")
