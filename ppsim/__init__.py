@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from ppsim.run.schedules import Family, Program, Schedule, build, lower, schedules, with_offload, with_recompute
     from ppsim.run.simulation import simulate
     from ppsim.run.timelines import Timeline
+    from ppsim.studies.advise import advise
+    from ppsim.studies.choose import choose
     from ppsim.studies.compare import compare
     from ppsim.studies.explain import explain
     from ppsim.studies.fits import what_fits
@@ -23,8 +25,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Batch", "BuildError", "Cluster", "Config", "ConfigError", "CostError", "Costs", "DeadlockError", "DerivedCosts",
     "Family", "Jitter", "Layout", "Model", "PpsimError", "Program", "Schedule", "ScheduleError", "Sweep", "Timeline",
-    "build", "compare", "explain", "load_config", "lower", "schedules", "simulate", "simulate_many", "sweep",
-    "what_fits", "with_offload", "with_recompute",
+    "advise", "build", "choose", "compare", "explain", "load_config", "lower", "schedules", "simulate",
+    "simulate_many", "sweep", "what_fits", "with_offload", "with_recompute",
 ]  # fmt: skip
 
 # Where each name is, to be loaded when it is first asked for: `ppsim --help` then starts without NumPy.
@@ -46,6 +48,8 @@ _HOMES = {
     ),
     "ppsim.run.simulation": ("simulate",),
     "ppsim.run.timelines": ("Timeline",),
+    "ppsim.studies.advise": ("advise",),
+    "ppsim.studies.choose": ("choose",),
     "ppsim.studies.compare": ("compare",),
     "ppsim.studies.explain": ("explain",),
     "ppsim.studies.fits": ("what_fits",),

@@ -21,6 +21,8 @@ COMMANDS = {
     "compare": ("compare", "Compare schedules at equal work."),
     "sweep": ("sweep", "Simulate every combination of values."),
     "what-if": ("what_if", "Change a config, or find a break-even point."),
+    "choose": ("choose", "Choose the fastest layout and schedule that fits."),
+    "advise": ("advise", "Say which single change helps most, and why."),
     "fits": ("fits", "Say whether a config fits its devices."),
     "check": ("check", "Hold configs to a baseline and to limits."),
     "optimum": ("optimum", "Prove the shortest schedule of a tiny case."),

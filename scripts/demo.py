@@ -3,10 +3,12 @@
 import sys
 from pathlib import Path
 
+from ppsim.commands.advise import page
 from ppsim.config import load_config
 from ppsim.plots.gantt import save
 from ppsim.plots.summary import side_by_side
 from ppsim.plots.viewer import save_html
+from ppsim.studies.advise import advise
 
 SCHEDULES = ("1f1b", "interleaved-1f1b")
 
@@ -21,6 +23,8 @@ def main(config: str, folder: str) -> None:
         save(timeline, chart.with_suffix(".png"), memory=True)
         save_html(timeline, chart.with_suffix(".html"))
         print(f"wrote {chart}.png and {chart}.html")
+    print("\n" + "\n".join(page(advise(config), most=4)))
+    print(f"\nnext: .venv/bin/ppsim advise {config}")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def fits(
 
     Of the recompute levels and of fewer microbatches the first that fits is named, of other schedules the fastest.
     """
-    part = _part(headroom)
+    part = read_headroom(headroom)
     case = read_case(config, settings)
     memory = case.simulate().memory()
     does = memory.fits(part)
@@ -44,7 +44,8 @@ def fits(
         raise typer.Exit(ANSWER_IS_NO)
 
 
-def _part(text: str) -> float:
+def read_headroom(text: str) -> float:
+    """The value of --headroom, a part from 0 to below 1; ConfigError otherwise."""
     with contextlib.suppress(ConfigError):
         value = parse_fraction(text)
         if value < 1:

@@ -137,6 +137,7 @@ DOCUMENT = _section(
         "costs": _section("Costs", {**_declared(Costs), "profile": text}),
         "jitter": _section("Jitter", _JITTER),
         "published": _section("Published", _PUBLISHED),
+        "batch": whole_number(),
         "transport": choice(*TRANSPORTS),
         "engine": choice(*ENGINES),
         "optimizer": choice(*OPTIMIZERS),

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ppsim.base.errors import CostError, shown
-from ppsim.costs import partition
-from ppsim.costs.effects import collective_seconds, sentences, step_seconds
+from ppsim.costs import layout_string, partition
+from ppsim.costs.effects import collective_seconds, once_each, sentences, step_seconds
 from ppsim.costs.given import PARAMETERS, SCALED, Costs
 from ppsim.costs.layers import Layer
 from ppsim.costs.setup import Setup
@@ -78,22 +78,22 @@ class DerivedCosts(Setup):
         kept = sum(layer.weight_grad_bytes for layer in layers)
         states = layout.state_bytes(self.held(layers), gathered)
         return {
-            "activation_bytes": sum(self._activation_bytes(layer, recompute) for layer in layers),
+            "activation_bytes": sum(self.activation_bytes(layer, recompute) for layer in layers),
             "weight_bytes": states[0],
             "gradient_bytes": states[1],
             "optimizer_bytes": states[2],
             "weight_grad_fraction_of_activation": min(1.0, kept / whole) if whole else 1.0,
         }
 
-    def _activation_bytes(self, layer: Layer, recompute: str) -> float:
-        """Bytes that one GPU holds of a layer for one microbatch."""
+    def activation_bytes(self, layer: Layer, recompute: str) -> float:
+        """Bytes that one GPU holds of a layer for one microbatch, with a recompute level."""
         layout = self.layout
         held = layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute)
         return held * layout.microbatch_size / layout.context
 
     def _recompute_bytes(self, layers: list[Layer], recompute: str) -> float:
         """Bytes that a backward brings back for the layer that it recomputes, the largest of the stage's."""
-        dropped = [self._activation_bytes(one, "none") - self._activation_bytes(one, recompute) for one in layers]
+        dropped = [self.activation_bytes(one, "none") - self.activation_bytes(one, recompute) for one in layers]
         return max(dropped, default=0.0)
 
     def stage_layers(self, num_stages: int) -> list[list[Layer]]:
@@ -103,14 +103,15 @@ class DerivedCosts(Setup):
             return self.layout.stage_layers(self.model, num_stages, self._layer_seconds)
         return partition.cut(layers, partition.explicit(counts, len(layers), num_stages))
 
-    @property
+    @cached_property
     def _layer_seconds(self) -> list[float]:
         """Seconds of each layer, forward and backward, collectives included."""
-        return [
-            self.compute_seconds(layer.forward + layer.input_grad + layer.weight_grad)
-            + sum(self.collective_seconds(layer))
-            for layer in self.model.layers
-        ]
+
+        def seconds(layer: Layer) -> float:
+            computing = self.compute_seconds(layer.forward + layer.input_grad + layer.weight_grad)
+            return computing + sum(self.collective_seconds(layer))
+
+        return once_each(self.model.layers, id, seconds)
 
     def partitioned(self, num_stages: int, seconds: Callable[[DerivedCosts], float], most: int) -> DerivedCosts:
         """These costs; with partition `optimal` settled on the stages whose step, in `seconds`, is shortest.
@@ -138,11 +139,7 @@ class DerivedCosts(Setup):
 
     def megatron_layout(self, num_stages: int) -> str:
         """The stages as Megatron-LM's `--pipeline-model-parallel-layout`, such as `Et*11|t*12|t*11L`."""
-        letters = {"embedding": "E", "block": "t", "prediction": "m", "head": "L"}
-        return "|".join(
-            "".join(letters[name] + (f"*{count}" if count > 1 else "") for name, count in stage.items())
-            for stage in self.stages(num_stages)
-        )
+        return str(layout_string.of_stages([layer.name for layer in stage] for stage in self.stage_layers(num_stages)))
 
     def _stage_times(self, layers: list[Layer], recompute: str) -> dict[str, float]:
         """Seconds of one stage: computation of F, I and W, collectives of F and of I."""
@@ -165,16 +162,18 @@ class DerivedCosts(Setup):
         """
         stages = self._stages(num_stages)
         gathered = min(LOOK_AHEAD * (devices or num_stages) / num_stages, 1.0)
-        times = _columns([self._stage_times(*stage) for stage in stages])
+        times = _columns(once_each(stages, _contents, lambda stage: self._stage_times(*stage)))
+        states = _columns(once_each(stages, _contents, lambda stage: self._stage_bytes(*stage, gathered)))
+        held = once_each(stages, _contents, lambda stage: self.held(stage[0]))
         derived = {
             "forward": times["forward"] + times["forward_collectives"],
             "input_grad": times["input_grad"] + times["input_grad_collectives"],
             "weight_grad": times["weight_grad"],
-            **_columns([self._stage_bytes(*stage, gathered) for stage in stages]),
+            **states,
             "transfer_bytes": self.transfer_bytes,
             "latency": self.cluster.link.latency,
             "bandwidth": self.cluster.link.bandwidth,
-            **step_seconds(self, [self.held(layers) for layers, _ in stages], copies or [1] * num_stages),
+            **step_seconds(self, held, copies or [1] * num_stages),
         }
         derived["input_fraction_of_activation"] = _input_fraction(self.transfer_bytes, derived["activation_bytes"])
         if self.layout.overlap:
@@ -213,7 +212,7 @@ class DerivedCosts(Setup):
             stage_share=blocks * devices / self.model.num_layers,
             workload=self.workload(devices),
             exchange_seconds=self._exchange_seconds(stages),
-            recompute_bytes=np.array([self._recompute_bytes(*stage) for stage in stages])
+            recompute_bytes=np.array(once_each(stages, _contents, lambda stage: self._recompute_bytes(*stage)))
             if "activation_bytes" not in self.given
             else None,
             **self._links(devices),
@@ -221,7 +220,7 @@ class DerivedCosts(Setup):
 
     def _exchange_seconds(self, stages: list[tuple[list[Layer], str]]) -> np.ndarray:
         """Seconds in the collectives of F, B, I and W by stage; 0 where the time was given."""
-        times = _columns([self._stage_times(*stage) for stage in stages])
+        times = _columns(once_each(stages, _contents, lambda stage: self._stage_times(*stage)))
         forward = times["forward_collectives"] * ("forward" not in self.given)
         backward = times["input_grad_collectives"] * (not {*BACKWARD} & self.given.keys())
         return np.stack([forward, backward, backward, np.zeros_like(forward)])
@@ -274,6 +273,12 @@ class DerivedCosts(Setup):
         """What the derivation assumes, one readable sentence each, with units and sources."""
         given = ", ".join(name for name in self.given if name != "per")
         return [*sentences(self), *([f"given instead of derived: {given}"] if given else [])]
+
+
+def _contents(stage: tuple[list[Layer], str]) -> Any:
+    """What tells stages of one model apart: which layers, how many of each, and the recompute level."""
+    layers, recompute = stage
+    return tuple(Counter(map(id, layers)).items()), recompute
 
 
 def _columns(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:

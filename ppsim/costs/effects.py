@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from ppsim.base.units import format_quantity, percent_text
 from ppsim.costs.collectives import all_gather, all_reduce, all_to_all
@@ -16,6 +17,8 @@ from ppsim.costs.hardware import LinkSheet
 from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.setup import Setup
 
+Item = TypeVar("Item")
+Value = TypeVar("Value")
 IN_A_BLOCK = ("block", "prediction")
 
 
@@ -275,6 +278,15 @@ EFFECTS = (
 )  # fmt: skip
 
 
+def once_each(items: Sequence[Item], key: Callable[[Item], Any], function: Callable[[Item], Value]) -> list[Value]:
+    """`function` of every item, called once for items of equal `key`: of a pipeline's stages most are alike."""
+    known: dict[Any, Value] = {}
+    for item in items:
+        if key(item) not in known:
+            known[key(item)] = function(item)
+    return [known[key(item)] for item in items]
+
+
 def sentences(setup: Setup) -> Iterator[str]:
     """One sentence for each effect that assumes something of this setup."""
     found = (effect.sentence(setup) for effect in EFFECTS if effect.sentence)
@@ -292,8 +304,9 @@ def step_seconds(setup: Setup, held: list[tuple[float, float]], copies: Sequence
 
     `held` are the parameters of the stages on one GPU, `copies` the devices of a pipeline that hold them.
     """
+    stages = list(zip(held, copies, strict=True))
     columns = {
-        effect.key: [effect.step(setup, *stage) for stage in zip(held, copies, strict=True)]
+        effect.key: once_each(stages, tuple, lambda stage, seconds=effect.step: seconds(setup, *stage))
         for effect in EFFECTS
         if effect.step
     }

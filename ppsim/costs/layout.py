@@ -9,6 +9,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import changed_fields, check_fields, declared, described, flag, whole_number
 from ppsim.costs import partition
 from ppsim.costs.layers import RECOMPUTE, Layer
+from ppsim.costs.layout_string import LayoutString
 from ppsim.costs.model import Model
 
 GRADIENT_BYTES, WEIGHT_BYTES, OPTIMIZER_BYTES = 4, 2, 12
@@ -56,9 +57,10 @@ class Layout:
         "split weights too (ZeRO stage 3): UNSHARD gathers a stage's before use, REDUCE_GRAD scatters its gradients"
     )
     microbatch_size: int = _group("sequences in one microbatch", "4")
-    partition: str | tuple[int, ...] = declared(
+    partition: str | tuple[int, ...] | LayoutString = declared(
         "`even`: blocks spread evenly, embedding with the first and head with the last stage; `by_cost(greedy)`, "
-        "`by_cost(optimal)` (or `greedy`, `optimal`): by the seconds of all layers; or the blocks of each stage",
+        "`by_cost(optimal)` (or `greedy`, `optimal`): by the seconds of all layers; the blocks of each stage; or a "
+        "layout string of Megatron-LM, such as `Et*3|(tt|)*29,m|L`",
         partition.method,
         "even",
         example="[5, 6, 6, 5]",
@@ -109,7 +111,9 @@ class Layout:
 
         Raises CostError where the partition does not fit `num_stages`.
         """
-        if self.partition in ("greedy", "optimal"):
+        if isinstance(self.partition, LayoutString):
+            counts = self.partition.layer_counts([layer.name for layer in model.layers], num_stages)
+        elif self.partition in ("greedy", "optimal"):
             counts = partition.by_cost(layer_costs, num_stages, self.partition)
         else:
             counts = self._blocks(model.num_layers, num_stages)
@@ -118,7 +122,7 @@ class Layout:
         return partition.cut(model.layers, counts)
 
     def _blocks(self, num_layers: int, num_stages: int) -> list[int]:
-        if not isinstance(self.partition, str):
+        if isinstance(self.partition, tuple):
             return partition.explicit(self.partition, num_layers, num_stages)
         return partition.even(num_layers, num_stages, self.first_stage_layers, self.last_stage_layers)
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.costs import layout_string
+from ppsim.costs.layout_string import LayoutString
 
 _ROUNDING = 1 + 1e-12
 MOST_LAYERS = 4_000  # `optimal` holds a matrix of layers x layers
@@ -18,14 +20,22 @@ _SHORT = {"even": "even", "greedy": "greedy", "optimal": "optimal"} | {
 }
 
 
-def method(value: Any) -> str | tuple[int, ...]:
-    """The short name of a method (even, greedy, optimal), or listed counts as a tuple; else ConfigError."""
+def method(value: Any) -> str | tuple[int, ...] | LayoutString:
+    """The short name of a method (even, greedy, optimal), listed counts as a tuple, or what a layout string says.
+
+    Raises ConfigError for anything else.
+    """
+    if isinstance(value, LayoutString):
+        return value
     if isinstance(value, list | tuple) and value and all(type(count) is int and count >= 0 for count in value):
         return tuple(value)
     if isinstance(value, str) and value.replace(" ", "") in _SHORT:
         return _SHORT[value.replace(" ", "")]
+    if isinstance(value, str) and layout_string.looks_like_one(value):
+        return layout_string.parse(value)
     raise ConfigError(
-        f"{shown(value)} is no partition; use one of: {', '.join(METHODS)}, or list each stage's blocks as in [5, 4]"
+        f"{shown(value)} is no partition; use one of: {', '.join(METHODS)}, list each stage's blocks as in [5, 4], or "
+        f"write a layout string such as 'Et*5|t*4L'"
     )
 
 

@@ -1,0 +1,83 @@
+"""`ppsim advise`: single changes of a config, best first, with the cause of idle time that each removes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from ppsim.base.tables import aligned
+from ppsim.base.units import difference_text, percent_text, seconds_text
+from ppsim.commands import options
+from ppsim.commands.case import takes_case
+from ppsim.commands.fits import read_headroom
+from ppsim.commands.reporting import command, print_data, write_json
+from ppsim.config import Config
+from ppsim.studies import advise as study
+from ppsim.studies.advise import Advice, AdviceList
+from ppsim.studies.reasons import limits
+
+SCHEMA = "ppsim.advise/1"
+MANY = 10
+
+
+@takes_case()
+@command
+def advise(
+    read: Callable[[], Config],
+    headroom: Annotated[
+        str, typer.Option(metavar="PART", help="Part of the memory that must stay free, such as 0.1 or 10%.")
+    ] = "0",
+    json: options.JsonTarget = None,
+) -> None:
+    """Say which single change of a config helps most, and why."""
+    found = study.advise(read(), read_headroom(headroom))
+    if json:
+        write_json(_document(found), json)
+    if json != "-":
+        print_data("\n".join(page(found)))
+
+
+def page(found: AdviceList, most: int = MANY) -> list[str]:
+    """What limits the run, then the best changes, at most `most`."""
+    run, better = found.run, found.better
+    lines = [f"{found.config.name}: step {seconds_text(run.iteration_time)}; " + "; ".join(limits(run)), ""]
+    if not better:
+        return [*lines, "no single change shortens the step and fits"]
+    rows = [["change", "step", "", "tokens/s", "peak", "removes"]]
+    rows += [_row(one, run.iteration_time) for one in better[:most]]
+    lines += aligned(rows, left=1)
+    texts = [one.changes["layout.partition"] for one in better[:most] if one.changes.get("layout.partition")]
+    strings = [text for text in texts if "|" in str(text)]
+    lines += ["", *(f"layout.partition: {text}" for text in strings[:1])] if strings else []
+    rest = len(found.advice) - len(better)
+    lines.append(f"{len(better)} changes help, {rest} do not or do not fit, {len(found.refused)} are not possible")
+    return lines
+
+
+def _row(one: Advice, before: float) -> list[str]:
+    unit = "bytes" if one.fits is not None else "microbatches"
+    return [
+        one.what.partition(": ")[0],
+        seconds_text(one.step),
+        percent_text(one.step_difference / before, signed=True),
+        "-" if one.tokens_per_second is None else f"{one.tokens_per_second:,.0f}",
+        difference_text(one.peak_difference, unit),
+        one.removes or "-",
+    ]
+
+
+def _document(found: AdviceList) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "step": found.run.iteration_time,
+        "limits": list(limits(found.run)),
+        "advice": found.rows(),
+        "refused": dict(found.refused),
+        "units": {
+            "step": "seconds", "step_difference": "seconds", "tokens_per_second": "tokens per second",
+            "peak": "bytes of the fullest device; live activations where bytes are not known",
+            "removes": "seconds of idle time of the mean device, by cause",
+        },
+    }  # fmt: skip

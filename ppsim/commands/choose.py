@@ -1,0 +1,182 @@
+"""`ppsim choose`: the fastest layout and schedule that fits, why, and what it takes to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ppsim.base.errors import ConfigError
+from ppsim.base.tables import aligned
+from ppsim.base.units import percent_text, seconds_text, value_text
+from ppsim.commands.fits import read_headroom
+from ppsim.commands.options import JsonTarget
+from ppsim.commands.reporting import ANSWER_IS_NO, command, print_data, say, write_json
+from ppsim.studies import choose as study
+from ppsim.studies.choose import Candidate, Choice
+from ppsim.studies.reasons import difference, limits
+from ppsim.studies.recipe import config_yaml, megatron_flags, torchtitan_flags
+
+SCHEMA = "ppsim.choose/1"
+UNITS = {
+    "iteration_time": "seconds", "tokens_per_second": "tokens per second", "mfu": "fraction", "peak_memory": "bytes",
+    "bubble_fraction": "fraction", "peak_activations": "microbatches through one device share of the model",
+    "headroom": "fraction of a device's memory", "batch": "sequences",
+}  # fmt: skip
+
+
+@command
+def choose(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Model, hardware, GPUs and batch.")],
+    free: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY[=VALUES]",
+            help="Choose this key, such as layout.tensor or schedule.name=1f1b,zb-v. Repeatable. "
+            "[default: what the config leaves out]",
+        ),
+    ] = None,
+    headroom: Annotated[
+        str, typer.Option(metavar="PART", help="Part of the memory that must stay free, such as 0.1 or 10%.")
+    ] = "10%",
+    asynchronous: Annotated[
+        bool, typer.Option("--asynchronous", help="Look at schedules that train on old weights too.")
+    ] = False,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the winner's schedule for PyTorch.")] = None,
+    json: JsonTarget = None,
+) -> None:
+    """Choose layout and schedule: the most tokens per second that fits; exit with status 1 where nothing fits."""
+    found = study.choose(config, _keys(free), headroom=read_headroom(headroom), asynchronous=asynchronous)
+    if csv and found.ranked:
+        found.best.run.schedule.to_csv(csv)
+        say(f"wrote {csv}")
+    if json:
+        write_json(_document(found), json)
+    if json != "-":
+        print_data("\n".join(_page(found)))
+    if not found.ranked:
+        raise typer.Exit(ANSWER_IS_NO)
+
+
+def _keys(texts: list[str] | None) -> dict[str, Any] | None:
+    """KEY or KEY=V1,V2 as key -> values, None for all that make sense."""
+    if texts is None:
+        return None
+    keys: dict[str, Any] = {}
+    for text in texts:
+        key, sign, values = text.partition("=")
+        listed = [_value(value.strip()) for value in values.split(",") if value.strip()]
+        if sign and not listed:
+            raise ConfigError(f"--free {text!r}: write KEY or KEY=VALUES, such as schedule.name=1f1b,zb-v")
+        keys[key.strip()] = listed
+    return keys
+
+
+def _value(text: str) -> Any:
+    return int(text) if text.isdigit() else text
+
+
+def _page(found: Choice) -> Iterator[str]:
+    counts = found.counts
+    yield (
+        f"{counts['points']:,} points: {counts['refused']:,} not possible, {counts['memory']:,} proven too large, "
+        f"{counts['step']:,} proven too slow, {counts['simulated']:,} simulated"
+    )
+    yield ""
+    if not found.ranked:
+        yield f"nothing fits with {percent_text(found.headroom)} of the memory kept free"
+        return
+    yield from _table(found.ranked)
+    yield ""
+    yield from _reasons(found)
+    yield ""
+    yield from _how_to_run(found)
+
+
+def _table(ranked: list[Candidate]) -> list[str]:
+    """The ranked points: what differs between them, then their measures."""
+    keys = [key for key in ranked[0].changes if len({str(one.changes.get(key)) for one in ranked}) > 1]
+    keys = ["schedule.name", *(key for key in keys if key not in ("schedule.name", "layout.partition"))]
+    rows = [["", *(key.split(".")[1].replace("_", " ") for key in keys), "step", "tokens/s", "peak"]]
+    for number, one in enumerate(ranked, 1):
+        values = ["-" if one.changes.get(key) is None else str(one.changes[key]) for key in keys]
+        tokens = one.measures["tokens_per_second"]
+        peak = one.measures["peak_memory"]
+        measures = [
+            seconds_text(one.step),
+            "-" if tokens is None else f"{tokens:,.0f}",
+            f"{one.memory:.4g} activations" if peak is None else value_text(peak, "bytes"),
+        ]
+        rows.append([str(number), *values, *measures])
+    return aligned(rows, left=2)
+
+
+def _reasons(found: Choice) -> Iterator[str]:
+    best = found.ranked[0]
+    yield "why: " + "; ".join(limits(found.best.run)) + "."
+    if len(found.ranked) > 1:
+        second = found.ranked[1]
+        yield (
+            f"the second is {percent_text(second.step / best.step - 1, 2)} slower with "
+            f"{difference(best.changes, second.changes)}."
+        )
+    if len(found.front) > 1:
+        leanest = found.front[-1]
+        yield (
+            f"less memory: {value_text(leanest.memory, 'bytes') if leanest.measures['peak_memory'] else leanest.memory}"
+            f" at a step of {seconds_text(leanest.step)} with {difference(best.changes, leanest.changes)}; the front "
+            f"has {len(found.front)} points."
+        )
+
+
+def _how_to_run(found: Choice) -> Iterator[str]:
+    best = found.best
+    if best.layout_string:
+        yield f"layout string: {best.layout_string}"
+        yield ""
+    for title, flags in (
+        ("Megatron-LM", megatron_flags(best.config, best.run)),
+        ("torchtitan", torchtitan_flags(best.config, best.run)),
+    ):
+        if flags:
+            yield f"{title}:"
+            yield from (f"  {flag}" for flag in flags)
+            yield ""
+        elif best.layout_string:
+            yield f"{title}: does not run {best.run.schedule.name}"
+            yield ""
+    yield "PyTorch: --csv schedule.csv writes the schedule; torch.distributed.pipelining reads it"
+    yield ""
+    yield "config:"
+    yield from (f"  {line}" for line in config_yaml(best.config).rstrip().split("\n"))
+
+
+def _document(found: Choice) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "fits": bool(found.ranked),
+        "headroom": found.headroom,
+        "gpus": found.space.gpus,
+        "batch": found.space.batch,
+        "free": {key: list(values) for key, values in found.space.values.items()},
+        "counts": dict(found.counts),
+        "ranked": [_candidate(one) for one in found.ranked],
+        "front": [_candidate(one) for one in found.front],
+        "units": UNITS,
+    }
+    if found.ranked:
+        best = found.best
+        document["best"] = {
+            "config": config_yaml(best.config),
+            "layout_string": best.layout_string,
+            "reasons": list(limits(best.run)),
+            "megatron": megatron_flags(best.config, best.run),
+            "torchtitan": torchtitan_flags(best.config, best.run),
+        }
+    return document
+
+
+def _candidate(one: Candidate) -> dict[str, Any]:
+    return {"changes": dict(one.changes), **one.measures}

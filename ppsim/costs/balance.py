@@ -1,0 +1,107 @@
+"""Balance: which layers each stage gets so that devices, with all the stages that they hold, have equal work."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ppsim.costs.layout_string import LayoutString
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """What is spread over the stages.
+
+    Attributes
+    ----------
+    blocks, predictions : int
+        How many of them there are.
+    embedding, block, prediction, head : float
+        Seconds of one, forward and backward.
+    """
+
+    blocks: int
+    predictions: int
+    embedding: float
+    block: float
+    prediction: float
+    head: float
+
+
+def balanced(pieces: Pieces, device_of_stage: Sequence[int], most_blocks: Sequence[int] | None = None) -> LayoutString:
+    """The layout string whose busiest device has least to do; embedding, head and predictions are pieces of their own.
+
+    Parameters
+    ----------
+    pieces : Pieces
+        Blocks count as alike.
+    device_of_stage : list of int
+        One device a stage.
+    most_blocks : list of int, optional
+        Blocks that each device has memory for; where they are too few in all, they are taken as no limit.
+
+    Within a device blocks go to the stage that has least to do. Predictions go with the head, or with the stage before
+    it where that is better. Equal inputs give equal answers.
+    """
+    tails = [len(device_of_stage) - 1]
+    if pieces.predictions and len(device_of_stage) > 1:
+        tails.append(len(device_of_stage) - 2)
+    made = [_filled(pieces, list(device_of_stage), most_blocks, stage) for stage in tails]
+    return min(made, key=lambda one: one[0])[1]
+
+
+def _filled(
+    pieces: Pieces, device_of_stage: list[int], most_blocks: Sequence[int] | None, of_predictions: int
+) -> tuple[tuple[float, float], LayoutString]:
+    """Largest and squared work of the devices, and the stages, with all predictions in stage `of_predictions`."""
+    stages, devices = len(device_of_stage), max(device_of_stage) + 1
+    work = np.zeros(stages)
+    work[0] += pieces.embedding
+    work[-1] += pieces.head
+    work[of_predictions] += pieces.predictions * pieces.prediction
+    closed = {stages - 1} if of_predictions < stages - 1 else set()  # its blocks would stand behind the predictions
+    fixed = np.bincount(device_of_stage, work, minlength=devices)
+    open_devices = {device for stage, device in enumerate(device_of_stage) if stage not in closed}
+    caps = [
+        (pieces.blocks if most_blocks is None else most_blocks[device]) if device in open_devices else 0
+        for device in range(devices)
+    ]
+    if sum(caps) < pieces.blocks:
+        caps = [pieces.blocks if device in open_devices else 0 for device in range(devices)]
+    counts = _blocks_of_stages(pieces, work, device_of_stage, _blocks_of_devices(pieces, fixed, caps), closed)
+    total = fixed + pieces.block * np.bincount(device_of_stage, counts, minlength=devices)
+    texts = ["t" * count for count in counts]
+    texts[0] = "E" + texts[0]
+    texts[of_predictions] += "m" * pieces.predictions
+    texts[-1] += "L"
+    return (float(total.max()), float((total**2).sum())), LayoutString(texts)
+
+
+def _blocks_of_devices(pieces: Pieces, fixed: np.ndarray, caps: list[int]) -> list[int]:
+    """Blocks of each device: one after the other to the device with least to do that has room, the first of equals."""
+    counts = [0] * len(caps)
+    waiting = [(float(seconds), device) for device, seconds in enumerate(fixed) if caps[device]]
+    heapq.heapify(waiting)
+    for _ in range(pieces.blocks):
+        seconds, device = heapq.heappop(waiting)
+        counts[device] += 1
+        if counts[device] < caps[device]:
+            heapq.heappush(waiting, (seconds + (pieces.block or 1.0), device))
+    return counts
+
+
+def _blocks_of_stages(
+    pieces: Pieces, work: np.ndarray, device_of_stage: list[int], blocks: list[int], closed: set[int]
+) -> list[int]:
+    """Blocks of each stage: one after the other to the device's stage that has least to do, the first of equals."""
+    counts, load = [0] * len(device_of_stage), work.tolist()
+    for device, number in enumerate(blocks):
+        own = [stage for stage, of in enumerate(device_of_stage) if of == device and stage not in closed]
+        for _ in range(number):
+            least = min(own, key=load.__getitem__)
+            counts[least] += 1
+            load[least] += pieces.block or 1.0
+    return counts

@@ -1,0 +1,243 @@
+"""Advise: single changes of a config, each simulated, with what it gains and which cause of idle time it removes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ppsim.analysis.occupancy import peak_activations
+from ppsim.base.compiling import can_compile
+from ppsim.base.errors import PpsimError
+from ppsim.base.extras import need
+from ppsim.config import Config
+from ppsim.costs.derive import DerivedCosts
+from ppsim.families.registry import families, find_family
+from ppsim.run.timelines import Timeline
+from ppsim.studies.choose import balanced_partition
+from ppsim.studies.reasons import removed_cause
+from ppsim.studies.space import Source, as_config
+
+if TYPE_CHECKING:
+    import pandas
+
+STAGES_TRIED = (2, 3, 4)
+Changes = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One change and what it does.
+
+    Attributes
+    ----------
+    what : str
+        The change in words.
+    changes : mapping of dotted key to value
+        None takes a key away.
+    step, step_difference : seconds
+        The step with the change, and after - before.
+    tokens_per_second : float or None
+        With the change.
+    peak, peak_difference : float
+        Of the fullest device, in bytes; in live activations where bytes are not known.
+    fits : bool or None
+        Whether the peak is within the memory of the device; None where that is not known.
+    removes : str or None
+        The cause in the ledger that shrinks most, in seconds of the mean device.
+    """
+
+    what: str
+    changes: Changes
+    step: float
+    step_difference: float
+    tokens_per_second: float | None
+    peak: float
+    peak_difference: float
+    fits: bool | None
+    removes: str | None
+
+
+@dataclass(frozen=True)
+class AdviceList:
+    """What `advise` returns.
+
+    Attributes
+    ----------
+    config : Config
+    run : Timeline
+        As it is.
+    advice : list of Advice
+        Best first: what fits before what does not, then the shortest step.
+    refused : mapping of change in words to the rule
+    """
+
+    config: Config
+    run: Timeline
+    advice: list[Advice]
+    refused: Mapping[str, str]
+
+    @property
+    def better(self) -> list[Advice]:
+        """The changes that shorten the step and fit."""
+        return [one for one in self.advice if one.step_difference < 0 and one.fits is not False]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a change."""
+        return [{**vars(one), "changes": dict(one.changes)} for one in self.advice]
+
+    def to_frame(self) -> pandas.DataFrame:
+        """The rows as a pandas table."""
+        return need("pandas", "a table of changes").DataFrame(self.rows())
+
+    def _repr_html_(self) -> str:
+        return self.to_frame().drop(columns="changes").to_html(index=False, float_format="{:.4g}".format)
+
+
+def advise(config: Source, headroom: float = 0.0) -> AdviceList:
+    """Single changes of what a config has, each simulated with all else as it is.
+
+    Raises ConfigError for a config that is wrong, and what its own simulation raises. `headroom` is the part of the
+    memory that must stay free for a change to fit, from 0 to below 1.
+    """
+    config = as_config(config)
+    config = replace(config, engine="compiled") if can_compile() and config.engine == "auto" else config
+    before = config.simulate()
+    found, refused, seen = [], {}, set()
+    for what, changes in _candidates(config, before):
+        key = str(sorted(changes.items()))
+        if key in seen:
+            continue
+        seen.add(key)
+        try:
+            found.append(_advice(what, changes, config, before, headroom))
+        except PpsimError as error:
+            refused[what] = str(error)
+    found.sort(key=lambda one: (one.fits is False, one.step, one.peak, one.what))
+    return AdviceList(config, before, found, refused)
+
+
+def _advice(what: str, changes: Changes, config: Config, before: Timeline, headroom: float) -> Advice:
+    run = replace(config.changed(changes), engine=config.engine).simulate()
+    difference = run.iteration_time - before.iteration_time
+    if abs(difference) <= 1e-9 * before.iteration_time:
+        difference = 0.0
+    return Advice(
+        what, changes, run.iteration_time, difference, run.tokens_per_second, _peak(run), _peak(run) - _peak(before),
+        _fits(run, headroom), removed_cause(before, run) if difference < 0 else None,
+    )  # fmt: skip
+
+
+def _peak(run: Timeline) -> float:
+    return float((run.peak_memory if run.peak_memory is not None else peak_activations(run)).max())
+
+
+def _fits(run: Timeline, headroom: float) -> bool | None:
+    if run.table.workload is None or run.peak_memory is None:
+        return None
+    return bool(run.memory().fits(headroom))
+
+
+def _candidates(config: Config, run: Timeline) -> Iterator[tuple[str, Changes]]:
+    """Every single change, in words and as keys."""
+    if "csv" not in config.schedule:
+        yield from _of_schedule(config)
+    if isinstance(config.costs, DerivedCosts):
+        yield from _of_microbatches(config, config.costs)
+        yield from _of_partition(config.costs, run)
+        yield from _of_recompute(config.costs, run)
+        yield from _of_policies(config.costs)
+        yield from _of_links(config.costs)
+    elif "latency" in config.data.get("costs", {}):
+        yield "links with half the latency", {"costs.latency": 0.5 * config.costs.latency}  # type: ignore[attr-defined]
+
+
+def _of_schedule(config: Config) -> Iterator[tuple[str, Changes]]:
+    section = config.schedule
+    own = find_family(section["name"])
+    if not own.fixed_stages:
+        now = section.get("stages_per_device") or own.stages_per_device
+        for count in (now - 1, now + 1):
+            if count > 1:
+                yield f"{count} stages a device instead of {now}", {"schedule.stages_per_device": count}
+    for name, family in families().items():
+        if name == own.name or family.asynchronous or "costs" in family.options:
+            continue
+        for count in [None] if family.fixed_stages else STAGES_TRIED:
+            words = f"schedule {name}" + (f" with {count} stages a device" if count else "")
+            yield (
+                words,
+                {"schedule.name": name, "schedule.stages_per_device": count, "schedule.options": None, **_even(config)},
+            )
+
+
+def _even(config: Config) -> Changes:
+    """A partition that lists stages goes with one number of stages only; another schedule takes an even one."""
+    costs = config.costs
+    listed = isinstance(costs, DerivedCosts) and not isinstance(costs.layout.partition, str)
+    return {"layout.partition": None} if listed else {}
+
+
+def _of_microbatches(config: Config, costs: DerivedCosts) -> Iterator[tuple[str, Changes]]:
+    count, size = config.schedule.get("microbatches"), costs.layout.microbatch_size
+    if count and size % 2 == 0:
+        yield (
+            "twice the microbatches of half the size",
+            {"schedule.microbatches": 2 * count, "layout.microbatch_size": size // 2},
+        )
+    if count and count % 2 == 0:
+        yield (
+            "half the microbatches of twice the size",
+            {"schedule.microbatches": count // 2, "layout.microbatch_size": 2 * size},
+        )
+
+
+def _of_partition(costs: DerivedCosts, run: Timeline) -> Iterator[tuple[str, Changes]]:
+    even = replace(
+        costs, layout=replace(costs.layout, partition="even", first_stage_layers=None, last_stage_layers=None)
+    )
+    ends = {"layout.first_stage_layers": None, "layout.last_stage_layers": None}
+    text = str(balanced_partition(costs, run.schedule, even.table(run.schedule)))
+    if text != costs.megatron_layout(run.schedule.num_stages):
+        yield f"layers balanced over the devices: {text}", {"layout.partition": text, **ends}
+    if costs.layout.partition != "optimal":
+        yield "partition by_cost(optimal)", {"layout.partition": "by_cost(optimal)", **ends}
+
+
+def _of_recompute(costs: DerivedCosts, run: Timeline) -> Iterator[tuple[str, Changes]]:
+    now = costs.layout.recompute_of(run.schedule.num_stages)
+    selective = ["selective"] if costs.model.attention == "full" else []
+    for level in ["none", *selective, "full"]:
+        if set(now) != {level}:
+            yield f"recompute {level}", {"layout.recompute": level, "layout.recompute_stages": None}
+    if run.peak_memory is not None:
+        fullest = int(run.peak_memory.argmax())
+        held = set(run.schedule.holdings[run.schedule.holdings[:, 0] == fullest, 1].tolist())
+        levels = ["full" if stage in held else level for stage, level in enumerate(now)]
+        if levels != now:
+            yield (
+                f"recompute full on device {fullest} only, the fullest",
+                {"layout.recompute": levels, "layout.recompute_stages": None},
+            )
+
+
+def _of_policies(costs: DerivedCosts) -> Iterator[tuple[str, Changes]]:
+    layout = costs.layout
+    if layout.tensor > 1 and not layout.sequence_parallel:
+        yield "sequence parallelism", {"layout.sequence_parallel": True}
+    if max(layout.data_groups) > 1 and not layout.sharded:
+        if not layout.distributed_optimizer:
+            yield "optimizer state split over the copies", {"layout.distributed_optimizer": True}
+        yield "weights split over the copies", {"layout.sharded": True}
+    if layout.sharded:
+        yield (
+            "whole weights, optimizer state split over the copies",
+            {"layout.sharded": False, "layout.distributed_optimizer": True},
+        )
+
+
+def _of_links(costs: DerivedCosts) -> Iterator[tuple[str, Changes]]:
+    cluster = costs.cluster
+    for key, sheet in (("link", cluster.link), ("network", cluster.network)):
+        if key == "link" or sheet != cluster.link:
+            yield f"a {key} of twice the bandwidth", {f"hardware.{key}.bandwidth": 2 * sheet.bandwidth}

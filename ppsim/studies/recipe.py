@@ -1,0 +1,90 @@
+"""What it takes to run a config: its YAML, the flags of Megatron-LM and torchtitan, and PyTorch's schedule file."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from ppsim.config import Config
+from ppsim.costs.derive import DerivedCosts
+from ppsim.run.timelines import Timeline
+
+MEGATRON = ("1f1b", "interleaved-1f1b")  # the schedules that Megatron-LM runs
+TORCHTITAN = {
+    "gpipe": "GPipe", "1f1b": "1F1B", "interleaved-1f1b": "Interleaved1F1B", "interleaved-zb": "InterleavedZeroBubble",
+    "zb-v": "ZBVZeroBubble", "dualpipe-v": "DualPipeV",
+}  # fmt: skip
+
+
+def config_yaml(config: Config) -> str:
+    """The config as a YAML file that ppsim reads again."""
+    from ruamel.yaml import YAML
+
+    writer, text = YAML(), io.StringIO()
+    writer.default_flow_style = False
+    writer.width = 4096
+    writer.dump(_without_nulls(dict(config.data)), text)
+    return text.getvalue()
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def megatron_flags(config: Config, run: Timeline) -> list[str]:
+    """Flags of Megatron-LM (megatron/training/arguments.py); empty for a schedule that it does not run."""
+    costs = config.costs
+    if not isinstance(costs, DerivedCosts) or run.schedule.name not in MEGATRON:
+        return []
+    layout, schedule = costs.layout, run.schedule
+    size = layout.microbatch_size
+    flags = [
+        f"--tensor-model-parallel-size {layout.tensor}",
+        f"--pipeline-model-parallel-size {schedule.devices}",
+        f"--context-parallel-size {layout.context}",
+        f"--micro-batch-size {size}",
+        f"--global-batch-size {size * layout.data * schedule.microbatches_of_a_step}",
+        f"--pipeline-model-parallel-layout '{costs.megatron_layout(schedule.num_stages)}'",
+    ]
+    if layout.expert > 1:
+        flags.append(f"--expert-model-parallel-size {layout.expert}")
+    if layout.sequence_parallel and layout.tensor > 1:
+        flags.append("--sequence-parallel")
+    if layout.distributed_optimizer:
+        flags.append("--use-distributed-optimizer")
+    if layout.sharded:
+        flags.append("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params")
+    if layout.recompute == "selective":
+        flags.append("--recompute-granularity selective")
+    if layout.recompute == "full":
+        flags.append("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1")
+    return flags
+
+
+def torchtitan_flags(config: Config, run: Timeline) -> list[str]:
+    """Flags of torchtitan (torchtitan/config/job_config.py); empty where no model is known.
+
+    A schedule that PyTorch has no class for goes as the CSV file that `Schedule.to_csv` writes.
+    """
+    costs = config.costs
+    if not isinstance(costs, DerivedCosts):
+        return []
+    layout, schedule = costs.layout, run.schedule
+    size = layout.microbatch_size
+    known = TORCHTITAN.get(schedule.name)
+    return [
+        f"--parallelism.tensor_parallel_degree {layout.tensor}",
+        f"--parallelism.pipeline_parallel_degree {schedule.devices}",
+        f"--parallelism.context_parallel_degree {layout.context}",
+        f"--parallelism.data_parallel_shard_degree {layout.data if layout.sharded else 1}",
+        f"--parallelism.data_parallel_replicate_degree {1 if layout.sharded else layout.data}",
+        *([f"--parallelism.expert_parallel_degree {layout.expert}"] if layout.expert > 1 else []),
+        f"--parallelism.pipeline_parallel_microbatch_size {size}",
+        f"--training.local_batch_size {size * schedule.microbatches_of_a_step}",
+        f"--parallelism.pipeline_parallel_schedule {known}"
+        if known
+        else "--parallelism.pipeline_parallel_schedule_csv schedule.csv",
+        f"--activation_checkpoint.mode {layout.recompute if isinstance(layout.recompute, str) else 'full'}",
+    ]

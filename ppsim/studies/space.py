@@ -1,0 +1,303 @@
+"""The space that `choose` looks through: which keys of a config are free, their values, and every point of them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Any
+
+from ppsim.base.errors import ConfigError, shown
+from ppsim.base.files import read_text
+from ppsim.base.yaml_text import read_yaml
+from ppsim.config import Config, load_config, make_config
+from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.layers import RECOMPUTE
+from ppsim.families.registry import families, find_family
+
+BALANCED = "balanced"  # a partition: balanced over devices, as a layout string
+SHARDINGS: Mapping[str, Mapping[str, bool]] = {
+    "none": {"layout.distributed_optimizer": False, "layout.sharded": False},
+    "optimizer": {"layout.distributed_optimizer": True, "layout.sharded": False},
+    "weights": {"layout.distributed_optimizer": False, "layout.sharded": True},
+}
+SHARDING = "layout.sharding"  # stands for the two keys of SHARDINGS
+LEAST_TOKENS = 4096  # of a sequence on one GPU: context parallelism cuts no finer
+Source = str | PathLike[str] | Mapping[str, Any] | Config
+Point = dict[str, Any]  # dotted key -> value
+
+
+@dataclass(frozen=True)
+class Space:
+    """All points that are looked through.
+
+    Attributes
+    ----------
+    config : Config
+        What every point shares; the values of free keys in it mean nothing.
+    gpus, batch : int
+        GPUs of the job, and sequences of one step over all copies; the same at every point.
+    values : mapping of dotted key to list
+        Values of each free key. layout.data and schedule.microbatches are in none: they follow from the others.
+    """
+
+    config: Config
+    gpus: int
+    batch: int
+    values: Mapping[str, list[Any]] = field(default_factory=dict)
+
+    def layouts(self) -> Iterator[Point]:
+        """Every combination of what is not of the schedule, with the data-parallel copies and microbatches it leaves.
+
+        A combination of which GPUs, batch or experts are no multiple is no point.
+        """
+        keys = [key for key in self.values if key not in ("schedule.name", "schedule.stages_per_device", PARTITION)]
+        for chosen in itertools.product(*(self.values[key] for key in keys)):
+            point = self._followed(dict(zip(keys, chosen, strict=True)))
+            if point is not None:
+                yield point
+
+    def _followed(self, point: Point) -> Point | None:
+        """The point with the keys that follow from it; None where the sizes do not go into each other."""
+
+        def size(key: str) -> int:
+            return point.get(key, self._given(key, 1))
+
+        copies, left = divmod(self.gpus, size(DEVICES) * size(TENSOR) * size(CONTEXT))
+        microbatches, over = divmod(self.batch, max(copies, 1) * size(MICROBATCH_SIZE))
+        if left or over or not copies or not microbatches:
+            return None
+        point |= {DATA: copies, MICROBATCHES: microbatches}
+        if SHARDING in point:
+            point |= SHARDINGS[point.pop(SHARDING)]
+            if (copies * size(CONTEXT) > 1) != (point["layout.sharded"] or point["layout.distributed_optimizer"]):
+                return None  # with one copy nothing is sharded; with more, a whole optimizer state is slower and larger
+        if TENSOR in point and "layout.sequence_parallel" not in self.config.data.get("layout", {}):
+            point["layout.sequence_parallel"] = size(TENSOR) > 1
+        return point
+
+    def _given(self, key: str, default: Any) -> Any:
+        section, name = key.split(".")
+        value = (self.config.data.get(section) or {}).get(name)
+        return default if value is None else value
+
+    def schedules(self, devices: int) -> Iterator[Point]:
+        """Every schedule on so many devices: its name and stages per device."""
+        for name in self.values.get("schedule.name", [self.config.schedule.get("name")]):
+            for stages in self._stages(name, devices):
+                yield {"schedule.name": name, "schedule.stages_per_device": stages}
+
+    def _stages(self, name: str, devices: int) -> list[int | None]:
+        family = find_family(name)
+        if family.fixed_stages:
+            return [None]
+        free = self.values.get("schedule.stages_per_device")
+        if free is None:
+            return [self.config.schedule.get("stages_per_device")]
+        layers = self.config.model.num_layers if self.config.model else None
+        return [count for count in free if layers is None or devices * count <= layers + 2]
+
+    @property
+    def partitions(self) -> list[Any]:
+        """The ways to cut the model that are looked through; a single None where the config's own stays."""
+        return list(self.values.get(PARTITION, [None]))
+
+
+TENSOR, CONTEXT, DATA, EXPERT = "layout.tensor", "layout.context", "layout.data", "layout.expert"
+MICROBATCH_SIZE, PARTITION = "layout.microbatch_size", "layout.partition"
+DEVICES, MICROBATCHES = "schedule.devices", "schedule.microbatches"
+
+
+def open_space(
+    source: Source, free: Iterable[str] | Mapping[str, Iterable[Any]] | None = None, asynchronous: bool = False
+) -> Space:
+    """The space of a config.
+
+    Parameters
+    ----------
+    source : path, dict or Config
+        Keys of the schedule may be missing in it; `hardware.gpus` and `batch` then say how large the job is.
+    free : list of keys, or mapping of key to its values, optional
+        Default: every key of `FREE` that the config leaves out. Where given: these, and the keys without a default that
+        the config leaves out (the schedule's name and devices).
+    asynchronous : bool
+        Whether schedules that train on old weights are looked at too.
+
+    Raises
+    ------
+    ConfigError
+        A key that cannot be free, a job whose size is not known, or a config that is wrong.
+    """
+    data, place = _read(source)
+    chosen = _chosen(data, free)
+    completed, gpus, batch = _completed(data, chosen)
+    config = make_config(completed, place=place)
+    if "csv" in config.schedule:
+        raise ConfigError(f"{place}: schedule.csv fixes the schedule; choose needs schedule.name, or none")
+    derived = isinstance(config.costs, DerivedCosts)
+    if not derived:
+        chosen = {key: values for key, values in chosen.items() if key.startswith("schedule.") and key != DEVICES}
+    context = _Context(config, gpus, batch, asynchronous)
+    values = {key: given or list(FREE[key](context)) for key, given in chosen.items()}
+    return Space(config, gpus, batch, {key: legal for key, legal in values.items() if legal})
+
+
+def as_config(source: Source) -> Config:
+    """A whole config from its path, its values or itself; ConfigError where it is wrong."""
+    if isinstance(source, Config):
+        return source
+    return make_config(dict(source), place="config") if isinstance(source, Mapping) else load_config(source)
+
+
+def _read(source: Source) -> tuple[dict[str, Any], str]:
+    if isinstance(source, Config):
+        return dict(source.data), source.path
+    if isinstance(source, Mapping):
+        return dict(source), "config"
+    place = str(os.fspath(source))
+    value = read_yaml(read_text(place), place).value
+    if not isinstance(value, dict):
+        raise ConfigError(f"{place}: {shown(value)} is no config; write sections such as `model:` and `hardware:`")
+    return value, place
+
+
+def _chosen(
+    data: Mapping[str, Any], free: Iterable[str] | Mapping[str, Iterable[Any]] | None
+) -> dict[str, list[Any] | None]:
+    """The free keys, in the order of FREE, with the values given for them or None."""
+    wanted: dict[str, list[Any] | None] = {}
+    if isinstance(free, Mapping):
+        wanted = {key: list(values) for key, values in free.items()}
+    elif free is not None:
+        wanted = dict.fromkeys([free] if isinstance(free, str) else free)
+    for key in wanted:
+        if key not in FREE:
+            raise ConfigError(f"free: {shown(key)} cannot be free; use some of: {', '.join(FREE)}")
+    left_out = {key for key in FREE if not _is_given(data, key)}
+    if free is not None:
+        left_out &= {"schedule.name", DEVICES}
+    return {key: wanted.get(key) for key in FREE if key in wanted or key in left_out}
+
+
+def _is_given(data: Mapping[str, Any], key: str) -> bool:
+    if key == SHARDING:
+        return any(_is_given(data, one) for one in SHARDINGS["none"])
+    if key == "schedule.stages_per_device" and _is_given(data, "schedule.name"):
+        return True  # a family that is named runs its own number of stages where none is given
+    section, name = key.split(".")
+    return (data.get(section) or {}).get(name) is not None
+
+
+def _completed(data: dict[str, Any], chosen: Mapping[str, Any]) -> tuple[dict[str, Any], int, int]:
+    """The config with something at each key that it must have, its GPUs and its batch."""
+    schedule, layout = dict(data.get("schedule") or {}), dict(data.get("layout") or {})
+    hardware = data.get("hardware") or {}
+    microbatches = schedule.get("microbatches")
+    sizes = [schedule.get("devices"), *(layout.get(key) or 1 for key in ("tensor", "context", "data"))]
+    gpus = hardware.get("gpus") or (None if None in sizes else _product(sizes))
+    if gpus is None:
+        raise ConfigError("hardware.gpus is missing: say on how many GPUs the job runs, such as gpus: 512")
+    batch = data.get("batch")
+    if batch is None and microbatches is not None:
+        batch = _product([microbatches, layout.get("microbatch_size") or 1, layout.get("data") or 1])
+    if batch is None:
+        raise ConfigError("batch is missing: say how many sequences one step has, such as batch: 1024")
+    for key in chosen:
+        section, name = key.split(".")
+        {"schedule": schedule, "layout": layout}[section].pop(name, None)
+    if SHARDING in chosen:
+        for key in SHARDINGS["none"]:
+            layout.pop(key.split(".")[1], None)
+    if "schedule.name" in chosen:
+        schedule.pop("options", None)
+    if PARTITION in chosen:
+        layout = {key: value for key, value in layout.items() if not key.endswith("_stage_layers")}
+    stand_ins = {"name": "1f1b", "devices": 1, "microbatches": 1}
+    completed = {**data, "schedule": {**stand_ins, **schedule}}
+    if layout:
+        completed["layout"] = layout
+    completed.pop("batch", None)
+    return completed, int(gpus), int(batch)
+
+
+def _product(sizes: Iterable[Any]) -> int:
+    total = 1
+    for size in sizes:
+        if type(size) is not int or size < 1:
+            raise ConfigError(f"{shown(size)} must be a whole number of at least 1")
+        total *= size
+    return total
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What the values of a free key depend on."""
+
+    config: Config
+    gpus: int
+    batch: int
+    asynchronous: bool
+
+
+def _divisors(number: int, most: int) -> list[int]:
+    return [count for count in range(1, min(number, most) + 1) if number % count == 0]
+
+
+def _tensor_sizes(context: _Context) -> list[int]:
+    """Within a node, and what divides the attention heads."""
+    costs = context.config.costs
+    if not isinstance(costs, DerivedCosts):
+        return []
+    return [size for size in _divisors(costs.model.heads, costs.cluster.gpus_per_node) if context.gpus % size == 0]
+
+
+def _context_sizes(context: _Context) -> list[int]:
+    model = context.config.model
+    most = model.sequence // LEAST_TOKENS if model else 1
+    return [size for size in (1, 2, 4, 8) if model and model.sequence % size == 0 and size <= max(most, 1)]
+
+
+def _expert_sizes(context: _Context) -> list[int]:
+    model = context.config.model
+    return _divisors(model.experts, context.gpus) if model and model.experts else []
+
+
+def _device_counts(context: _Context) -> list[int]:
+    most = context.config.model.num_layers + 2 if context.config.model else context.gpus
+    return _divisors(context.gpus, most)
+
+
+def _microbatch_sizes(context: _Context) -> list[int]:
+    return [size for size in (1, 2, 4) if size <= context.batch]
+
+
+def _names(context: _Context) -> list[str]:
+    """The families that need no search."""
+    return [
+        name
+        for name, family in families().items()
+        if "costs" not in family.options and (context.asynchronous or not family.asynchronous)
+    ]
+
+
+def _recompute_levels(context: _Context) -> list[str]:
+    """Selective recompute drops only attention scores that are held."""
+    model = context.config.model
+    return [level for level in RECOMPUTE if level != "selective" or (model and model.attention == "full")]
+
+
+# Key -> its values at a config. layout.data and schedule.microbatches follow from the GPUs and the batch.
+FREE: dict[str, Callable[[_Context], list[Any]]] = {
+    TENSOR: _tensor_sizes,
+    CONTEXT: _context_sizes,
+    EXPERT: _expert_sizes,
+    MICROBATCH_SIZE: _microbatch_sizes,
+    "layout.recompute": _recompute_levels,
+    SHARDING: lambda context: list(SHARDINGS),
+    PARTITION: lambda context: ["even", BALANCED],
+    DEVICES: _device_counts,
+    "schedule.name": _names,
+    "schedule.stages_per_device": lambda context: [2, 3, 4, 5, 6, 8],
+}

@@ -1,0 +1,48 @@
+"""Advise: every single change simulated, best first, with the cause that it removes."""
+
+import json
+
+import pytest
+from command_line import CONFIGS, LLAMA, UNIT_COSTS
+from command_line import ppsim as run_ppsim
+
+import ppsim
+
+
+def test_the_head_on_the_last_stage_is_named_and_moving_blocks_away_helps_most():
+    found = ppsim.advise(LLAMA)
+    first = found.advice[0]
+    assert first.changes["layout.partition"] == "Et*5|t*5|(t*4|)*5t*2L"
+    assert first.removes is not None
+    assert first.removes.startswith("imbalance")
+    page = run_ppsim("advise", LLAMA).out
+    assert "device 7 computes 42.9 % longer than the mean: it holds 4 blocks (mean 4) and the head" in page
+    assert "layout.partition: Et*5|t*5|(t*4|)*5t*2L" in page
+
+
+@pytest.mark.parametrize("config", [LLAMA, UNIT_COSTS, CONFIGS / "gpt-3-175b-64xa100.yaml"])
+def test_a_change_gives_the_step_that_is_promised(config):
+    found = ppsim.advise(config)
+    for one in found.advice[:3]:
+        assert found.config.changed(one.changes).simulate().iteration_time == one.step
+        assert one.step - found.run.iteration_time == pytest.approx(one.step_difference)
+
+
+def test_the_best_come_first_and_what_does_not_fit_last():
+    found = ppsim.advise(LLAMA, headroom=0.3)
+    keys = [(one.fits is False, one.step) for one in found.advice]
+    assert keys == sorted(keys)
+    assert {one.fits for one in found.advice} == {True, False}
+    assert len(found.to_frame()) == len(found.advice)
+
+
+def test_the_document_lists_every_change():
+    document = json.loads(run_ppsim("advise", LLAMA, "--json", "-").out)
+    assert document["schema"] == "ppsim.advise/1"
+    assert {"what", "changes", "step", "step_difference", "peak", "fits", "removes"} <= document["advice"][0].keys()
+
+
+def test_flags_do_instead_of_a_config():
+    outcome = run_ppsim("advise", "--schedule", "1f1b", "--devices", "4", "--microbatches", "8")
+    assert outcome.status == 0
+    assert "schedule zb-h1" in outcome.out

@@ -1,0 +1,157 @@
+"""Choose finds what simulating every point finds, and says what became of each point."""
+
+import itertools
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from command_line import LLAMA, UNIT_COSTS
+from command_line import ppsim as run_ppsim
+
+import ppsim
+from ppsim.analysis.least import least_memory, least_step
+from ppsim.studies.choose import FRONT
+from ppsim.studies.space import BALANCED, open_space
+
+SMALL = {
+    "model": {
+        "num_layers": 12, "hidden": 1024, "heads": 16, "vocabulary": 32000, "sequence": 2048, "ffn": 4096,
+    },
+    "hardware": {
+        "device": {"like": "H100 SXM", "memory": "12 GB"}, "link": "NVLink 4", "network": "InfiniBand NDR",
+        "gpus_per_node": 4, "gpus": 8,
+    },
+    "layout": {"microbatch_size": 1, "recompute": "none"},
+    "batch": 32,
+    "transport": "directed",
+    "optimizer": "sync",
+}  # fmt: skip
+NAMES = ["gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "chimera", "bpipe", "dualpipe"]
+HEADROOMS = [0.0, 0.5, 0.75]
+
+
+def _every_point(config, free, headroom):
+    """Step and bytes of each point that fits, with `Config.changed` and `Config.simulate` alone."""
+    space = open_space(config, free)
+    limit = space.config.costs.cluster.device.memory * (1 - headroom)
+    steps = []
+    for layout in space.layouts():
+        for chosen in space.schedules(layout["schedule.devices"]):
+            for partition in space.partitions:
+                if partition == BALANCED:
+                    continue
+                try:
+                    run = space.config.changed({**layout, **chosen, "layout.partition": partition}).simulate()
+                except ppsim.PpsimError:
+                    continue
+                if run.peak_memory.max() <= limit:
+                    steps.append((run.iteration_time, float(run.peak_memory.max())))
+    return sorted(steps)
+
+
+@pytest.mark.parametrize("headroom", HEADROOMS)
+def test_the_answer_is_that_of_simulating_every_point(headroom):
+    free = {
+        "schedule.name": NAMES, "schedule.devices": [1, 2, 4, 8], "layout.tensor": [1, 2, 4],
+        "layout.sharding": ["none", "optimizer", "weights"], "schedule.stages_per_device": [2, 3],
+        "layout.partition": ["even", "by_cost(greedy)"],
+    }  # fmt: skip
+    every = _every_point(SMALL, free, headroom)
+    found = ppsim.choose(SMALL, free, headroom=headroom, top=5)
+    assert every
+    assert [one.step for one in found.ranked] == [step for step, _ in every[:5]]
+    front = [
+        (step, size)
+        for number, (step, size) in enumerate(every)
+        if step <= FRONT * every[0][0] and all(size < other for _, other in every[:number])
+    ]
+    assert [(one.step, one.memory) for one in found.front] == front
+    counts = dict(found.counts)
+    assert counts.pop("points") == sum(counts.values())
+    assert counts["simulated"] < len(every)
+
+
+def test_an_executor_gives_the_same_answer():
+    free = {"schedule.name": NAMES, "schedule.devices": [2, 4], "layout.tensor": [1, 2]}
+    here = ppsim.choose(SMALL, free)
+    with ThreadPoolExecutor(2) as threads:
+        there = ppsim.choose(SMALL, free, executor=threads)
+    assert (here.ranked, here.front) == (there.ranked, there.front)
+
+
+@pytest.mark.parametrize("layout", [{}, {"sharded": True}, {"recompute": "full"}, {"distributed_optimizer": True}])
+@pytest.mark.parametrize(("devices", "tensor"), [(4, 1), (2, 4)])
+def test_no_simulated_step_or_peak_is_below_its_bound(layout, devices, tensor):
+    for name, overlap, optimizer in itertools.product(ppsim.schedules(), [False, True], ["sync", "post-validated"]):
+        if "costs" in ppsim.schedules()[name].options:
+            continue
+        data = {
+            **SMALL, "schedule": {"name": name, "devices": devices, "microbatches": 8}, "optimizer": optimizer,
+            "layout": {"tensor": tensor, "data": 8 // devices // tensor, "overlap": overlap, **layout},
+        }  # fmt: skip
+        data.pop("batch")
+        config = ppsim.load_config(UNIT_COSTS).changed({"costs": None, **data})
+        if ppsim.schedules()[name].asynchronous:
+            config = config.changed({"optimizer": None})
+        try:
+            run = config.simulate()
+        except ppsim.BuildError:
+            continue
+        schedule, sharded = run.schedule, config.sharded
+        assert least_step(schedule, run.table, config.optimizer, sharded) <= run.iteration_time, name
+        assert (least_memory(schedule, run.table) <= run.peak_memory).all(), name
+
+
+def test_the_bound_of_1f1b_with_equal_stages_is_its_step():
+    run = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=8), ppsim.Costs(forward=1.0, backward=2.0))
+    assert np.isclose(least_step(run.schedule, run.table), run.makespan)
+
+
+def test_the_winner_is_a_config_that_gives_the_same_step():
+    found = ppsim.choose(LLAMA, ["schedule.name", "layout.partition"])
+    best = found.best
+    assert best.run.iteration_time == found.ranked[0].step
+    assert best.layout_string == best.config.data["layout"]["partition"]
+    assert list(found.to_frame()["iteration_time"]) == [one.step for one in found.ranked]
+    assert found.plot().axes[0].get_ylabel() == "step (s)"
+
+
+def test_given_costs_are_chosen_by_the_step():
+    found = ppsim.choose(UNIT_COSTS, ["schedule.name"])
+    assert found.ranked[0].step < ppsim.load_config(UNIT_COSTS).simulate().makespan
+    assert found.best.layout_string is None
+
+
+def test_the_page_has_counts_reasons_and_what_it_takes_to_run_it():
+    outcome = run_ppsim("choose", LLAMA, "--free", "schedule.name=1f1b,interleaved-1f1b", "--free", "layout.partition")
+    assert outcome.status == 0
+    for part in ("points: ", "why: ", "layout string: Et", "--pipeline-model-parallel-layout 'Et", "torchtitan:"):
+        assert part in outcome.out
+
+
+def test_the_document_ends_in_a_config_that_can_be_read(tmp_path):
+    outcome = run_ppsim("choose", LLAMA, "--free", "schedule.name=1f1b,zb-h1", "--json", "-")
+    document = json.loads(outcome.out)
+    assert (document["schema"], document["fits"]) == ("ppsim.choose/1", True)
+    (tmp_path / "best.yaml").write_text(document["best"]["config"])
+    assert ppsim.load_config(tmp_path / "best.yaml").simulate().makespan == document["ranked"][0]["iteration_time"]
+
+
+def test_where_nothing_fits_the_status_is_1():
+    outcome = run_ppsim("choose", LLAMA, "--free", "schedule.name=1f1b", "--headroom", "99%")
+    assert outcome.status == 1
+    assert "nothing fits with 99.0 % of the memory kept free" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("data", "free", "fault"),
+    [
+        ({**SMALL, "batch": None}, None, "batch is missing"),
+        ({**SMALL, "hardware": {**SMALL["hardware"], "gpus": None}}, None, "hardware.gpus is missing"),
+        (SMALL, ["layout.data"], "'layout.data' cannot be free; use some of: layout.tensor"),
+    ],
+)
+def test_what_is_missing_is_named(data, free, fault):
+    with pytest.raises(ppsim.ConfigError, match=fault):
+        ppsim.choose(data, free)
