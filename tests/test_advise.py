@@ -45,4 +45,4 @@ def test_the_document_lists_every_change():
 def test_flags_do_instead_of_a_config():
     outcome = run_ppsim("advise", "--schedule", "1f1b", "--devices", "4", "--microbatches", "8")
     assert outcome.status == 0
-    assert "schedule zb-h1" in outcome.out
+    assert "schedule interleaved-zb" in outcome.out

@@ -138,6 +138,13 @@ def test_the_document_ends_in_a_config_that_can_be_read(tmp_path):
     assert ppsim.load_config(tmp_path / "best.yaml").simulate().makespan == document["ranked"][0]["iteration_time"]
 
 
+def test_a_batch_is_held_against_microbatches_and_copies():
+    config = ppsim.load_config(LLAMA, overrides={"batch": 64})
+    with pytest.raises(ppsim.ConfigError, match="batch is 64, but 32 microbatches of 1 sequences in 1 copies make 32"):
+        config.simulate()
+    assert config.changed({"batch": 32}).simulate().makespan > 0
+
+
 def test_where_nothing_fits_the_status_is_1():
     outcome = run_ppsim("choose", LLAMA, "--free", "schedule.name=1f1b", "--headroom", "99%")
     assert outcome.status == 1

@@ -29,7 +29,7 @@ def test_equal_stages_and_letters_are_written_once():
     assert str(LayoutString(("Ettt", *["tt"] * 29, "m", "L"))) == "Et*3|(t*2|)*29m|L"
 
 
-@pytest.mark.parametrize("text", ["E|t", "t|L", "EL|t", "E|tx|L", "Et*|L", "E(t|*2L", "EmtL", "E|t*9999999|L", "||"])
+@pytest.mark.parametrize("text", ["E|t", "t|L", "EL|t", "E|tx|L", "Et*|L", "E(t|*2L", "EmtL", "||"])
 def test_what_is_no_layout_string_is_refused_with_an_example(text):
     with pytest.raises(ppsim.ConfigError, match=r"such as 'Et\*3"):
         parse(text)
@@ -37,7 +37,7 @@ def test_what_is_no_layout_string_is_refused_with_an_example(text):
 
 def test_a_string_of_too_many_pieces_is_refused_at_once():
     with pytest.raises(ppsim.ConfigError, match="has more than 100000 pieces"):
-        parse("E(((t*1000)*1000)*1000)*1000L")
+        parse("E(t*1000|)*1000L")
 
 
 def _config(**layout):

@@ -28,15 +28,16 @@ def least_step(
     busy = np.add.reduceat(row_seconds(schedule, table), schedule.offsets[:-1])
     fill, drain = _ways(schedule, table, sharded)
     before = _least_by_device(schedule, fill)
-    after = np.zeros(schedule.devices)
-    if not (schedule.kind == Kind.W).any():
-        after = _least_by_device(schedule, drain)
-    if table.reduce_seconds is not None:
-        np.maximum(after, _least_by_device(schedule, table.reduce_seconds), out=after)
-    ready = before + busy + after
     steps = np.zeros(schedule.devices) if optimizer is None else optimizer_seconds(schedule, table)
-    end = ready + steps if optimizer == "post-validated" else ready.max() + steps
-    return float(end.max()) * SAFETY
+    own = before + busy
+    if table.reduce_seconds is not None:
+        own = own + _least_by_device(schedule, table.reduce_seconds)
+    others = before + busy
+    if not (schedule.kind == Kind.W).any():
+        others = others + _least_by_device(schedule, drain)
+    if optimizer == "post-validated":
+        return float(max(others.max(), (own + steps).max())) * SAFETY
+    return float(max(others.max(), own.max()) + steps.max()) * SAFETY
 
 
 def _ways(schedule: ScheduleColumns, table: CostTable, sharded: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -92,15 +93,15 @@ def _least_by_device(schedule: ScheduleColumns, of_stage: np.ndarray) -> np.ndar
 def least_memory(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:
     """A lower bound on each device's `peak_memory`, bytes: all of it but transfer buffers; None where it is not known.
 
-    The order of a device's list, not time, decides how many activations it holds. Where activations move to other
-    devices only what stays throughout counts.
+    The order of a device's list, not time, decides how many activations it holds. Where activations move elsewhere, or
+    actions of a list compute them again, only what stays throughout counts.
     """
     if table.activation_bytes is None or table.state_bytes is None:
         return None
     device, stage = schedule.holdings.T
     parts = [np.bincount(device, part[stage], minlength=schedule.devices) for part in table.state_bytes]
     static = parts[0] * schedule.weight_versions + parts[1] + parts[2]
-    if len(schedule.evicted):
+    if len(schedule.evicted) or (schedule.kind > Kind.W).any():
         return static * SAFETY
     return (static + _most_held(schedule, table, table.activation_bytes / schedule.slices)) * SAFETY
 

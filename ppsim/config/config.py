@@ -115,6 +115,19 @@ class Config:
                 f"{self.path}: hardware.gpus is {gpus}, but {schedule.devices} pipeline devices of "
                 f"{self.costs.layout.gpus_per_device} GPUs make {self.costs.gpus(schedule.devices)}"
             )
+        self._check_batch(schedule)
+
+    def _check_batch(self, schedule: Schedule) -> None:
+        batch = self.data.get("batch")
+        if batch is None or not isinstance(self.costs, DerivedCosts):
+            return
+        layout, microbatches = self.costs.layout, schedule.microbatches_of_a_step
+        made = microbatches * layout.microbatch_size * layout.data
+        if made != batch:
+            raise ConfigError(
+                f"{self.path}: batch is {batch}, but {microbatches} microbatches of {layout.microbatch_size} sequences "
+                f"in {layout.data} copies make {made}"
+            )
 
     def changed(self, changes: Mapping[str, Any]) -> Config:
         """The config with other values at dotted keys, such as `{"layout.recompute": "full"}`; None takes one away."""
