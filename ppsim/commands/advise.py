@@ -12,7 +12,7 @@ from ppsim.base.units import difference_text, percent_text, seconds_text
 from ppsim.commands import options
 from ppsim.commands.case import takes_case
 from ppsim.commands.fits import read_headroom
-from ppsim.commands.reporting import command, print_data, write_json
+from ppsim.commands.reporting import answer, command
 from ppsim.config import Config
 from ppsim.studies import advise as study
 from ppsim.studies.advise import Advice, AdviceList
@@ -33,10 +33,7 @@ def advise(
 ) -> None:
     """Say which single change of a config helps most, and why."""
     found = study.advise(read(), read_headroom(headroom))
-    if json:
-        write_json(_document(found), json)
-    if json != "-":
-        print_data("\n".join(page(found)))
+    answer(_document(found), json, lambda: "\n".join(page(found)))
 
 
 def page(found: AdviceList, most: int = MANY) -> list[str]:

@@ -13,7 +13,7 @@ from ppsim.base.tables import aligned
 from ppsim.base.units import percent_text, seconds_text, value_text
 from ppsim.commands.fits import read_headroom
 from ppsim.commands.options import JsonTarget
-from ppsim.commands.reporting import ANSWER_IS_NO, command, print_data, say, write_json
+from ppsim.commands.reporting import ANSWER_IS_NO, answer, command, say
 from ppsim.studies import choose as study
 from ppsim.studies.choose import Candidate, Choice
 from ppsim.studies.reasons import difference, limits
@@ -52,10 +52,7 @@ def choose(
     if csv and found.ranked:
         found.best.run.schedule.to_csv(csv)
         say(f"wrote {csv}")
-    if json:
-        write_json(_document(found), json)
-    if json != "-":
-        print_data("\n".join(_page(found)))
+    answer(_document(found), json, lambda: "\n".join(_page(found)))
     if not found.ranked:
         raise typer.Exit(ANSWER_IS_NO)
 
