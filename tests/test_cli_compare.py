@@ -168,3 +168,16 @@ def test_comparisons_of_the_same_schedules_are_equal():
     once, again, other = (compare(names, **sizes) for names in (["1f1b"], ["1f1b"], ["zb-h1"]))
     assert once == again
     assert once != other
+
+
+def test_a_config_and_names_with_their_stages_per_device_are_compared():
+    names = ["1f1b", "interleaved-1f1b:4", "interleaved-1f1b:2", "dualpipe:3"]
+    found = library.compare(UNIT_COSTS, names)
+    assert [run.schedule.name for run in found.timelines] == ["interleaved-1f1b:4", "interleaved-1f1b:2", "1f1b"]
+    assert [run.makespan for run in found.timelines] == [26.25, 28.5, 33]
+    assert "stages_per_device=3 is not allowed" in found.refused["dualpipe:3"]
+    assert (
+        library.compare({"schedule": {"name": "1f1b", "devices": 4, "microbatches": 8}}, names).rows() == found.rows()
+    )
+    with pytest.raises(library.ConfigError, match="compare needs a config"):
+        library.compare(names)

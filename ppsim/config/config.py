@@ -245,6 +245,9 @@ def _overridden(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
         below = {} if below is None else {"like": below}
     if not isinstance(below, dict):
         raise ConfigError(f"override {shown(key)}: {first} is {shown(below)}, not a section with keys")
+    number = int(rest) if key.startswith("slow_devices.") and rest.isdecimal() else None
+    if number is not None:  # devices are numbers in the file, not text
+        return {**data, first: {**below, number: _overridden({}, rest, value)[rest]}}
     return {**data, first: _overridden(below, rest, value)}
 
 

@@ -244,7 +244,7 @@ class ScheduleColumns:
     def named(self, name: str) -> ScheduleColumns:
         """The same lists under another name."""
         other = self.__new__(type(self))
-        vars(other).update(vars(self), name=visible(name))
+        vars(other).update(self.__getstate__(), name=visible(name))  # views such as `compute` hold the old name
         return other
 
     @property

@@ -5,15 +5,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from ppsim.analysis.measures import shown_in
 from ppsim.analysis.occupancy import peak_activations
 from ppsim.analysis.steady import iteration_time
-from ppsim.base.errors import BuildError, PpsimError
+from ppsim.base.errors import BuildError, ConfigError, PpsimError
 from ppsim.base.extras import need
+from ppsim.config import Config, source_of
 from ppsim.costs import CostModel
-from ppsim.families.registry import Family, families, find_family
+from ppsim.families.registry import Family, families, find_family, split_stages
 from ppsim.run.schedules import Schedule, schedules
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
@@ -56,6 +58,12 @@ class Comparison:
         names = ["schedule", "asynchronous", *(measure.name for measure in shown_in("compare"))]
         return pandas.DataFrame(self.rows(), columns=names)
 
+    def plot(self, **options: Any):
+        """The timelines on one time axis; `width`, `titles` and `labels` as in `ppsim.plots.gantt.draw_comparison`."""
+        from ppsim.plots.gantt import draw_comparison  # matplotlib takes half a second to load
+
+        return draw_comparison(self.timelines, **options)
+
     def _repr_html_(self) -> str:
         return self.to_frame().to_html(index=False, float_format="{:.4g}".format)
 
@@ -72,11 +80,36 @@ class Comparison:
         }
 
 
+def compare_config(
+    config: Config | str | PathLike[str] | Mapping[str, Any],
+    which: Iterable[str | Schedule] | None = None,
+) -> Comparison:
+    """Run schedules in the place of a config's own: with its sizes, costs, transport and jitter; as in `compare`.
+
+    Stages per device and options of the config go to the families that take them; `interleaved-1f1b:4` says its own.
+    """
+    case = source_of(config).config()
+    section = dict(case.schedule)
+    if "csv" in section:
+        own = case.build()
+        section |= {"devices": own.devices, "microbatches": own.microbatches // own.slices}
+    return compare(
+        which,
+        devices=section["devices"],
+        microbatches=section["microbatches"],
+        stages_per_device=section.get("stages_per_device"),
+        costs=case.costs,
+        options={section["name"]: section.get("options", {})} if "name" in section else None,
+        run=case.simulate,
+    )
+
+
 def compare(
+    config: Any = None,
     which: Iterable[str | Schedule] | None = None,
     *,
-    devices: int,
-    microbatches: int,
+    devices: int | None = None,
+    microbatches: int | None = None,
     stages_per_device: int | None = None,
     costs: CostModel | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
@@ -88,8 +121,10 @@ def compare(
 
     Parameters
     ----------
+    config : path, dict or Config
+        Says sizes, costs, transport and jitter; without one give `devices` and `microbatches`, and `which` first.
     which : iterable of family names and schedules, optional
-        Default: every family of the registry.
+        Default: every family of the registry. "interleaved-1f1b:4" says the stages per device.
     devices, microbatches : int
         As in `ppsim.build`.
     stages_per_device : int, optional
@@ -109,24 +144,45 @@ def compare(
     BuildError
         For a name that is no family. A schedule that cannot run at this size is no error: it is listed with its reason.
     """
+    if devices is None or microbatches is None:
+        if config is None or (isinstance(config, Iterable) and not isinstance(config, str | Mapping)):
+            raise ConfigError(
+                "compare needs a config, or devices= and microbatches=; such as compare(config, ['1f1b'])"
+            )
+        return compare_config(config, which)
+    which = config if which is None else which
     if run is None:
         run = functools.partial(simulate, costs=costs, transport=transport, engine=engine)
-    chosen = [find_family(item) if isinstance(item, str) else item for item in which or schedules()]
+    chosen = [_chosen(item, stages_per_device) for item in which or schedules()]
     timelines: list[Timeline] = []
     refused: dict[str, str] = {}
-    for item in chosen:
-        if item.name in refused or any(timeline.schedule.name == item.name for timeline in timelines):
+    done: set[str] = set()
+    for item, label, stages in chosen:
+        if label in done:
             continue
+        done.add(label)
         try:
             if isinstance(item, Family):
                 own = dict((options or {}).get(item.name, {}))
-                schedule = _built(item, devices, microbatches, stages_per_device, costs, own)
+                schedule = _built(item, devices, microbatches, stages, costs, own)
+                schedule = Schedule.of(schedule.named(label))
             else:
                 schedule = _of_size(item, devices, microbatches)
             timelines.append(run(schedule))
         except PpsimError as error:
-            refused[item.name] = str(error).removeprefix(f"{item.name}: ")
+            refused[label] = str(error).removeprefix(f"{item.name}: ")
     return Comparison(sorted(timelines, key=_rank), refused)
+
+
+def _chosen(item: str | Schedule, stages_per_device: int | None) -> tuple[Family | Schedule, str, int | None]:
+    """A schedule or family, the name of its row, and its stages per device; the name may say them."""
+    if not isinstance(item, str):
+        return item, item.name, None
+    name, stages = split_stages(item)
+    family = find_family(name)
+    if stages is None:
+        stages = None if family.fixed_stages or stages_per_device == 1 else stages_per_device
+    return family, item, stages
 
 
 def _built(
@@ -139,8 +195,7 @@ def _built(
 ) -> Schedule:
     if "costs" in family.options and costs is not None:
         options.setdefault("costs", costs)
-    stages = None if family.fixed_stages or stages_per_device == 1 else stages_per_device
-    return Schedule.of(family.columns(devices, microbatches, stages, **options))
+    return Schedule.of(family.columns(devices, microbatches, stages_per_device, **options))
 
 
 def _of_size(schedule: Schedule, devices: int, microbatches: int) -> Schedule:
@@ -157,7 +212,7 @@ def _of_size(schedule: Schedule, devices: int, microbatches: int) -> Schedule:
 
 def asynchronous(run: TimelineColumns) -> bool:
     """Whether steps follow each other without a drain: by the schedule's family, or because it holds several."""
-    family = families().get(run.schedule.name)
+    family = families().get(split_stages(run.schedule.name)[0])
     return run.schedule.iterations > 1 or (family is not None and family.asynchronous)
 
 
