@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CONFIG := configs/llama-3-8b-8xh100.yaml
 
-.PHONY: help demo test lint check unit-test bench docs clean
+.PHONY: help demo test lint check unit-test bench docs site dist clean
 
 help:
 	@echo "make demo   simulate a real model under two schedules; charts in demo/"
@@ -15,6 +15,8 @@ help:
 	@echo "make check  the gate on configs/: no measure is worse than in configs/baseline.json"
 	@echo "make bench  the benchmarks"
 	@echo "make docs   pages and pictures that are made by scripts"
+	@echo "make site   the documentation as web pages, in build/site"
+	@echo "make dist   wheel and source distribution, in dist/"
 	@echo "make clean  remove .venv, demo/ and caches"
 
 # The stamps are files, so that an environment is made again when pyproject.toml changes.
@@ -55,7 +57,20 @@ docs: $(VENV)/installed-for-tests
 	$(BIN)/python scripts/make_glossary.py
 	$(BIN)/python scripts/make_schedule_docs.py
 	$(BIN)/python scripts/make_cost_docs.py
-	$(BIN)/python scripts/make_readme.py
+	$(BIN)/python scripts/make_pages.py
+	$(BIN)/python scripts/make_command_docs.py
+
+$(VENV)/installed-for-docs: $(VENV)/installed
+	$(INSTALL) --editable '.[docs]'
+	@touch $@
+
+site: $(VENV)/installed-for-docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
+	@echo "open build/site/index.html"
+
+dist: $(VENV)/installed
+	$(INSTALL) build
+	$(BIN)/python -m build --outdir dist .
 
 clean:
 	rm -rf $(VENV) demo build dist .pytest_cache .ruff_cache .hypothesis .benchmarks

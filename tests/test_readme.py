@@ -1,8 +1,10 @@
 """README.md and docs/: their code runs, what they show is what comes out, and their links lead to files."""
 
+import doctest
 import re
 
-import make_readme
+import make_command_docs
+import make_pages
 import make_schedule_docs
 import matplotlib
 import pytest
@@ -11,7 +13,7 @@ from command_line import ROOT, ppsim
 import ppsim as library
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 
 
 def blocks(language):
@@ -27,9 +29,38 @@ def test_the_python_code_runs(capsys):
     assert "makespan" in capsys.readouterr().out
 
 
-def test_the_commands_print_what_is_shown():
-    assert len(blocks("console")) >= 2
-    assert make_readme.refreshed(README) == README, "README.md is out of date; run `make docs`"
+@pytest.mark.parametrize("page", make_pages.PAGES, ids=lambda page: page.name)
+def test_the_commands_print_what_is_shown(page):
+    text = page.read_text(encoding="utf-8")
+    assert make_pages.refreshed(text) == text, f"{page.name} is out of date; run `make docs`"
+
+
+def test_the_command_reference_is_what_the_program_says():
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert make_command_docs.page() == page, "docs/commands.md is out of date; run `make docs`"
+
+
+def test_the_examples_of_the_reference_run(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    examples = "\n".join(re.findall(r"^```pycon\n(.*?)^```$", page, re.DOTALL | re.MULTILINE))
+    test = doctest.DocTestParser().get_doctest(examples, {}, "docs/api.md", None, None)
+    failed, tried = doctest.DocTestRunner().run(test)
+    assert (failed, tried >= len(library.__all__)) == (0, True)
+
+
+def test_every_public_name_is_in_the_reference():
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    named = re.findall(r"^.. auto(?:class|function|exception):: ppsim\.(\w+)$", text, re.MULTILINE)
+    assert sorted(named) == sorted(library.__all__)
+
+
+@pytest.mark.parametrize("page", make_pages.PAGES[1:], ids=lambda page: page.name)
+def test_the_python_code_of_pages_runs(page, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    namespace = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+        exec(block, namespace)  # noqa: S102 - the pages' own code
 
 
 def test_the_other_commands_run(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Writes what README.md shows: the picture, and below each `$ ppsim ...` of a console block what the command prints."""
+"""Writes what README.md and the pages show: the picture, and below each `$ ppsim ...` what the command prints."""
 
 import os
 import re
@@ -7,20 +7,21 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "start.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
 PICTURE = ROOT / "docs" / "images" / "comparison.svg"
 SHOWN = ("1f1b", "zb-h1", "dualpipe")
 _CONSOLE = re.compile(r"(?<=```console\n)\$ (?P<command>ppsim [^\n]*)\n.*?(?=^```$)", re.DOTALL | re.MULTILINE)
 
 
 def refreshed(text: str) -> str:
-    """The README with each console block's output as the command prints it now."""
+    """A page with each console block's output as the command prints it now."""
     return _CONSOLE.sub(lambda block: f"$ {block['command']}\n{output(block['command'])}", text)
 
 
 def output(command: str) -> str:
     """What a `ppsim ...` line prints, run in the repository's root; trailing blanks of lines are left out."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", "COLUMNS": "100"}
-    done = subprocess.run(  # noqa: S603 - the README's own commands
+    done = subprocess.run(  # noqa: S603 - the pages' own commands
         [sys.executable, "-m", *command.split()],
         capture_output=True,
         encoding="utf-8",
@@ -42,9 +43,9 @@ def draw_picture() -> None:
 
 
 def main() -> None:
-    """Refresh README.md and its picture."""
-    readme = ROOT / "README.md"
-    readme.write_text(refreshed(readme.read_text(encoding="utf-8")), encoding="utf-8")
+    """Refresh the pages and the README's picture."""
+    for page in PAGES:
+        page.write_text(refreshed(page.read_text(encoding="utf-8")), encoding="utf-8")
     draw_picture()
 
 

@@ -1,0 +1,50 @@
+"""A release installs: the wheel works in an empty environment, and says what an extra adds where it is missing."""
+
+import subprocess
+import sys
+
+import pytest
+from command_line import ROOT
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Python of an environment that holds the wheel and what it requires, and nothing else."""
+    folder = tmp_path_factory.mktemp("release")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", folder, ROOT], check=True)
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    python = folder / "venv" / "bin" / "python"
+    (wheel,) = folder.glob("ppsim-*.whl")
+    subprocess.run([python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", wheel], check=True)
+    return python
+
+
+def run(python, *arguments, **options):
+    return subprocess.run([python, *arguments], capture_output=True, text=True, cwd=python.parent, **options)
+
+
+def test_the_wheel_simulates_and_draws(installed, tmp_path):
+    sizes = ["--schedule", "1f1b", "--devices", "4", "--microbatches", "8"]
+    for suffix in ("png", "html"):
+        chart = tmp_path / f"chart.{suffix}"
+        done = run(installed.with_name("ppsim"), "simulate", *sizes, "--gantt", chart)
+        assert done.returncode == 0, done.stderr
+        assert "makespan" in done.stdout
+        assert chart.stat().st_size > 1000
+    assert run(installed, "-c", "import ppsim; print(ppsim.build('gpipe', devices=2, microbatches=2))").returncode == 0
+
+
+@pytest.mark.parametrize(("call", "extra"), [("to_frame()", "notebook"), ("to_plotly()", "notebook")])
+def test_what_an_extra_adds_is_said_where_it_is_missing(installed, call, extra):
+    build = "ppsim.simulate(ppsim.build('gpipe', devices=2, microbatches=2))"
+    done = run(
+        installed, "-c", f"import ppsim\ntry:\n    {build}.{call}\nexcept ppsim.ConfigError as error:\n    print(error)"
+    )
+    assert f"pip install 'ppsim[{extra}]'" in done.stdout, done.stderr
+
+
+def test_the_solver_is_said_where_it_is_missing(installed):
+    done = run(installed.with_name("ppsim"), "optimum", "--devices", "2", "--microbatches", "2")
+    assert done.returncode == 2
+    assert "pip install 'ppsim[solver]'" in done.stderr
