@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CONFIG := configs/llama-3-8b-8xh100.yaml
 
-.PHONY: help demo test lint check unit-test bench docs site dist clean
+.PHONY: help demo test lint check unit-test fuzz bench docs site dist clean
 
 help:
 	@echo "make demo   simulate a real model under two schedules; charts in demo/"
 	@echo "make test   lint, type check and all tests"
 	@echo "make lint   ruff, pyright and import-linter"
 	@echo "make check  the gate on configs/: no measure is worse than in configs/baseline.json"
+	@echo "make fuzz   damaged files and random programs, for some minutes"
 	@echo "make bench  the benchmarks"
 	@echo "make docs   pages and pictures that are made by scripts"
 	@echo "make site   the documentation as web pages, in build/site"
@@ -38,6 +39,9 @@ test: lint check unit-test
 unit-test: $(VENV)/installed-for-tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --benchmark-disable -m "not alone and not slow and not gpu"
 	$(BIN)/python -m pytest --benchmark-disable -m "alone"
+
+fuzz: $(VENV)/installed-for-tests
+	PPSIM_FUZZ_EXAMPLES=5000 timeout 900 $(BIN)/python -m pytest -n 2 tests/fuzz
 
 lint: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .
