@@ -16,6 +16,7 @@ from ppsim.costs.effects import collective_seconds, once_each, sentences, step_s
 from ppsim.costs.given import PARAMETERS, SCALED, Costs
 from ppsim.costs.layers import Layer
 from ppsim.costs.setup import Setup
+from ppsim.costs.spread import Spread, spread_of
 from ppsim.costs.table import CostTable, Workload
 from ppsim.lowering.sharding import LOOK_AHEAD
 from ppsim.schedule.columns import ScheduleColumns
@@ -263,6 +264,10 @@ class DerivedCosts(Setup):
             peak=self.cluster.device.peak,
             memory=self.cluster.device.memory,
         )
+
+    def spread(self, devices: int) -> Spread | None:
+        """How far off a derived step of `devices` pipeline devices may be; None where times of actions are given."""
+        return None if {"forward", *BACKWARD, "overlap"} & self.given.keys() else spread_of(self, devices)
 
     def gpus(self, devices: int) -> int:
         """GPUs of the whole job."""

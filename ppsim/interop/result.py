@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from ppsim.analysis.interval import step_interval
 from ppsim.analysis.measures import shown_in
 from ppsim.costs.given import PARAMETERS
 from ppsim.timeline import TimelineColumns
 
 SCHEMA = "ppsim.result/1"
+INTERVAL = "[low, high] between which a real step lies at 90 %, from published runs; null where costs were given"
 
 
 def result_document(timeline: TimelineColumns) -> dict[str, Any]:
@@ -32,8 +34,9 @@ def result_document(timeline: TimelineColumns) -> dict[str, Any]:
         "optimizer": timeline.plan.optimizer,
         "jitter": plain(timeline.plan.noise),
         **{measure.name: plain(measure.of(timeline)) for measure in measures},
-        "units": {measure.name: measure.unit for measure in measures},
-        "definitions": {measure.name: measure.meaning for measure in measures},
+        "interval": plain(step_interval(timeline)),
+        "units": {measure.name: measure.unit for measure in measures} | {"interval": "seconds"},
+        "definitions": {measure.name: measure.meaning for measure in measures} | {"interval": INTERVAL},
         "costs": _cost_document(timeline),
         **_stage_document(timeline),
         "assumptions": list(getattr(timeline.costs, "assumptions", [])),

@@ -8,6 +8,7 @@ from itertools import groupby
 import numpy as np
 
 from ppsim.analysis.bubbles import device_idle, makespan
+from ppsim.analysis.interval import interval_text
 from ppsim.analysis.measures import Measure, shown_in
 from ppsim.analysis.steady import iteration_time
 from ppsim.base.errors import ConfigError
@@ -24,6 +25,8 @@ def summary_text(timeline: TimelineColumns) -> str:
     """The measures with units and definitions, a table of devices, what ran, and where the costs come from."""
     rows = [(measure.name, measure.text(timeline), measure.brief) for measure in _measures_of([timeline])]
     lines = [sizes_text(timeline.schedule), _what_ran(timeline), "", *aligned(rows), ""]
+    if interval := interval_text(timeline):
+        lines += [interval, ""]
     lines += aligned(_device_rows(timeline), left=1)
     if stages := getattr(timeline.costs, "stages", None):
         lines += ["", f"stages: {stages_text(stages(timeline.schedule.num_stages))}"]

@@ -10,6 +10,7 @@ import numpy as np
 
 from ppsim.analysis.bounds import LowerBound, lower_bound
 from ppsim.analysis.critical_path import critical_path, slack
+from ppsim.analysis.interval import step_interval
 from ppsim.analysis.ledger import Ledger, ledger
 from ppsim.analysis.measures import MEASURES
 from ppsim.analysis.memory import Memory, memory
@@ -87,6 +88,14 @@ class Timeline(TimelineColumns):
             if name in MEASURES:
                 return MEASURES[name].of(self)
             raise AttributeError(f"a timeline has no {name}; its measures are {', '.join(MEASURES)}")
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """(low, high) seconds between which a real step lies at 90 %; None where the costs were given.
+
+        For derived costs `iteration_time` times the spread of published runs of the same class: docs/accuracy.md.
+        """
+        return step_interval(self)
 
     def activations_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
         """Step curve of a device's live activations: times in seconds and the level from each time on.

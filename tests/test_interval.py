@@ -1,0 +1,126 @@
+"""The interval of a derived step, and the table and page that it comes from."""
+
+import json
+import math
+from dataclasses import replace
+
+import make_accuracy_docs
+import pytest
+from command_line import LLAMA, ppsim
+
+import ppsim as library
+from ppsim.costs import DEVICES
+from ppsim.costs.spread import DENSE, PER_DOUBLING, TABLE, class_of, scales, spread_of
+
+CLASSES = json.loads(TABLE.read_text(encoding="utf-8"))["classes"]
+
+
+@pytest.fixture(scope="module")
+def llama():
+    return library.load_config(LLAMA)
+
+
+def test_a_derived_step_lies_between_the_ends_of_its_class(llama):
+    run = llama.simulate()
+    row, beyond = CLASSES["dense on H100"], scales(llama.costs, 8)["block_flops"]
+    most = row["measured"]["block_flops"][1]
+    wider = PER_DOUBLING ** math.log2(beyond / most)
+    assert wider > 1
+    assert run.interval == pytest.approx((run.makespan * row["low"] / wider, run.makespan * row["high"] * wider))
+    assert run.to_dict()["interval"] == list(run.interval)
+    assert (
+        "step at 90 %: 3.58 s to 6.18 s (derived costs: spread of 27 published runs of its class, dense on H100, "
+        in (run.summary())
+    )
+
+
+def test_given_costs_have_no_interval(llama):
+    schedule = library.build("1f1b", devices=4, microbatches=8)
+    run = library.simulate(schedule)
+    assert run.interval is None
+    assert run.to_dict()["interval"] is None
+    assert "step at 90 %" not in run.summary()
+    assert library.simulate(schedule, replace(llama.costs, given={"forward": 0.1})).interval is None
+    assert library.simulate(schedule, replace(llama.costs, given={"latency": 1e-6})).interval is not None
+
+
+def test_the_command_prints_the_interval():
+    low, high = json.loads(ppsim("simulate", LLAMA, "--json", "-").out)["interval"]
+    assert 0 < low < high
+    assert "step at 90 %: " in ppsim("simulate", LLAMA).out
+
+
+def test_a_run_belongs_to_the_first_class_that_fits(llama):
+    costs = llama.costs
+    sharded = replace(costs, layout=replace(costs.layout, sharded=True, data=8))
+    experts = replace(costs.model, experts=8, experts_per_token=2)
+    assert class_of(costs, 8) == class_of(sharded, 8) == "dense on H100"
+    assert class_of(sharded, 1) == "FSDP without pipeline"
+    assert class_of(replace(sharded, model=replace(costs.model, hidden=2048)), 1) == "small (hidden up to 2048)"
+    assert class_of(replace(sharded, model=experts), 1) == "mixture of experts"
+    for name, group in {"A100 SXM": 0, "H200 SXM": 1, "MI300X": 1, "B200 SXM": 2}.items():
+        other = replace(costs, cluster=replace(costs.cluster, device=DEVICES[name]))
+        assert class_of(other, 8) == list(DENSE)[group]
+
+
+def test_each_doubling_beyond_what_was_measured_widens_both_ends(llama):
+    row = CLASSES["dense on H100"]
+    most, layout = row["measured"]["gpus"][1], replace(llama.costs.layout, context=2)
+    inside, beyond = (
+        spread_of(replace(llama.costs, layout=replace(layout, data=int(times * most / 16))), 8) for times in (1, 4)
+    )
+    assert (inside.low, inside.high, inside.doublings) == (row["low"], row["high"], 0)
+    assert (beyond.group, beyond.doublings) == ("dense on H100", pytest.approx(2))
+    assert beyond.low == pytest.approx(row["low"] / PER_DOUBLING**2)
+    assert beyond.high == pytest.approx(row["high"] * PER_DOUBLING**2)
+
+
+def test_a_run_is_compared_by_its_work_on_one_gpu(llama):
+    layout = replace(llama.costs.layout, tensor=2, data=4, microbatch_size=3)
+    block = llama.costs.model.layers[1]
+    assert scales(replace(llama.costs, layout=layout), 8) == {
+        "hidden": 4096, "block_flops": block.forward * 3 / 2, "gpus": 64, "peak": 989e12,
+    }  # fmt: skip
+
+
+def priced(ratio, source, group="a"):
+    return make_accuracy_docs.Priced("", source, ratio, 1.0, group, dict.fromkeys(make_accuracy_docs.DIMENSIONS, 1.0))
+
+
+def test_each_source_weighs_the_same():
+    runs = [priced(1.0, "many") for _ in range(97)] + [priced(2.0, "few") for _ in range(3)]
+    assert make_accuracy_docs.quantiles(runs) == pytest.approx((1.0, 2.0))
+
+
+def test_a_class_is_widened_until_it_holds_nine_in_ten_of_what_was_left_out():
+    runs = [priced(1.0, "one"), priced(1.5, "two")]
+    assert make_accuracy_docs.left_out_needs(runs) == [1.5, 1.5]
+    row = make_accuracy_docs.spread_table(runs)["a"]
+    assert (row["widened"], row["runs"], row["sources"]) == (1.5, 2, 2)
+    low, high = make_accuracy_docs.quantiles(runs)
+    assert (row["low"], row["high"]) == pytest.approx((low / 1.5, high * 1.5), abs=1e-3)
+
+
+def test_a_class_of_one_source_is_widened_by_how_far_sources_lie_apart_elsewhere():
+    runs = [priced(1.0, "one"), priced(1.0, "two"), priced(0.5, "one", "b")]
+    assert make_accuracy_docs.unseen_source(runs) == 1
+    assert make_accuracy_docs.spread_table(runs)["b"]["low"] == 0.5
+    apart = [priced(1.0, "one"), priced(2.0, "two"), priced(0.5, "one", "b")]
+    factor = make_accuracy_docs.unseen_source(apart)
+    assert factor == pytest.approx(2 ** (make_accuracy_docs.NORMAL_90 / 2**0.5))
+    assert make_accuracy_docs.spread_table(apart)["b"]["low"] == pytest.approx(0.5 / factor, abs=1e-3)
+
+
+def test_the_page_has_every_tenth_run_as_it_is_priced():
+    data, page = make_accuracy_docs.read_runs(), make_accuracy_docs.PAGE.read_text(encoding="utf-8")
+    for run in data["runs"][::10]:
+        made = make_accuracy_docs.priced(data, run)
+        assert f"| {run['id']} | {made.group} | {made.measured:.3g} s | {made.predicted:.3g} s | " in page
+
+
+@pytest.mark.slow
+def test_page_and_table_are_what_the_script_writes():
+    runs, refused = make_accuracy_docs.priced_runs()
+    table = make_accuracy_docs.spread_table(runs)
+    assert TABLE.read_text(encoding="utf-8") == make_accuracy_docs.table_text(table)
+    assert make_accuracy_docs.PAGE.read_text(encoding="utf-8") == make_accuracy_docs.page(runs, refused, table)
