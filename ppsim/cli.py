@@ -29,6 +29,7 @@ COMMANDS = {
     "calibrate": ("calibrate", "Fit a cost profile to measured traces."),
     "evaluate": ("evaluate", "Compare predicted with measured step times."),
     "explain": ("explain", "Say where a measured step's time goes."),
+    "explore": ("explore", "Serve a live page: change sizes and costs, see schedules."),
     "list": ("families", "List the schedule families, or show one in full."),
     "validate": ("validate", "Check schedule files; show every fault."),
     "hardware": ("hardware", "List the known devices and links with their sources."),

@@ -5,7 +5,15 @@ from typing import Any
 
 from ppsim.base.errors import ConfigError
 
-EXTRA_OF = {"pandas": "notebook", "plotly": "notebook", "ortools": "solver", "distributed": "dask", "submitit": "slurm"}
+EXTRA_OF = {
+    "pandas": "notebook",
+    "plotly": "notebook",
+    "ortools": "solver",
+    "distributed": "dask",
+    "submitit": "slurm",
+    "starlette": "explore",
+    "uvicorn": "explore",
+}
 
 
 def need(module: str, purpose: str) -> Any:

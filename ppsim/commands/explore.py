@@ -1,0 +1,70 @@
+"""`ppsim explore`: the live page on this machine."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+import webbrowser
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ppsim.base.errors import ConfigError
+from ppsim.base.extras import need
+from ppsim.commands.reporting import command, say
+
+Configs = Annotated[
+    list[Path] | None, typer.Argument(metavar="[CONFIG.yaml ...]", help="Configs that the page offers.")
+]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")]
+Host = Annotated[
+    str, typer.Option(help="Address to serve on. Off loopback the page's address carries a token that it needs.")
+]
+NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Only print the address.")]
+
+
+@command
+def explore(configs: Configs = None, port: Port = 0, host: Host = "127.0.0.1", no_browser: NoBrowser = False) -> None:
+    """Serve a page that shows schedules as their sizes and costs change, until Ctrl-C."""
+    uvicorn = need("uvicorn", "ppsim explore")
+    need("starlette", "ppsim explore")
+    from ppsim.explorer.guard import is_loopback
+    from ppsim.explorer.server import make_app
+
+    token = None if is_loopback(host) else secrets.token_urlsafe(24)
+    app = make_app(_named(configs or []), host=None if _any_address(host) else host, token=token)
+    listening = _listen(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{listening.getsockname()[1]}/" + (f"?token={token}" if token else "")
+    say(f"ppsim explorer at {address} (Ctrl-C ends it)")
+    if not no_browser:
+        threading.Timer(0.5, webbrowser.open, [address]).start()
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2, ws="none"))
+    with suppress(KeyboardInterrupt):
+        server.run(sockets=[listening])
+
+
+def _named(paths: list[Path]) -> dict[str, str]:
+    """Paths by the name that the page shows: the file's own, or the whole path where two files share one."""
+    stems = [path.stem for path in paths]
+    return {path.stem if stems.count(path.stem) == 1 else str(path): str(path) for path in paths}
+
+
+def _any_address(host: str) -> bool:
+    return host in ("0.0.0.0", "::")  # noqa: S104 - asked for by name
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket of the server, so that its port is known before it starts; ConfigError where it cannot be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(128)  # who asks at once waits until the server has started
+    except OSError as error:
+        raise ConfigError(f"--host {host} --port {port}: cannot be served on: {error.strerror}") from None
+    return listening

@@ -1,0 +1,249 @@
+"""From what the page sends, a case, to a checked config, and from its run to what the page shows."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ppsim.analysis.measures import shown_in
+from ppsim.base.errors import ConfigError, CostError, PpsimError, shown
+from ppsim.config import Config, load_config, make_config, source_of
+from ppsim.explorer.copies import copies_of
+from ppsim.families.registry import families, find_family
+from ppsim.interop.result import plain
+from ppsim.lowering.posts import TRANSPORTS
+from ppsim.plots.boxes import make_boxes
+from ppsim.plots.viewer import viewer_html
+from ppsim.run.schedules import Schedule
+from ppsim.run.timelines import Timeline
+
+PLACE = "explorer"
+CSV_NAME = "dropped.csv"
+MOST_ACTIONS = 2_000_000  # of one case; a page of so many is about 15 MB
+LONGEST_VALUE = 200  # characters of a value; a partition of layers is the longest
+ENDINGS = ("html", "csv", "svg", "png")
+
+# Key of a case -> key of the config. What else may be given is `config`, `csv`, `options` and `changes`.
+KEYS = {
+    "schedule": "schedule.name", "devices": "schedule.devices", "microbatches": "schedule.microbatches",
+    "stages_per_device": "schedule.stages_per_device", "forward": "costs.forward", "backward": "costs.backward",
+    "input_grad": "costs.input_grad", "weight_grad": "costs.weight_grad", "overlap": "costs.overlap",
+    "latency": "costs.latency", "transport": "transport",
+}  # fmt: skip
+# Sections whose keys `changes` may set: none of them names a file, so that a page opens no file that its user did not.
+CHANGEABLE = ("layout.", "optimizer")
+OF_A_FAMILY = ("name", "devices", "microbatches", "stages_per_device", "options")
+
+Case = Mapping[str, Any]
+Configs = Mapping[str, str]  # name on the page -> path named on the command line
+
+
+def changes_of(case: Case, configs: Configs) -> dict[str, Any]:
+    """The config's dotted keys that a case sets; ConfigError for what no case holds, or is too large."""
+    known = (*KEYS, "config", "csv", "options", "changes")
+    unknown = [key for key in case if key not in known]
+    if unknown:
+        raise ConfigError(f"{PLACE}: unknown key {shown(unknown[0])}; the keys are: {', '.join(known)}")
+    if "config" in case and case["config"] not in list(configs):  # a list compares what cannot be hashed, too
+        raise ConfigError(f"config: {shown(case['config'])} was not named on the command line of `ppsim explore`")
+    options, changes = _section(case, "options"), _section(case, "changes")
+    for key in changes:
+        if not key.startswith(CHANGEABLE):
+            raise ConfigError(f"{shown(key)}: cannot be changed here; keys that can start with layout., or optimizer")
+    given = {KEYS[key]: value for key, value in case.items() if key in KEYS}
+    given |= {f"schedule.options.{key}": value for key, value in options.items()} | dict(changes)
+    for key, value in given.items():
+        _check_value(key, value)
+    if "config" in case and not options and case.get("schedule") not in (None, _own_family(configs[case["config"]])):
+        given = {"schedule.options": None, "schedule.stages_per_device": None} | given
+    return given
+
+
+def _section(case: Case, name: str) -> Mapping[str, Any]:
+    section = case.get(name, {})
+    if not isinstance(section, dict) or any("." in key and name == "options" for key in section):
+        raise ConfigError(f"{name}: {shown(section)} must be names with values")
+    return section
+
+
+def _check_value(key: str, value: Any) -> None:
+    if not isinstance(value, bool | int | float | str) or (isinstance(value, float) and not math.isfinite(value)):
+        raise ConfigError(f"{key}: {shown(value)} must be a number or a text")
+    if isinstance(value, str) and len(value) > LONGEST_VALUE:
+        raise ConfigError(f"{key}: a text of {len(value)} characters; use at most {LONGEST_VALUE}")
+
+
+def _own_family(path: str) -> Any:
+    section = source_of(path).data.get("schedule")
+    return section.get("name") if isinstance(section, dict) else None
+
+
+@contextmanager
+def dropped_file(text: Any) -> Iterator[Path]:
+    """The text of a dropped CSV file as a file, while it is used."""
+    if not isinstance(text, str):
+        raise ConfigError("csv: must be the text of a file")
+    with TemporaryDirectory(prefix="ppsim-") as folder:
+        file = Path(folder, CSV_NAME)
+        file.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
+        yield file
+
+
+@contextmanager
+def config_of(case: Case, configs: Configs) -> Iterator[Config]:
+    """The checked config of a case; a dropped CSV file is a file while it is used. ConfigError."""
+    changes = changes_of(case, configs)
+    with dropped_file(case.get("csv", "")) as file:
+        if "csv" in case:
+            changes = {key: value for key, value in changes.items() if not key.startswith("schedule.")}
+            own = source_of(configs[case["config"]]).data.get("schedule", {}) if "config" in case else {}
+            changes |= {f"schedule.{key}": None for key in OF_A_FAMILY if key in own} | {"schedule.csv": file}
+        if "config" in case:
+            config = load_config(configs[case["config"]], overrides=changes)
+        else:
+            config = make_config({"name": str(case.get("schedule", CSV_NAME))}, place=PLACE, overrides=changes)
+        _check_actions(config)
+        yield config
+
+
+def _check_actions(config: Config) -> None:
+    """ConfigError where a case would be larger than a page can show, before anything is built."""
+    section = config.schedule
+    if "csv" in section:
+        return
+    stages = section.get("stages_per_device") or find_family(section["name"]).stages_per_device
+    more = [value for value in section.get("options", {}).values() if isinstance(value, int) and value > 1]
+    actions = 2 * math.prod([section["devices"], section["microbatches"], stages, *more])
+    if actions > MOST_ACTIONS:
+        raise ConfigError(f"{actions} actions are more than the explorer draws; stay below {MOST_ACTIONS}")
+
+
+def answer(case: Case, configs: Configs) -> dict[str, Any]:
+    """The chart of a case, its measures with their definitions, ledger, memory and texts to copy; PpsimError."""
+    with config_of(case, configs) as config:
+        run = config.simulate()
+        return {
+            "name": run.schedule.name if "csv" not in case else CSV_NAME,
+            "actions": len(run.schedule),
+            "makespan": run.makespan,
+            "page": viewer_html(make_boxes(run), framed=True),
+            "measures": [
+                {
+                    "name": measure.name, "title": measure.title, "unit": measure.unit, "meaning": measure.meaning,
+                    "text": measure.text(run), "number": plain(measure.number(run)), "worse": measure.bigger_is_worse,
+                }
+                for measure in shown_in("summary")
+                if measure.says_something(run)
+            ],
+            "lower_bound": plain(run.lower_bound()),
+            "ledger": run.ledger().to_dict() | {"blame": []},
+            "memory": _memory(run),
+            "copies": copies_of(config, _shown_changes(case, configs), configs.get(case.get("config", ""))),
+        }  # fmt: skip
+
+
+def _shown_changes(case: Case, configs: Configs) -> dict[str, Any]:
+    """The changes of a case as its user would write them: a dropped file by its name."""
+    changes = changes_of(case, configs)
+    if "csv" not in case:
+        return changes
+    return {key: value for key, value in changes.items() if not key.startswith("schedule.")} | {
+        "schedule.csv": CSV_NAME
+    }
+
+
+def _memory(run: Timeline) -> dict[str, Any]:
+    try:
+        held = run.memory()
+    except CostError as error:
+        return {"unknown": str(error)}
+    fits = held.fits() if held.capacity is not None else None
+    return {**plain(held.to_dict()), "fits": fits, "text": held.summary()}
+
+
+def validated(text: Any) -> dict[str, Any]:
+    """What `ppsim validate` says of a CSV file's text; ScheduleError with every fault."""
+    with dropped_file(text) as file:
+        schedule = Schedule.from_csv(file)
+        schedule.validate()
+        return {
+            "valid": True,
+            "devices": schedule.devices,
+            "stages": schedule.num_stages,
+            "microbatches": schedule.microbatches,
+            "actions": len(schedule),
+        }
+
+
+def file_of(case: Case, configs: Configs, ending: str) -> bytes:
+    """A case as a file: its page, its schedule as CSV, or its chart as SVG or PNG; PpsimError."""
+    with config_of(case, configs) as config:
+        run = config.simulate()
+        with TemporaryDirectory(prefix="ppsim-") as folder:
+            file = Path(folder, f"chart.{ending}")
+            _save(run, file)
+            return file.read_bytes()
+
+
+def _save(run: Timeline, file: Path) -> None:
+    if file.suffix == ".csv":
+        run.schedule.to_csv(file)
+    elif file.suffix == ".html":
+        from ppsim.plots.viewer import save_html
+
+        save_html(run, file)
+    else:
+        from ppsim.plots.gantt import save
+
+        save(run, file)
+
+
+def choices(configs: Configs) -> dict[str, Any]:
+    """What the page offers: families with their options, transports, and the configs by name with their schedules."""
+    return {
+        "families": [
+            {
+                **family.describe(),
+                "stages_per_device": family.stages_per_device,
+                "fixed_stages": family.fixed_stages,
+                "options": {
+                    key: None if option.default is option.empty else plain(option.default)
+                    for key, option in family.options.items()
+                    if key != "costs"
+                },
+            }
+            for family in families().values()
+        ],
+        "transports": list(TRANSPORTS),
+        "configs": {name: plain(dict(load_config(path).schedule)) for name, path in configs.items()},
+    }
+
+
+def response_of(work: Callable[..., Any], *arguments: Any) -> tuple[int, bytes]:
+    """The HTTP status and the body of a piece of work, run in a worker: JSON, or the bytes of a file.
+
+    What a user's input caused is 422 with its sentences.
+    """
+    try:
+        done = work(*arguments)
+        return 200, done if isinstance(done, bytes) else json.dumps(done, allow_nan=False).encode()
+    except PpsimError as error:
+        return 422, faults_body([_without_folder(fault) for fault in getattr(error, "faults", [str(error)])])
+    except MemoryError:
+        return 422, faults_body(["not enough memory for this many actions; use fewer microbatches"])
+
+
+def faults_body(faults: list[str]) -> bytes:
+    """The body of every answer that is no."""
+    return json.dumps({"faults": faults}).encode()
+
+
+def _without_folder(sentence: str) -> str:
+    """A sentence about a dropped file, by the name that its user knows."""
+    return re.sub(rf"\S*[/\\]{re.escape(CSV_NAME)}", CSV_NAME, sentence)

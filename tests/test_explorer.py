@@ -1,0 +1,274 @@
+"""The explorer's server: what it answers, and what it refuses."""
+
+import base64
+import hashlib
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import httpx
+import pytest
+from command_line import ppsim as call
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+import ppsim
+from ppsim.explorer.guard import is_loopback
+from ppsim.explorer.server import MOST_BYTES, make_app
+
+CASE = {
+    "schedule": "zb-h1", "devices": 4, "microbatches": 8, "forward": 1, "input_grad": 1, "weight_grad": 1,
+    "latency": 0.1, "transport": "async",
+}  # fmt: skip
+MODEL = "configs/llama-3-8b-8xh100.yaml"
+HOME, TOKEN = "http://127.0.0.1", "open-sesame"
+
+
+@pytest.fixture(scope="module")
+def client():
+    with TestClient(make_app({"llama": MODEL}), base_url=HOME) as client:
+        yield client
+
+
+def said(response):
+    """The sentences of a refusal, which hold nothing of the server's insides."""
+    assert 400 <= response.status_code < 500, response.text
+    assert "Traceback" not in response.text
+    assert ".py" not in response.text
+    faults = response.json()["faults"]
+    assert faults
+    return "\n".join(faults)
+
+
+def test_a_case_is_answered_with_what_the_library_says(client):
+    found = client.post("/api/simulate", json=CASE).json()
+    costs = ppsim.Costs(forward=1, input_grad=1, weight_grad=1, latency=0.1)
+    run = ppsim.simulate(ppsim.build("zb-h1", devices=4, microbatches=8), costs)
+    measures = {measure["name"]: measure for measure in found["measures"]}
+    assert found["makespan"] == run.makespan
+    assert measures["bubble_fraction"]["number"] == run.bubble_fraction
+    assert measures["bubble_fraction"]["meaning"].startswith("1 - sum(busy)")
+    assert found["lower_bound"]["seconds"] == run.lower_bound().seconds
+    assert found["ledger"]["total"] == run.ledger().to_dict()["total"]
+    assert "memory is not known" in found["memory"]["unknown"]
+    assert 'id="columns"' in found["page"]
+
+
+def test_a_case_is_copied_as_command_config_and_python_that_run_the_same(client, tmp_path):
+    found = client.post("/api/simulate", json=CASE).json()
+    path = tmp_path / "copied.yaml"
+    path.write_text(found["copies"]["config"])
+    assert ppsim.load_config(path).simulate().makespan == found["makespan"]
+    names = {}
+    exec(found["copies"]["python"], names)  # noqa: S102 - what a user would run
+    assert names["run"].makespan == found["makespan"]
+    assert found["copies"]["command"] == (
+        "ppsim simulate --schedule zb-h1 --devices 4 --microbatches 8 --forward 1 --input-grad 1 --weight-grad 1 "
+        "--latency 0.1 --transport async"
+    )
+
+
+def test_a_named_config_is_simulated_with_changes_and_its_memory(client):
+    case = {"config": "llama", "microbatches": 16, "changes": {"layout.recompute": "full"}}
+    found = client.post("/api/simulate", json=case).json()
+    changes = {"schedule.microbatches": 16, "layout.recompute": "full"}
+    run = ppsim.load_config(MODEL, overrides=changes).simulate()
+    assert found["makespan"] == run.makespan
+    assert found["memory"]["peak"] == run.memory().to_dict()["peak"]
+    assert found["memory"]["fits"] == run.memory().fits()
+
+
+def test_a_config_runs_another_family_than_its_own(client):
+    found = client.post("/api/simulate", json={"config": "llama", "schedule": "gpipe"}).json()
+    assert found["name"] == "gpipe"
+
+
+def test_the_choices_are_the_registry_and_the_named_configs(client):
+    found = client.get("/api/families").json()
+    assert [family["name"] for family in found["families"]] == list(ppsim.schedules())
+    assert list(found["configs"]) == ["llama"]
+
+
+def test_a_dropped_file_is_drawn_and_said_to_be_valid(client):
+    text = ppsim.build("1f1b", devices=2, microbatches=3).to_text()
+    csv = client.post("/api/file/csv", json={"schedule": "1f1b", "devices": 2, "microbatches": 3}).text
+    assert text
+    assert client.post("/api/validate", json={"csv": csv}).json() == {
+        "valid": True, "devices": 2, "stages": 2, "microbatches": 3, "actions": 12,
+    }  # fmt: skip
+    found = client.post("/api/simulate", json={"csv": csv, "forward": 1, "backward": 2}).json()
+    assert found["makespan"] == 12
+    assert client.post("/api/simulate", json={"csv": csv, "config": "llama"}).json()["name"] == "dropped.csv"
+
+
+def test_a_wrong_file_is_answered_with_the_validators_sentences(client, tmp_path):
+    text = "0F0,0X0\n1F0,1B0\n"
+    path = tmp_path / "wrong.csv"
+    path.write_text(text)
+    with pytest.raises(ppsim.ScheduleError) as error:
+        ppsim.Schedule.from_csv(path)
+    sentences = [fault.replace(str(path), "dropped.csv") for fault in error.value.faults]
+    assert client.post("/api/validate", json={"csv": text}).json()["faults"] == sentences
+    unfinished = said(client.post("/api/simulate", json={"csv": "0F0\n1F0,1B0\n"}))
+    assert "0B0" in unfinished
+    assert str(tmp_path.anchor) + "tmp" not in unfinished
+
+
+@pytest.mark.parametrize(
+    ("ending", "start"), [("html", b"<!doctype html>"), ("csv", b"0F0"), ("svg", b"<?xml"), ("png", b"\x89PNG")]
+)
+def test_a_case_is_saved_as_a_file(client, ending, start):
+    response = client.post(f"/api/file/{ending}", json=CASE)
+    assert response.status_code == 200
+    assert response.content.startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("case", "word"),
+    [
+        ({**CASE, "devices": 0}, "schedule.devices"),
+        ({**CASE, "devices": 2**70}, "actions"),
+        ({**CASE, "devices": 1000, "microbatches": 10**6}, "actions"),
+        ({**CASE, "schedule": "zb-h7"}, "zb-h7"),
+        ({**CASE, "forward": "-1 s"}, "costs.forward"),
+        ({**CASE, "forward": [[1]]}, "costs.forward"),
+        ({**CASE, "forward": "9" * 5000}, "characters"),
+        ({**CASE, "transport": None}, "transport"),
+        ({**CASE, "options": {"a.b": 1}}, "options"),
+        ({**CASE, "options": {"nope": 1}}, "nope"),
+        ({**CASE, "options": 3}, "options"),
+        ({"schedule": "seq1f1b", "devices": 8, "microbatches": 8, "options": {"slices": 10**9}}, "actions"),
+        ({**CASE, "nonsense": 1}, "nonsense"),
+        ({"config": "/etc/passwd"}, "not named"),
+        ({"config": ["llama"]}, "not named"),
+        ({"config": "llama", "changes": {"costs.profile": "/etc/passwd"}}, "cannot be changed"),
+        ({"config": "llama", "changes": {"model.config": "/etc/passwd"}}, "cannot be changed"),
+        ({"schedule": "/etc/passwd.csv", "devices": 2, "microbatches": 2}, "passwd"),
+        ({"csv": 3}, "csv"),
+        ({"csv": "\x00"}, "dropped.csv"),
+        ({}, "schedule: is missing"),
+    ],
+)
+def test_a_wrong_case_is_refused_with_its_place(client, case, word):
+    assert word in said(client.post("/api/simulate", json=case))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"forward": NaN}', b'{"devices": ' + b"9" * 5000 + b"}"],
+)
+@pytest.mark.parametrize("path", ["/api/simulate", "/api/validate", "/api/file/html"])
+def test_a_body_that_is_no_case_is_refused(client, body, path):
+    said(client.post(path, content=body, headers={"content-type": "application/json"}))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    case=st.dictionaries(
+        st.sampled_from([*CASE, "options", "changes", "config", "csv", "stages_per_device", "overlap", "?"]),
+        st.recursive(
+            st.none() | st.booleans() | st.integers(-3, 12) | st.floats(allow_nan=False) | st.text(max_size=12),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+            max_leaves=6,
+        ),
+    )
+)
+def test_any_json_is_answered_or_refused_with_sentences(client, case):
+    response = client.post("/api/simulate", content=json.dumps(case), headers={"content-type": "application/json"})
+    if response.status_code != 200:
+        said(response)
+
+
+def test_requests_of_the_wrong_kind_are_refused(client):
+    assert client.get("/api/simulate").status_code == 405
+    assert client.post("/").status_code == 405
+    assert client.get("/../pyproject.toml").status_code == 404
+    assert said(client.post("/api/file/exe", json=CASE))
+    assert client.post("/api/simulate", content=json.dumps(CASE)).status_code == 415
+    large = b'{"csv": "' + b"x" * MOST_BYTES + b'"}'
+    headers = {"content-type": "application/json"}
+    assert client.post("/api/validate", content=large, headers=headers).status_code == 413
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "127.0.0.1.evil.example:80"},
+        {"host": ""},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+    ],
+)
+@pytest.mark.parametrize("path", ["/", "/api/families", "/api/simulate"])
+def test_another_host_or_origin_is_refused(client, headers, path):
+    response = client.request("POST" if path.endswith("simulate") else "GET", path, headers=headers)
+    assert response.status_code == 403
+    assert said(response).startswith(next(iter(headers)).title())
+
+
+def test_loopbacks_names_and_the_own_origin_pass(client):
+    for host in ("127.0.0.1:8000", "localhost:8000", "[::1]:8000"):
+        assert client.get("/", headers={"host": host, "origin": f"http://{host}"}).status_code == 200
+
+
+def test_off_loopback_a_token_is_needed():
+    with TestClient(make_app(host=None, token=TOKEN), base_url="http://cluster:8000") as client:
+        assert "token" in said(client.get("/"))
+        assert "token" in said(client.get("/?token=wrong"))
+        assert client.get(f"/?token={TOKEN}").status_code == 200
+        assert client.get("/api/families", headers={"x-ppsim-token": TOKEN}).status_code == 200
+    assert [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "cluster")] == [  # noqa: S104
+        True, True, True, False, False,
+    ]  # fmt: skip
+
+
+def test_the_policy_allows_the_scripts_of_the_page_and_of_the_charts_in_it_and_no_others(client):
+    page = client.get("/")
+    policy = page.headers["content-security-policy"]
+    assert "unsafe" not in policy
+    assert "default-src 'none'" in policy
+    chart = client.post("/api/simulate", json=CASE).json()["page"]
+    for text in (page.text, chart):
+        for tag in ("script", "style"):
+            for content in re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL):
+                digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+                assert f"'sha256-{digest}'" in policy
+        assert not re.search(r"""\son\w+=["']|\sstyle=["']|<script src|<link|https?://""", text)
+
+
+def test_work_that_takes_too_long_is_ended_and_the_next_is_answered():
+    with TestClient(make_app(seconds=0.0), base_url=HOME) as client:
+        for _ in range(3):
+            response = client.post("/api/simulate", json={"schedule": "1f1b", "devices": 8, "microbatches": 8})
+            assert response.status_code == 503
+            assert "longer" in response.json()["faults"][0]
+
+
+def test_the_command_serves_its_configs_until_ctrl_c_ends_it():
+    command = [sys.executable, "-m", "ppsim", "explore", MODEL, "--no-browser"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        address = re.search(r"http://127\.0\.0\.1:\d+/", server.stderr.readline())[0]
+        try:
+            found = httpx.get(f"{address}api/families", timeout=60).json()
+        finally:
+            server.send_signal(signal.SIGINT)
+        out, err = server.communicate(timeout=60)
+    assert list(found["configs"]) == ["llama-3-8b-8xh100"]
+    assert (server.returncode, out, err) == (0, "", "")
+
+
+def test_a_missing_extra_is_said_with_the_pip_line_that_adds_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    done = call("explore", "--no-browser")
+    assert done.status == 2
+    assert "pip install 'ppsim[explore]'" in done.err
+
+
+def test_a_config_or_an_address_that_cannot_be_had_is_said():
+    assert "no-such.yaml" in call("explore", "no-such.yaml", "--no-browser").err
+    assert "--host 203.0.113.7" in call("explore", "--host", "203.0.113.7", "--no-browser").err
