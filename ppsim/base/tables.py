@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+WIDTH = 100  # of a line of running text
+
 
 def aligned(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]:
     """One line a row; the first `left` columns are flush left (default: all), the others flush right."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from ppsim.base.tables import aligned
+from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import difference_text, percent_text, seconds_text
 from ppsim.commands import options
 from ppsim.commands.case import takes_case
@@ -39,7 +40,8 @@ def advise(
 def page(found: AdviceList, most: int = MANY) -> list[str]:
     """What limits the run, then the best changes, at most `most`."""
     run, better = found.run, found.better
-    lines = [f"{found.config.name}: step {seconds_text(run.iteration_time)}; " + "; ".join(limits(run)), ""]
+    reasons = f"{found.config.name}: step {seconds_text(run.iteration_time)}; " + "; ".join(limits(run))
+    lines = [*textwrap.wrap(reasons, WIDTH), ""]
     if not better:
         return [*lines, "no single change shortens the step and fits"]
     rows = [["change", "step", "", "tokens/s", "peak", "removes"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ppsim.base.errors import ConfigError
-from ppsim.base.tables import aligned
+from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import percent_text, seconds_text, value_text
 from ppsim.commands.fits import read_headroom
 from ppsim.commands.options import JsonTarget
@@ -87,7 +88,8 @@ def _page(found: Choice) -> Iterator[str]:
         return
     yield from _table(found.ranked)
     yield ""
-    yield from _reasons(found)
+    for reason in _reasons(found):
+        yield from textwrap.wrap(reason, WIDTH)
     yield ""
     yield from _how_to_run(found)
 
