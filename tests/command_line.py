@@ -1,8 +1,10 @@
 """Runs the command line for the tests: in this process, or in one of its own the way a user does."""
 
 import os
+import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,12 +34,13 @@ def ppsim(*arguments: object) -> Outcome:
 
 
 def start(*arguments: object, **options) -> subprocess.Popen:
-    """`ppsim ARGUMENTS` as a process of its own."""
+    """`ppsim ARGUMENTS` as a process of its own, which hears interrupts even where a shell runs the tests with `&`."""
     return subprocess.Popen(
         [sys.executable, "-m", "ppsim", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
         env=ENVIRONMENT,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         **options,
     )
