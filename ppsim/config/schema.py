@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+from ppsim.base.documents import checked_by
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import Check, choice, declarations, fraction, nested, number, share, text, weight, whole_number
 from ppsim.base.units import parse_quantity
@@ -22,18 +23,6 @@ from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plan.streams import OPTIMIZERS
 
 Fault = tuple[Path, str]
-
-
-def _checked(check: Check) -> Any:
-    """A field type whose value is what `check` returns; its ConfigError becomes a fault of the field."""
-
-    def validate(value: Any) -> Any:
-        try:
-            return check(value)
-        except ConfigError as error:
-            raise ValueError(str(error)) from None
-
-    return Annotated[Any, BeforeValidator(validate)]
 
 
 def _known(find: Callable[[str], Any]) -> Check:
@@ -100,7 +89,7 @@ def _slow_links(value: Any) -> dict[tuple[int, int], float]:
 
 def _section(title: str, fields: Mapping[str, Any], required: Collection[str] = ()) -> type[BaseModel]:
     """A section whose keys are `fields`, each a check or the section below it. Unknown keys are faults."""
-    typed = {key: kind if isinstance(kind, type) else _checked(kind) for key, kind in fields.items()}
+    typed = {key: kind if isinstance(kind, type) else checked_by(kind) for key, kind in fields.items()}
     entries: dict[str, Any] = {key: (kind, ... if key in required else None) for key, kind in typed.items()}
     return create_model(title, __config__=ConfigDict(extra="forbid", strict=True, protected_namespaces=()), **entries)
 
