@@ -1,7 +1,5 @@
 """Asynchronous 1F1B: iterations follow each other without a drain, on versions of the weights (PipeDream)."""
 
-from typing import Any
-
 import numpy as np
 
 from ppsim.base.errors import BuildError
@@ -17,28 +15,19 @@ def _steady_from(p: int, m: int) -> int:
     return max(LEAST_ITERATIONS, -(-(p + 2) // m))
 
 
-def _check(name: str, p: int, m: int, iterations: int | None) -> None:
-    if iterations is None:
-        return
-    count, least = require_count("iterations", iterations), _steady_from(p, m)
+def _continuous(name: str, p: int, m: int, iterations: int | None, weight_versions: np.ndarray) -> ScheduleColumns:
+    """1F1B over the microbatches of all iterations; microbatch k of iteration i is number i m + k."""
+    least = _steady_from(p, m)
+    count = least if iterations is None else require_count("iterations", iterations)
     if count < least:
         raise BuildError(
             f"{name}: iterations={count} with devices={p}, microbatches={m} only fill and drain; a steady part needs "
             f"at least {least} iterations; use {least}"
         )
     require_few_actions(name, devices=p, microbatches=m, iterations=count)
-
-
-def _continuous(p: int, m: int, iterations: int | None, weight_versions: np.ndarray) -> ScheduleColumns:
-    """1F1B over the microbatches of all iterations; microbatch k of iteration i is number i m + k."""
-    count = _steady_from(p, m) if iterations is None else int(iterations)
     return ScheduleColumns.from_blocks(
         one_forward_one_backward(p, m * count, 1), iterations=count, weight_versions=weight_versions
     )
-
-
-def _check_pipedream(p: int, m: int, v: int, **options: Any) -> None:
-    _check("pipedream", p, m, options.get("iterations"))
 
 
 @family(
@@ -51,21 +40,11 @@ def _check_pipedream(p: int, m: int, v: int, **options: Any) -> None:
     makespan="= (m iterations + p-1)(F+B); steady bubble fraction 0, one iteration every m(F+B)",
     peak_activations="= p-r",
     source="Narayanan et al. 2019, PipeDream, SOSP 2019, arXiv 1806.03377",
-    check=_check_pipedream,
     asynchronous=True,
 )
 def pipedream(p: int, m: int, v: int, *, iterations: int | None = None) -> ScheduleColumns:
     """1F1B over all iterations, p-r weight versions on device r."""
-    return _continuous(p, m, iterations, p - np.arange(p))
-
-
-def _check_2bw(p: int, m: int, v: int, **options: Any) -> None:
-    if m < p:
-        raise BuildError(
-            f"pipedream-2bw: microbatches={m} with devices={p}: two weight versions suffice only when an iteration is "
-            f"at least as long as the pipeline; use at least {p} microbatches, or pipedream"
-        )
-    _check("pipedream-2bw", p, m, options.get("iterations"))
+    return _continuous("pipedream", p, m, iterations, p - np.arange(p))
 
 
 @family(
@@ -77,9 +56,13 @@ def _check_2bw(p: int, m: int, v: int, **options: Any) -> None:
     makespan="= (m iterations + p-1)(F+B); steady bubble fraction 0, one iteration every m(F+B)",
     peak_activations="= p-r",
     source="Narayanan et al. 2021, Memory-Efficient Pipeline-Parallel DNN Training, arXiv 2006.09503",
-    check=_check_2bw,
     asynchronous=True,
 )
 def pipedream_2bw(p: int, m: int, v: int, *, iterations: int | None = None) -> ScheduleColumns:
     """1F1B over all iterations, two weight versions on every device."""
-    return _continuous(p, m, iterations, np.full(p, 2))
+    if m < p:
+        raise BuildError(
+            f"pipedream-2bw: microbatches={m} with devices={p}: two weight versions suffice only when an iteration is "
+            f"at least as long as the pipeline; use at least {p} microbatches, or pipedream"
+        )
+    return _continuous("pipedream-2bw", p, m, iterations, np.full(p, 2))

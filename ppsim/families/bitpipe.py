@@ -1,28 +1,13 @@
 """BitPipe: two interleaved Vs in opposite directions, four stages a device."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.errors import BuildError
+from ppsim.families.chimera import require_units
 from ppsim.families.registry import family
 from ppsim.schedule.blocks import Block, alternate, concatenate, run
-
-
-def _check(p: int, m: int, v: int, **options: Any) -> None:
-    if p % 2:
-        raise BuildError(
-            f"bitpipe: devices={p} is odd, and the slots of the two directions interlock only for an even number; use "
-            f"{f'{p - 1} or {p + 1}' if p > 1 else 2} devices"
-        )
-    if m % p:
-        legal = f"{m - m % p} or {m - m % p + p}" if m > p else f"{p}"
-        raise BuildError(
-            f"bitpipe: microbatches={m} with devices={p}: each unit takes one microbatch a device, half in each "
-            f"direction; use a multiple of {p}: {legal}"
-        )
 
 
 @family(
@@ -36,11 +21,11 @@ def _check(p: int, m: int, v: int, **options: Any) -> None:
     peak_activations="= (3p/2 + 1 + min(r, p-1-r))/2",
     source="Wu et al. 2024, BitPipe, arXiv 2410.19367; wuhouming/BitPipe, "
     "megatron/core/pipeline_parallel/bitpipe_schedule.py",
-    check=_check,
     stages_per_device=2,
 )
 def bitpipe(p: int, m: int, v: int) -> Iterator[Block]:
     """Units of 2p forwards and 2p backwards, each unit's drain one backward ahead of the next one's fill."""
+    require_units("bitpipe", p, m)
     for r in range(p):
         forwards, backwards = _runs(p, m, r, Kind.F), _runs(p, m, r, Kind.B)
         yield _units_joined(forwards, backwards, 2 * p, p + p // 2 + min(r, p - 1 - r))

@@ -1,26 +1,25 @@
 """Chimera: two 1F1B pipelines in opposite directions whose slots interlock."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from ppsim.base.errors import BuildError
-from ppsim.families.registry import family
+from ppsim.families.registry import family, nearest_multiples
 from ppsim.schedule.blocks import Block, backward_run, forward_run, in_slot_order
 
 
-def _check(p: int, m: int, v: int, **options: Any) -> None:
+def require_units(name: str, p: int, m: int) -> None:
+    """BuildError unless the two directions interlock: an even number of devices, and microbatches in whole units."""
     if p % 2:
         raise BuildError(
-            f"chimera: devices={p} is odd, and the slots of the two directions interlock only for an even number; use "
-            f"{f'{p - 1} or {p + 1}' if p > 1 else 2} devices"
+            f"{name}: devices={p} is odd, and the slots of the two directions interlock only for an even number; use "
+            f"{nearest_multiples(p, 2)} devices"
         )
     if m % p:
-        legal = f"{m - m % p} or {m - m % p + p}" if m > p else f"{p}"
         raise BuildError(
-            f"chimera: microbatches={m} with devices={p}: each unit takes one microbatch a device, half in each "
-            f"direction; use a multiple of {p}: {legal}"
+            f"{name}: microbatches={m} with devices={p}: each unit takes one microbatch a device, half in each "
+            f"direction; use a multiple of {p}: {nearest_multiples(m, p)}"
         )
 
 
@@ -34,10 +33,10 @@ def _check(p: int, m: int, v: int, **options: Any) -> None:
     makespan="= (2m+p-2)F at F = B: bubble fraction (p-2)/(2m+p-2); = (p-2)/(3m/2+p-2) at B = 2F for m = p, more above",
     peak_activations="= p/2 + 1 + min(r, p-1-r)",
     source="Li and Hoefler 2021, Chimera, arXiv 2107.06925",
-    check=_check,
 )
 def chimera(p: int, m: int, v: int) -> Iterator[Block]:
     """Rows in the order of the slots in which they run at F = B, one slot an action, 2p slots a unit."""
+    require_units("chimera", p, m)
     half = m // 2
     microbatch = np.arange(half)
     entry = 2 * p * (microbatch // (p // 2)) + 2 * (microbatch % (p // 2))

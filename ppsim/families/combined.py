@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ppsim.families.overlapped import check_overlapped, overlapped_interleaved
+from ppsim.families.overlapped import overlapped_interleaved
 from ppsim.families.registry import family
 from ppsim.schedule.blocks import Block
 
@@ -19,12 +19,9 @@ from ppsim.schedule.blocks import Block
     makespan="= (p-1)(f+b) + (p(v-1)+1)(f+b) + (mv-p(v-1)-1)o when g = p, m mod p = 0, max(f, b) <= o",
     peak_activations="= min(mv, 2(p-r-1)+(v-1)g+2)/v",
     source="NVIDIA Megatron-LM, megatron/core/pipeline_parallel/combined_1f1b.py (--overlap-moe-expert-parallel-comm)",
-    check=check_overlapped,
-    stages_per_device=2,
-    fixed_stages=False,
 )
 def combined_one_forward_one_backward(
-    p: int, m: int, v: int, *, order: str = "f_b", grouping: str = "megatron", group_size: int | None = None
+    p: int, m: int, v: int = 2, *, order: str = "f_b", grouping: str = "megatron", group_size: int | None = None
 ) -> Iterator[Block]:
     """The lists of interleaved-overlap."""
     return overlapped_interleaved(p, m, v, order=order, grouping=grouping, group_size=group_size)

@@ -1,13 +1,12 @@
 """DualPipe and DualPipe-V: microbatches come from both ends, and the F of one side shares a slot with the other's B."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError
-from ppsim.families.registry import family
+from ppsim.families.registry import family, nearest_multiples
 from ppsim.schedule.blocks import Block, concatenate, fuse, repeat, run
 
 # The side of a device that a microbatch reaches first, and the side that it reaches last. Until `numbered` gives them
@@ -15,25 +14,8 @@ from ppsim.schedule.blocks import Block, concatenate, fuse, repeat, run
 NEAR, FAR = 0, 1
 
 
-def _check_dualpipe(p: int, m: int, v: int, **options: Any) -> None:
-    if p % 2:
-        raise BuildError(
-            f"dualpipe: devices={p} is odd, and the two directions meet between two middle devices; use "
-            f"{f'{p - 1} or {p + 1}' if p > 1 else 2} devices, or dualpipe-v"
-        )
-    _check_microbatches("dualpipe", p, m)
-    if m % 2:
-        raise BuildError(
-            f"dualpipe: microbatches={m} is odd, and each direction takes half of them; use {m - 1} or "
-            f"{m + 1} microbatches"
-        )
-
-
-def _check_dualpipe_v(p: int, m: int, v: int, **options: Any) -> None:
-    _check_microbatches("dualpipe-v", p, m)
-
-
-def _check_microbatches(name: str, p: int, m: int) -> None:
+def require_filled(name: str, p: int, m: int) -> None:
+    """BuildError unless there are as many microbatches as fill the pipeline from both ends."""
     if m < 2 * p:
         raise BuildError(
             f"{name}: microbatches={m} with devices={p}: filling the pipeline takes 2 x devices = {2 * p} of them; "
@@ -55,10 +37,20 @@ def _check_microbatches(name: str, p: int, m: int) -> None:
     peak_activations="= p+1",
     source="DeepSeek-AI 2024, DeepSeek-V3, arXiv 2412.19437, figure 5 and table 2; deepseek-ai/DualPipe, "
     "dualpipe/dualpipe.py",
-    check=_check_dualpipe,
 )
 def dualpipe(p: int, m: int, v: int) -> Iterator[Block]:
     """The eight steps on q = min(r, p-1-r); microbatches 0..m/2-1 enter at device 0, the others at device p-1."""
+    if p % 2:
+        raise BuildError(
+            f"dualpipe: devices={p} is odd, and the two directions meet between two middle devices; use "
+            f"{nearest_multiples(p, 2)} devices, or dualpipe-v"
+        )
+    require_filled("dualpipe", p, m)
+    if m % 2:
+        raise BuildError(
+            f"dualpipe: microbatches={m} is odd, and each direction takes half of them; use {nearest_multiples(m, 2)} "
+            f"microbatches"
+        )
     half = m // 2
     for r in range(p):
         q = min(r, p - 1 - r)
@@ -77,11 +69,11 @@ def dualpipe(p: int, m: int, v: int) -> Iterator[Block]:
     peak_activations="= (2p+1)/2",
     source="PyTorch 2.13, torch/distributed/pipelining/schedules.py, ScheduleDualPipeV; deepseek-ai/DualPipe, "
     "dualpipe/dualpipev.py",
-    check=_check_dualpipe_v,
     stages_per_device=2,
 )
 def dualpipe_v(p: int, m: int, v: int) -> Iterator[Block]:
     """The eight steps on q = r; both sides number the same microbatches."""
+    require_filled("dualpipe-v", p, m)
     for r in range(p):
         yield numbered(eight_steps(r, p, m), (r, 2 * p - 1 - r), (0, 0))
 

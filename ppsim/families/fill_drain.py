@@ -1,7 +1,6 @@
 """Fill and drain: all forwards, then all backwards (naive, GPipe, breadth-first)."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -25,10 +24,6 @@ def naive(p: int, m: int, v: int) -> Iterator[Block]:
         yield alternate(forward_run(r, microbatches), backward_run(r, microbatches))
 
 
-def _check_backward_order(p: int, m: int, v: int, **options: Any) -> None:
-    require_choice("backward_order", options.get("backward_order", "fifo"), ("fifo", "lifo"))
-
-
 @family(
     "gpipe",
     title="GPipe",
@@ -37,10 +32,10 @@ def _check_backward_order(p: int, m: int, v: int, **options: Any) -> None:
     makespan="= (m+p-1)(F+B) + 2c(p-1); bubble fraction (p-1)/(m+p-1) at c = 0",
     peak_activations="= m",
     source="Huang et al. 2019, GPipe, arXiv 1811.06965",
-    check=_check_backward_order,
 )
 def gpipe(p: int, m: int, v: int, *, backward_order: str = "fifo") -> Iterator[Block]:
     """F 0..m-1, then B 0..m-1 (fifo) or m-1..0 (lifo)."""
+    require_choice("backward_order", backward_order, ("fifo", "lifo"))
     microbatches = np.arange(m)
     backwards = microbatches if backward_order == "fifo" else microbatches[::-1]
     for r in range(p):
@@ -55,10 +50,8 @@ def gpipe(p: int, m: int, v: int, *, backward_order: str = "fifo") -> Iterator[B
     makespan="= (mv+p-1)(f+b) for m >= p, (pv+m-1)(f+b) for m < p; c = 0",
     peak_activations="= m",
     source="Lamy-Poirier 2022, Breadth-First Pipeline Parallelism, arXiv 2211.05953",
-    stages_per_device=2,
-    fixed_stages=False,
 )
-def looped_bfs(p: int, m: int, v: int) -> Iterator[Block]:
+def looped_bfs(p: int, m: int, v: int = 2) -> Iterator[Block]:
     """For each local stage all F; then local stages and microbatches reversed, B."""
     local_stage, microbatches = np.repeat(np.arange(v), m), np.tile(np.arange(m), v)
     for r in range(p):

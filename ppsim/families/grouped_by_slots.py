@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -10,17 +9,6 @@ from ppsim.actions import Kind
 from ppsim.base.errors import BuildError
 from ppsim.families.registry import family, require_count
 from ppsim.schedule.blocks import Block, forward_run, in_slot_order, run
-
-
-def _check(p: int, m: int, v: int, **options: Any) -> None:
-    if options.get("group_size") is None:
-        return
-    g = require_count("group_size", options["group_size"])
-    if g > p:
-        raise BuildError(
-            f"gis: group_size={g} with devices={p}: it must be from 1 to devices; use {p}, or interleaved-1f1b, whose "
-            f"groups may be larger"
-        )
 
 
 @family(
@@ -35,13 +23,15 @@ def _check(p: int, m: int, v: int, **options: Any) -> None:
     peak_activations="= min(mv, g(v-1)+p-r)/v at f = i = w for g >= p/2, m mod g = 0",
     source="Wan et al. 2025, PipeOffload, arXiv 2503.01328; sail-sg/zero-bubble-pipeline-parallelism, "
     "zerobubble/scheduler/group_interleaved_1f1b.py",
-    check=_check,
-    stages_per_device=2,
-    fixed_stages=False,
 )
-def grouped_by_slots(p: int, m: int, v: int, *, group_size: int | None = None) -> Iterator[Block]:
+def grouped_by_slots(p: int, m: int, v: int = 2, *, group_size: int | None = None) -> Iterator[Block]:
     """Rows in the order of their slots."""
-    g = p if group_size is None else int(group_size)
+    g = p if group_size is None else require_count("group_size", group_size)
+    if g > p:
+        raise BuildError(
+            f"gis: group_size={g} with devices={p}: it must be from 1 to devices; use {p}, or interleaved-1f1b, whose "
+            f"groups may be larger"
+        )
     local_stage, microbatch = (column.ravel() for column in np.meshgrid(np.arange(v), np.arange(m), indexing="ij"))
     within = _stage_slots(p, v, g)[local_stage] + 3 * (microbatch % g) + 3 * g * v * (microbatch // g)
     last_stage = int(_stage_slots(p, v, g)[-1])

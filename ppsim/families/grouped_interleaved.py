@@ -1,7 +1,6 @@
 """Grouped interleaved 1F1B: groups smaller than the pipeline trade bubble for activations (PipeOffload's GIS)."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -10,18 +9,6 @@ from ppsim.families.interleaved import looped_runs
 from ppsim.families.one_forward_one_backward import warmed_up
 from ppsim.families.registry import family, require_count
 from ppsim.schedule.blocks import Block
-
-
-def _check(p: int, m: int, v: int, **options: Any) -> None:
-    if options.get("group_size") is None:
-        return
-    g = require_count("group_size", options["group_size"])
-    least = (p + 1) // 2
-    if not least <= g <= p:
-        raise BuildError(
-            f"grouped-interleaved: group_size={g} with devices={p}: it must be from ceil(devices / 2) = {least} to "
-            f"devices; use {min(max(g, least), p)}"
-        )
 
 
 @family(
@@ -34,13 +21,15 @@ def _check(p: int, m: int, v: int, **options: Any) -> None:
     makespan="= (mv+p-1)(f+b) + (p-g)(v-1)(f+b) for m mod g = 0 where g(f+b) >= p max(f, b)",
     peak_activations="= min(mv, g(v-1)+p-r)/v for m mod g = 0",
     source="Wan et al. 2025, PipeOffload, arXiv 2503.01328, generalized interleaved schedule",
-    check=_check,
-    stages_per_device=2,
-    fixed_stages=False,
 )
-def grouped_interleaved(p: int, m: int, v: int, *, group_size: int | None = None) -> Iterator[Block]:
+def grouped_interleaved(p: int, m: int, v: int = 2, *, group_size: int | None = None) -> Iterator[Block]:
     """Warm-up of (v-1)g + p-r-1 forwards; then F, B pairs; then B; microbatches above m left out."""
-    g = p if group_size is None else int(group_size)
+    g, least = p if group_size is None else require_count("group_size", group_size), (p + 1) // 2
+    if not least <= g <= p:
+        raise BuildError(
+            f"grouped-interleaved: group_size={g} with devices={p}: it must be from ceil(devices / 2) = {least} to "
+            f"devices; use {min(max(g, least), p)}"
+        )
     groups = -(-m // g)
     for r, (forwards, backwards) in enumerate(looped_runs(p, v, np.full(groups, g))):
         rows = warmed_up(forwards, backwards, min((v - 1) * g + p - r - 1, groups * g * v))

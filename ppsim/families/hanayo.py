@@ -1,12 +1,11 @@
 """Hanayo: stages laid down and up the devices in waves, so that a microbatch turns round without a transfer."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from ppsim.base.errors import BuildError
-from ppsim.families.registry import family, require_count, require_few_actions
+from ppsim.families.registry import family, nearest_multiples, require_count, require_few_actions
 from ppsim.schedule.blocks import Block, backward_run, forward_run, in_slot_order
 
 
@@ -16,18 +15,13 @@ def _waves(v: int, waves: int | None) -> int:
         if v % 2:
             raise BuildError(
                 f"hanayo: stages_per_device={v} is odd, and each wave goes down and up: it is two stages a device; "
-                f"use {f'{v - 1} or {v + 1}' if v > 1 else 2}"
+                f"use {nearest_multiples(v, 2)}"
             )
         return v // 2
     w = require_count("waves", waves)
     if v not in (2, 2 * w):
         raise BuildError(f"hanayo: stages_per_device={v} with waves={w}: each wave is two stages a device; use {2 * w}")
     return w
-
-
-def _check(p: int, m: int, v: int, **options: Any) -> None:
-    w = _waves(v, options.get("waves"))
-    require_few_actions("hanayo", devices=p, microbatches=m, stages_per_device=2 * w)
 
 
 @family(
@@ -40,17 +34,15 @@ def _check(p: int, m: int, v: int, **options: Any) -> None:
     makespan="= 2(mv+p-1)f at f = b for m mod p = 0: bubble fraction (p-1)/(mv+p-1)",
     peak_activations="= p - (p-1-r)/v for m >= p",
     source="Liu et al. 2023, Hanayo, arXiv 2308.15762 (placement and waves; the order here is the gapless tiling)",
-    check=_check,
-    stages_per_device=2,
-    fixed_stages=False,
 )
-def hanayo(p: int, m: int, v: int, *, waves: int | None = None) -> Iterator[Block]:
+def hanayo(p: int, m: int, v: int = 2, *, waves: int | None = None) -> Iterator[Block]:
     """Rows in the order of the slots in which they run at f = b.
 
     A microbatch that enters at slot T runs F of stage s at T + s and B at T + 2S-1-s, with S stages in all: on device r
     these are the slots T + r and T - 1 - r modulo 2p, so p microbatches entering two slots apart fill every slot.
     """
     w = _waves(v, waves)
+    require_few_actions("hanayo", devices=p, microbatches=m, stages_per_device=2 * w)
     stages = 2 * w * p
     microbatch = np.tile(np.arange(m), 2 * w)
     entry = 2 * (microbatch % p) + 2 * stages * (microbatch // p)

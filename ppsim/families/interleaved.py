@@ -81,10 +81,6 @@ def looped_runs(p: int, v: int, sizes: np.ndarray, backward: Kind = Kind.B) -> I
         yield run(Kind.F, local_stage * p + r, microbatch), run(backward, (v - 1 - local_stage) * p + r, microbatch)
 
 
-def _check(p: int, m: int, v: int, **options: Any) -> None:
-    group_sizes(p, m, options.get("grouping", "megatron"), options.get("group_size"))
-
-
 @family(
     "interleaved-1f1b",
     title="Interleaved 1F1B",
@@ -99,12 +95,9 @@ def _check(p: int, m: int, v: int, **options: Any) -> None:
     makespan="= (mv+p-1)(f+b) when g = p, m mod p = 0, c = 0: bubble fraction (p-1)/(vm+p-1)",
     peak_activations="= min(mv, 2(p-r-1)+(v-1)g+1)/v",
     source="Narayanan et al. 2021, Efficient Large-Scale Language Model Training on GPU Clusters, arXiv 2104.04473",
-    check=_check,
-    stages_per_device=2,
-    fixed_stages=False,
 )
 def interleaved_one_forward_one_backward(
-    p: int, m: int, v: int, *, grouping: str = "megatron", group_size: int | None = None
+    p: int, m: int, v: int = 2, *, grouping: str = "megatron", group_size: int | None = None
 ) -> Iterator[Block]:
     """Warm-up of 2(p-r-1) + (v-1)g forwards, capped at mv; then F, B pairs; then B."""
     sizes = group_sizes(p, m, grouping, group_size)

@@ -1,7 +1,6 @@
 """Interleaved zero bubble: a loop of stages whose backward is split, PyTorch's ScheduleInterleavedZeroBubble."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from ppsim.actions import Kind
 from ppsim.families.interleaved import group_sizes, looped_runs
@@ -11,12 +10,6 @@ from ppsim.families.zero_bubble import with_delayed_weights
 from ppsim.schedule.blocks import Block
 
 GROUPINGS = ("torch", "spread")
-
-
-def _check(p: int, m: int, v: int, **options: Any) -> None:
-    grouping = options.get("grouping", "torch")
-    require_choice("grouping", grouping, GROUPINGS)
-    group_sizes(p, m, grouping, None)
 
 
 @family(
@@ -30,12 +23,10 @@ def _check(p: int, m: int, v: int, **options: Any) -> None:
     peak_activations="= p on every device for m mod p = 0",
     source="PyTorch 2.13, torch/distributed/pipelining/schedules.py, ScheduleInterleavedZeroBubble; Qi et al. 2023, "
     "arXiv 2401.10241",
-    check=_check,
-    stages_per_device=2,
-    fixed_stages=False,
 )
-def interleaved_zero_bubble(p: int, m: int, v: int, *, grouping: str = "torch") -> Iterator[Block]:
+def interleaved_zero_bubble(p: int, m: int, v: int = 2, *, grouping: str = "torch") -> Iterator[Block]:
     """Warm-up of (v-1)g + p-1-r forwards, capped at mv; then F, I pairs, with W behind I from the r-th on."""
+    require_choice("grouping", grouping, GROUPINGS)
     sizes = group_sizes(p, m, grouping, None)
     for r, (forwards, inputs) in enumerate(looped_runs(p, v, sizes, Kind.I)):
         warmup = min((v - 1) * int(sizes[0]) + p - 1 - r, m * v)

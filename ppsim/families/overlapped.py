@@ -1,7 +1,6 @@
 """Overlapped 1F1B: forward and backward of different microbatches fused in one slot of the steady part."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -36,12 +35,6 @@ def overlapped_one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Bloc
         yield fused_when_warm(forwards, backwards, min(2 * (p - r - 1) + 1, m))
 
 
-def check_overlapped(p: int, m: int, v: int, **options: Any) -> None:
-    """BuildError where the order is not known or the grouping does not allow p and m."""
-    require_choice("order", options.get("order", "f_b"), ORDERS)
-    group_sizes(p, m, options.get("grouping", "megatron"), options.get("group_size"))
-
-
 @family(
     "interleaved-overlap",
     title="Interleaved 1F1B with overlapped F and B",
@@ -52,14 +45,12 @@ def check_overlapped(p: int, m: int, v: int, **options: Any) -> None:
     makespan="= (p-1)(f+b) + (p(v-1)+1)(f+b) + (mv-p(v-1)-1)o when g = p, m mod p = 0, max(f, b) <= o",
     peak_activations="= min(mv, 2(p-r-1)+(v-1)g+2)/v",
     source="NVIDIA Megatron-LM, megatron/core/pipeline_parallel/combined_1f1b.py",
-    check=check_overlapped,
-    stages_per_device=2,
-    fixed_stages=False,
 )
 def overlapped_interleaved(
-    p: int, m: int, v: int, *, order: str = "f_b", grouping: str = "megatron", group_size: int | None = None
+    p: int, m: int, v: int = 2, *, order: str = "f_b", grouping: str = "megatron", group_size: int | None = None
 ) -> Iterator[Block]:
     """Warm-up of 2(p-r-1) + (v-1)g + 1 forwards, capped at mv; then OVERLAP(F, B); then B."""
+    require_choice("order", order, ORDERS)
     sizes = group_sizes(p, m, grouping, group_size)
     for r, (forwards, backwards) in enumerate(looped_runs(p, v, sizes)):
         yield fused_when_warm(forwards, backwards, min(2 * (p - r - 1) + (v - 1) * int(sizes[0]) + 1, m * v), order)

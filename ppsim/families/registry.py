@@ -42,7 +42,6 @@ class Family:
     peak_activations: str
     source: str
     generate: Generator
-    check: Callable[..., None] | None
     stages_per_device: int
     fixed_stages: bool
     asynchronous: bool
@@ -67,8 +66,6 @@ class Family:
             known = ", ".join(self.options) or "none"
             raise BuildError(f"{self.name}: unknown option {unknown[0]!r}; the options of this schedule are: {known}")
         require_few_actions(self.name, devices=p, microbatches=m, stages_per_device=v)
-        if self.check:
-            self.check(p, m, v, **options)
         made = self.generate(p, m, v, **options)
         schedule = made if isinstance(made, ScheduleColumns) else ScheduleColumns.from_blocks(made)
         schedule = schedule.named(self.name)
@@ -110,19 +107,23 @@ def family(
     peak_activations: str,
     source: str,
     constraints: str = "devices >= 1, microbatches >= 1",
-    check: Callable[..., None] | None = None,
     stages_per_device: int = 1,
-    fixed_stages: bool = True,
     asynchronous: bool = False,
 ) -> Callable[[SomeGenerator], SomeGenerator]:
-    """Register a generator under `name`; its keyword-only parameters become the family's options."""
+    """Register a generator under `name`; its keyword-only parameters become the family's options.
+
+    It raises BuildError for sizes and options that it does not allow. Where its stages per device have a default any
+    number of them is allowed, else `stages_per_device` alone.
+    """
 
     def register(generate: SomeGenerator) -> SomeGenerator:
         parameters = inspect.signature(generate).parameters
         options = {key: value for key, value in parameters.items() if value.kind is inspect.Parameter.KEYWORD_ONLY}
+        _, _, usual = (value.default for value in list(parameters.values())[:3])
+        fixed = usual is inspect.Parameter.empty
         _FAMILIES[name] = Family(
-            name, title, idea, constraints, makespan, peak_activations, source, generate, check, stages_per_device,
-            fixed_stages, asynchronous, options,
+            name, title, idea, constraints, makespan, peak_activations, source, generate,
+            stages_per_device if fixed else usual, fixed, asynchronous, options,
         )  # fmt: skip
         return generate
 
@@ -176,6 +177,12 @@ def require_few_actions(name: str, **sizes: int) -> None:
     if 2 * math.prod(sizes.values()) > MOST_ACTIONS:
         made = " x ".join(f"{word}={size}" for word, size in sizes.items())
         raise BuildError(f"{name}: {made} makes more than {MOST_ACTIONS} actions; use fewer microbatches")
+
+
+def nearest_multiples(count: int, of: int) -> str:
+    """The nearest legal numbers below and above `count`, which is no multiple of `of`, as text."""
+    below = count - count % of
+    return f"{below} or {below + of}" if below else f"{of}"
 
 
 def require_choice(word: str, value: Any, choices: Iterable[str]) -> None:

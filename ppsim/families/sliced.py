@@ -1,7 +1,6 @@
 """Sliced sequences: each microbatch cut along the sequence into pieces that follow each other through the stages."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -12,21 +11,16 @@ from ppsim.schedule.blocks import Block, concatenate, forward_run, run
 from ppsim.schedule.columns import ScheduleColumns
 
 
-def sliced_runs(p: int, m: int, slices: int, backward: Kind = Kind.B) -> Iterator[tuple[Block, Block]]:
-    """For each device all F in order, and all backwards with microbatches in order and pieces reversed."""
+def sliced_runs(name: str, p: int, m: int, slices: int, backward: Kind = Kind.B) -> Iterator[tuple[Block, Block]]:
+    """For each device all F in order, and all backwards with microbatches in order and pieces reversed.
+
+    BuildError unless `slices` is a count that leaves few enough pieces to number.
+    """
+    require_few_actions(name, devices=p, microbatches=m, slices=require_count("slices", slices))
     pieces = np.arange(m * slices)
     reversed_pieces = pieces.reshape(m, slices)[:, ::-1].ravel()
     for r in range(p):
         yield forward_run(r, pieces), run(backward, r, reversed_pieces)
-
-
-def require_few_pieces(name: str, p: int, m: int, slices: Any) -> None:
-    """BuildError unless `slices` is a count that leaves few enough pieces to number."""
-    require_few_actions(name, devices=p, microbatches=m, slices=require_count("slices", slices))
-
-
-def _check_seq1f1b(p: int, m: int, v: int, **options: Any) -> None:
-    require_few_pieces("seq1f1b", p, m, options.get("slices", 2))
 
 
 @family(
@@ -39,19 +33,14 @@ def _check_seq1f1b(p: int, m: int, v: int, **options: Any) -> None:
     makespan="= (mk+p-1)(F+B)/k with k slices",
     peak_activations="= min(mk, k+p-1-r)/k",
     source="Sun et al. 2024, Seq1F1B, arXiv 2406.03488",
-    check=_check_seq1f1b,
 )
 def seq1f1b(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
     """min(p-r-1 + k-1, mk) F of pieces; then F, B pairs; then B."""
     blocks = (
         warmed_up(forwards, backwards, min(p - r - 1 + slices - 1, m * slices))
-        for r, (forwards, backwards) in enumerate(sliced_runs(p, m, slices))
+        for r, (forwards, backwards) in enumerate(sliced_runs("seq1f1b", p, m, slices))
     )
     return ScheduleColumns.from_blocks(blocks, slices=slices)
-
-
-def _check_terapipe(p: int, m: int, v: int, **options: Any) -> None:
-    require_few_pieces("terapipe", p, m, options.get("slices", 2))
 
 
 @family(
@@ -63,8 +52,8 @@ def _check_terapipe(p: int, m: int, v: int, **options: Any) -> None:
     makespan="= (mk+p-1)(F+B)/k with k slices",
     peak_activations="= m",
     source="Li et al. 2021, TeraPipe, arXiv 2102.07988",
-    check=_check_terapipe,
 )
 def terapipe(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
     """All F of pieces; then all B."""
-    return ScheduleColumns.from_blocks((concatenate(*runs) for runs in sliced_runs(p, m, slices)), slices=slices)
+    blocks = (concatenate(*runs) for runs in sliced_runs("terapipe", p, m, slices))
+    return ScheduleColumns.from_blocks(blocks, slices=slices)

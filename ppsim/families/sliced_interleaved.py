@@ -1,14 +1,13 @@
 """Sliced sequences over several stages a device: Seq1F1B-I and SlimPipe."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from ppsim.base.errors import BuildError
 from ppsim.families.interleaved import grouped_walk
 from ppsim.families.one_forward_one_backward import warmed_up
-from ppsim.families.registry import family, require_count, require_few_actions
+from ppsim.families.registry import family, nearest_multiples, require_count, require_few_actions
 from ppsim.schedule.blocks import Block, backward_run, forward_run
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -27,26 +26,10 @@ def _looped_pieces(p: int, m: int, v: int, slices: int, group: int) -> Iterator[
         yield warmed_up(forwards, backwards, min(warmup, m * slices * v))
 
 
-def _checked_slices(name: str, p: int, m: int, v: int, options: dict[str, Any], default: int) -> int:
-    slices = require_count("slices", options.get("slices", default))
+def _checked_slices(name: str, p: int, m: int, v: int, slices: int) -> int:
+    slices = require_count("slices", slices)
     require_few_actions(name, devices=p, microbatches=m, stages_per_device=v, slices=slices)
     return slices
-
-
-def _group_microbatches(p: int, slices: int) -> int:
-    """Microbatches of the smallest group that has a piece for each device."""
-    return -(-p // slices)
-
-
-def _check_seq1f1b_i(p: int, m: int, v: int, **options: Any) -> None:
-    slices = _checked_slices("seq1f1b-i", p, m, v, options, 2)
-    together = _group_microbatches(p, slices)
-    if m % together:
-        below = m - m % together
-        raise BuildError(
-            f"seq1f1b-i: microbatches={m} with devices={p}, slices={slices}: a group holds ceil(devices / slices) = "
-            f"{together} whole microbatches; use {f'{below} or ' if below else ''}{below + together} microbatches"
-        )
 
 
 @family(
@@ -60,24 +43,17 @@ def _check_seq1f1b_i(p: int, m: int, v: int, **options: Any) -> None:
     peak_activations="= min(mkv, 2(p-r-1)+(v-1)g+k)/(kv)",
     source="Sun et al. 2024, Seq1F1B, arXiv 2406.03488; thunlp/Seq1F1B, megatron/core/pipeline_parallel/schedules.py "
     "(where p mod k = 0)",
-    check=_check_seq1f1b_i,
-    stages_per_device=2,
-    fixed_stages=False,
 )
-def interleaved_seq1f1b(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
+def interleaved_seq1f1b(p: int, m: int, v: int = 2, *, slices: int = 2) -> ScheduleColumns:
     """Groups of the fewest whole microbatches that have p pieces."""
-    group = _group_microbatches(p, slices) * slices
-    return ScheduleColumns.from_blocks(_looped_pieces(p, m, v, slices, group), slices=slices)
-
-
-def _check_slimpipe(p: int, m: int, v: int, **options: Any) -> None:
-    slices = _checked_slices("slimpipe", p, m, v, options, p) if options.get("slices") is not None else p
-    if slices % p:
-        below = slices - slices % p
+    k = _checked_slices("seq1f1b-i", p, m, v, slices)
+    together = -(-p // k)
+    if m % together:
         raise BuildError(
-            f"slimpipe: slices={slices} with devices={p}: each device takes as many slices of a microbatch; use "
-            f"{f'{below} or ' if below else ''}{below + p} slices"
+            f"seq1f1b-i: microbatches={m} with devices={p}, slices={k}: a group holds ceil(devices / slices) = "
+            f"{together} whole microbatches; use {nearest_multiples(m, together)} microbatches"
         )
+    return ScheduleColumns.from_blocks(_looped_pieces(p, m, v, k, together * k), slices=k)
 
 
 @family(
@@ -91,11 +67,13 @@ def _check_slimpipe(p: int, m: int, v: int, **options: Any) -> None:
     makespan="= (mnv+p-1)(f+b)/n with n slices",
     peak_activations="= min(mnv, nv+2(p-r-1))/(nv)",
     source="Li et al. 2025, SlimPipe, arXiv 2504.14519",
-    check=_check_slimpipe,
-    stages_per_device=1,
-    fixed_stages=False,
 )
-def slimpipe(p: int, m: int, v: int, *, slices: int | None = None) -> ScheduleColumns:
+def slimpipe(p: int, m: int, v: int = 1, *, slices: int | None = None) -> ScheduleColumns:
     """Groups of the slices of one microbatch."""
-    n = p if slices is None else slices
+    n = p if slices is None else _checked_slices("slimpipe", p, m, v, slices)
+    if n % p:
+        raise BuildError(
+            f"slimpipe: slices={n} with devices={p}: each device takes as many slices of a microbatch; use "
+            f"{nearest_multiples(n, p)} slices"
+        )
     return ScheduleColumns.from_blocks(_looped_pieces(p, m, v, n, n), slices=n)

@@ -1,17 +1,11 @@
 """Seq1F1B with the backward split: the zero-bubble order ZB-H1 over pieces of sequences."""
 
-from typing import Any
-
 from ppsim.actions import Kind
 from ppsim.families.one_forward_one_backward import warmed_up
 from ppsim.families.registry import family
-from ppsim.families.sliced import require_few_pieces, sliced_runs
+from ppsim.families.sliced import sliced_runs
 from ppsim.families.zero_bubble import with_delayed_weights
 from ppsim.schedule.columns import ScheduleColumns
-
-
-def _check(p: int, m: int, v: int, **options: Any) -> None:
-    require_few_pieces("seq1f1b-zb", p, m, options.get("slices", 2))
 
 
 @family(
@@ -24,13 +18,12 @@ def _check(p: int, m: int, v: int, **options: Any) -> None:
     makespan="= m(F+I+W) + (p-1)(F+I-W)/k with k slices, for mk >= p+k-1, W <= F, W <= I",
     peak_activations="= min(mk, p+k-1)/k",
     source="Sun et al. 2024, Seq1F1B, arXiv 2406.03488 (zero-bubble variant); Qi et al. 2023, arXiv 2401.10241",
-    check=_check,
 )
 def split_seq1f1b(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
     """min(p-r-1 + k-1, mk) F of pieces; then F, I pairs, with W behind I from the r-th on."""
     pieces = m * slices
     blocks = (
         with_delayed_weights(warmed_up(forwards, inputs, min(p - r - 1 + slices - 1, pieces)), min(r, pieces))
-        for r, (forwards, inputs) in enumerate(sliced_runs(p, m, slices, Kind.I))
+        for r, (forwards, inputs) in enumerate(sliced_runs("seq1f1b-zb", p, m, slices, Kind.I))
     )
     return ScheduleColumns.from_blocks(blocks, slices=slices)

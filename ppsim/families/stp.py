@@ -1,23 +1,13 @@
 """STP: a V whose forwards are braided with backwards, so that tensor-parallel all-reduces hide behind computation."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.errors import BuildError
-from ppsim.families.dualpipe import FAR, NEAR, numbered
+from ppsim.families.dualpipe import FAR, NEAR, numbered, require_filled
 from ppsim.families.registry import family
 from ppsim.schedule.blocks import Block, concatenate, fuse, repeat, run
-
-
-def _check(p: int, m: int, v: int, **options: Any) -> None:
-    if m < 2 * p:
-        raise BuildError(
-            f"stp: microbatches={m} with devices={p}: filling the pipeline takes 2 x devices = {2 * p} of them; use at "
-            f"least {2 * p}"
-        )
 
 
 @family(
@@ -31,11 +21,11 @@ def _check(p: int, m: int, v: int, **options: Any) -> None:
     makespan="= 6mf + (p-1)f at f = i = w, m >= 3p-1, with or without a fused kernel; ~ 2m(f+i+w) + (p-1)(f+i-w)",
     peak_activations="= max(3p+1, 3p+r)/2 for m >= 3p-1",
     source="STP 2025, arXiv 2510.27257 (its table says 3p/2 activations); MICLAB-BUPT/STP, stp/schedule.py",
-    check=_check,
     stages_per_device=2,
 )
 def stp(p: int, m: int, v: int) -> Iterator[Block]:
     """Nine steps on the forwards and backwards of both legs of the V; W in the order of the I."""
+    require_filled("stp", p, m)
     for r in range(p):
         rows = numbered(_nine_steps(p, max(m, 3 * p - 1), r), (r, 2 * p - 1 - r), (0, 0))
         yield _without_surplus(rows, m)

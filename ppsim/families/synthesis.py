@@ -29,10 +29,6 @@ LEAST_TRIES, MOST_TRIES = 4, 64
 USUAL_ROUNDS = 30
 
 
-def _check(p: int, m: int, v: int, *, placement: Any = None, **options: Any) -> None:
-    devices_of_stages(_placement(placement, v), p, v)
-
-
 @family(
     "auto",
     title="Best found for your costs",
@@ -45,13 +41,11 @@ def _check(p: int, m: int, v: int, *, placement: Any = None, **options: Any) -> 
     peak_activations="<= memory_limit",
     source="docs/synthesis.md; list scheduling and local search after Kolisch and Hartmann 2006, "
     "doi 10.1016/j.ejor.2005.01.065",
-    check=_check,
-    fixed_stages=False,
 )
 def auto(
     p: int,
     m: int,
-    v: int,
+    v: int = 1,
     *,
     placement: Any = None,
     costs: CostModel | None = None,

@@ -1,7 +1,6 @@
 """Zero bubble by hand: the backward split in I and W, with W moved to where a device would idle."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -47,14 +46,6 @@ def zb_h1(p: int, m: int, v: int) -> Iterator[Block]:
     return zero_bubble_lists(p, m, warmup=lambda r: p - r - 1, delay=lambda r: r)
 
 
-def _check_h2(p: int, m: int, v: int, **options: Any) -> None:
-    if m < 2 * p - 1:
-        raise BuildError(
-            f"zb-h2: microbatches={m} with devices={p}: it needs at least 2 x devices - 1 = {2 * p - 1} microbatches "
-            f"to fill the pipeline; use {2 * p - 1}, or zb-h1"
-        )
-
-
 @family(
     "zb-h2",
     title="Zero bubble ZB-H2",
@@ -65,8 +56,12 @@ def _check_h2(p: int, m: int, v: int, **options: Any) -> None:
     makespan="span = m(F+I+W) + (p-1) max(0, F+I-2W, I-F) at c = 0: span bubble 0 at F = I = W",
     peak_activations="= 2p-1",
     source="Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, figure 3",
-    check=_check_h2,
 )
 def zb_h2(p: int, m: int, v: int) -> Iterator[Block]:
     """2(p-1-r) F; then 2r F, I pairs; then F, I, W."""
+    if m < 2 * p - 1:
+        raise BuildError(
+            f"zb-h2: microbatches={m} with devices={p}: it needs at least 2 x devices - 1 = {2 * p - 1} microbatches "
+            f"to fill the pipeline; use {2 * p - 1}, or zb-h1"
+        )
     return zero_bubble_lists(p, m, warmup=lambda r: 2 * (p - 1 - r), delay=lambda r: 2 * r)
