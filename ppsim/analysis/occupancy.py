@@ -10,7 +10,8 @@ from ppsim.actions import Kind
 from ppsim.base.columns import kept
 from ppsim.base.errors import CostError
 from ppsim.plan.copies import RELOADS, copied_part
-from ppsim.plan.resolve import by_kind_and_stage, transfer_bytes
+from ppsim.plan.holding import held_changes
+from ppsim.plan.resolve import transfer_bytes
 from ppsim.schedule.evictions import evicted_rows, with_visits
 from ppsim.timeline import TimelineColumns
 
@@ -25,24 +26,13 @@ class Occupancy:
         self.schedule, self.plan, self.table = timeline.schedule, timeline.plan, timeline.table
 
     def _activation_changes(self, device: int, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What each row of a device adds at its start and frees at its end; `weight` is per stage and microbatch.
-
-        Where an R follows, the F adds the stored input alone and the R what it makes again.
-        """
+        """What each row of a device adds at its start and frees at its end, with evictions; `weight` is by stage."""
         schedule, rows = self.schedule, self.schedule.rows(device)
-        whole, kept = weight / schedule.slices, self.table.weight_grad_fraction
-        nothing = np.zeros_like(whole)
-        stored = whole * (nothing if self.table.input_fraction is None else self.table.input_fraction)
-        adds = by_kind_and_stage(schedule, np.stack([whole, nothing, nothing, nothing, whole - stored]), rows)
-        frees = [nothing, whole, whole * (1.0 - kept), whole * kept, nothing]
-        frees = by_kind_and_stage(schedule, np.stack(frees), rows)
-        if schedule.recomputes:
-            short = schedule.recomputed[rows] & (schedule.kind[rows] == Kind.F)
-            adds[short] = stored[schedule.stage[rows][short]]
+        adds, frees = held_changes(schedule, self.table, weight, rows)
         if len(schedule.evicted):
             for changes, at in ((frees, self._evicted_rows[0]), (adds, self._evicted_rows[1])):
                 here = at[(at >= rows.start) & (at < rows.stop)]
-                changes[here - rows.start] = whole[schedule.stage[here]]
+                changes[here - rows.start] = (weight / schedule.slices)[schedule.stage[here]]
         return adds, frees
 
     @cached_property

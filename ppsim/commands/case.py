@@ -23,6 +23,7 @@ FLAGS: dict[str, tuple[str, Any]] = {
     "input_grad": ("costs.input_grad", options.InputGrad), "weight_grad": ("costs.weight_grad", options.WeightGrad),
     "overlap": ("costs.overlap", options.Overlap), "latency": ("costs.latency", options.Latency),
     "transport": ("transport", options.Transport), "engine": ("engine", options.Engine),
+    "dispatch": ("dispatch", options.Dispatch),
 }  # fmt: skip
 
 

@@ -31,7 +31,11 @@ HEADING = "asynchronous: steps follow each other without a drain, on old weights
 def compare(
     read: Callable[[], Config],
     schedules: Annotated[
-        str, typer.Option(metavar="A,B,C", help="Names of `ppsim list` and schedules' FILE.csv, or all.")
+        str,
+        typer.Option(
+            metavar="A,B,C",
+            help="Names of `ppsim list` (zb-h1+ready: lists as priorities) and schedules' FILE.csv, or all.",
+        ),
     ] = "all",
     json: options.JsonTarget = None,
     gantt: Annotated[

@@ -55,6 +55,13 @@ Transport = Annotated[
 Engine = Annotated[
     str | None, typer.Option(metavar="NAME", help="auto, event or compiled. [default: the config's, or auto]")
 ]
+Dispatch = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="list, or ready: a device starts the first action of its list that is ready and has room. [default: list]",
+    ),
+]
 JsonTarget = Annotated[
     str | None,
     typer.Option("--json", metavar="FILE", help="Write one JSON document; `-` prints it instead of the text."),

@@ -44,6 +44,9 @@ class Config:
     transport, engine : str
     optimizer : "sync", "post-validated" or None
         How the step ends; None leaves the optimizer step out.
+    dispatch : str
+    memory_limit : float, list or None
+        Of dispatch "ready".
     model : Model or None
         None where all costs are given.
     jitter : Jitter or None
@@ -62,6 +65,8 @@ class Config:
     transport: str = "async"
     engine: str = "auto"
     optimizer: str | None = None
+    dispatch: str = "list"
+    memory_limit: float | list[float] | None = None
     model: Model | None = None
     jitter: Jitter | None = None
     seed: int = 0
@@ -82,12 +87,13 @@ class Config:
             family.columns(section["devices"], section["microbatches"], section.get("stages_per_device"), **options)
         )
 
-    def simulate(self, schedule: Schedule | None = None) -> Timeline:
-        """Build and simulate, or simulate another schedule in its place; the errors of `build` and of `ppsim.simulate`.
+    def simulate(self, schedule: Schedule | None = None, *, dispatch: str | None = None) -> Timeline:
+        """Build and simulate, or simulate another schedule or dispatch in its place; the errors of both.
 
         With jitter this is one sample, the same for the same seed; `ppsim.simulate_many` makes more.
         """
         schedule = self.build() if schedule is None else schedule
+        dispatch = self.dispatch if dispatch is None else dispatch
         self._check_gpus(schedule)
         if self.sharded and not (schedule.kind == Kind.UNSHARD).any():
             schedule = lower(schedule, sharded=True)
@@ -99,6 +105,8 @@ class Config:
             optimizer=self.optimizer,
             jitter=self.jitter,
             seed=self.seed,
+            dispatch=dispatch,
+            memory_limit=self.memory_limit if dispatch == "ready" else None,
         )
 
     @property
@@ -323,6 +331,8 @@ def _assembled(checked: dict[str, Any], data: Mapping[str, Any], place: str) -> 
         transport=checked.get("transport", "async"),
         engine=checked.get("engine", "auto"),
         optimizer=checked.get("optimizer"),
+        dispatch=checked.get("dispatch", "list"),
+        memory_limit=checked.get("memory_limit"),
         model=model,
         jitter=Jitter(**jitter) if "jitter" in checked else None,
         seed=seed,

@@ -20,6 +20,7 @@ from ppsim.costs.model import Model
 from ppsim.engines.running import ENGINES
 from ppsim.families.registry import find_family, split_stages
 from ppsim.lowering.posts import TRANSPORTS
+from ppsim.plan.dispatch import DISPATCHES
 from ppsim.plan.streams import OPTIMIZERS
 
 Fault = tuple[Path, str]
@@ -130,6 +131,8 @@ DOCUMENT = _section(
         "transport": choice(*TRANSPORTS),
         "engine": choice(*ENGINES),
         "optimizer": choice(*OPTIMIZERS),
+        "dispatch": choice(*DISPATCHES),
+        "memory_limit": nested(weight),
     },
     required=("schedule",),
 )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ppsim.base.compiling import ROWS_WORTH_COMPILING, can_compile
 from ppsim.base.errors import ConfigError
+from ppsim.costs.table import CostTable
 from ppsim.engines.times import Times
+from ppsim.plan.dispatch import check_dispatch, in_order, make_choices
 from ppsim.plan.resolve import Plan
 
 ENGINES = ("auto", "event", "compiled")
@@ -12,13 +16,37 @@ ENGINES = ("auto", "event", "compiled")
 
 def run_plan(plan: Plan, engine: str) -> tuple[str, Times]:
     """Run a plan on the engine asked for: the name of the one that ran, and the times of all that the plan holds."""
-    if engine == "auto":
-        worth_it = len(plan.seconds) >= ROWS_WORTH_COMPILING
-        engine = "compiled" if worth_it and can_compile() else "event"
+    engine = _chosen(plan, engine)
     if engine == "compiled":
-        if not can_compile():
-            raise ConfigError("engine='compiled' needs Numba, which cannot be imported; use 'event' or 'auto'")
         from ppsim.engines.compiled import CompiledModel as Model
     else:
         from ppsim.engines.event import EventModel as Model
     return engine, Model(plan).run()
+
+
+def dispatched(plan: Plan, table: CostTable, dispatch: str, memory_limit: Any, engine: str) -> Plan:
+    """The plan in the order in which its devices run it: that of its lists, or the one that they choose.
+
+    Raises ConfigError as `check_dispatch` and `make_choices`.
+    """
+    check_dispatch(dispatch, memory_limit)
+    if dispatch == "list":
+        return plan
+    choices = make_choices(plan, table, memory_limit)
+    if _chosen(plan, engine) == "compiled":
+        from ppsim.engines.ready_kernels import ready_order
+
+        return in_order(plan, table, choices, ready_order(choices))
+    from ppsim.engines.ready_event import ReadyModel
+
+    return in_order(plan, table, choices, ReadyModel(choices).run())
+
+
+def _chosen(plan: Plan, engine: str) -> str:
+    """The engine that "auto" stands for, or ConfigError where the compiled one cannot run."""
+    if engine == "auto":
+        worth_it = len(plan.seconds) >= ROWS_WORTH_COMPILING
+        return "compiled" if worth_it and can_compile() else "event"
+    if engine == "compiled" and not can_compile():
+        raise ConfigError("engine='compiled' needs Numba, which cannot be imported; use 'event' or 'auto'")
+    return engine

@@ -32,6 +32,7 @@ def result_document(timeline: TimelineColumns) -> dict[str, Any]:
         "transport": timeline.transport,
         "engine": timeline.engine,
         "optimizer": timeline.plan.optimizer,
+        "dispatch": timeline.plan.dispatch,
         "jitter": plain(timeline.plan.noise),
         **{measure.name: plain(measure.of(timeline)) for measure in measures},
         "interval": plain(step_interval(timeline)),

@@ -48,6 +48,8 @@ class Plan(EqualColumns):
         UNSHARDs that take time.
     copies : Copies or None
         OFFLOADs and RELOADs.
+    dispatch : str
+        "ready" where the order of the lists is the one that devices chose, else "list".
     reductions : Reductions or None
     optimizer : str or None
         "sync", "post-validated", or None where the step ends with the last action and reduction.
@@ -80,6 +82,7 @@ class Plan(EqualColumns):
     ports: Ports | None = None
     noise: Mapping[str, Any] | None = None
     copies: Copies | None = None
+    dispatch: str = "list"
 
     def __post_init__(self) -> None:
         for column in fields(self):

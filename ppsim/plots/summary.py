@@ -79,7 +79,8 @@ def _what_ran(timeline: TimelineColumns) -> str:
     optimizer = "" if plan.optimizer is None else f", optimizer {plan.optimizer}"
     noise = "" if plan.noise is None else f", jitter (seed {plan.noise['seed']})"
     actions = counted(len(timeline.schedule), "action")
-    return f"{actions}, transport {timeline.transport}, engine {timeline.engine}{optimizer}{noise}"
+    dispatch = "" if plan.dispatch == "list" else f", dispatch {plan.dispatch}"
+    return f"{actions}, transport {timeline.transport}, engine {timeline.engine}{dispatch}{optimizer}{noise}"
 
 
 def _short_sizes(timeline: TimelineColumns) -> str:

@@ -16,7 +16,7 @@ from ppsim.base.progress import track
 from ppsim.base.units import seconds_text, value_text
 from ppsim.costs import CostModel, Costs, CostTable
 from ppsim.costs.table import is_cost_model
-from ppsim.engines.running import run_plan
+from ppsim.engines.running import dispatched, run_plan
 from ppsim.plan.jitter import Jitter, JitteredPlan, check_jitter
 from ppsim.plan.resolve import Plan, make_plan, repriced, structure
 from ppsim.run.partitions import settled
@@ -143,6 +143,8 @@ def simulate_many(
     seed: int = 0,
     engine: str = "auto",
     progress: bool = True,
+    dispatch: str = "list",
+    memory_limit: float | Sequence[float] | None = None,
 ) -> Batch:
     """Run one schedule under many costs, or many times under jitter; what does not depend on costs is shared.
 
@@ -162,6 +164,8 @@ def simulate_many(
         Equal seeds give equal samples, for every schedule.
     progress : bool
         Show a progress bar on a terminal where it takes long.
+    dispatch, memory_limit
+        As in `ppsim.simulate`.
 
     Raises
     ------
@@ -180,7 +184,10 @@ def simulate_many(
     if engine == "auto" and can_compile():
         engine = "compiled"
     plans = _Plans(schedule, transport, optimizer)
-    runs = _runs(plans, models, jitter, samples, int(seed))
+    runs = (
+        (dispatched(plan, table, dispatch, memory_limit, engine), table, model)
+        for plan, table, model in _runs(plans, models, jitter, samples, int(seed))
+    )
     return _measure(schedule, transport, engine, runs, len(models), samples, int(seed), progress)
 
 

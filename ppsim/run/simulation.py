@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.checks.faults import validate
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel, is_cost_model
-from ppsim.engines.running import ENGINES, run_plan
+from ppsim.engines.running import ENGINES, dispatched, run_plan
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plan.jitter import Jitter, JitteredPlan, check_jitter
 from ppsim.plan.resolve import make_plan
@@ -25,6 +27,8 @@ def simulate(
     optimizer: str | None = None,
     jitter: Jitter | None = None,
     seed: int = 0,
+    dispatch: str = "list",
+    memory_limit: float | Sequence[float] | None = None,
 ) -> Timeline:
     """Run a schedule or program and return its timeline.
 
@@ -48,6 +52,12 @@ def simulate(
         Noise of actions, transfers, devices and links: one sample of it. `ppsim.simulate_many` draws many.
     seed : int >= 0
         Of the jitter; equal seeds give equal samples, the first of `ppsim.simulate_many`.
+    dispatch : {"list", "ready"}
+        "ready" takes each list as a priority: a device starts the first action that is ready and after which the rest
+        of its list, in list order, stays within its limit. `run.schedule` is then the order that ran. Only under
+        `async`, for schedules without sharding, offloading and evictions.
+    memory_limit : float or one a device, optional
+        Of `dispatch="ready"`, in activations of one device share; default: what each list itself holds at its peak.
 
     Raises
     ------
@@ -56,8 +66,8 @@ def simulate(
     CostError
         The costs do not fit the schedule.
     ConfigError
-        Unknown transport, engine or optimizer; a jitter or seed that cannot be; `engine="compiled"` where Numba cannot
-        be imported.
+        Unknown transport, engine, optimizer or dispatch; a jitter, seed or limit that cannot be; `engine="compiled"`
+        where Numba cannot be imported.
     """
     check_call(schedule, transport, engine, optimizer)
     costs = Costs() if costs is None else costs
@@ -69,6 +79,7 @@ def simulate(
     if jitter is not None:
         check_jitter(jitter, seed)
         plan = JitteredPlan(plan, table, jitter, int(seed)).sample(0)
+    plan = dispatched(plan, table, dispatch, memory_limit, engine)
     engine, times = run_plan(plan, engine)
     return Timeline(plan, table, costs, times, engine=engine)
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas
 
 SCHEMA = "ppsim.comparison/1"
+READY = "+ready"  # behind a name: its lists are priorities
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def compare(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     transport: str = "async",
     engine: str = "auto",
-    run: Callable[[Schedule], Timeline] | None = None,
+    run: Callable[..., Timeline] | None = None,
 ) -> Comparison:
     """Run schedules at equal work: same devices, microbatches, costs and transport.
 
@@ -124,7 +125,8 @@ def compare(
     config : path, dict or Config
         Says sizes, costs, transport and jitter; without one give `devices` and `microbatches`, and `which` first.
     which : iterable of family names and schedules, optional
-        Default: every family of the registry. "interleaved-1f1b:4" says the stages per device.
+        Default: every family of the registry. "interleaved-1f1b:4" says the stages per device, "zb-h1+ready" the
+        dispatch.
     devices, microbatches : int
         As in `ppsim.build`.
     stages_per_device : int, optional
@@ -137,7 +139,8 @@ def compare(
     options : mapping of family name to its options, optional
         Such as `{"interleaved-1f1b": {"group_size": 8}}`.
     run : function of a schedule, optional
-        Runs one, such as `Config.simulate` with its jitter. Default: `ppsim.simulate` with the above.
+        Runs one, such as `Config.simulate` with its jitter; it takes `dispatch=` too. Default: `ppsim.simulate` with
+        the above.
 
     Raises
     ------
@@ -168,7 +171,7 @@ def compare(
                 schedule = Schedule.of(schedule.named(label))
             else:
                 schedule = _of_size(item, devices, microbatches)
-            timelines.append(run(schedule))
+            timelines.append(run(schedule, dispatch="ready") if label.endswith(READY) else run(schedule))
         except PpsimError as error:
             refused[label] = str(error).removeprefix(f"{item.name}: ")
     return Comparison(sorted(timelines, key=_rank), refused)
@@ -178,7 +181,7 @@ def _chosen(item: str | Schedule, stages_per_device: int | None) -> tuple[Family
     """A schedule or family, the name of its row, and its stages per device; the name may say them."""
     if not isinstance(item, str):
         return item, item.name, None
-    name, stages = split_stages(item)
+    name, stages = split_stages(item.removesuffix(READY))
     family = find_family(name)
     if stages is None:
         stages = None if family.fixed_stages or stages_per_device == 1 else stages_per_device
@@ -212,7 +215,7 @@ def _of_size(schedule: Schedule, devices: int, microbatches: int) -> Schedule:
 
 def asynchronous(run: TimelineColumns) -> bool:
     """Whether steps follow each other without a drain: by the schedule's family, or because it holds several."""
-    family = families().get(split_stages(run.schedule.name)[0])
+    family = families().get(split_stages(run.schedule.name.removesuffix(READY))[0])
     return run.schedule.iterations > 1 or (family is not None and family.asynchronous)
 
 

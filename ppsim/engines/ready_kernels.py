@@ -1,0 +1,148 @@
+"""Dispatch "ready" compiled: the order in which devices that choose run their slots; see `ppsim.plan.dispatch`."""
+
+import heapq
+from typing import NamedTuple
+
+import numpy as np
+
+from ppsim.base.compiling import compiled, inlined, run
+from ppsim.plan.dispatch import Choices
+
+
+class Lists(NamedTuple):
+    """`Choices` as a kernel reads it, and by device the least that a slot which takes memory takes and leaves."""
+
+    offsets: np.ndarray
+    device: np.ndarray
+    seconds: np.ndarray
+    adds: np.ndarray
+    net: np.ndarray
+    limit: np.ndarray
+    first_edge: np.ndarray
+    target: np.ndarray
+    delay: np.ndarray
+    least_adds: np.ndarray
+    least_net: np.ndarray
+
+
+class Progress(NamedTuple):
+    """How far devices have come.
+
+    By slot what it still waits for, whether it has begun, and what its device will hold when it runs in list order; by
+    device the first slot left, what is held, whether it is free and its place in `order`; by device and taker (0 or 1)
+    the slots that are ready.
+    """
+
+    waits: np.ndarray
+    begun: np.ndarray
+    level: np.ndarray
+    head: np.ndarray
+    held: np.ndarray
+    free: np.ndarray
+    position: np.ndarray
+    ready: np.ndarray
+
+
+def ready_order(choices: Choices) -> np.ndarray:
+    """The slots of all devices in the order in which they run, device by device."""
+    offsets, devices, slots = choices.offsets, len(choices.limit), len(choices.row)
+    device = np.repeat(np.arange(devices), np.diff(offsets))
+    takes = choices.adds > 0
+    least_adds, least_net = np.full(devices, np.inf), np.full(devices, np.inf)
+    np.minimum.at(least_adds, device[takes], choices.adds[takes])
+    np.minimum.at(least_net, device[takes], choices.net[takes])
+    level = np.cumsum(choices.net) - choices.net
+    level += choices.adds - level[offsets[:-1]][device]
+    ready = np.zeros((devices, 2), np.int64)
+    at_once = choices.waits == 0
+    np.add.at(ready, (device[at_once], takes[at_once].astype(np.int64)), 1)
+    lists = Lists(
+        offsets, device, choices.seconds, choices.adds, choices.net, choices.limit, choices.first_edge, choices.target,
+        choices.delay, least_adds, least_net,
+    )  # fmt: skip
+    progress = Progress(
+        choices.waits.copy(), np.zeros(slots, bool), level, offsets[:-1].copy(), np.zeros(devices),
+        np.ones(devices, bool), offsets[:-1].copy(), ready,
+    )  # fmt: skip
+    order = np.empty(slots, np.int64)
+    run(compiled(run_ready), lists, progress, order)
+    return order
+
+
+def run_ready(lists, progress, order):
+    """Fill `order`: all that ends at a moment ends, then free devices choose, then the next moment comes."""
+    slots, devices = len(lists.seconds), len(lists.limit)
+    events = [(0.0, np.int64(0))]
+    events.clear()
+    now = 0.0
+    while True:
+        while len(events) > 0 and events[0][0] == now:
+            _, code = heapq.heappop(events)
+            if code >= slots:
+                arrive(lists.target[code - slots], lists, progress)
+                continue
+            progress.free[lists.device[code]] = True
+            for edge in range(lists.first_edge[code], lists.first_edge[code + 1]):
+                heapq.heappush(events, (now + lists.delay[edge], np.int64(slots + edge)))
+        for device in range(devices):
+            slot = first_ready(device, lists, progress) if progress.free[device] else -1
+            if slot >= 0:
+                begin(device, slot, lists, progress)
+                order[progress.position[device]] = slot
+                progress.position[device] += 1
+                heapq.heappush(events, (now + lists.seconds[slot], np.int64(slot)))
+        if len(events) == 0:
+            return
+        now = events[0][0]
+
+
+@inlined
+def arrive(slot, lists, progress):
+    """One of the things that a slot waits for has come."""
+    progress.waits[slot] -= 1
+    if progress.waits[slot] == 0:
+        progress.ready[lists.device[slot], 1 if lists.adds[slot] > 0 else 0] += 1
+
+
+@inlined
+def first_ready(device, lists, progress):
+    """The first slot left of a device that is ready and after which the rest still has room, or -1.
+
+    The search ends where it has seen all that is ready, or where only takers are left and nothing has room for one.
+    """
+    givers, takers = progress.ready[device, 0], progress.ready[device, 1]
+    limit, most = lists.limit[device], 0.0
+    held = progress.held[device]
+    slot = progress.head[device]
+    while givers + takers > 0:
+        if not progress.begun[slot]:
+            adds = lists.adds[slot]
+            if progress.waits[slot] == 0:
+                if held + adds <= limit and most + lists.net[slot] <= limit:
+                    return slot
+                if adds > 0:
+                    takers -= 1
+                else:
+                    givers -= 1
+            most = max(most, progress.level[slot])
+            full = held + lists.least_adds[device] > limit or most + lists.least_net[device] > limit
+            if givers == 0 and full:
+                return -1
+        slot += 1
+    return -1
+
+
+@inlined
+def begin(device, slot, lists, progress):
+    """Take a slot out of its device's list."""
+    for other in range(progress.head[device], slot):
+        progress.level[other] += lists.net[slot]
+    progress.begun[slot] = True
+    progress.free[device] = False
+    progress.held[device] += lists.net[slot]
+    progress.ready[device, 1 if lists.adds[slot] > 0 else 0] -= 1
+    last = lists.offsets[device + 1]
+    head = progress.head[device]
+    while head < last and progress.begun[head]:
+        head += 1
+    progress.head[device] = head

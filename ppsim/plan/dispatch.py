@@ -1,0 +1,186 @@
+"""Dispatch "ready": lists as priorities. A device starts the first action that is ready and leaves room for the rest.
+
+Room: after it the rest of the list, in list order, never holds more than the device's limit. So the head of a list
+always has room, and lists that run in list order run to their end under this rule too: no device can wait in a cycle,
+because what is left of each list is in list order, and what was done ahead is waited for by nobody.
+Source of the idea: arXiv 2605.18750 (ready-first over static pipeline orders); the rule for room is ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.base.errors import ConfigError, shown
+from ppsim.costs.table import CostTable
+from ppsim.lowering.rows import row_tables
+from ppsim.plan.holding import held_changes
+from ppsim.plan.resolve import Plan
+from ppsim.plan.streams import find_reductions
+from ppsim.schedule.columns import ScheduleColumns
+
+DISPATCHES = ("list", "ready")
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What devices choose from: slots, which are rows or the two rows of a timed OVERLAP_F_B, in list order.
+
+    Attributes
+    ----------
+    offsets : int64 (devices + 1,)
+        Device d owns slots `offsets[d]:offsets[d + 1]`.
+    row, rows : int64 (slots,)
+        First row of each slot, and how many it has.
+    seconds, adds, net : float64 (slots,)
+        Length; activations, in device shares, that the slot takes at its start, and that it leaves at its end.
+    limit : float64 (devices,)
+        Activations that a device may hold.
+    first_edge : int64 (slots + 1,)
+        Slot i is waited for over edges `first_edge[i]:first_edge[i + 1]`.
+    target, delay : int64, float64 (edges,)
+        The slot that waits, and the seconds of the transfer between.
+    waits : int64 (slots,)
+        Number of slots that each waits for.
+    """
+
+    offsets: np.ndarray
+    row: np.ndarray
+    rows: np.ndarray
+    seconds: np.ndarray
+    adds: np.ndarray
+    net: np.ndarray
+    limit: np.ndarray
+    first_edge: np.ndarray
+    target: np.ndarray
+    delay: np.ndarray
+    waits: np.ndarray
+
+
+def check_dispatch(dispatch: Any, memory_limit: Any) -> None:
+    """ConfigError for an unknown dispatch, or a limit that no dispatch looks at."""
+    if not isinstance(dispatch, str) or dispatch not in DISPATCHES:
+        raise ConfigError(f"dispatch={shown(dispatch)} is not known; use one of: {', '.join(DISPATCHES)}")
+    if dispatch == "list" and memory_limit is not None:
+        raise ConfigError(f"memory_limit={shown(memory_limit)} goes with dispatch='ready'; lists hold what they hold")
+
+
+def make_choices(plan: Plan, table: CostTable, memory_limit: Any = None) -> Choices:
+    """What the devices of a plan choose from.
+
+    `memory_limit` is in activations of one device share, one number or one a device; None: what each list needs
+    itself. Raises ConfigError where a plan has more than compute actions and transfers that do not queue, or where a
+    list does not fit its limit.
+    """
+    _refuse_others(plan)
+    row = plan.first_rows
+    slot_of = np.cumsum(~plan.fused) - 1
+    offsets = np.searchsorted(row, plan.schedule.offsets)
+    adds, frees = held_changes(plan.schedule, table, table.stage_share)
+    adds, net = np.add.reduceat(adds, row), np.add.reduceat(adds - frees, row)
+    source, target, delay = _edges(plan)
+    source, target = slot_of[source], slot_of[target]
+    between = np.flatnonzero(source != target)
+    order = between[np.argsort(source[between], kind="stable")]
+    source, target, delay = source[order], target[order], delay[order]
+    return Choices(
+        offsets, row, np.diff(np.append(row, len(plan.seconds))), plan.seconds[row], adds, net,
+        _limit(plan.schedule, offsets, adds, net, memory_limit) * (1.0 + _ROUNDING),
+        np.searchsorted(source, np.arange(len(row) + 1)), target, delay, np.bincount(target, minlength=len(row)),
+    )  # fmt: skip
+
+
+def _refuse_others(plan: Plan) -> None:
+    schedule = plan.schedule
+    for found, what, legal in (
+        (plan.transport != "async", f"transport={plan.transport!r}", "transport='async', which posts nothing in order"),
+        (plan.gathers is not None, "UNSHARDs, which stand at places of the list", "weights that are not sharded"),
+        (plan.copies is not None, "OFFLOADs, which stand at places of the list", "a schedule without them"),
+        (plan.ports is not None, "transfers that share network cards", "hardware without cards_per_node"),
+        (len(schedule.evicted) > 0, "activations evicted to other devices", "a schedule without evictions"),
+        (schedule.iterations > 1, "iterations that follow each other without a drain", "a synchronous schedule"),
+    ):
+        if found:
+            raise ConfigError(f"dispatch='ready' does not go with {what}; use {legal}, or dispatch='list'")
+
+
+def _limit(schedule: ScheduleColumns, offsets: np.ndarray, adds: np.ndarray, net: np.ndarray, given: Any) -> np.ndarray:
+    """The limit of each device; ConfigError where its list needs more."""
+    level = np.cumsum(net) - net
+    own = np.maximum.reduceat(level + adds, offsets[:-1]) - level[offsets[:-1]]
+    if given is None:
+        return own
+    try:
+        limit = np.broadcast_to(_numbers(given), (schedule.devices,))
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"memory_limit={shown(given)} must be activations of one device share: one number, or {schedule.devices}, "
+            f"one a device"
+        ) from None
+    short = np.flatnonzero(~(limit >= own * (1.0 - _ROUNDING)))
+    if len(short):
+        device = int(short[0])
+        raise ConfigError(
+            f"memory_limit={shown(given)}: the list of device {device} itself holds {own[device]:g} activations; give "
+            f"at least {own.max():g}, or a schedule that needs less"
+        )
+    return limit
+
+
+def _numbers(given: Any) -> np.ndarray:
+    column = np.asarray(given)
+    if column.dtype.kind not in "iuf":
+        raise ValueError(given)
+    return column.astype(np.float64)
+
+
+def _edges(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which row waits for which: source rows, target rows, and the seconds between."""
+    schedule = plan.schedule
+    forward, backward = row_tables(schedule)
+    tables = {kind: np.full_like(forward, -1) for kind in (Kind.R, Kind.W)}
+    for kind, table in tables.items():
+        rows = np.flatnonzero(schedule.kind == kind)
+        table[schedule.stage[rows], schedule.microbatch[rows]] = rows
+    pairs = [(forward, tables[Kind.R]), (forward, backward), (tables[Kind.R], backward), (backward, tables[Kind.W])]
+    if schedule.slices > 1:
+        inside = np.arange(1, schedule.microbatches) % schedule.slices > 0
+        pairs.append((forward[:, :-1][:, inside], forward[:, 1:][:, inside]))
+        pairs.append((backward[:, 1:][:, inside], backward[:, :-1][:, inside]))
+    own = np.concatenate([np.stack([first.ravel(), second.ravel()]) for first, second in pairs], axis=1)
+    own = own[:, (own >= 0).all(axis=0)]
+    needing = np.flatnonzero(plan.source >= 0)
+    source = np.concatenate([own[0], plan.source[needing]])
+    delay = np.concatenate([np.zeros(own.shape[1]), plan.transfer_seconds[needing]])
+    return source, np.concatenate([own[1], needing]), delay
+
+
+def in_order(plan: Plan, table: CostTable, choices: Choices, order: np.ndarray) -> Plan:
+    """The plan with its slots in another order, `order` of all devices one after the other."""
+    first = np.repeat(choices.row[order], choices.rows[order])
+    begin = np.cumsum(choices.rows[order]) - choices.rows[order]
+    old = first + np.arange(len(first)) - np.repeat(begin, choices.rows[order])
+    new = np.empty(len(old), np.int32)
+    new[old] = np.arange(len(old), dtype=np.int32)
+    was = plan.schedule
+    # The two parts of a slot without a length of its own are chosen one by one.
+    schedule = ScheduleColumns(
+        was.kind[old], was.stage[old], was.microbatch[old], was.offsets, joined=plan.fused[old], **was.traits
+    )
+    source = np.where(plan.source[old] >= 0, new[plan.source[old]], -1).astype(np.int32)
+    schedule.mark_valid(source)
+    return replace(
+        plan,
+        schedule=schedule,
+        seconds=plan.seconds[old],
+        fused=plan.fused[old],
+        source=source,
+        remote=plan.remote[old],
+        transfer_seconds=plan.transfer_seconds[old],
+        reductions=find_reductions(schedule, table),
+        dispatch="ready",
+    )

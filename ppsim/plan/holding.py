@@ -1,0 +1,29 @@
+"""What each row of a schedule adds to what its device holds, and what it frees: activations, or their bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.costs.table import CostTable
+from ppsim.plan.resolve import by_kind_and_stage
+from ppsim.schedule.columns import ScheduleColumns
+
+
+def held_changes(
+    schedule: ScheduleColumns, table: CostTable, weight: np.ndarray, rows: slice = slice(None)
+) -> tuple[np.ndarray, np.ndarray]:
+    """What each of these rows adds at its start and frees at its end; `weight` is of a whole microbatch by stage.
+
+    Where an R follows, the F adds the stored input alone and the R what it makes again.
+    """
+    whole, kept = weight / schedule.slices, table.weight_grad_fraction
+    nothing = np.zeros_like(whole)
+    stored = whole * (nothing if table.input_fraction is None else table.input_fraction)
+    adds = by_kind_and_stage(schedule, np.stack([whole, nothing, nothing, nothing, whole - stored]), rows)
+    frees = [nothing, whole, whole * (1.0 - kept), whole * kept, nothing]
+    frees = by_kind_and_stage(schedule, np.stack(frees), rows)
+    if schedule.recomputes:
+        short = schedule.recomputed[rows] & (schedule.kind[rows] == Kind.F)
+        adds[short] = stored[schedule.stage[rows][short]]
+    return adds, frees
