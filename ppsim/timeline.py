@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.base.columns import EqualColumns, equal, unwritable
+from ppsim.base.immutable import EqualColumns, equal, unwritable
 from ppsim.costs.table import CostModel, CostTable
 from ppsim.engines.times import Times
-from ppsim.plan.copies import OFFLOADS, RELOADS
+from ppsim.plan.host_copies import OFFLOADS, RELOADS
 from ppsim.plan.resolve import Plan
 from ppsim.schedule.columns import ScheduleColumns
 
 
 @dataclass(frozen=True, eq=False)
-class Spans(EqualColumns):
+class StreamSpans(EqualColumns):
     """When things that are no compute actions ran, one entry each, device by device in time order.
 
     Attributes
@@ -40,7 +40,7 @@ class Spans(EqualColumns):
         return len(self.device)
 
 
-NOTHING = Spans(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0), np.empty(0))
+NOTHING = StreamSpans(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0), np.empty(0))
 
 
 class TimelineColumns:
@@ -139,46 +139,46 @@ class TimelineColumns:
         return self.step_end if len(self.step_end) else self.gradients_ready
 
     @cached_property
-    def unshards(self) -> Spans:
+    def unshards(self) -> StreamSpans:
         """The UNSHARDs that take time: device, stage, start and end in seconds."""
         gathers = self.plan.gathers
         if gathers is None:
             return NOTHING
-        return Spans(gathers.device, gathers.stage, self.unshard_start, self.unshard_end)
+        return StreamSpans(gathers.device, gathers.stage, self.unshard_start, self.unshard_end)
 
     @cached_property
-    def reductions(self) -> Spans:
+    def reductions(self) -> StreamSpans:
         """The gradient reductions that take time: device, stage, start and end in seconds."""
         reductions = self.plan.reductions
         if reductions is None:
             return NOTHING
-        return Spans(reductions.device, reductions.stage, self.reduce_start, self.reduce_end)
+        return StreamSpans(reductions.device, reductions.stage, self.reduce_start, self.reduce_end)
 
     @cached_property
-    def offloads(self) -> Spans:
+    def offloads(self) -> StreamSpans:
         """The copies of activations to host memory: device, stage, microbatch, start and end in seconds."""
         return self._copies(OFFLOADS)
 
     @cached_property
-    def reloads(self) -> Spans:
+    def reloads(self) -> StreamSpans:
         """The copies of activations back from host memory, like `offloads`."""
         return self._copies(RELOADS)
 
-    def _copies(self, way: int) -> Spans:
+    def _copies(self, way: int) -> StreamSpans:
         copies = self.plan.copies
         if copies is None:
             return NOTHING
         mine = copies.way == way
         columns = (copies.device, copies.stage, self.copy_start, self.copy_end, copies.microbatch)
-        return Spans(*(column[mine] for column in columns))
+        return StreamSpans(*(column[mine] for column in columns))
 
     @cached_property
-    def optimizer_steps(self) -> Spans | None:
+    def optimizer_steps(self) -> StreamSpans | None:
         """Each device's optimizer step: device, start and end in seconds; None where none was asked for."""
         if not len(self.step_end):
             return None
         devices = np.arange(self.schedule.devices, dtype=np.int32)
-        return Spans(devices, np.full_like(devices, -1), self.step_start, self.step_end)
+        return StreamSpans(devices, np.full_like(devices, -1), self.step_start, self.step_end)
 
     @cached_property
     def gradients_ready(self) -> np.ndarray:

@@ -7,7 +7,7 @@ import pytest
 from timelines import stepped
 
 import ppsim
-from ppsim.base.columns import equal
+from ppsim.base.immutable import equal
 from ppsim.costs.profile import Profile
 from ppsim.plan.jitter import Jitter
 

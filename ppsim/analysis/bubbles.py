@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ppsim.base.columns import kept
+from ppsim.base.immutable import kept
 from ppsim.timeline import TimelineColumns
 
 

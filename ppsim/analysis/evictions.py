@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ppsim.schedule.evictions import evicted_rows
+from ppsim.schedule.evicted import evicted_rows
 from ppsim.timeline import TimelineColumns
 
 

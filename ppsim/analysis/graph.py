@@ -9,7 +9,7 @@ import numpy as np
 
 from ppsim.analysis.port_order import port_edges
 from ppsim.analysis.stream_nodes import stream_nodes
-from ppsim.base.columns import EqualColumns
+from ppsim.base.immutable import EqualColumns
 from ppsim.plan.resolve import Plan, Posts
 from ppsim.timeline import TimelineColumns
 

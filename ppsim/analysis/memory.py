@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.analysis.occupancy import PARTS, occupancy
-from ppsim.base.columns import EqualColumns
+from ppsim.base.immutable import EqualColumns
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.tables import aligned
 from ppsim.base.units import parse_quantity, value_text

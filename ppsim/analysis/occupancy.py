@@ -7,12 +7,12 @@ from functools import cached_property
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.columns import kept
+from ppsim.base.immutable import kept
 from ppsim.base.errors import CostError
-from ppsim.plan.copies import RELOADS, copied_part
+from ppsim.plan.host_copies import RELOADS, copied_part
 from ppsim.plan.holding import held_changes
 from ppsim.plan.resolve import transfer_bytes
-from ppsim.schedule.evictions import evicted_rows, with_visits
+from ppsim.schedule.evicted import evicted_rows, with_visits
 from ppsim.timeline import TimelineColumns
 
 PARTS = ("weights", "gradients", "optimizer_state", "activations", "transfer_buffers")

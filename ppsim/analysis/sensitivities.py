@@ -11,7 +11,7 @@ from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.critical_path import critical_nodes, node_slack
 from ppsim.analysis.graph import StepGraph
 from ppsim.analysis.stream_nodes import OPTIMIZER
-from ppsim.base.columns import EqualColumns
+from ppsim.base.immutable import EqualColumns
 from ppsim.timeline import TimelineColumns
 
 _TIED = 1e-11  # of the makespan: chains that differ by less are equally long but for rounding

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.columns import EqualColumns
-from ppsim.plan.copies import RELOADS
+from ppsim.base.immutable import EqualColumns
+from ppsim.plan.host_copies import RELOADS
 from ppsim.timeline import TimelineColumns
 
 BARRIER, OPTIMIZER = -2, -1

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import difference_text, percent_text, seconds_text
@@ -27,9 +25,7 @@ MANY = 10
 @command
 def advise(
     read: Callable[[], Config],
-    headroom: Annotated[
-        str, typer.Option(metavar="PART", help="Part of the memory that must stay free, such as 0.1 or 10%.")
-    ] = "0",
+    headroom: options.Headroom = "0",
     json: options.JsonTarget = None,
 ) -> None:
     """Say which single change of a config helps most, and why."""

@@ -7,42 +7,66 @@ import inspect
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
+
+import typer
 
 from ppsim.base.errors import ConfigError
 from ppsim.commands import options
-from ppsim.commands.reporting import check_targets
+from ppsim.commands.reporting import check_targets, option_of
 from ppsim.config import Config, Source, load_config, make_config, source_of
 
-# Flag -> the key of the config that it stands for, and its declaration.
-FLAGS: dict[str, tuple[str, Any]] = {
-    "schedule": ("schedule.name", options.ScheduleName), "devices": ("schedule.devices", options.Devices),
-    "microbatches": ("schedule.microbatches", options.Microbatches),
-    "stages_per_device": ("schedule.stages_per_device", options.StagesPerDevice),
-    "forward": ("costs.forward", options.Forward), "backward": ("costs.backward", options.Backward),
-    "input_grad": ("costs.input_grad", options.InputGrad), "weight_grad": ("costs.weight_grad", options.WeightGrad),
-    "overlap": ("costs.overlap", options.Overlap), "latency": ("costs.latency", options.Latency),
-    "transport": ("transport", options.Transport), "engine": ("engine", options.Engine),
-    "dispatch": ("dispatch", options.Dispatch),
-}  # fmt: skip
+
+class Flag(NamedTuple):
+    """A flag that stands for a key of the config.
+
+    Numbers are taken as text: the config's checks say more of a wrong one than the parser of the command line would.
+    """
+
+    key: str
+    metavar: str
+    help: str
 
 
+FLAGS = {
+    "schedule": Flag("schedule.name", "NAME", "Schedule family (see `ppsim list`), or a schedule's FILE.csv."),
+    "devices": Flag("schedule.devices", "P", "Pipeline devices."),
+    "microbatches": Flag("schedule.microbatches", "M", "Microbatches of one step."),
+    "stages_per_device": Flag("schedule.stages_per_device", "V", "Default: what the schedule family uses."),
+    "forward": Flag("costs.forward", "SECONDS", "F of a device share, one microbatch. [default: 1]"),
+    "backward": Flag("costs.backward", "SECONDS", "B, the full backward. [default: 2]"),
+    "input_grad": Flag("costs.input_grad", "SECONDS", "I. [default: half of the backward]"),
+    "weight_grad": Flag("costs.weight_grad", "SECONDS", "W. [default: half of the backward]"),
+    "overlap": Flag("costs.overlap", "SECONDS", "One fused F and B slot. [default: its parts run one after the other]"),
+    "latency": Flag("costs.latency", "SECONDS", "Of one transfer. [default: 0]"),
+    "transport": Flag(
+        "transport", "NAME", "async, directed, pair, rank or blocking. [default: the config's, or async]"
+    ),
+    "engine": Flag("engine", "NAME", "auto, event or compiled. [default: the config's, or auto]"),
+    "dispatch": Flag(
+        "dispatch",
+        "NAME",
+        "list, or ready: a device starts the first action of its list that is ready and has room. [default: list]",
+    ),
+}
 OPTIONS: dict[str, Any] = {
     "config": options.ConfigFile,
     "settings": options.Settings,
     "family_options": options.FamilyOptions,
-    **{flag: option for flag, (_, option) in FLAGS.items()},
+    **{
+        name: Annotated[str | None, typer.Option(option_of(name), metavar=flag.metavar, help=flag.help)]
+        for name, flag in FLAGS.items()
+    },
 }
 
 
 def takes_case(
-    without: Collection[str] = (), checked: bool = True
+    without: Collection[str] = (), reader: Callable[..., Any] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options that say what to simulate, those of `OPTIONS` but the ones in `without`.
 
-    They take the place of the command's first parameter, which is then a function that returns the checked Config, or
-    the Source of one that is not `checked` yet and may lack keys.
-    Without a config and without --schedule the schedule is 1F1B.
+    They take the place of the command's first parameter, which is then a function that returns what `reader` makes of
+    them by their names: by default the checked Config. Without a config and without --schedule the schedule is 1F1B.
     """
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
@@ -59,7 +83,7 @@ def takes_case(
 
             def read() -> Any:
                 check_targets(given, read=[asked["config"]])
-                return (read_case if checked else read_source)(**asked)
+                return (reader or read_case)(**asked)
 
             function(read, **given)
 
@@ -110,7 +134,7 @@ def _changes(
     config: Path | None,
 ) -> dict[str, Any]:
     """Flags and settings as dotted keys; a CSV file takes away what a config says of its own schedule."""
-    changes: dict[str, Any] = {FLAGS[name][0]: value for name, value in flags.items() if value is not None}
+    changes: dict[str, Any] = {FLAGS[name].key: value for name, value in flags.items() if value is not None}
     changes |= {f"schedule.options.{key}": value for key, value in _pairs("--option", family_options)}
     if str(flags.get("schedule") or "").lower().endswith(".csv"):
         changes["schedule.csv"] = Path(os.path.abspath(changes.pop("schedule.name")))
@@ -124,9 +148,9 @@ def _changes(
 
 def _of_flag(fault: str) -> str:
     """A fault with the flag in it instead of the key that the flag stands for."""
-    for name, (path, _) in FLAGS.items():
-        if fault.startswith(f"{path}: "):
-            return f"--{name.replace('_', '-')}: {fault.removeprefix(f'{path}: ')}"
+    for name, flag in FLAGS.items():
+        if fault.startswith(f"{flag.key}: "):
+            return f"{option_of(name)}: {fault.removeprefix(f'{flag.key}: ')}"
     return fault
 
 
@@ -158,12 +182,10 @@ def _require_flags(changes: dict[str, Any]) -> None:
     """Without a config the flags must say what runs."""
     if "schedule.csv" in changes:
         return
-    missing = [flag for flag, key in _NEEDED.items() if key not in changes]
+    needed = ("schedule", "devices", "microbatches")
+    missing = [option_of(name) for name in needed if FLAGS[name].key not in changes]
     if missing:
         raise ConfigError(
             f"nothing to simulate without {', '.join(missing)}: give a config file, or flags such as "
             "--schedule 1f1b --devices 4 --microbatches 8"
         )
-
-
-_NEEDED = {"--schedule": "schedule.name", "--devices": "schedule.devices", "--microbatches": "schedule.microbatches"}

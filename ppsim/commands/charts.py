@@ -41,6 +41,6 @@ def save_figure(make: Callable[[], Any], path: Path) -> None:
 
 def save_ledger(timeline: Timeline, path: Path) -> None:
     """Idle time by device and cause."""
-    from ppsim.plots import ledger
+    from ppsim.plots.ledger_chart import save_ledger as save
 
-    ledger.save_ledger(timeline, path)
+    save(timeline, path)

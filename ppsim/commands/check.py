@@ -26,7 +26,7 @@ MOST_NAMED = 5
 @command
 def check(
     configs: Annotated[list[Path], typer.Argument(metavar="CONFIG.yaml", help="Configurations to check.")],
-    baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="Measures that must not get worse.")] = None,
+    baseline: Annotated[Path | None, options.file_option("Measures that must not get worse.")] = None,
     update: Annotated[
         bool, typer.Option("--update", help="Write the baseline of these configs instead of checking it.")
     ] = False,
@@ -45,7 +45,7 @@ def check(
         str, typer.Option("--tolerance-rel", metavar="PART", help="By which part each may grow, such as 0.01 or 1%.")
     ] = "0",
     settings: options.Settings = None,
-    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML.")] = None,
+    junit: Annotated[Path | None, options.file_option("Write JUnit XML.")] = None,
     json: options.JsonTarget = None,
 ) -> None:
     """Compare configs with a baseline and with limits; exit status 1 when one got worse, 2 for a broken baseline."""

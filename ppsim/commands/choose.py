@@ -13,7 +13,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import percent_text, seconds_text, value_text
 from ppsim.commands.fits import read_headroom
-from ppsim.commands.options import JsonTarget
+from ppsim.commands.options import Headroom, JsonTarget, file_option
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command, say
 from ppsim.studies import choose as study
 from ppsim.studies.choose import Candidate, Choice
@@ -39,13 +39,11 @@ def choose(
             "[default: what the config leaves out]",
         ),
     ] = None,
-    headroom: Annotated[
-        str, typer.Option(metavar="PART", help="Part of the memory that must stay free, such as 0.1 or 10%.")
-    ] = "10%",
+    headroom: Headroom = "10%",
     asynchronous: Annotated[
         bool, typer.Option("--asynchronous", help="Look at schedules that train on old weights too.")
     ] = False,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the winner's schedule for PyTorch.")] = None,
+    csv: Annotated[Path | None, file_option("Write the winner's schedule for PyTorch.")] = None,
     json: JsonTarget = None,
 ) -> None:
     """Choose layout and schedule: the most tokens per second that fits; exit with status 1 where nothing fits."""

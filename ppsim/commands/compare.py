@@ -15,7 +15,7 @@ from ppsim.base.tables import aligned
 from ppsim.base.units import value_text
 from ppsim.commands import charts, options
 from ppsim.commands.case import takes_case
-from ppsim.commands.reporting import ANSWER_IS_NO, command, print_data, require_suffix, write_json
+from ppsim.commands.reporting import ANSWER_IS_NO, answer, check_endings, command
 from ppsim.config import Config
 from ppsim.plots.boxes import headline
 from ppsim.run.schedules import Schedule
@@ -38,13 +38,10 @@ def compare(
         ),
     ] = "all",
     json: options.JsonTarget = None,
-    gantt: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw all on one time axis: FILE.png, .svg or .pdf.")
-    ] = None,
+    gantt: Annotated[Path | None, options.file_option("Draw all on one time axis: FILE.png, .svg or .pdf.")] = None,
 ) -> None:
     """Compare schedules at equal work."""
-    if gantt:
-        require_suffix("--gantt", gantt, charts.STATIC)
+    check_endings(("--gantt", gantt, charts.STATIC))
     names = [name.strip() for name in schedules.split(",") if name.strip()]
     if not names:
         raise ConfigError(f"--schedules {schedules!r} names none; use all, or names such as 1f1b,zb-h1")
@@ -52,10 +49,8 @@ def compare(
     comparison = _compared(case, names)
     if gantt and comparison.timelines:
         charts.save_comparison(comparison.timelines, gantt, titles=_titles(comparison))
-    if json:
-        write_json({**comparison.to_dict(), "name": case.name}, json)
-    if json != "-":
-        print_data(comparison_text(comparison, _device_memory(case)))
+    document = {**comparison.to_dict(), "name": case.name}
+    answer(document, json, lambda: comparison_text(comparison, _device_memory(case)))
     if not comparison.timelines:
         raise typer.Exit(ANSWER_IS_NO)
 

@@ -7,14 +7,12 @@ import io
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from ppsim.base.files import write_atomically
 from ppsim.base.tables import aligned
 from ppsim.base.units import percent_text, seconds_text
 from ppsim.commands import charts, options
 from ppsim.commands.calibrate import Traces
-from ppsim.commands.reporting import answer, command, require_suffix, say
+from ppsim.commands.reporting import answer, check_endings, command, say
 from ppsim.costs.profile import Profile, read_profile
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.replays import Trace, action_errors
@@ -35,18 +33,15 @@ NOTE = (
 @command
 def evaluate(
     traces: Traces,
-    profile: Annotated[Path, typer.Option(metavar="P.yaml", help="What `ppsim calibrate` wrote.")],
-    chart: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Measured over predicted Gantt: FILE.png, .svg or .pdf.")
-    ] = None,
+    profile: Annotated[Path, options.file_option("What `ppsim calibrate` wrote.", metavar="P.yaml")],
+    chart: Annotated[Path | None, options.file_option("Measured over predicted Gantt: FILE.png, .svg or .pdf.")] = None,
     json: options.JsonTarget = None,
     table: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="Measured and predicted times, a row an action.")
+        Path | None, options.file_option("Measured and predicted times, a row an action.", "--csv")
     ] = None,
 ) -> None:
     """Compare predicted with measured step times, of fitted and of held-out runs."""
-    if chart:
-        require_suffix("--chart", chart, charts.STATIC)
+    check_endings(("--chart", chart, charts.STATIC))
     costs = read_profile(profile)
     runs = [read_any_trace(path) for path in traces]
     evaluation = study.evaluate(runs, costs)

@@ -14,7 +14,7 @@ from ppsim.base.tables import aligned
 from ppsim.base.units import percent_text, seconds_text
 from ppsim.commands import charts, options
 from ppsim.commands.case import read_case
-from ppsim.commands.reporting import command, print_data, require_suffix, say, write_json
+from ppsim.commands.reporting import answer, check_endings, command, say
 from ppsim.costs.profile import write_profile
 from ppsim.interop.kineto import read_any_trace
 from ppsim.run.simulation import simulate
@@ -49,16 +49,16 @@ def explain(
         typer.Option(metavar="F B", help="Regular expressions of the names of forwards' and backwards' ranges."),
     ] = None,
     gantt: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Measured beside simulated: FILE.png, .svg, .pdf or .html.")
+        Path | None, options.file_option("Measured beside simulated: FILE.png, .svg, .pdf or .html.")
     ] = None,
     profile: Annotated[
-        Path | None, typer.Option(metavar="FILE.yaml", help="Write the costs of all steps, as `ppsim calibrate` does.")
+        Path | None,
+        options.file_option("Write the costs of all steps, as `ppsim calibrate` does.", metavar="FILE.yaml"),
     ] = None,
     json: options.JsonTarget = None,
 ) -> None:
     """Say where a measured step's time goes, and where its simulation differs."""
-    if gantt:
-        require_suffix("--gantt", gantt, (*charts.STATIC, ".html"))
+    check_endings(("--gantt", gantt, (*charts.STATIC, ".html")))
     recorded = read_any_trace(trace, ranges)
     for note in recorded.notes:
         say(note)
@@ -70,10 +70,7 @@ def explain(
         say(f"wrote {profile}")
     if gantt:
         _draw(explanation, gantt)
-    if json:
-        write_json(explanation.to_dict(), json)
-    if json != "-":
-        print_data(explanation_text(explanation))
+    answer(explanation.to_dict(), json, lambda: explanation_text(explanation))
 
 
 def _draw(explanation: Explanation, path: Path) -> None:

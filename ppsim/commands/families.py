@@ -11,7 +11,7 @@ from ppsim.base.tables import aligned
 from ppsim.commands.options import JsonTarget
 from ppsim.commands.reporting import answer, command
 from ppsim.families import registry
-from ppsim.families.registry import Family, find_family
+from ppsim.families.registry import RegisteredFamily, find_family
 
 SCHEMA = "ppsim.schedules/1"
 LABEL_WIDTH = 16
@@ -29,7 +29,7 @@ def families(
     answer(document, json, lambda: _described(chosen[0]) if name else _overview(chosen))
 
 
-def _document(family: Family) -> dict[str, object]:
+def _document(family: RegisteredFamily) -> dict[str, object]:
     return {
         **family.describe(),
         "stages_per_device": family.stages_per_device,
@@ -38,19 +38,19 @@ def _document(family: Family) -> dict[str, object]:
     }
 
 
-def _option_texts(family: Family) -> dict[str, str]:
+def _option_texts(family: RegisteredFamily) -> dict[str, str]:
     return {
         key: "required" if parameter.default is parameter.empty else f"default {parameter.default}"
         for key, parameter in family.options.items()
     }
 
 
-def _overview(chosen: list[Family]) -> str:
+def _overview(chosen: list[RegisteredFamily]) -> str:
     lines = aligned([(family.name, family.title) for family in chosen])
     return "\n".join([*lines, "", "`ppsim list NAME` shows one in full."])
 
 
-def _described(family: Family) -> str:
+def _described(family: RegisteredFamily) -> str:
     """Every fact of a family, as labelled paragraphs."""
     facts = {
         **family.describe(),

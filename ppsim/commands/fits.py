@@ -13,7 +13,7 @@ from ppsim.analysis.memory import Memory
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import parse_fraction, percent_text, value_text
 from ppsim.commands.case import read_case
-from ppsim.commands.options import JsonTarget, Settings
+from ppsim.commands.options import Headroom, JsonTarget, Settings
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
 from ppsim.studies.fits import Fitting, what_fits
 
@@ -23,9 +23,7 @@ SCHEMA = "ppsim.fits/1"
 @command
 def fits(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Configuration with a model and hardware.")],
-    headroom: Annotated[
-        str, typer.Option(metavar="PART", help="Part of the memory that must stay free, such as 0.1 or 10%.")
-    ] = "10%",
+    headroom: Headroom = "10%",
     settings: Settings = None,
     json: JsonTarget = None,
 ) -> None:

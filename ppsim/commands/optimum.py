@@ -27,7 +27,7 @@ def optimum(
     memory_limit: Annotated[float | None, typer.Option(help="Most live activations on a device.")] = None,
     whole_backward: Annotated[bool, typer.Option("--whole-backward", help="Do not split B in I and W.")] = False,
     time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Stop the solver then.")] = 60.0,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the schedule found.")] = None,
+    csv: Annotated[Path | None, options.file_option("Write the schedule found.")] = None,
     json: options.JsonTarget = None,
 ) -> None:
     """Prove the shortest schedule of a tiny case, one stage a device, no queues (needs the extra `solver`)."""

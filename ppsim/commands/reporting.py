@@ -99,12 +99,17 @@ def _forget_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def option_of(name: str) -> str:
+    """How a parameter is called on the command line."""
+    return f"--{name.replace('_', '-')}"
+
+
 def check_targets(given: Mapping[str, Any], read: Iterable[Path | None] = ()) -> None:
     """Refuse, before any work, files that cannot be written, are written twice, or are read by the same call.
 
     `given` are a command's options by parameter; files it reads are the paths among them, and `read`. ConfigError.
     """
-    written = {f"--{name.replace('_', '-')}": given[name] for name in WRITTEN if given.get(name) not in (None, "-")}
+    written = {option_of(name): given[name] for name in WRITTEN if given.get(name) not in (None, "-")}
     sources = [*read, *_paths(value for name, value in given.items() if name not in (*WRITTEN, "baseline"))]
     seen: dict[str, Any] = {}
     for option, path in written.items():
@@ -152,9 +157,8 @@ def answer(document: dict[str, Any], target: str | None, text: Callable[[], str]
         print_data(text())
 
 
-def require_suffix(option: str, path: Path, suffixes: tuple[str, ...]) -> str:
-    """The suffix of `path`, in lower case; ConfigError unless it is one of `suffixes`."""
-    suffix = path.suffix.lower()
-    if suffix not in suffixes:
-        raise ConfigError(f"{option} {path}: the ending says what to write; use one of: {', '.join(suffixes)}")
-    return suffix
+def check_endings(*files: tuple[str, Path | None, tuple[str, ...]]) -> None:
+    """ConfigError unless each file that is asked for, by its option, has one of the endings that it may have."""
+    for option, path, endings in files:
+        if path and path.suffix.lower() not in endings:
+            raise ConfigError(f"{option} {path}: the ending says what to write; use one of: {', '.join(endings)}")

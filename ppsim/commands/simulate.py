@@ -10,9 +10,10 @@ import typer
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
-from ppsim.commands import charts, options
+from ppsim.commands import charts
 from ppsim.commands.case import takes_case
-from ppsim.commands.reporting import command, print_data, require_suffix, say, write_json
+from ppsim.commands.options import JsonTarget, file_option
+from ppsim.commands.reporting import check_endings, command, print_data, say, write_json
 from ppsim.config import Config
 from ppsim.interop.frame import timeline_csv
 from ppsim.run.schedules import lower
@@ -21,47 +22,38 @@ from ppsim.run.timelines import Timeline
 CHARTS = (*charts.STATIC, ".html")
 TRACES = (".pftrace", ".json")
 
-GanttFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Draw a Gantt chart: FILE.png, .svg, .pdf or .html.")
-]
+GanttFile = Annotated[Path | None, file_option("Draw a Gantt chart: FILE.png, .svg, .pdf or .html.")]
 Memory = Annotated[bool, typer.Option("--memory", help="Draw memory over time under the chart (not in .html).")]
 CriticalPath = Annotated[
     bool, typer.Option("--critical-path", help="Outline the chain that sets the makespan in --gantt (not .html).")
 ]
 TraceFile = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE", help="Write a trace for ui.perfetto.dev: FILE.pftrace, or .json (three times as large)."
-    ),
+    file_option("Write a trace for ui.perfetto.dev: FILE.pftrace, or .json (three times as large)."),
 ]
 ScheduleFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Write the schedule: one row of actions a device, as PyTorch reads it."),
+    Path | None, file_option("Write the schedule: one row of actions a device, as PyTorch reads it.")
 ]
-ProgramFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the schedule with its SEND and RECV, as --csv does.")
-]
+ProgramFile = Annotated[Path | None, file_option("Write the schedule with its SEND and RECV, as --csv does.")]
 Sharded = Annotated[
     bool,
     typer.Option("--sharded", help="UNSHARD, RESHARD and REDUCE_GRAD in --program too; PyTorch needs the last."),
 ]
 TableFile = Annotated[
-    Path | None, typer.Option(metavar="FILE.csv", help="Write start and end of every action, one row an action.")
+    Path | None, file_option("Write start and end of every action, one row an action.", metavar="FILE.csv")
 ]
 Text = Annotated[bool, typer.Option("--text", help="Draw the Gantt chart in the terminal.")]
 Ledger = Annotated[
     bool, typer.Option("--ledger", help="Print idle time by device and cause; with --json, add it to the document.")
 ]
-LedgerChart = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Draw idle time by device and cause: FILE.png, .svg or .pdf.")
-]
+LedgerChart = Annotated[Path | None, file_option("Draw idle time by device and cause: FILE.png, .svg or .pdf.")]
 
 
 @takes_case()
 @command
 def simulate(
     read: Callable[[], Config],
-    json: options.JsonTarget = None,
+    json: JsonTarget = None,
     gantt: GanttFile = None,
     memory: Memory = False,
     critical_path: CriticalPath = False,
@@ -75,7 +67,7 @@ def simulate(
     ledger_chart: LedgerChart = None,
 ) -> None:
     """Simulate a schedule; print its measures."""
-    _check_endings(
+    check_endings(
         ("--gantt", gantt, CHARTS), ("--trace", trace, TRACES), ("--ledger-chart", ledger_chart, charts.STATIC)
     )
     if critical_path and not (gantt and gantt.suffix.lower() in charts.STATIC):
@@ -97,12 +89,6 @@ def simulate(
         ]
     )
     _print_results(timeline, case.name, json, text, ledger)
-
-
-def _check_endings(*files: tuple[str, Path | None, tuple[str, ...]]) -> None:
-    for option, path, endings in files:
-        if path:
-            require_suffix(option, path, endings)
 
 
 def _write_files(files: list[tuple[Path | None, Callable[[Path], None]]]) -> None:

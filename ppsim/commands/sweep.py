@@ -15,8 +15,8 @@ import typer
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.commands import charts, options
-from ppsim.commands.case import settings_of, takes_case
-from ppsim.commands.reporting import ANSWER_IS_NO, INTERRUPTED, command, print_data, require_suffix, say, write_json
+from ppsim.commands.case import read_source, settings_of, takes_case
+from ppsim.commands.reporting import ANSWER_IS_NO, INTERRUPTED, answer, check_endings, command, say
 from ppsim.config import Source
 from ppsim.studies import sweep as study
 from ppsim.studies.sweep import Sweep
@@ -24,7 +24,7 @@ from ppsim.studies.sweep import Sweep
 TABLES = (".csv", ".md", ".tex")
 
 
-@takes_case(checked=False)
+@takes_case(reader=read_source)
 @command
 def sweep(
     read: Callable[[], Source],
@@ -36,7 +36,7 @@ def sweep(
         ),
     ] = None,
     store: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Keep results in an SQLite file; a stopped run goes on from it.")
+        Path | None, options.file_option("Keep results in an SQLite file; a stopped run goes on from it.")
     ] = None,
     workers: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Processes. [default: one a processor]")
@@ -49,35 +49,25 @@ def sweep(
         typer.Option(metavar="KEY=VALUE", help="Run on Slurm with a parameter of submitit. Repeatable."),
     ] = None,
     table: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the table: FILE.csv, .md (Markdown) or .tex (LaTeX).")
+        Path | None, options.file_option("Write the table: FILE.csv, .md (Markdown) or .tex (LaTeX).")
     ] = None,
     chart: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw a line a schedule over a swept number: FILE.png, .svg or .pdf."),
+        Path | None, options.file_option("Draw a line a schedule over a swept number: FILE.png, .svg or .pdf.")
     ] = None,
-    front: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw step against memory with its Pareto front.")
-    ] = None,
+    front: Annotated[Path | None, options.file_option("Draw step against memory with its Pareto front.")] = None,
     measure: Annotated[
         str, typer.Option(metavar="NAME", help="What --chart draws, a name of docs/glossary.md.")
     ] = "iteration_time",
     json: options.JsonTarget = None,
 ) -> None:
     """Simulate every combination of values; impossible ones are listed with the rule that refuses them."""
-    for option, file, endings in (
-        ("--table", table, TABLES), ("--chart", chart, charts.STATIC), ("--front", front, charts.STATIC)
-    ):  # fmt: skip
-        if file:
-            require_suffix(option, file, endings)
+    check_endings(("--table", table, TABLES), ("--chart", chart, charts.STATIC), ("--front", front, charts.STATIC))
     values = {key: study.parse_values(text, key) for key, text in settings_of(over, "--over").items()}
     source = read()
     with _executor(workers, dask, slurm) as executor, _way_to_go_on(store):
         found = study.sweep(source, values, executor=executor, workers=workers, store=store)
     _write(found, table, chart, front, measure)
-    if json:
-        write_json(found.to_dict(), json)
-    if json != "-":
-        print_data(found.summary())
+    answer(found.to_dict(), json, found.summary)
     if all(point.refused is not None for point in found.points):
         raise typer.Exit(ANSWER_IS_NO)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,7 +12,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.tables import aligned
 from ppsim.base.units import difference_text, parse_quantity, percent_text, value_text
 from ppsim.commands import options
-from ppsim.commands.case import read_case
+from ppsim.commands.case import OPTIONS, read_case, takes_case
 from ppsim.commands.reporting import answer, command
 from ppsim.config import Config, load_config
 from ppsim.costs.given import PARAMETERS
@@ -23,10 +24,10 @@ UNITS = {name: parameter["unit"] for name, parameter in PARAMETERS.items() if pa
 UNITS |= {"step": "seconds", "memory": "bytes"}
 
 
+@takes_case(without=OPTIONS.keys() - {"config", "settings", "schedule", "devices", "microbatches"}, reader=dict)
 @command
 def what_if(
-    config: options.ConfigFile = None,
-    settings: options.Settings = None,
+    read: Callable[[], dict[str, Any]],
     break_even: Annotated[
         tuple[str, str, str] | None,
         typer.Option("--break-even", metavar="A vs B", help="Find where schedules A and B are equally fast."),
@@ -38,13 +39,11 @@ def what_if(
         tuple[str, str] | None,
         typer.Option("--range", metavar="LOW HIGH", help="[default for times: 0 to one device's F + B]"),
     ] = None,
-    schedule: options.ScheduleName = None,
-    devices: options.Devices = None,
-    microbatches: options.Microbatches = None,
     json: options.JsonTarget = None,
 ) -> None:
     """Change a config and see what moves, or find a break-even point."""
-    flags = {"schedule": schedule, "devices": devices, "microbatches": microbatches}
+    flags = read()
+    config, settings = flags.pop("config"), flags.pop("settings")
     if config is None:
         raise ConfigError("what-if needs a config file: ppsim what-if CONFIG.yaml --set costs.latency=2ms")
     if break_even:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ppsim.base.columns import EqualColumns
+from ppsim.base.immutable import EqualColumns
 from ppsim.schedule.columns import ScheduleColumns
 
 

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from ppsim.explorer.cases import CSV_NAME, ENDINGS, answer, choices, faults_body, file_of, response_of, validated
 from ppsim.explorer.guard import LOOPBACK, Guard, policy
-from ppsim.explorer.workers import BusyError, GoneError, TooLateError, Workers
+from ppsim.explorer.workers import BusyError, GoneError, TooLateError, TimedWorkers
 
 MOST_BYTES = 8 * 2**20  # of a request; a CSV file of a million actions
 SECONDS = 60.0
@@ -61,7 +61,7 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        app.state.workers = Workers(AT_ONCE, seconds, WAITING)
+        app.state.workers = TimedWorkers(AT_ONCE, seconds, WAITING)
         try:
             yield
         finally:

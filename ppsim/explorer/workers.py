@@ -26,7 +26,7 @@ class GoneError(Exception):
     """Who asked left before the answer."""
 
 
-class Workers:
+class TimedWorkers:
     """`count` processes; each does one piece of work at a time and is ended where that takes over `seconds`."""
 
     def __init__(self, count: int, seconds: float, most_waiting: int):

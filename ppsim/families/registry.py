@@ -26,7 +26,7 @@ SomeGenerator = TypeVar("SomeGenerator", bound=Generator)
 
 
 @dataclass(frozen=True)
-class Family:
+class RegisteredFamily:
     """One schedule family: how to build it and what is known about it.
 
     `asynchronous` marks steps that follow each other without a drain, on old weights: no fair rival of those that wait.
@@ -95,7 +95,7 @@ class Family:
         }
 
 
-_FAMILIES: dict[str, Family] = {}
+_FAMILIES: dict[str, RegisteredFamily] = {}
 
 
 def family(
@@ -121,7 +121,7 @@ def family(
         options = {key: value for key, value in parameters.items() if value.kind is inspect.Parameter.KEYWORD_ONLY}
         _, _, usual = (value.default for value in list(parameters.values())[:3])
         fixed = usual is inspect.Parameter.empty
-        _FAMILIES[name] = Family(
+        _FAMILIES[name] = RegisteredFamily(
             name, title, idea, constraints, makespan, peak_activations, source, generate,
             stages_per_device if fixed else usual, fixed, asynchronous, options,
         )  # fmt: skip
@@ -130,12 +130,12 @@ def family(
     return register
 
 
-def families() -> dict[str, Family]:
+def families() -> dict[str, RegisteredFamily]:
     """Every family by name, in the order of docs/schedules.md."""
     return dict(_FAMILIES)
 
 
-def find_family(name: str) -> Family:
+def find_family(name: str) -> RegisteredFamily:
     """The family called `name`; BuildError with the nearest names otherwise."""
     if isinstance(name, str) and name in _FAMILIES:
         return _FAMILIES[name]

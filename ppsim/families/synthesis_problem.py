@@ -11,7 +11,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.errors import BuildError, shown
-from ppsim.costs.check import check_table
+from ppsim.costs.table_check import check_table
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostTable, is_cost_model
 from ppsim.families.list_scheduling import ROUNDING, improve_lists, schedule_greedily

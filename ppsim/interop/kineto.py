@@ -15,15 +15,13 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.documents import check_document
-from ppsim.base.errors import ConfigError, PpsimError, ScheduleError, shown
-from ppsim.checks.faults import validate
+from ppsim.base.errors import ConfigError, shown
 from ppsim.interop.events import read_events
 from ppsim.interop.primus import is_primus, read_primus
-from ppsim.interop.ranges import STEP, Pattern, named_ranges, outermost, pattern_of
-from ppsim.interop.replays import Trace, read_trace
+from ppsim.interop.ranges import STEP, Match, Pattern, Span, named_ranges, outermost, pattern_of
+from ppsim.interop.replays import Trace, program_of, read_trace
 from ppsim.lowering.rows import transfer_ends
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.schedule.orders import read_orders
 
 PREFIX = "PP:"
 RECEIVED = ("gloo:recv", "nccl:recv")
@@ -43,10 +41,10 @@ class _Rank:
     base: int
     host: str
     device: str
-    ranges: dict[str, list[tuple[float, float]]]
+    ranges: dict[str, list[Span]]
     received: np.ndarray
     engine: np.ndarray
-    matches: list[list[tuple[float, float, tuple[str, str | None]]]]
+    matches: list[list[Match]]
     steps: list[float]
 
 
@@ -82,29 +80,25 @@ def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = No
         raise ConfigError(f"{folder}: holds no profiler trace; put one {' or '.join(SUFFIXES)} file a rank there")
     patterns = pattern_of(ranges)
     ranks = sorted((_read_rank(path, patterns) for path in files), key=lambda rank: rank.rank)
-    ranks, how = (ranks, PREFIX) if all(rank.ranges for rank in ranks) else _told_by_pattern(folder, ranks, patterns)
+    ranks, how = (ranks, PREFIX) if all(rank.ranges for rank in ranks) else _named_by_pattern(folder, ranks, patterns)
     if how == PREFIX and [rank.rank for rank in ranks] != list(range(len(ranks))):
         found = ", ".join(str(rank.rank) for rank in ranks)
         raise ConfigError(f"{folder}: has files of ranks {found}; one file is needed for each rank from 0 on")
-    try:
-        program = read_orders([list(rank.ranges) for rank in ranks], Path(folder).resolve().name)
-        validate(program)
-    except PpsimError as error:
-        message = f"{folder}: the {how} ranges are no valid program: {error}"
-        raise (ScheduleError if isinstance(error, ScheduleError) else ConfigError)(message) from None
-    start, end = _times(program, ranks)
-    origin = np.nanmin(start, axis=1, keepdims=True)
-    document = {
-        "backend": "profiler",
-        "ranges": how,
-        "transport": "directed" if program.is_program else "async",
-        "environment": {"device": ranks[0].device},
-        "hosts": len({rank.host for rank in ranks}),
-    }
-    return Trace(str(folder), program, start - origin, start - origin, end - origin, 0.0, document)
+    orders = [list(rank.ranges) for rank in ranks]
+    program = program_of(orders, Path(folder).resolve().name, f"{folder}: the {how} ranges are no valid program")
+    return Trace.of_clock(
+        str(folder),
+        program,
+        *_times(program, ranks),
+        backend="profiler",
+        ranges=how,
+        transport="directed" if program.is_program else "async",
+        environment={"device": ranks[0].device},
+        hosts=len({rank.host for rank in ranks}),
+    )
 
 
-def _told_by_pattern(
+def _named_by_pattern(
     folder: str | PathLike[str], ranks: list[_Rank], patterns: tuple[Pattern, ...]
 ) -> tuple[list[_Rank], str]:
     """The ranks with their ranges named by the first pattern that all of them have, and its name."""
@@ -158,6 +152,7 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
         raise ConfigError(f"{place}: not a profiler trace: traceEvents is missing")
     for number, event in enumerate(events):
         _check_event(event, f"{place}: not a profiler trace: range {number} ({shown(event['name'])})")
+    shown_once = _on_gpu_first(events)
     device = str((head.deviceProperties or [{}])[0].get("name", "CPU"))
     return _Rank(
         place,
@@ -165,11 +160,11 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
         head.baseTimeNanoseconds,
         head.host_name,
         device,
-        _ranges(events),
+        _ranges(shown_once),
         _spans(events, lambda event: event["name"] in RECEIVED),
         _spans(events, lambda event: event["name"].startswith(ENGINE)),
-        [_matches(events, pattern) for pattern in patterns],
-        sorted({float(event["ts"]) / 1e6 for event in _on_gpu_first(events) if event["name"].startswith(STEP)}),
+        [_matches(shown_once, pattern) for pattern in patterns],
+        sorted({_span(event)[0] for event in shown_once if event["name"].startswith(STEP)}),
     )
 
 
@@ -187,28 +182,29 @@ def _on_gpu_first(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [event for event in events if event["name"] not in on_gpu or event.get("cat") == GPU]
 
 
-def _ranges(events: list[dict[str, Any]]) -> dict[str, list[tuple[float, float]]]:
+def _ranges(events: list[dict[str, Any]]) -> dict[str, list[Span]]:
     """(start, end) in seconds of each action's ranges in time order, actions in the order of their first range."""
-    named = _on_gpu_first([event for event in events if event["name"].startswith(PREFIX)])
-    ranges: dict[str, list[tuple[float, float]]] = {}
-    for start, length, name in sorted((float(e["ts"]), float(e["dur"]), e["name"]) for e in named):
-        ranges.setdefault(name.removeprefix(PREFIX), []).append((start / 1e6, (start + length) / 1e6))
+    ranges: dict[str, list[Span]] = {}
+    for event in sorted(events, key=lambda one: (one["ts"], one["dur"], one["name"])):
+        if event["name"].startswith(PREFIX):
+            ranges.setdefault(event["name"].removeprefix(PREFIX), []).append(_span(event))
     return ranges
 
 
-def _matches(events: list[dict[str, Any]], pattern: Pattern) -> list[tuple[float, float, tuple[str, str | None]]]:
-    """(start, end, what) in seconds of the ranges that a pattern tells."""
-    told = [event for event in events if pattern.kind(event["name"])]
-    return [
-        (float(e["ts"]) / 1e6, (float(e["ts"]) + float(e["dur"])) / 1e6, pattern.kind(e["name"]) or ("", None))
-        for e in _on_gpu_first(told)
-    ]
+def _matches(events: list[dict[str, Any]], pattern: Pattern) -> list[Match]:
+    """The ranges whose names a pattern knows."""
+    return [(*_span(event), kind) for event in events if (kind := pattern.kind(event["name"]))]
 
 
 def _spans(events: list[dict[str, Any]], wanted: Any) -> np.ndarray:
     """(spans, 2) starts and ends in seconds, in time order."""
-    spans = [(float(e["ts"]) / 1e6, (float(e["ts"]) + float(e["dur"])) / 1e6) for e in events if wanted(e)]
-    return np.array(sorted(spans)).reshape(-1, 2)
+    return np.array(sorted(_span(event) for event in events if wanted(event))).reshape(-1, 2)
+
+
+def _span(event: dict[str, Any]) -> Span:
+    """Start and end in seconds."""
+    start = float(event["ts"])
+    return start / 1e6, (start + float(event["dur"])) / 1e6
 
 
 def _times(program: ScheduleColumns, ranks: list[_Rank]) -> tuple[np.ndarray, np.ndarray]:
@@ -233,7 +229,7 @@ def _times(program: ScheduleColumns, ranks: list[_Rank]) -> tuple[np.ndarray, np
     return start, end
 
 
-def _edges(program: ScheduleColumns, row: int, parts: int, span: tuple[float, float], rank: _Rank) -> list[float]:
+def _edges(program: ScheduleColumns, row: int, parts: int, span: Span, rank: _Rank) -> list[float]:
     """Where the actions of one range begin and end; the backward of a fused one is where autograd runs."""
     if parts == 1:
         return [span[0], span[1]]

@@ -13,13 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from ppsim.base.documents import check_document, path_text, read_json
-from ppsim.base.errors import ConfigError, PpsimError, ScheduleError
+from ppsim.base.errors import ConfigError
 from ppsim.base.files import read_text
-from ppsim.checks.faults import validate
 from ppsim.interop.clocks import aligned_clocks
 from ppsim.interop.numbering import numbered
-from ppsim.interop.replays import Trace
-from ppsim.schedule.orders import read_orders
+from ppsim.interop.replays import Trace, program_of
 
 CONFIG = "config.json"
 WHAT = "a Primus pipeline dump"
@@ -68,22 +66,19 @@ def read_primus(folder: str | PathLike[str]) -> Trace:
     if not numbers:
         raise ConfigError(f"{folder}: no iteration is in the files of all ranks; copy those of one run")
     orders = [_order(rank, ranks[rank][numbers[-1]], sizes) for rank in range(sizes.pp_size)]
-    try:
-        program = read_orders(orders, folder.resolve().name)
-        validate(program)
-    except PpsimError as error:
-        message = f"{folder}: its times give no valid schedule: {error}"
-        raise (ScheduleError if isinstance(error, ScheduleError) else ConfigError)(message) from None
+    program = program_of(orders, folder.resolve().name, f"{folder}: its times give no valid schedule")
     start, end = (np.stack([_column(edge, ranks, number) for number in numbers]) for edge in ("start", "end"))
     start, end, moved = aligned_clocks(program, start, end)
-    origin = np.min(start, axis=1, keepdims=True)
-    document = {
-        "backend": "Primus dump_pp_data",
-        "transport": "async",
-        "clocks_moved": moved,
-        "environment": {"device": "unknown device (Primus dump)"},
-    }
-    return Trace(str(folder), program, start - origin, start - origin, end - origin, 0.0, document)
+    return Trace.of_clock(
+        str(folder),
+        program,
+        start,
+        end,
+        backend="Primus dump_pp_data",
+        transport="async",
+        clocks_moved=moved,
+        environment={"device": "unknown device (Primus dump)"},
+    )
 
 
 def _read_rank(path: Path, sizes: _Sizes) -> dict[str, _Iteration]:

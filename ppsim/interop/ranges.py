@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
 from ppsim.interop.numbering import chunks_of, numbered
 
 STEP = "ProfilerStep#"
-Span = tuple[float, float]
+Span = tuple[float, float]  # start and end, seconds
+Match = tuple[float, float, tuple[str, str | None]]  # start and end, and what `Pattern.kind` says of its name
 
 
 @dataclass(frozen=True)
@@ -62,18 +62,16 @@ def pattern_of(ranges: tuple[str, str] | None) -> tuple[Pattern, ...]:
     return (Pattern("ranges given", forward, backward),)
 
 
-def outermost(events: Iterable[tuple[float, float, Any]]) -> list[tuple[float, float, Any]]:
+def outermost(events: Iterable[Match]) -> list[Match]:
     """(start, end, what) in time order without those that lie within another."""
-    kept: list[tuple[float, float, Any]] = []
+    kept: list[Match] = []
     for event in sorted(events, key=lambda one: (one[0], -one[1])):
         if not kept or event[1] > kept[-1][1]:
             kept.append(event)
     return kept
 
 
-def named_ranges(
-    matches: list[list[tuple[float, float, tuple[str, str | None]]]], steps: list[list[float]]
-) -> list[dict[str, list[Span]]]:
+def named_ranges(matches: list[list[Match]], steps: list[list[float]]) -> list[dict[str, list[Span]]]:
     """For each rank its actions with the (start, end) of each step, from matched ranges.
 
     Parameters
@@ -95,20 +93,20 @@ def named_ranges(
     return [_by_count(rank, rank_parts, ranks, chunks) for rank, rank_parts in enumerate(parts)]
 
 
-def _by_number(rank: int, found: list[tuple[float, float, tuple[str, str | None]]]) -> dict[str, list[Span]]:
+def _by_number(rank: int, found: list[Match]) -> dict[str, list[Span]]:
     named: dict[str, list[Span]] = {}
     for start, end, (kind, microbatch) in found:
         named.setdefault(f"{rank}{kind}{int(microbatch or 0)}", []).append((start, end))
     return named
 
 
-def _by_step(found: list[tuple[float, float, Any]], begins: list[float]) -> list[list[tuple[float, float, Any]]]:
+def _by_step(found: list[Match], begins: list[float]) -> list[list[Match]]:
     """The ranges of each step of the profiler; all of them where it marked none."""
     edges = [*sorted(begins), float("inf")] if begins else [float("-inf"), float("inf")]
     return [[one for one in found if first <= one[0] < last] for first, last in pairwise(edges)]
 
 
-def _by_count(rank: int, parts: list[list[tuple[float, float, Any]]], ranks: int, chunks: int) -> dict[str, list[Span]]:
+def _by_count(rank: int, parts: list[list[Match]], ranks: int, chunks: int) -> dict[str, list[Span]]:
     named: dict[str, list[Span]] = {}
     for part in parts:
         actions = numbered([what[0] for _, _, what in part], rank, ranks, chunks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind
+from ppsim.base.documents import read_json
 from ppsim.base.errors import ConfigError, PpsimError, ScheduleError, shown
 from ppsim.base.files import read_text
 from ppsim.checks.faults import validate
@@ -53,6 +53,14 @@ class Trace:
     end: np.ndarray
     transfer_bytes: float
     document: dict[str, Any]
+
+    @classmethod
+    def of_clock(
+        cls, path: str, program: ScheduleColumns, start: np.ndarray, end: np.ndarray, **document: Any
+    ) -> Trace:
+        """What another tool measured, in seconds of one clock over all steps and with nothing said of transfers."""
+        origin = np.nanmin(start, axis=1, keepdims=True)
+        return cls(path, program, start - origin, start - origin, end - origin, 0.0, rest)
 
     @property
     def device_name(self) -> str:
@@ -220,11 +228,18 @@ def read_trace(path: str | PathLike[str]) -> Trace:
 
     Raises ConfigError naming the file and the field for anything that is not one, ScheduleError for a faulty program.
     """
+    return trace_of(read_json(read_text(path), str(path), "a trace"), str(path))
+
+
+def program_of(orders: list[list[str]], name: str, complaint: str) -> ScheduleColumns:
+    """The valid program that a trace is of; errors, ConfigError or ScheduleError, begin with `complaint`."""
     try:
-        document = json.loads(read_text(path))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path}: not a trace: {error}") from None
-    return trace_of(document, str(path))
+        program = read_orders(orders, name)
+        validate(program)
+    except PpsimError as error:
+        kind = ScheduleError if isinstance(error, ScheduleError) else ConfigError
+        raise kind(f"{complaint}: {error}") from None
+    return program
 
 
 def trace_of(document: Any, place: str) -> Trace:
@@ -235,13 +250,9 @@ def trace_of(document: Any, place: str) -> Trace:
             f"{place}: not a trace: schema is {shown(found)}, expected {SCHEMA!r}, as the replay harness writes"
         )
     try:
-        program = read_orders(document["orders"], str(document.get("schedule", "custom")))
-        validate(program)
+        program = program_of(document["orders"], str(document.get("schedule", "custom")), place)
         issue, start, end = (_column(document["steps"], name, program) for name in ("issue", "start", "end"))
         transfer_bytes = float(document.get("transfer_bytes", 0.0))
-    except PpsimError as error:
-        kind = ScheduleError if isinstance(error, ScheduleError) else ConfigError
-        raise kind(f"{place}: {error}") from None
     except KeyError as error:
         raise ConfigError(f"{place}: not a whole trace: {error.args[0]!r} is missing") from None
     except (TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.columns import EqualColumns, unwritable
+from ppsim.base.immutable import EqualColumns, unwritable
 from ppsim.base.errors import CostError
 from ppsim.checks.deadlock import refuse_slots_that_need_themselves
-from ppsim.costs.check import check_table
+from ppsim.costs.table_check import check_table
 from ppsim.costs.table import CostTable
 from ppsim.lowering.posts import Posts, queued_posts, unqueued_posts
 from ppsim.lowering.rows import crosses_devices, has_transfers
 from ppsim.lowering.transfers import insert_transfers
-from ppsim.plan.copies import Copies, copy_seconds, find_copies
+from ppsim.plan.host_copies import Copies, copy_seconds, find_copies
 from ppsim.plan.ports import Ports, make_ports
 from ppsim.plan.streams import Gathers, Reductions, find_gathers, find_reductions, optimizer_seconds
 from ppsim.schedule.columns import ScheduleColumns, Slots

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppsim.analysis.measures import MEASURES, shown_in
-from ppsim.base.columns import equal
+from ppsim.base.immutable import equal
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.extras import need

@@ -126,7 +126,7 @@ def _slots(schedule: ScheduleColumns) -> np.ndarray | None:
     return np.rint(times.row_start * schedule.slices).astype(np.int64)
 
 
-class Family(registry.Family):
+class Family(registry.RegisteredFamily):
     """One schedule family: how to build it and what is known about it."""
 
     def build(self, devices: int, microbatches: int, stages_per_device: int | None = None, **options: Any) -> Schedule:

@@ -189,7 +189,7 @@ class Timeline(TimelineColumns):
 
     def plot_ledger(self):
         """The bubble ledger as a stacked bar chart: a bar a device, a colour a cause. Returns the matplotlib figure."""
-        from ppsim.plots.ledger import draw_ledger
+        from ppsim.plots.ledger_chart import draw_ledger
 
         return draw_ledger(self)
 

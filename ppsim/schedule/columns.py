@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_copy
-from ppsim.base.columns import unwritable
+from ppsim.base.immutable import unwritable
 from ppsim.base.errors import ScheduleError, shown, visible
 from ppsim.schedule.blocks import Block, concatenate
 

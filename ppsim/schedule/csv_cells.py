@@ -36,7 +36,7 @@ class Places(NamedTuple):
     actions: np.ndarray
 
 
-class Block(NamedTuple):
+class CellBlock(NamedTuple):
     """A run of whole cells of a CSV text without quotes, each with the delimiter behind it.
 
     `row` and `column` (0-based) are those of its first cell.
@@ -58,12 +58,12 @@ class Block(NamedTuple):
         return lines
 
 
-def blocks(text: str, size: int = BLOCK) -> Iterator[Block]:
+def blocks(text: str, size: int = BLOCK) -> Iterator[CellBlock]:
     """The cells of a text that ends with a newline, in blocks of about `size` characters."""
     first, row, column = 0, 0, 0
     while first < len(text):
         last = _next_delimiter(text, min(first + size, len(text)) - 1) + 1
-        block = Block(text[first:last], row, column)
+        block = CellBlock(text[first:last], row, column)
         yield block
         lines = block.text.count("\n")
         row += lines
@@ -76,7 +76,7 @@ def _next_delimiter(text: str, start: int) -> int:
     return newline if comma < 0 else min(comma, newline)
 
 
-def plain_cells(block: Block) -> tuple[Cells, Places] | None:
+def plain_cells(block: CellBlock) -> tuple[Cells, Places] | None:
     """The actions of a block and where its cells are.
 
     None where a cell is not written the plain way: with spaces, with a number of ten digits, or no action at all.
@@ -101,7 +101,7 @@ def plain_cells(block: Block) -> tuple[Cells, Places] | None:
     return None if cells is None else (cells, _places(block, letters[ends[letters[ends] != ord(";")]], actions))
 
 
-def _places(block: Block, delimiter: np.ndarray, actions: np.ndarray) -> Places:
+def _places(block: CellBlock, delimiter: np.ndarray, actions: np.ndarray) -> Places:
     """Where cells are, by the delimiter behind each; an empty line has no cell."""
     ends_line = delimiter == ord("\n")
     begins_line = np.concatenate([[block.column == 0], ends_line[:-1]])

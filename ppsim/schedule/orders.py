@@ -14,7 +14,7 @@ from ppsim.actions import KIND_NAMES, Action, parse_action
 from ppsim.base.errors import ScheduleError, listing, shown
 from ppsim.base.files import read_text
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.schedule.csv_cells import Block, Cells, blocks, plain_cells
+from ppsim.schedule.csv_cells import CellBlock, Cells, blocks, plain_cells
 
 
 def read_orders(orders: Iterable[Iterable[Any]], name: str = "custom", slices: int = 1) -> ScheduleColumns:
@@ -132,7 +132,7 @@ class _Reading:
         self.idle.append(np.array(idle, np.int32).reshape(-1, 2))
         self.cells.append(_cells_of(actions))
 
-    def add_block(self, block: Block) -> None:
+    def add_block(self, block: CellBlock) -> None:
         """A block of a CSV text: at once where its cells are plain, else one by one."""
         plain = plain_cells(block)
         if plain is None:

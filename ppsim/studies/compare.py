@@ -15,7 +15,7 @@ from ppsim.base.errors import BuildError, ConfigError, PpsimError
 from ppsim.base.extras import need
 from ppsim.config import Config, source_of
 from ppsim.costs import CostModel
-from ppsim.families.registry import Family, families, find_family, split_stages
+from ppsim.families.registry import RegisteredFamily, families, find_family, split_stages
 from ppsim.run.schedules import Schedule, schedules
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
@@ -165,7 +165,7 @@ def compare(
             continue
         done.add(label)
         try:
-            if isinstance(item, Family):
+            if isinstance(item, RegisteredFamily):
                 own = dict((options or {}).get(item.name, {}))
                 schedule = _built(item, devices, microbatches, stages, costs, own)
                 schedule = Schedule.of(schedule.named(label))
@@ -177,7 +177,7 @@ def compare(
     return Comparison(sorted(timelines, key=_rank), refused)
 
 
-def _chosen(item: str | Schedule, stages_per_device: int | None) -> tuple[Family | Schedule, str, int | None]:
+def _chosen(item: str | Schedule, stages_per_device: int | None) -> tuple[RegisteredFamily | Schedule, str, int | None]:
     """A schedule or family, the name of its row, and its stages per device; the name may say them."""
     if not isinstance(item, str):
         return item, item.name, None
@@ -189,7 +189,7 @@ def _chosen(item: str | Schedule, stages_per_device: int | None) -> tuple[Family
 
 
 def _built(
-    family: Family,
+    family: RegisteredFamily,
     devices: int,
     microbatches: int,
     stages_per_device: int | None,

@@ -75,7 +75,7 @@ class Sweep:
         `over` is one of `keys`; default: the last of them that has two numbers or more. Raises ConfigError where there
         is none, or nothing but refusals.
         """
-        from ppsim.plots.points import draw_lines
+        from ppsim.plots.many_runs import draw_lines
 
         kind = _measure(measure)
         over = over if over is not None else self._number()
@@ -98,7 +98,7 @@ class Sweep:
         A point is on the Pareto front where no other is as good in both and better in one. ConfigError where all points
         are refused.
         """
-        from ppsim.plots.points import draw_front
+        from ppsim.plots.many_runs import draw_front
 
         runs = [(point, point.measures) for point in self.points if point.measures is not None]
         if not runs:
