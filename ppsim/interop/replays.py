@@ -56,7 +56,7 @@ class Trace:
 
     @classmethod
     def of_clock(
-        cls, path: str, program: ScheduleColumns, start: np.ndarray, end: np.ndarray, **document: Any
+        cls, path: str, program: ScheduleColumns, start: np.ndarray, end: np.ndarray, **rest: Any
     ) -> Trace:
         """What another tool measured, in seconds of one clock over all steps and with nothing said of transfers."""
         origin = np.nanmin(start, axis=1, keepdims=True)
