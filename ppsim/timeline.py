@@ -13,6 +13,7 @@ from ppsim.costs.table import CostModel, CostTable
 from ppsim.engines.times import Times
 from ppsim.plan.host_copies import OFFLOADS, RELOADS
 from ppsim.plan.resolve import Plan
+from ppsim.plan.streams import Gathers, Reductions
 from ppsim.schedule.columns import ScheduleColumns
 
 
@@ -141,18 +142,12 @@ class TimelineColumns:
     @cached_property
     def unshards(self) -> StreamSpans:
         """The UNSHARDs that take time: device, stage, start and end in seconds."""
-        gathers = self.plan.gathers
-        if gathers is None:
-            return NOTHING
-        return StreamSpans(gathers.device, gathers.stage, self.unshard_start, self.unshard_end)
+        return _spans(self.plan.gathers, self.unshard_start, self.unshard_end)
 
     @cached_property
     def reductions(self) -> StreamSpans:
         """The gradient reductions that take time: device, stage, start and end in seconds."""
-        reductions = self.plan.reductions
-        if reductions is None:
-            return NOTHING
-        return StreamSpans(reductions.device, reductions.stage, self.reduce_start, self.reduce_end)
+        return _spans(self.plan.reductions, self.reduce_start, self.reduce_end)
 
     @cached_property
     def offloads(self) -> StreamSpans:
@@ -190,6 +185,10 @@ class TimelineColumns:
     def device_busy(self) -> np.ndarray:
         """Seconds in compute actions on each device; a timed OVERLAP_F_B slot counts its own length once."""
         return np.add.reduceat(self.plan.seconds, self.schedule.offsets[:-1])
+
+
+def _spans(stream: Gathers | Reductions | None, start: np.ndarray, end: np.ndarray) -> StreamSpans:
+    return NOTHING if stream is None else StreamSpans(stream.device, stream.stage, start, end)
 
 
 def _merged(extreme: np.ufunc, column: np.ndarray, device: np.ndarray, times: np.ndarray) -> np.ndarray:

@@ -1,9 +1,12 @@
 """What `import ppsim` and the start of the command line load: the light part only."""
 
+import ast
 import json
 import pickle
 import subprocess
 import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -95,3 +98,22 @@ def test_an_html_chart_needs_no_chart_library(tmp_path):
     write = f"save_html(ppsim.simulate(ppsim.build('1f1b', devices=2, microbatches=2)), {str(tmp_path / 'x.html')!r})"
     assert not loaded_by(run, write) & {"matplotlib", "plotly", "pandas"}
     assert (tmp_path / "x.html").exists()
+
+
+PACKAGE = Path(ppsim.__file__).parent
+
+
+def twice(names):
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def test_no_file_name_means_two_things():
+    """A command has the name of what it calls; each other name is one file's."""
+    assert not twice(
+        path.name for path in PACKAGE.rglob("*.py") if path.name != "__init__.py" and path.parent.name != "commands"
+    )
+
+
+def test_no_two_classes_share_a_name():
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py"))
+    assert not twice(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))

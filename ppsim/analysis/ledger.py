@@ -13,8 +13,8 @@ from ppsim.analysis.bubbles import device_idle
 from ppsim.analysis.ends import idle_at_ends
 from ppsim.analysis.gaps import WAITING, Gaps
 from ppsim.analysis.ledger_text import ledger_text
-from ppsim.base.immutable import EqualColumns
 from ppsim.base.extras import need
+from ppsim.base.immutable import EqualColumns
 from ppsim.engines.running import run_plan
 from ppsim.plan.resolve import Plan, repriced
 from ppsim.timeline import TimelineColumns

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ppsim.analysis.occupancy import PARTS, occupancy
-from ppsim.base.immutable import EqualColumns
 from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.base.immutable import EqualColumns
 from ppsim.base.tables import aligned
 from ppsim.base.units import parse_quantity, value_text
 from ppsim.timeline import TimelineColumns

@@ -7,10 +7,10 @@ from functools import cached_property
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.immutable import kept
 from ppsim.base.errors import CostError
-from ppsim.plan.host_copies import RELOADS, copied_part
+from ppsim.base.immutable import kept
 from ppsim.plan.holding import held_changes
+from ppsim.plan.host_copies import RELOADS, copied_part
 from ppsim.plan.resolve import transfer_bytes
 from ppsim.schedule.evicted import evicted_rows, with_visits
 from ppsim.timeline import TimelineColumns

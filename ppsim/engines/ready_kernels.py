@@ -9,7 +9,7 @@ from ppsim.base.compiling import compiled, inlined, run
 from ppsim.plan.dispatch import Choices
 
 
-class Lists(NamedTuple):
+class ReadyLists(NamedTuple):
     """`Choices` as a kernel reads it, and by device the least that a slot which takes memory takes and leaves."""
 
     offsets: np.ndarray
@@ -56,7 +56,7 @@ def ready_order(choices: Choices) -> np.ndarray:
     ready = np.zeros((devices, 2), np.int64)
     at_once = choices.waits == 0
     np.add.at(ready, (device[at_once], takes[at_once].astype(np.int64)), 1)
-    lists = Lists(
+    lists = ReadyLists(
         offsets, device, choices.seconds, choices.adds, choices.net, choices.limit, choices.first_edge, choices.target,
         choices.delay, least_adds, least_net,
     )  # fmt: skip

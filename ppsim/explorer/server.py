@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from ppsim.explorer.cases import CSV_NAME, ENDINGS, answer, choices, faults_body, file_of, response_of, validated
 from ppsim.explorer.guard import LOOPBACK, Guard, policy
-from ppsim.explorer.workers import BusyError, GoneError, TooLateError, TimedWorkers
+from ppsim.explorer.workers import BusyError, GoneError, TimedWorkers, TooLateError
 
 MOST_BYTES = 8 * 2**20  # of a request; a CSV file of a million actions
 SECONDS = 60.0

@@ -11,9 +11,9 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.errors import BuildError, shown
-from ppsim.costs.table_check import check_table
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostTable, is_cost_model
+from ppsim.costs.table_check import check_table
 from ppsim.families.list_scheduling import ROUNDING, improve_lists, schedule_greedily
 from ppsim.lowering.rows import crosses_devices
 from ppsim.schedule.blocks import Block, occurrence

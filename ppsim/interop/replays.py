@@ -55,9 +55,7 @@ class Trace:
     document: dict[str, Any]
 
     @classmethod
-    def of_clock(
-        cls, path: str, program: ScheduleColumns, start: np.ndarray, end: np.ndarray, **rest: Any
-    ) -> Trace:
+    def of_clock(cls, path: str, program: ScheduleColumns, start: np.ndarray, end: np.ndarray, **rest: Any) -> Trace:
         """What another tool measured, in seconds of one clock over all steps and with nothing said of transfers."""
         origin = np.nanmin(start, axis=1, keepdims=True)
         return cls(path, program, start - origin, start - origin, end - origin, 0.0, rest)

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.immutable import EqualColumns, unwritable
 from ppsim.base.errors import CostError
+from ppsim.base.immutable import EqualColumns, unwritable
 from ppsim.checks.deadlock import refuse_slots_that_need_themselves
-from ppsim.costs.table_check import check_table
 from ppsim.costs.table import CostTable
+from ppsim.costs.table_check import check_table
 from ppsim.lowering.posts import Posts, queued_posts, unqueued_posts
 from ppsim.lowering.rows import crosses_devices, has_transfers
 from ppsim.lowering.transfers import insert_transfers

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_copy
-from ppsim.base.immutable import unwritable
 from ppsim.base.errors import ScheduleError, shown, visible
+from ppsim.base.immutable import unwritable
 from ppsim.schedule.blocks import Block, concatenate
 
 MOST_SLICES = 2**31 - 1
