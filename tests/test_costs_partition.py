@@ -166,6 +166,14 @@ def test_no_partition_is_faster_than_the_optimal_one(family, transport, devices,
     assert step["optimal"] <= min(step["even"], step["greedy"])
 
 
+def test_with_few_microbatches_a_costlier_costliest_stage_may_make_the_shorter_step():
+    many, few = (ppsim.build("1f1b", devices=7, microbatches=count) for count in (32, 8))
+    balanced = ppsim.simulate(few, ppsim.simulate(many, llama_on_h100("optimal")).costs)
+    chosen = ppsim.simulate(few, llama_on_h100("optimal"))
+    assert chosen.makespan < balanced.makespan
+    assert chosen.table.seconds[:2].sum(axis=0).max() > balanced.table.seconds[:2].sum(axis=0).max()
+
+
 def test_the_optimal_partition_is_settled_for_the_step_and_is_the_same_each_time():
     schedule = ppsim.build("1f1b", devices=7, microbatches=32)
     costs = llama_on_h100("optimal")

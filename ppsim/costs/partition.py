@@ -195,11 +195,13 @@ def moved_by_one(costs: Sequence[float], counts: Sequence[int]) -> Iterator[list
 
 
 def shortest(costs: Sequence[float], num_stages: int, seconds: Callable[[list[int]], float], most: int) -> list[int]:
-    """Of the partitions with the least costly costliest stage the one whose step is shortest, as far as `most` goes.
+    """The partition with the shortest step of those tried, at most about 2 `most` of them.
 
-    `seconds` gives the step of a partition. The greedy and the even partition are tried too, and from the best so far
-    moves of one layer that shorten the step are taken while there are, so that no method is faster. Equal inputs give
-    equal answers; of equal steps the least costly costliest stage and then the least sum of squares is taken.
+    Tried are the partitions whose costliest stage is as cheap as can be, which comes nearest to the shortest step where
+    microbatches are many; and the greedy and the even one, so that neither is faster: with few microbatches the fill
+    counts as much, and a costlier costliest stage may make the shorter step. From the best of all moves of one layer
+    that shorten the step are taken while there are. `seconds` gives the step of a partition. Equal inputs give equal
+    answers; of equal steps the cheapest costliest stage and then the least sum of squares is taken.
     """
     balanced = by_cost(costs, num_stages)
     tied = as_balanced(costs, balanced, most) or []
