@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
 
 from ppsim.actions import Kind
-from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import MOST_OF_A_CONFIG, read_text
-from ppsim.base.yaml_text import DEEPEST, Document, Path, read_yaml
-from ppsim.config.schema import MEASURED, Fault, check
+from ppsim.base.yaml_text import Document, Path, read_yaml
+from ppsim.config.assembly import assembled, missing_keys
+from ppsim.config.overrides import overridden, with_stages
+from ppsim.config.schema import Fault, check
 from ppsim.costs import CostModel, Costs
 from ppsim.costs.derive import DerivedCosts
-from ppsim.costs.hardware import Cluster, DeviceSheet, LinkSheet, find_device, find_link
-from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
-from ppsim.costs.profile import Profile, read_profile
-from ppsim.families.registry import find_family, split_stages
+from ppsim.families.registry import find_family
 from ppsim.plan.jitter import Jitter
 from ppsim.run.schedules import Schedule, lower
 from ppsim.run.simulation import simulate
@@ -182,10 +180,7 @@ class Source:
 
     def changed(self, changes: Mapping[str, Any]) -> Source:
         """With other values at dotted keys, as in `Config.changed`; ConfigError for what is no key."""
-        data = dict(self.data)
-        for key, value in _with_stages(changes).items():
-            data = _overridden(data, key, value)
-        return Source(data, self.place)
+        return Source(overridden(self.data, with_stages(changes)), self.place)
 
     def config(self, changes: Mapping[str, Any] | None = None) -> Config:
         """The checked config, with `changes`; ConfigError."""
@@ -214,61 +209,19 @@ def make_config(
     lines: Mapping[Path, int] | None = None,
 ) -> Config:
     """Check a config that is already plain values; `place` names it in errors, `lines` says where its keys stand."""
-    lines = lines or {}
-    for key, value in _with_stages(overrides or {}).items():
-        data = _overridden(data, key, value)
-        replaced = tuple(key.split("."))
-        lines = {path: line for path, line in lines.items() if path[: len(replaced)] != replaced}
+    changes = with_stages(overrides or {})
+    data = overridden(data, changes)
     checked, faults = check(data)
-    config = None
+    held: dict[str, Any] = {}
     if not faults:
-        config, faults = _assembled(checked, data, place)
+        held, faults = assembled(checked, place)
     else:
-        faults += _missing_keys(data.get("schedule"))
-    if config is None or faults:
-        raise _fault_error(place, faults, lines)
-    return config
-
-
-def _with_stages(changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A change to `interleaved-1f1b:4` is one of the name and one of the stages per device."""
-    name, stages = changes.get("schedule.name"), changes.get("schedule.stages_per_device")
-    if not isinstance(name, str) or ":" not in name or stages is not None:
-        return changes
-    family_name, stages = split_stages(name)
-    return {**changes, "schedule.name": family_name, "schedule.stages_per_device": stages}
-
-
-def _overridden(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """`data` with the value at a dotted key replaced; sections on the way are made."""
-    if key.count(".") >= DEEPEST:
-        raise ConfigError(f"override {shown(key)}: nested deeper than {DEEPEST} levels")
-    first, _, rest = key.partition(".")
-    if not first or (not rest and key.endswith(".")):
-        raise ConfigError(f"override {shown(key)}: write keys with dots between them, such as schedule.name")
-    if not rest:
-        return {**data, first: _override_value(key, value)}
-    below = data.get(first)
-    if below is None or (isinstance(below, str) and first in ("device", "link", "network")):
-        below = {} if below is None else {"like": below}
-    if not isinstance(below, dict):
-        raise ConfigError(f"override {shown(key)}: {first} is {shown(below)}, not a section with keys")
-    number = int(rest) if key.startswith("slow_devices.") and rest.isdecimal() else None
-    if number is not None:  # devices are numbers in the file, not text
-        return {**data, first: {**below, number: _overridden({}, rest, value)[rest]}}
-    return {**data, first: _overridden(below, rest, value)}
-
-
-def _override_value(key: str, value: Any) -> Any:
-    """Text is YAML; the name of a file, which may hold " #" or ": ", is not."""
-    if isinstance(value, PathLike):
-        return os.fspath(value)
-    return _read_value(key, value) if isinstance(value, str) else value
-
-
-@functools.lru_cache(4096)  # a sweep gives the same few texts again and again
-def _read_value(key: str, text: str) -> Any:
-    return read_yaml(text, f"override {key}").value
+        faults += missing_keys(data.get("schedule"))
+    if faults:
+        replaced = [tuple(key.split(".")) for key in changes]
+        gone = {path for path in lines or {} for key in replaced if path[: len(key)] == key}
+        raise _fault_error(place, faults, {path: line for path, line in (lines or {}).items() if path not in gone})
+    return Config(path=place, data=data, **held)
 
 
 def _fault_error(place: str, faults: list[Fault], lines: Mapping[Path, int]) -> ConfigError:
@@ -283,176 +236,3 @@ def _fault_error(place: str, faults: list[Fault], lines: Mapping[Path, int]) -> 
         return ConfigError(f"{place}: {sentences[0]}", sentences)
     listed = "\n".join(f"  {line}" for line in sentences)
     return ConfigError(f"{place}: {len(sentences)} faults\n{listed}", sentences)
-
-
-class _Faults(list[Fault]):
-    """Faults so far; `attempt` adds what goes wrong."""
-
-    def attempt(self, path: Path, make: Callable[[], Any]) -> Any:
-        try:
-            return make()
-        except (ConfigError, CostError) as error:
-            self.append((path, str(error)))
-            return None
-
-
-def _assembled(checked: dict[str, Any], data: Mapping[str, Any], place: str) -> tuple[Config | None, list[Fault]]:
-    """The config from checked sections, or the faults between keys."""
-    faults = _Faults()
-    schedule = checked["schedule"]
-    faults += _schedule_faults(schedule)
-    model = _model(checked.get("model"), place, faults)
-    cluster = _cluster(checked.get("hardware"), faults)
-    layout = faults.attempt(("layout",), lambda: Layout(**checked.get("layout", {})))
-    given = checked.get("costs", {})
-    faults += _missing_partners(checked)
-    faults += _unpriced_optimizer(checked, cluster)
-    costs: Any = None
-    if "profile" in given:
-        costs = _profile(checked, place, faults)
-    elif not faults:
-        costs = faults.attempt(("costs",), lambda: Costs(**given))
-        if costs and model and cluster and layout:
-            costs = faults.attempt(("layout",), lambda: DerivedCosts(model, cluster, layout, given))
-    jitter = dict(checked.get("jitter", {}))
-    seed = jitter.pop("seed", 0)
-    if jitter.get("actions") == MEASURED:
-        if isinstance(costs, Profile):
-            jitter["actions"] = costs.jitter
-        elif "profile" not in given:
-            faults.append((("jitter", "actions"), f"{MEASURED} goes with costs.profile; give a number such as 0.05"))
-    if faults:
-        return None, faults
-    return Config(
-        name=checked.get("name", os.path.splitext(os.path.basename(place))[0]),
-        path=place,
-        schedule=schedule,
-        costs=costs,
-        transport=checked.get("transport", "async"),
-        engine=checked.get("engine", "auto"),
-        optimizer=checked.get("optimizer"),
-        dispatch=checked.get("dispatch", "list"),
-        memory_limit=checked.get("memory_limit"),
-        model=model,
-        jitter=Jitter(**jitter) if "jitter" in checked else None,
-        seed=seed,
-        published=checked.get("published", {}),
-        data=data,
-    ), []
-
-
-def _missing_keys(section: Any) -> list[Fault]:
-    """What a schedule without a CSV file cannot do without; told beside whatever else is wrong."""
-    if not isinstance(section, dict) or "csv" in section:
-        return []
-    return [
-        (("schedule", key), "is missing; a schedule has name, devices and microbatches, or csv")
-        for key in ("name", "devices", "microbatches")
-        if section.get(key) is None
-    ]
-
-
-def _schedule_faults(section: dict[str, Any]) -> list[Fault]:
-    if "csv" in section:
-        spare = [key for key in ("name", "devices", "microbatches", "stages_per_device", "options") if key in section]
-        return _said_by_the_file("schedule", "csv", spare)
-    faults = _missing_keys(section)
-    if "slices" in section:
-        faults.append((("schedule", "slices"), "goes with csv; a family takes it as an option"))
-    if "name" in section:
-        family = find_family(section["name"])
-        known = ", ".join(name for name in family.options if name != "costs") or "none"
-        faults += [
-            (("schedule", "options", key), f"unknown option of {family.name}; its options are: {known}")
-            for key in section.get("options", {})
-            if key not in family.options
-        ]
-    return faults
-
-
-def _said_by_the_file(section: str, file: str, keys: Iterable[str]) -> list[Fault]:
-    return [((section, key), f"does not go with {file}: the file says it; leave it out") for key in keys if key != file]
-
-
-def _missing_partners(checked: dict[str, Any]) -> list[Fault]:
-    if "model" in checked and "hardware" not in checked:
-        return [(("hardware",), "is missing; a model is priced on a device and a link")]
-    return [
-        ((section,), "needs a section `model`; without one all costs are given in `costs`")
-        for section in ("hardware", "layout")
-        if section in checked and "model" not in checked
-    ]
-
-
-def _unpriced_optimizer(checked: dict[str, Any], cluster: Cluster | None) -> list[Fault]:
-    known = cluster is None or cluster.device.memory_bandwidth is not None
-    if "optimizer" not in checked or known or "optimizer_step" in checked.get("costs", {}):
-        return []
-    return [
-        (
-            ("hardware", "device"),
-            "gives no memory_bandwidth, which the optimizer step is priced by; give it, or costs.optimizer_step",
-        )
-    ]
-
-
-def _model(section: dict[str, Any] | None, place: str, faults: _Faults) -> Model | None:
-    if section is None:
-        return None
-    shape = dict(section)
-    file = shape.pop("huggingface", None)
-    if file is not None:
-        return faults.attempt(
-            ("model",), lambda: Model.from_huggingface(os.path.join(os.path.dirname(place), file), **shape)
-        )
-    missing = [name for name in _needed(Model) if name not in shape]
-    faults += [(("model", name), "is missing; give it, or huggingface: the path of a config.json") for name in missing]
-    return None if missing else faults.attempt(("model",), lambda: Model(**shape))
-
-
-def _profile(checked: dict[str, Any], place: str, faults: _Faults) -> Profile | None:
-    """Costs measured by `ppsim calibrate`; the path is relative to the config."""
-    given = checked["costs"]
-    faults += _said_by_the_file("costs", "profile", given)
-    if "model" in checked:
-        faults.append((("model",), "does not go with costs.profile, which prices a model by itself; leave one out"))
-    path = os.path.join(os.path.dirname(place), given["profile"])
-    return faults.attempt(("costs", "profile"), lambda: read_profile(path))
-
-
-def _cluster(section: dict[str, Any] | None, faults: _Faults) -> Cluster | None:
-    if section is None:
-        return None
-    device = faults.attempt(("hardware", "device"), lambda: _sheet(DeviceSheet, find_device, section["device"]))
-    links = [
-        faults.attempt(("hardware", key), lambda sheet=section[key]: _sheet(LinkSheet, find_link, sheet))
-        for key in ("link", "network")
-        if key in section
-    ]
-    if device is None or None in links:
-        return None
-    keys = ("gpus_per_node", "node_of_device", "cards_per_node", "all_reduce")
-    others = {key: section[key] for key in keys if key in section}
-    return Cluster(device, links[0], links[-1], **others)
-
-
-def _sheet(kind: Any, find: Callable[[str], Any], section: dict[str, Any]) -> Any:
-    """A known sheet, changed or not, or a whole one of the user's own."""
-    changes = {key: value for key, value in section.items() if key != "like"}
-    if "like" in section:
-        sheet = find(section["like"])
-        sources = {"achieved_source": {"achieved"}, "latency_source": {"latency"}}
-        if "source" not in changes:
-            others = changes.keys() - {"name", "achieved", "latency", *sources}
-            changes |= {"source": f"given: {', '.join(sorted(others))}; else {sheet.source}"} if others else {}
-        given = {name: "given" for name, numbers in sources.items() if numbers & changes.keys()}
-        return replace(sheet, **given | changes)
-    missing = [name for name in _needed(kind) if name not in changes]
-    if missing:
-        raise ConfigError(f"gives no {', '.join(missing)}; give {', '.join(_needed(kind))}, or like: a known one")
-    return kind(**{"name": "the user's own", **changes})
-
-
-def _needed(kind: Any) -> list[str]:
-    """Fields without a default; a name is not asked for."""
-    return [item.name for item in fields(kind) if item.default is MISSING and item.name != "name"]

@@ -1,0 +1,193 @@
+"""From the checked sections of a config to its model, cluster, costs and jitter, and the faults between sections."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, fields, replace
+from typing import Any
+
+from ppsim.base.errors import ConfigError, CostError
+from ppsim.base.yaml_text import Path
+from ppsim.config.schema import MEASURED, Fault
+from ppsim.costs import Costs
+from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.hardware import Cluster, DeviceSheet, LinkSheet, find_device, find_link
+from ppsim.costs.layout import Layout
+from ppsim.costs.model import Model
+from ppsim.costs.profile import Profile, read_profile
+from ppsim.families.registry import find_family
+from ppsim.plan.jitter import Jitter
+
+
+class _Faults(list[Fault]):
+    """Faults so far; `attempt` adds what goes wrong."""
+
+    def attempt(self, path: Path, make: Callable[[], Any]) -> Any:
+        try:
+            return make()
+        except (ConfigError, CostError) as error:
+            self.append((path, str(error)))
+            return None
+
+
+def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list[Fault]]:
+    """What a Config holds beside its path and data, by name, from checked sections; or the faults between keys."""
+    faults = _Faults()
+    schedule = checked["schedule"]
+    faults += _schedule_faults(schedule)
+    model = _model(checked.get("model"), place, faults)
+    cluster = _cluster(checked.get("hardware"), faults)
+    layout = faults.attempt(("layout",), lambda: Layout(**checked.get("layout", {})))
+    given = checked.get("costs", {})
+    faults += _missing_partners(checked)
+    faults += _unpriced_optimizer(checked, cluster)
+    costs: Any = None
+    if "profile" in given:
+        costs = _profile(checked, place, faults)
+    elif not faults:
+        costs = faults.attempt(("costs",), lambda: Costs(**given))
+        if costs and model and cluster and layout:
+            costs = faults.attempt(("layout",), lambda: DerivedCosts(model, cluster, layout, given))
+    jitter = _jitter(dict(checked.get("jitter", {})), costs, "profile" in given, faults)
+    if faults:
+        return {}, faults
+    words = ("transport", "engine", "optimizer", "dispatch", "memory_limit", "published")
+    return {
+        "name": checked.get("name", os.path.splitext(os.path.basename(place))[0]),
+        "schedule": schedule,
+        "costs": costs,
+        "model": model,
+        "jitter": jitter if "jitter" in checked else None,
+        "seed": checked.get("jitter", {}).get("seed", 0),
+        **{word: checked[word] for word in words if word in checked},
+    }, []
+
+
+def _jitter(section: dict[str, Any], costs: Any, measured: bool, faults: _Faults) -> Jitter | None:
+    """The jitter of a section, `measured` noise being that of the profile."""
+    section.pop("seed", None)
+    if section.get("actions") == MEASURED:
+        if not measured:
+            faults.append((("jitter", "actions"), f"{MEASURED} goes with costs.profile; give a number such as 0.05"))
+        if not isinstance(costs, Profile):
+            return None
+        section["actions"] = costs.jitter
+    return Jitter(**section)
+
+
+def missing_keys(section: Any) -> list[Fault]:
+    """What a schedule without a CSV file cannot do without; shown beside whatever else is wrong."""
+    if not isinstance(section, dict) or "csv" in section:
+        return []
+    return [
+        (("schedule", key), "is missing; a schedule has name, devices and microbatches, or csv")
+        for key in ("name", "devices", "microbatches")
+        if section.get(key) is None
+    ]
+
+
+def _schedule_faults(section: dict[str, Any]) -> list[Fault]:
+    if "csv" in section:
+        spare = [key for key in ("name", "devices", "microbatches", "stages_per_device", "options") if key in section]
+        return _said_by_the_file("schedule", "csv", spare)
+    faults = missing_keys(section)
+    if "slices" in section:
+        faults.append((("schedule", "slices"), "goes with csv; a family takes it as an option"))
+    if "name" in section:
+        family = find_family(section["name"])
+        known = ", ".join(name for name in family.options if name != "costs") or "none"
+        faults += [
+            (("schedule", "options", key), f"unknown option of {family.name}; its options are: {known}")
+            for key in section.get("options", {})
+            if key not in family.options
+        ]
+    return faults
+
+
+def _said_by_the_file(section: str, file: str, keys: Iterable[str]) -> list[Fault]:
+    return [((section, key), f"does not go with {file}: the file says it; leave it out") for key in keys if key != file]
+
+
+def _missing_partners(checked: dict[str, Any]) -> list[Fault]:
+    if "model" in checked and "hardware" not in checked:
+        return [(("hardware",), "is missing; a model is priced on a device and a link")]
+    return [
+        ((section,), "needs a section `model`; without one all costs are given in `costs`")
+        for section in ("hardware", "layout")
+        if section in checked and "model" not in checked
+    ]
+
+
+def _unpriced_optimizer(checked: dict[str, Any], cluster: Cluster | None) -> list[Fault]:
+    known = cluster is None or cluster.device.memory_bandwidth is not None
+    if "optimizer" not in checked or known or "optimizer_step" in checked.get("costs", {}):
+        return []
+    return [
+        (
+            ("hardware", "device"),
+            "gives no memory_bandwidth, which the optimizer step is priced by; give it, or costs.optimizer_step",
+        )
+    ]
+
+
+def _model(section: dict[str, Any] | None, place: str, faults: _Faults) -> Model | None:
+    if section is None:
+        return None
+    shape = dict(section)
+    file = shape.pop("huggingface", None)
+    if file is not None:
+        return faults.attempt(
+            ("model",), lambda: Model.from_huggingface(os.path.join(os.path.dirname(place), file), **shape)
+        )
+    missing = [name for name in _needed(Model) if name not in shape]
+    faults += [(("model", name), "is missing; give it, or huggingface: the path of a config.json") for name in missing]
+    return None if missing else faults.attempt(("model",), lambda: Model(**shape))
+
+
+def _profile(checked: dict[str, Any], place: str, faults: _Faults) -> Profile | None:
+    """Costs measured by `ppsim calibrate`; the path is relative to the config."""
+    given = checked["costs"]
+    faults += _said_by_the_file("costs", "profile", given)
+    if "model" in checked:
+        faults.append((("model",), "does not go with costs.profile, which prices a model by itself; leave one out"))
+    path = os.path.join(os.path.dirname(place), given["profile"])
+    return faults.attempt(("costs", "profile"), lambda: read_profile(path))
+
+
+def _cluster(section: dict[str, Any] | None, faults: _Faults) -> Cluster | None:
+    if section is None:
+        return None
+    device = faults.attempt(("hardware", "device"), lambda: _sheet(DeviceSheet, find_device, section["device"]))
+    links = [
+        faults.attempt(("hardware", key), lambda sheet=section[key]: _sheet(LinkSheet, find_link, sheet))
+        for key in ("link", "network")
+        if key in section
+    ]
+    if device is None or None in links:
+        return None
+    keys = ("gpus_per_node", "node_of_device", "cards_per_node", "all_reduce")
+    others = {key: section[key] for key in keys if key in section}
+    return Cluster(device, links[0], links[-1], **others)
+
+
+def _sheet(kind: Any, find: Callable[[str], Any], section: dict[str, Any]) -> Any:
+    """A known sheet, changed or not, or a whole one of the user's own."""
+    changes = {key: value for key, value in section.items() if key != "like"}
+    if "like" in section:
+        sheet = find(section["like"])
+        sources = {"achieved_source": {"achieved"}, "latency_source": {"latency"}}
+        if "source" not in changes:
+            others = changes.keys() - {"name", "achieved", "latency", *sources}
+            changes |= {"source": f"given: {', '.join(sorted(others))}; else {sheet.source}"} if others else {}
+        given = {name: "given" for name, numbers in sources.items() if numbers & changes.keys()}
+        return replace(sheet, **given | changes)
+    missing = [name for name in _needed(kind) if name not in changes]
+    if missing:
+        raise ConfigError(f"gives no {', '.join(missing)}; give {', '.join(_needed(kind))}, or like: a known one")
+    return kind(**{"name": "the user's own", **changes})
+
+
+def _needed(kind: Any) -> list[str]:
+    """Fields without a default; a name is not asked for."""
+    return [item.name for item in fields(kind) if item.default is MISSING and item.name != "name"]
