@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -83,14 +84,20 @@ def _prepared(kernel: Any, arguments: tuple) -> Callable:
 
     signature = tuple(numba.typeof(argument) for argument in arguments)
     with event.install_listener("numba:compile", _announcement()):
-        try:
-            kernel.compile(signature)
-        except (
-            Exception
-        ):  # the cache is full, damaged or was taken away since; a fault of the code comes up again below
+        if not _is_ready(kernel, signature):
+            with suppress(OSError):
+                kernel.recompile()  # its cache cannot be read: nothing is compiled yet, so this only empties it
+        if not _is_ready(kernel, signature):
             kernel = numba.njit(nogil=True)(kernel.py_func)
-            kernel.compile(signature)
+            kernel.compile(signature)  # a fault of the code comes up here
     return kernel
+
+
+def _is_ready(kernel: Any, signature: tuple) -> bool:
+    """Load the kernel from its cache or compile it; whether that is done, also where the result cannot be kept."""
+    with suppress(Exception):  # a cache may be full, damaged or taken away since
+        kernel.compile(signature)
+    return signature in kernel.overloads
 
 
 @cache
