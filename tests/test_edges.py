@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import ENVIRONMENT, UNIT_COSTS, ppsim, start
+from synthetic_traces import trace_document
 
 import ppsim as library
 from ppsim.base.errors import visible
@@ -223,3 +224,26 @@ def test_a_process_that_is_stopped_leaves_no_file_and_says_nothing(sent, status,
     assert process.returncode == status
     assert "Traceback" not in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trace_of_steps_without_time_is_refused(tmp_path):
+    document = trace_document("1f1b", library.Costs(forward=0.0, backward=0.0), devices=2, microbatches=2)
+    (tmp_path / "zero.json").write_text(json.dumps(document))
+    assert ppsim("calibrate", tmp_path / "zero.json", "-o", tmp_path / "p.yaml").status == 0
+    said = refusal("evaluate", tmp_path / "zero.json", "--profile", tmp_path / "p.yaml", "--json", "-")
+    assert f"{tmp_path}/zero.json: a step takes 0 s" in said
+
+
+def test_a_packed_profiler_trace_that_unpacks_without_end_is_refused(tmp_path):
+    import gzip
+
+    with gzip.open(tmp_path / "0.json.gz", "wb") as packed:
+        packed.write(b'{"traceEvents": [')
+        for _ in range(20):
+            packed.write(b" " * 2**20)
+    assert "holds more than" in refusal("calibrate", tmp_path, "-o", tmp_path / "p.yaml")
+
+
+def test_a_pipe_in_a_folder_of_profiler_traces_is_no_trace(tmp_path):
+    os.mkfifo(tmp_path / "0.json")
+    assert "holds no profiler trace" in refusal("calibrate", tmp_path, "-o", tmp_path / "p.yaml")

@@ -75,7 +75,7 @@ def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = No
 
     Raises ConfigError for files that are no such traces, ScheduleError where the ranges are no valid program.
     """
-    files = sorted(path for path in Path(folder).iterdir() if path.name.endswith(SUFFIXES))
+    files = sorted(path for path in Path(folder).iterdir() if path.name.endswith(SUFFIXES) and path.is_file())
     if not files:
         raise ConfigError(f"{folder}: holds no profiler trace; put one {' or '.join(SUFFIXES)} file a rank there")
     patterns = pattern_of(ranges)

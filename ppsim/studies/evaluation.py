@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import Kind
+from ppsim.base.errors import ConfigError
 from ppsim.costs.profile import Profile
 from ppsim.interop.replays import Trace
 from ppsim.studies.calibration import predict, predicted_step, run_name
@@ -68,7 +69,8 @@ class Evaluation:
 def evaluate(traces: Sequence[Trace], profile: Profile) -> Evaluation:
     """Predict every trace's program with the profile and compare.
 
-    Raises CostError where the profile does not fit a trace, DeadlockError where a trace's program cannot run.
+    Raises ConfigError where a trace's steps take no time, CostError where the profile does not fit a trace,
+    DeadlockError where a trace's program cannot run.
     """
     runs = [_run_error(trace, profile) for trace in traces]
     chosen = {name: [run for run in runs if name == "all" or run.fitted == (name == "fitted")] for name in GROUPS}
@@ -84,6 +86,10 @@ def evaluate(traces: Sequence[Trace], profile: Profile) -> Evaluation:
 def _run_error(trace: Trace, profile: Profile) -> RunError:
     predicted, step = predict(trace, profile), predicted_step(trace, profile)
     measured = float(np.median(trace.step_seconds))
+    if not measured > 0:
+        raise ConfigError(
+            f"{trace.path}: a step takes {measured:g} s, and no prediction can be held to that; record it again"
+        )
     actual = trace.timeline()
     shift = np.abs((predicted.row_start - predicted.row_start.min()) - (actual.row_start - actual.row_start.min()))
     name = run_name(trace)
@@ -92,8 +98,8 @@ def _run_error(trace: Trace, profile: Profile) -> RunError:
         name in profile.fitted,
         measured,
         step,
-        step / measured - 1.0 if measured > 0 else float("nan"),
-        float(shift.mean() / measured) if measured > 0 else float("nan"),
+        step / measured - 1.0,
+        float(shift.mean() / measured),
         _kind_errors(actual, predicted, profile.overhead),
     )
 
