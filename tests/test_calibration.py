@@ -187,14 +187,14 @@ GOOD = "schema: ppsim.profile/1\ndevices: 2\nseconds: {F: [1.0, 1.0], B: [2.0, 2
         ("schema: ppsim.trace/1", "schema is 'ppsim.trace/1', expected 'ppsim.profile/1'"),
         (GOOD.replace("devices: 2\n", ""), "'devices' is missing"),
         (GOOD.replace("devices: 2", "devices: two"), "devices: 'two' must be a whole number of at least 1"),
-        (GOOD.replace("F:", "G:"), "seconds.G: unknown kind; use F, B, I, W"),
+        (GOOD.replace("F:", "G:"), "seconds.G: 'G' is not known; use one of: F, B, I, W"),
         (GOOD.replace("[1.0, 1.0]", "[1.0]"), "the kinds have lists of different lengths"),
         (GOOD.replace("[1.0, 1.0]", "[]"), "list one time a part of the model"),
-        (GOOD.replace("[1.0, 1.0]", "[1.0, -1.0]"), "seconds.F: -1.0 must be at least 0"),
-        (GOOD.replace("[1.0, 1.0]", "[1.0, .nan]"), "seconds.F: nan must be a finite number"),
+        (GOOD.replace("[1.0, 1.0]", "[1.0, -1.0]"), "seconds.F[1]: -1.0 must be a finite number of at least 0"),
+        (GOOD.replace("[1.0, 1.0]", "[1.0, .nan]"), "seconds.F[1]: nan must be a finite number"),
         (GOOD + "bandwidth: 0", "bandwidth: 0 must be above 0 bytes per second"),
         (GOOD + "links: {0-9: 1.0}", "links: '0-9' must be two of the 2 devices, such as 0-1"),
-        (GOOD + "interval: {F: [1.0]}", "interval.F: 1.0 must be two numbers"),
+        (GOOD + "interval: {F: [1.0]}", "interval.F[0]: 1.0 must be two numbers"),
         (GOOD + "link_fit: 3", "not a profile"),
     ],
 )
@@ -205,6 +205,24 @@ def test_a_faulty_profile_gets_one_sentence(tmp_path, text, said):
     assert said in str(caught.value)
     assert str(caught.value).startswith(str(tmp_path / "profile.yaml"))
     assert "\n" not in str(caught.value)
+
+
+def test_every_fault_of_a_profile_is_said_with_its_place(tmp_path):
+    huge = "9" * 400
+    (tmp_path / "profile.yaml").write_text(
+        f"schema: ppsim.profile/1\ndevices: 0\nseconds: {{F: 3.0, B: [{huge}]}}\ninterval: 3\nonce: [1]\nlinks: x\n"
+        "bandwidth: no\nfitted: 3\nlatency: true\nlink_fit: {sizes: [1], seconds: [x], latency: [0, 1]}\n"
+    )
+    with pytest.raises(ppsim.ConfigError) as caught:
+        read_profile(tmp_path / "profile.yaml")
+    places = [fault.partition(": ")[0] for fault in caught.value.faults]
+    assert {place for place in places if " " not in place} == {
+        "devices", "seconds.F", "seconds.B[0]", "interval", "once", "links", "bandwidth", "fitted", "latency",
+        "link_fit.seconds[0]",
+    }  # fmt: skip
+    assert {place for place in places if " " in place} == {
+        "'link_fit.residual' is missing", "'link_fit.bandwidth' is missing"
+    }  # fmt: skip
 
 
 def test_transfers_of_which_one_end_was_not_recorded_say_nothing_of_the_link():

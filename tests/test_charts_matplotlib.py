@@ -340,3 +340,9 @@ def test_a_row_of_one_kind_is_labelled_whole_or_not_at_all():
     for width in (5, 6, 7, 9, 11, 15):
         axes = timeline.plot(width=width).axes[0]
         assert len(labels_in(axes)) % 64 == 0
+
+
+def test_a_chart_drawn_twice_is_the_same_byte_by_byte():
+    runs = [run(name) for name in ("1f1b", "gpipe", "zb-h1")]
+    first, *others = [gantt.rendered(gantt.draw_comparison(runs), "svg") for _ in range(4)]
+    assert all(other == first for other in others)

@@ -78,7 +78,9 @@ def test_the_file_is_named_once():
         Model.from_huggingface(LLAMA | {"model_type": "mixtral"})
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "not JSON"), ("[" * 100_000, "not JSON"), ("[1]", "is no config")])
+@pytest.mark.parametrize(
+    ("text", "message"), [("{", "no JSON at line 1"), ("[" * 100_000, "nested too deeply"), ("[1]", "is no config")]
+)
 def test_a_file_that_is_no_config_is_one_clear_error(tmp_path, text, message):
     path = tmp_path / "config.json"
     path.write_text(text)

@@ -144,6 +144,16 @@ def test_a_broken_baseline_is_named_with_its_fault(tmp_path, text, message):
     assert "b.json" in str(raised.value)
 
 
+def test_every_fault_of_a_baseline_is_said_with_its_place(tmp_path):
+    document = whole(makespan=int("9" * 400), bubbles=1.0)
+    document["configs"] |= {"b.yaml": 3, "c.yaml": {}}
+    (tmp_path / "b.json").write_text(json.dumps(document))
+    with pytest.raises(ppsim.ConfigError) as raised:
+        read_baseline(tmp_path / "b.json")
+    places = ["configs.a.yaml.makespan", "configs.a.yaml.bubbles", "configs.b.yaml", "configs.c.yaml"]
+    assert [fault.partition(" ")[0] for fault in raised.value.faults] == places
+
+
 def test_a_missing_baseline_is_an_error(tmp_path):
     with pytest.raises(ppsim.ConfigError, match="cannot be read"):
         read_baseline(tmp_path / "none.json")

@@ -76,14 +76,17 @@ def test_actions_that_were_not_recorded_take_no_time():
         ({"orders": [["0F0"]]}, "trace: "),
         ({"orders": None}, "trace: "),
         ({"steps": []}, "'steps' holds no step"),
-        ({"steps": 3}, "'steps' holds no step"),
-        ({"steps": [{"issue": [[], []], "start": [[], []]}]}, "'end' is missing"),
+        ({"steps": 3}, "steps: 3: it must be a list"),
+        ({"steps": [{"issue": [[], []], "start": [[], []]}]}, "'steps[0].end' is missing"),
         ({"steps": [{"issue": [[]], "start": [[]], "end": [[]]}]}, "has 1 devices, the program has 2"),
         ({"steps": [{"issue": [[], []], "start": [[0] * 99, []], "end": [[], []]}]}, "has 99 entries for"),
-        ({"steps": [{"issue": [[], []], "start": [["x"], []], "end": [[], []]}]}, "could not convert"),
+        (
+            {"steps": [{"issue": [[], []], "start": [["x"], []], "end": [[], []]}]},
+            "steps[0].start[0][0]: 'x': it must be a number",
+        ),
         ({"steps": [{"issue": [[], []], "start": [[], []], "end": [[], []]}]}, "holds the times of no action"),
-        ({"transfer_bytes": -1}, "transfer_bytes -1.0 must be a finite number of at least 0"),
-        ({"transport": "pigeon"}, "transport 'pigeon' is not known; use one of: async"),
+        ({"transfer_bytes": -1}, "transfer_bytes: -1 must be a finite number of at least 0"),
+        ({"transport": "pigeon"}, "transport: 'pigeon' is not known; use one of: async"),
     ],
 )
 def test_a_faulty_trace_gets_one_sentence(change, said):
@@ -91,6 +94,17 @@ def test_a_faulty_trace_gets_one_sentence(change, said):
         trace_of({**DOCUMENT, **change}, "trace")
     assert said in str(caught.value)
     assert str(caught.value).startswith("trace: ")
+
+
+def test_every_fault_of_a_trace_is_said_with_its_place():
+    steps = [{"issue": 3, "start": [["x"], [True]], "end": [[int("9" * 400)]]}, 4, {"issue": [[], []]}]
+    with pytest.raises(ppsim.ConfigError) as caught:
+        trace_of({**DOCUMENT, "steps": steps, "transport": "pigeon", "transfer_bytes": "many"}, "trace")
+    places = [fault.partition(":")[0] for fault in caught.value.faults]
+    assert places == [
+        "steps[0].issue", "steps[0].start[0][0]", "steps[0].end[0][0]", "steps[1]", "'steps[2].start' is missing",
+        "'steps[2].end' is missing", "transfer_bytes", "transport",
+    ]  # fmt: skip
 
 
 def test_files_that_are_no_traces(tmp_path):

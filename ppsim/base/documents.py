@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
 from ppsim.base.errors import ConfigError, listing, shown
@@ -25,6 +25,13 @@ def checked_by(check: Check) -> Any:
     return Annotated[Any, BeforeValidator(validate)]
 
 
+def record(title: str, **fields: Any) -> Any:
+    """The schema of a mapping with these keys, each a pair of its type and its default, ... where it must be there."""
+    from pydantic import create_model
+
+    return create_model(title, **fields)
+
+
 def check_document(schema: type[T], document: Any, place: str, what: str) -> T:
     """The document as an object of `schema` (a type that pydantic can check).
 
@@ -37,14 +44,31 @@ def check_document(schema: type[T], document: Any, place: str, what: str) -> T:
         return TypeAdapter(schema).validate_python(document)
     except ValidationError as error:
         faults = [_sentence(item) for item in error.errors(include_url=False)]
-    message = listing(f"{place}: not {what}", [f"{place}: not {what}: {faults[0]}"] if len(faults) == 1 else faults)
-    raise ConfigError(message, faults)
+    raise document_error(faults, place, what)
 
 
-def read_json(text: str | bytes, place: str, what: str) -> Any:
-    """The document in a JSON text; ConfigError naming `place`, `what` it should be, and the line where it breaks."""
+def check_schema(document: Any, schema: str, place: str, what: str) -> None:
+    """ConfigError unless a document says that it is of `schema`, such as "ppsim.trace/1"."""
+    found = document.get("schema") if isinstance(document, dict) else type(document).__name__
+    if found != schema:
+        raise ConfigError(f"{place}: not {what}: schema is {shown(found)}, expected {schema!r}")
+
+
+def document_error(faults: list[str], place: str, what: str) -> ConfigError:
+    """All faults of a document as one error; one fault alone stays one line."""
+    found = [f"{place}: not {what}: {faults[0]}"] if len(faults) == 1 else faults
+    return ConfigError(listing(f"{place}: not {what}", found), faults)
+
+
+def read_json(text: str | bytes, place: str, what: str, each: Callable[[list], Any] | None = None) -> Any:
+    """The document in a JSON text; ConfigError naming `place`, `what` it should be, and the line where it breaks.
+
+    `each` takes the (key, value) pairs of an object instead of `dict`, and may raise ConfigError.
+    """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=each)
+    except ConfigError as error:
+        raise ConfigError(f"{place}: not {what}: {error}") from None
     except json.JSONDecodeError as error:
         raise ConfigError(f"{place}: not {what}: no JSON at line {error.lineno}: {error.msg}") from None
     except RecursionError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import io
 from pathlib import Path
 from typing import Annotated
 
@@ -83,11 +82,9 @@ def _draw(explanation: Explanation, path: Path) -> None:
     if path.suffix.lower() != ".html":
         charts.save_comparison(timelines, path, titles)
         return
-    from ppsim.plots.gantt import draw_comparison
+    from ppsim.plots.gantt import draw_comparison, rendered
 
-    picture = io.StringIO()
-    draw_comparison(timelines, titles=titles).savefig(picture, format="svg", metadata={"Date": None})
-    chart = picture.getvalue()
+    chart = rendered(draw_comparison(timelines, titles=titles), "svg").decode()
     title, text = html.escape(titles[0]), html.escape(explanation_text(explanation))
     write_atomically(path, PAGE.format(title=title, chart=chart[chart.index("<svg") :], text=text))
     say(f"wrote {path}")

@@ -5,12 +5,12 @@ Field names and defaults: github.com/huggingface/transformers, src/transformers/
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any, TypeVar
 
+from ppsim.base.documents import read_json
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import MOST_OF_A_CONFIG, read_text
 from ppsim.costs.shape import Shape
@@ -89,13 +89,11 @@ def _read(source: str | PathLike[str] | Mapping[str, Any]) -> _Document:
     if not isinstance(source, str | PathLike):
         raise ConfigError(f"{shown(source)} is no config; give the path of a config.json, or its content as a mapping")
     path = os.path.join(source, "config.json") if os.path.isdir(source) else source
-    try:
-        fields = json.loads(read_text(path, most=MOST_OF_A_CONFIG))
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{os.fspath(path)}: not JSON: {error}") from None
+    place = os.fspath(path)
+    fields = read_json(read_text(path, most=MOST_OF_A_CONFIG), place, "a config.json")
     if not isinstance(fields, dict):
-        raise ConfigError(f"{os.fspath(path)}: {shown(fields)} is no config; a config.json holds an object")
-    return _Document(str(os.fspath(path)), fields)
+        raise ConfigError(f"{place}: {shown(fields)} is no config; a config.json holds an object")
+    return _Document(place, fields)
 
 
 def _grouped_gated(document: _Document) -> dict[str, Any]:

@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.base.documents import check_document, check_schema, checked_by, document_error, record
+from ppsim.base.errors import CostError, shown
 from ppsim.base.files import MOST_OF_A_CONFIG, read_text, write_atomically
+from ppsim.base.rules import Check, choice, number, rule, weight, whole_number
 from ppsim.costs.table import CostTable
 from ppsim.schedule.columns import ScheduleColumns
 
 SCHEMA = "ppsim.profile/1"
+WHAT = "a profile"
 KINDS = ("F", "B", "I", "W")
 
 
@@ -211,97 +214,65 @@ def _short(value: float) -> float:
 
 
 def read_profile(path: str | PathLike[str]) -> Profile:
-    """Read a profile; ConfigError naming the file and the field for anything that is not one."""
+    """Read a profile; ConfigError naming the file, and every fault with its place, for anything that is not one."""
     from ppsim.base.yaml_text import read_yaml
 
-    document = read_yaml(read_text(path, most=MOST_OF_A_CONFIG), str(path)).value
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        found = document.get("schema") if isinstance(document, dict) else type(document).__name__
-        raise ConfigError(
-            f"{path}: not a profile: schema is {found!r}, expected {SCHEMA!r}, as `ppsim calibrate` writes"
-        )
-    try:
-        return _profile_of(document)
-    except KeyError as error:
-        raise ConfigError(f"{path}: not a whole profile: {error.args[0]!r} is missing") from None
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise ConfigError(f"{path}: not a profile: {error}") from None
+    place = str(path)
+    document = read_yaml(read_text(path, most=MOST_OF_A_CONFIG), place).value
+    check_schema(document, SCHEMA, place, f"{WHAT}, as `ppsim calibrate` writes")
+    found = dict(check_document(_schema(), document, place, WHAT))
+    if faults := _faults(found):
+        raise document_error(faults, place, WHAT)
+    fit = found.pop("link_fit")
+    return Profile(link_fit=fit and LinkFit(**dict(fit)), **found)
 
 
-def _profile_of(document: dict[str, Any]) -> Profile:
-    """The profile that a checked-as-we-go document holds; ValueError and its like name the field."""
-    seconds = {
-        str(kind): [_time(value, f"seconds.{kind}") for value in values] for kind, values in document["seconds"].items()
-    }
-    if unknown := [kind for kind in seconds if kind not in KINDS]:
-        raise ValueError(f"seconds.{unknown[0]}: unknown kind; use {', '.join(KINDS)}")
-    if not seconds or not all(seconds.values()):
-        raise ValueError("seconds: a kind is empty, or all are missing; list one time a part of the model")
-    if len({len(values) for values in seconds.values()}) > 1:
-        raise ValueError("seconds: the kinds have lists of different lengths; list one time a part of the model")
-    devices = document["devices"]
-    if type(devices) is not int or devices < 1:
-        raise ValueError(f"devices: {shown(devices)} must be a whole number of at least 1")
-    names = ("overhead", "latency", "transfer_bytes", "jitter", "residual")
-    numbers = {name: _time(document[name], name) for name in names if name in document}
-    once = {str(kind): _interval(pair, f"once.{kind}") for kind, pair in document.get("once", {}).items()}
-    links = {_pair(pair, devices): _time(value, f"links.{pair}") for pair, value in document.get("links", {}).items()}
-    fit = document.get("link_fit")
-    return Profile(
-        devices=devices,
-        seconds=seconds,
-        interval={
-            str(kind): [_interval(pair, f"interval.{kind}") for pair in pairs]
-            for kind, pairs in document.get("interval", {}).items()
-        },
-        bandwidth=_bandwidth(document.get("bandwidth", math.inf), "bandwidth"),
-        once=once,
-        links=links,
-        link_fit=fit and _link_fit(fit),
-        fitted=[str(name) for name in document.get("fitted", [])],
-        source=str(document.get("source", "unknown device")),
-        recorded=str(document.get("recorded", "")),
-        **numbers,
+def _schema() -> Any:
+    """What a profile's file holds, with the rule of each value."""
+    amount, pair, kind = checked_by(weight), checked_by(_pair_of(_finite)), checked_by(choice(*KINDS))
+    fit = record(
+        "LinkFit",
+        sizes=(list[amount], ...), seconds=(list[amount], ...), residual=(amount, ...), latency=(pair, ...),
+        bandwidth=(checked_by(_pair_of(_bandwidth)), ...),
+    )  # fmt: skip
+    amounts = dict.fromkeys(("overhead", "latency", "transfer_bytes", "jitter", "residual"), (amount, 0.0))
+    return record(
+        "Profile",
+        devices=(checked_by(whole_number()), ...),
+        seconds=(dict[kind, list[amount]], ...),
+        interval=(dict[kind, list[pair]], {}),
+        once=(dict[kind, pair], {}),
+        bandwidth=(checked_by(_bandwidth), math.inf),
+        links=(dict[str, amount], {}),
+        link_fit=(fit | None, None),
+        fitted=(list[checked_by(str)], []),
+        source=(checked_by(str), "unknown device"),
+        recorded=(checked_by(str), ""),
+        **amounts,
     )
 
 
-def _link_fit(fit: dict[str, Any]) -> LinkFit:
-    low, high = (_bandwidth(value, "link_fit.bandwidth") for value in fit["bandwidth"])
-    return LinkFit(
-        sizes=[_time(value, "link_fit.sizes") for value in fit["sizes"]],
-        seconds=[_time(value, "link_fit.seconds") for value in fit["seconds"]],
-        latency=_interval(fit["latency"], "link_fit.latency"),
-        bandwidth=(low, high),
-        residual=_time(fit["residual"], "link_fit.residual"),
-    )
+def _faults(found: dict[str, Any]) -> list[str]:
+    """What is wrong with values that are each legal by themselves."""
+    counts = {len(values) for values in found["seconds"].values()}
+    faults = []
+    if not counts or 0 in counts:
+        faults.append("seconds: a kind is empty, or all are missing; list one time a part of the model")
+    elif len(counts) > 1:
+        faults.append("seconds: the kinds have lists of different lengths; list one time a part of the model")
+    devices = found["devices"]
+    for pair in found["links"]:
+        ends = pair.split("-")
+        if len(ends) != 2 or not all(end.isdecimal() and len(end) < 9 and int(end) < devices for end in ends):
+            faults.append(f"links: {shown(pair)} must be two of the {devices} devices, such as 0-1")
+    return faults
 
 
-def _interval(pair: Any, name: str) -> tuple[float, float]:
-    if not isinstance(pair, list) or len(pair) != 2:
-        raise ValueError(f"{name}: {shown(pair)} must be two numbers, low and high")
-    return _number(pair[0], name), _number(pair[1], name)
+def _pair_of(check: Check) -> Check:
+    """Two values, low and high, each held to `check`."""
+    pair = rule(lambda value: isinstance(value, list) and len(value) == 2, "must be two numbers, low and high")
+    return lambda value: tuple(check(item) for item in pair(value))
 
 
-def _bandwidth(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise ValueError(f"{name}: {shown(value)} must be above 0 bytes per second")
-    return float(value)
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{name}: {shown(value)} must be a finite number")
-    return float(value)
-
-
-def _time(value: Any, name: str) -> float:
-    if _number(value, name) < 0:
-        raise ValueError(f"{name}: {shown(value)} must be at least 0")
-    return float(value)
-
-
-def _pair(text: Any, devices: int) -> str:
-    sender, _, receiver = str(text).partition("-")
-    if not (sender.isdecimal() and receiver.isdecimal() and max(int(sender), int(receiver)) < devices):
-        raise ValueError(f"links: {shown(text)} must be two of the {devices} devices, such as 0-1")
-    return f"{int(sender)}-{int(receiver)}"
+_finite = number(math.isfinite, "must be a finite number")
+_bandwidth = number(lambda value: value > 0, "must be above 0 bytes per second")

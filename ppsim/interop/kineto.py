@@ -5,6 +5,7 @@ PyTorch's pipeline runtime wraps every action in a range named `PP:<action>` (to
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from os import PathLike
@@ -14,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.documents import check_document
+from ppsim.base.documents import check_document, document_error
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.rules import is_number
 from ppsim.interop.events import read_events
 from ppsim.interop.primus import is_primus, read_primus
 from ppsim.interop.ranges import STEP, Match, Pattern, Span, named_ranges, outermost, pattern_of
@@ -128,6 +130,7 @@ class _Head:
     """What is read of a file beside its events."""
 
     distributedInfo: _DistributedInfo  # noqa: N815 - the profiler's own key
+    traceEvents: None  # noqa: N815 - read one by one
     baseTimeNanoseconds: int = 0  # noqa: N815
     host_name: str = ""
     deviceProperties: list[dict[str, Any]] = field(default_factory=list)  # noqa: N815
@@ -148,10 +151,8 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
     document, events = read_events(path, kept)
     place = str(path)
     head = check_document(_Head, document, place, "a profiler trace of a distributed run")
-    if "traceEvents" not in document:
-        raise ConfigError(f"{place}: not a profiler trace: traceEvents is missing")
-    for number, event in enumerate(events):
-        _check_event(event, f"{place}: not a profiler trace: range {number} ({shown(event['name'])})")
+    if faults := [fault for number, event in enumerate(events) for fault in _event_faults(number, event)]:
+        raise document_error(faults, place, "a profiler trace")
     shown_once = _on_gpu_first(events)
     device = str((head.deviceProperties or [{}])[0].get("name", "CPU"))
     return _Rank(
@@ -168,12 +169,13 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
     )
 
 
-def _check_event(event: dict[str, Any], place: str) -> None:
-    """Refuse an event without finite times; events are too many for a schema."""
+def _event_faults(number: int, event: dict[str, Any]) -> Iterator[str]:
+    """Which times of a range are not finite; events are too many for a schema."""
     for name, least in (("ts", -MOST_MICROSECONDS), ("dur", 0.0)):
-        value = event.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= MOST_MICROSECONDS:
-            raise ConfigError(f"{place}: {name} {shown(value)} must be a finite number of microseconds, dur at least 0")
+        value: Any = event.get(name)
+        if not (is_number(value) and least <= value <= MOST_MICROSECONDS):
+            said = f"{name} {shown(value)} must be a finite number of microseconds, dur at least 0"
+            yield f"range {number} ({shown(event['name'])}): {said}"
 
 
 def _on_gpu_first(events: list[dict[str, Any]]) -> list[dict[str, Any]]:

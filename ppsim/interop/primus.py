@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ppsim.base.documents import check_document, path_text, read_json
+from ppsim.base.documents import check_document, document_error, path_text, read_json
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import read_text
 from ppsim.interop.clocks import aligned_clocks
@@ -102,7 +102,7 @@ def _read_rank(path: Path, sizes: _Sizes) -> dict[str, _Iteration]:
             if any(a > b for a, b in zip(begin, done, strict=False)):
                 faults.append(f"{path_text((number, kind))}_end: an action ends before it starts")
     if faults or not iterations:
-        raise ConfigError(f"{place}: not {WHAT}: " + ("; ".join(faults[:20]) or "holds no iteration"), faults or None)
+        raise document_error(faults or ["holds no iteration"], place, WHAT)
     return iterations
 
 

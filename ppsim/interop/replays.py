@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind
-from ppsim.base.documents import read_json
-from ppsim.base.errors import ConfigError, PpsimError, ScheduleError, shown
+from ppsim.base.documents import check_document, check_schema, checked_by, document_error, path_text, read_json, record
+from ppsim.base.errors import ConfigError, PpsimError, ScheduleError
 from ppsim.base.files import read_text
+from ppsim.base.rules import choice, weight
 from ppsim.checks.faults import validate
 from ppsim.costs.profile import Profile
 from ppsim.engines.times import Times
@@ -24,6 +25,8 @@ from ppsim.schedule.orders import read_orders
 from ppsim.timeline import TimelineColumns
 
 SCHEMA = "ppsim.trace/1"
+WHAT = "a trace"
+COLUMNS = ("issue", "start", "end")
 UNKNOWN = "unknown device"
 MOST_SECONDS = 1e9
 
@@ -226,7 +229,7 @@ def read_trace(path: str | PathLike[str]) -> Trace:
 
     Raises ConfigError naming the file and the field for anything that is not one, ScheduleError for a faulty program.
     """
-    return trace_of(read_json(read_text(path), str(path), "a trace"), str(path))
+    return trace_of(read_json(read_text(path), str(path), WHAT), str(path))
 
 
 def program_of(orders: list[list[str]], name: str, complaint: str) -> ScheduleColumns:
@@ -240,32 +243,32 @@ def program_of(orders: list[list[str]], name: str, complaint: str) -> ScheduleCo
     return program
 
 
+def _schema() -> Any:
+    """What is read of a trace file; the rest is passed on."""
+    times = (list[list[float | None]], ...)
+    return record(
+        "Trace",
+        orders=(Any, ...),
+        steps=(list[record("Step", **dict.fromkeys(COLUMNS, times))], ...),
+        transfer_bytes=(checked_by(weight), 0.0),
+        transport=(checked_by(choice(*TRANSPORTS)), "async"),
+        schedule=(checked_by(str), "custom"),
+    )
+
+
 def trace_of(document: Any, place: str) -> Trace:
     """The trace that a document of the harness holds; `place` names it in errors, which are those of `read_trace`."""
-    found = document.get("schema") if isinstance(document, dict) else type(document).__name__
-    if found != SCHEMA:
-        raise ConfigError(
-            f"{place}: not a trace: schema is {shown(found)}, expected {SCHEMA!r}, as the replay harness writes"
-        )
-    try:
-        program = program_of(document["orders"], str(document.get("schedule", "custom")), place)
-        issue, start, end = (_column(document["steps"], name, program) for name in ("issue", "start", "end"))
-        transfer_bytes = float(document.get("transfer_bytes", 0.0))
-    except KeyError as error:
-        raise ConfigError(f"{place}: not a whole trace: {error.args[0]!r} is missing") from None
-    except (TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-        raise ConfigError(f"{place}: not a whole trace: {error}") from None
+    check_schema(document, SCHEMA, place, f"{WHAT}, as the replay harness writes")
+    found = check_document(_schema(), document, place, WHAT)
+    program = program_of(found.orders, found.schedule, place)
+    if faults := _shape_faults(found.steps, program):
+        raise document_error(faults, place, WHAT)
+    issue, start, end = (_column(found.steps, name, program) for name in COLUMNS)
     rest = {key: value for key, value in document.items() if key not in ("orders", "steps")}
-    trace = Trace(place, program, issue, start, end, transfer_bytes, rest)
+    trace = Trace(place, program, issue, start, end, found.transfer_bytes, rest)
     _refuse_backward_times(trace)
     if not len(trace.usable_steps):
         raise ConfigError(f"{place}: holds the times of no action; record it again")
-    if not (np.isfinite(transfer_bytes) and transfer_bytes >= 0):
-        raise ConfigError(f"{place}: transfer_bytes {transfer_bytes!r} must be a finite number of at least 0")
-    if trace.transport not in TRANSPORTS:
-        raise ConfigError(
-            f"{place}: transport {shown(trace.transport)} is not known; use one of: {', '.join(TRANSPORTS)}"
-        )
     return trace
 
 
@@ -281,23 +284,30 @@ def _refuse_backward_times(trace: Trace) -> None:
         )
 
 
-def _column(steps: list, name: str, program: ScheduleColumns) -> np.ndarray:
+def _shape_faults(steps: list[Any], program: ScheduleColumns) -> list[str]:
+    """Where there are not as many lists as devices, or more times than actions."""
+    if not steps:
+        return ["'steps' holds no step"]
+    actions, faults = np.diff(program.offsets).tolist(), []
+    for number, step in enumerate(steps):
+        for name in COLUMNS:
+            lengths = list(map(len, getattr(step, name)))
+            place = path_text(("steps", number, name))
+            if len(lengths) != len(actions):
+                faults.append(f"{place} has {len(lengths)} devices, the program has {len(actions)}")
+                continue
+            for device, (found, most) in enumerate(zip(lengths, actions, strict=True)):
+                if found > most:
+                    faults.append(f"{place}[{device}] has {found} entries for {most} actions")
+    return faults
+
+
+def _column(steps: list[Any], name: str, program: ScheduleColumns) -> np.ndarray:
     """Values of all steps as (steps, rows); rows that a device did not record are nan."""
-    if not isinstance(steps, list) or not steps:
-        raise ValueError("'steps' holds no step")
     column = np.full((len(steps), len(program.kind)), np.nan)
     for number, step in enumerate(steps):
-        if len(step[name]) != program.devices:
-            raise ValueError(f"steps[{number}].{name} has {len(step[name])} devices, the program has {program.devices}")
-        for device, values in enumerate(step[name]):
-            first, last = program.offsets[device], program.offsets[device + 1]
-            if len(values) > last - first:
-                raise ValueError(
-                    f"steps[{number}].{name}[{device}] has {len(values)} entries for {last - first} actions"
-                )
-            column[number, first : first + len(values)] = [
-                np.nan if value is None else float(value) for value in values
-            ]
+        for first, values in zip(program.offsets[:-1].tolist(), getattr(step, name), strict=True):
+            column[number, first : first + len(values)] = np.array(values, float)  # None becomes nan
     column[~(np.abs(column) < MOST_SECONDS)] = np.nan  # infinite and absurd times are as good as none
     return column
 

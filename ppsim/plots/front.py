@@ -17,7 +17,7 @@ def draw_front(points: Sequence[tuple[float, float]], front: Sequence[tuple[floa
     """A matplotlib figure of (memory, step) pairs: bytes, or live activations, and seconds; the front as a line."""
     scale = 1e9 if in_bytes else 1.0
     with matplotlib.rc_context(FONTS):
-        figure = Chart(figsize=(6.0, 4.0), layout="constrained")
+        figure = Chart(figsize=(6.0, 4.0))
         ax = figure.subplots()
         ax.plot([memory / scale for memory, _ in front], [step for _, step in front], "o-", label="Pareto front")
         ax.plot([memory / scale for memory, _ in points], [step for _, step in points], ".", label="ranked")

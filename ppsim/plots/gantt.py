@@ -13,6 +13,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.occupancy import peak_memory
@@ -41,11 +42,26 @@ FONTS: Any = {
 }
 
 
+class _RoundedLayout(ConstrainedLayoutEngine):
+    """Axes where the solver puts them, without the last digits, which differ from run to run."""
+
+    def execute(self, fig: Figure) -> None:
+        """Lay out the figure."""
+        super().execute(fig)
+        for axes in fig.axes:
+            left, bottom, width, height = np.round(axes.get_position(original=True).bounds, 9).tolist()
+            axes.set_position((left, bottom, width, height), which="original")
+            axes.set_in_layout(True)  # which a position of its own had ended
+
+
 class Chart(Figure):
-    """A figure that a notebook shows by itself, without pyplot."""
+    """A figure that a notebook shows by itself, without pyplot; drawn twice, it is the same byte by byte."""
+
+    def __init__(self, **options: Any):
+        super().__init__(layout=_RoundedLayout(), **options)
 
     def _repr_png_(self) -> bytes:
-        return _rendered(self, "png", 120)
+        return rendered(self, "png", 120)
 
 
 def draw(
@@ -163,10 +179,11 @@ def save_figure(make: Any, path: str | PathLike[str], *, dpi: float = 150) -> No
     if suffix not in SUFFIXES:
         place = path if suffix else shown(path)
         raise ConfigError(f"{place}: {suffix or 'no ending'} is no chart format; use one of: {', '.join(SUFFIXES)}")
-    write_atomically(path, _rendered(make(), suffix[1:], dpi))
+    write_atomically(path, rendered(make(), suffix[1:], dpi))
 
 
-def _rendered(figure: Figure, form: str, dpi: float) -> bytes:
+def rendered(figure: Figure, form: str, dpi: float = 150) -> bytes:
+    """The figure as a file of the format "png", "svg" or "pdf", without the date."""
     buffer = io.BytesIO()
     dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[form]
     with matplotlib.rc_context(FONTS):
@@ -206,7 +223,7 @@ def _new_axes(every: Sequence[Boxes], width: float | None, below: Sequence[float
     apart = 0.25 if len(every) > 1 else 0.0
     heights = [*(marks.height(boxes) + apart for boxes in every), *below]
     inches = max(map(_width, every)) if width is None else float(width)
-    figure = Chart(figsize=(inches, sum(heights) + _AROUND), layout="constrained")
+    figure = Chart(figsize=(inches, sum(heights) + _AROUND))
     return list(figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0])
 
 

@@ -33,7 +33,7 @@ def draw_ledger(timeline: TimelineColumns) -> Figure:
     devices, total = len(ledger.blame), float(ledger.total.sum())
     causes = [cause for cause, seconds in ledger.items() if seconds.sum() > 1e-9 * total]
     with matplotlib.rc_context(FONTS):
-        figure = Chart(figsize=(7.0, max(min(0.28 * devices, 8.0), 0.7) + 1.0), layout="constrained")
+        figure = Chart(figsize=(7.0, max(min(0.28 * devices, 8.0), 0.7) + 1.0))
         ax = figure.subplots()
         left = np.zeros(devices)
         for cause in causes:

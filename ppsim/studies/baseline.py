@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ppsim.analysis.measures import guarded
+from ppsim.base.documents import check_schema, document_error, read_json
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import read_text, write_atomically
 from ppsim.base.rules import is_number
@@ -49,39 +50,30 @@ def write_baseline(path: str | os.PathLike[str], configs: Mapping[str, Numbers])
 
 
 def read_baseline(path: str | os.PathLike[str]) -> Baseline:
-    """Read a baseline; ConfigError naming the file and the field for anything that is not one."""
-    try:
-        document = json.loads(read_text(path), object_pairs_hook=_without_doubles)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: not a baseline: {error}; write one with --update") from None
-    found = document.get("schema") if isinstance(document, dict) else type(document).__name__
-    if found != SCHEMA:
-        raise ConfigError(
-            f"{path}: not a baseline: schema is {shown(found)}, expected {SCHEMA!r}; write one with --update"
-        )
+    """Read a baseline; ConfigError naming the file, and every fault with its place, for anything else."""
+    place, what = str(path), "a baseline"
+    document = read_json(read_text(path), place, what, each=_without_doubles)
+    check_schema(document, SCHEMA, place, f"{what}, as --update writes")
     configs = document.get("configs")
     if not isinstance(configs, dict):
-        raise ConfigError(f"{path}: 'configs' is missing or no mapping; write the baseline again with --update")
-    for config, numbers in configs.items():
-        fault = _fault(numbers)
-        if fault:
-            raise ConfigError(f"{path}: configs.{config}{fault}; write the baseline again with --update")
+        raise ConfigError(f"{place}: 'configs' is missing or no mapping; write the baseline again with --update")
+    if faults := [f"configs.{config}{fault}" for config, numbers in configs.items() for fault in _faults(numbers)]:
+        raise document_error(faults, place, f"{what}; write it again with --update")
     return configs
 
 
-def _fault(numbers: Any) -> str:
-    """What is wrong with one config's measures, or ""."""
+def _faults(numbers: Any) -> Iterator[str]:
+    """What is wrong with one config's measures."""
     if not isinstance(numbers, dict):
-        return " is no mapping of measures"
-    missing = [name for name in guarded() if name not in numbers]
-    if missing:
-        return f" has no {', '.join(missing)}"
+        yield " is no mapping of measures"
+        return
+    if missing := [name for name in guarded() if name not in numbers]:
+        yield f" has no {', '.join(missing)}"
     for name, value in numbers.items():
         if name not in guarded() and not explains(name):
-            return f".{name} is no measure; measures are {', '.join(guarded())}, '{BUSY}' and '{IDLE}...'"
-        if value is not None and not _is_finite(value):
-            return f".{name} is {shown(value)}, not a finite number"
-    return ""
+            yield f".{name} is no measure; measures are {', '.join(guarded())}, '{BUSY}' and '{IDLE}...'"
+        elif value is not None and not _is_finite(value):
+            yield f".{name} is {shown(value)}, not a finite number"
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -89,7 +81,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(document) < len(pairs):
         keys = [key for key, _ in pairs]
         double = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"{double!r} appears twice")
+        raise ConfigError(f"{double!r} appears twice")
     return document
 
 

@@ -90,7 +90,7 @@ def predicted_step(trace: Trace, profile: Profile) -> float:
 def _with_overhead(profile: Profile, traces: Sequence[Trace]) -> Profile:
     """The profile with the overhead that brings the median error of the step times to zero, by the secant method."""
     steps = np.array([np.median(trace.step_seconds) for trace in traces])
-    if len(profile.completed()) < len(KINDS) or not np.isfinite(steps).all():
+    if len(profile.completed()) < len(KINDS) or not (np.isfinite(steps) & (steps > 0)).all():
         return profile
 
     def error(overhead: float) -> float:

@@ -10,7 +10,7 @@ from os import PathLike
 from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.files import read_text
+from ppsim.base.files import MOST_OF_A_CONFIG, read_text
 from ppsim.base.yaml_text import read_yaml
 from ppsim.config import Config, load_config, make_config
 from ppsim.costs.derive import DerivedCosts
@@ -157,7 +157,7 @@ def _read(source: Source) -> tuple[dict[str, Any], str]:
     if isinstance(source, Mapping):
         return dict(source), "config"
     place = str(os.fspath(source))
-    value = read_yaml(read_text(place), place).value
+    value = read_yaml(read_text(place, most=MOST_OF_A_CONFIG), place).value
     if not isinstance(value, dict):
         raise ConfigError(f"{place}: {shown(value)} is no config; write sections such as `model:` and `hardware:`")
     return value, place
