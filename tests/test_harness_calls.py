@@ -67,6 +67,14 @@ def refused(capfd, *arguments, main=replay.main):
             "--out trace.json: several programs need several files; write {name} in it",
         ),
         (
+            ["--schedule", "1f1b", "--out", ""],
+            "--out '' is no file; give one, such as --out 'traces/{name}.json'",
+        ),
+        (
+            ["--schedule", "1f1b", "--out", "/tmp"],  # noqa: S108 - a folder that exists
+            "--out '/tmp' is no file; give one, such as --out 'traces/{name}.json'",
+        ),
+        (
             ["--schedule", "1f1b", "--out", "/nowhere/trace.json"],
             "--out /nowhere/trace.json: /nowhere is not a folder that can be written to",
         ),
@@ -165,6 +173,8 @@ def test_a_full_disk_leaves_no_half_written_trace(tmp_path, monkeypatch):
             "rank 2 died or does not answer (noticed by rank 1: closed)",
         ),
         ({0: (None, "no space")}, "rank 0: no space"),
+        ({1: (0, "lost 0"), 2: (None, "")}, "rank 0 died or does not answer (noticed by rank 1: lost 0)"),
+        ({0: (None, failures.INTERRUPTED), 1: (0, "lost 0")}, "interrupted"),
         ({0: (None, ""), 1: (None, "")}, "rank 2 died or does not answer"),
         ({0: (None, ""), 1: (None, ""), 2: (None, "")}, failures.UNKNOWN),
         ({}, failures.UNKNOWN),

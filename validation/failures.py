@@ -1,4 +1,4 @@
-"""Says on rank 0 which rank broke a replay, from what each rank leaves in torchrun's store."""
+"""Says once which rank broke a replay, from what each rank leaves in torchrun's store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import torch.distributed as dist
 
 from ppsim import PpsimError
 
-PATIENCE = 1.0  # seconds in which the other ranks notice a failure too
+STOPPING = {signal.SIGINT, signal.SIGTERM}
+PATIENCE = 1.0  # seconds at most in which the other ranks notice a failure too
 SOME_RANK = -1
 LONGEST_LOOK = 3.0  # seconds after which the store is given up
 
@@ -31,25 +32,30 @@ class LostPeerError(ReplayError):
 
 
 class Watch:
-    """Ends the process when it fails or torchrun stops it, with one clear message on rank 0."""
+    """Ends the process when it fails or is stopped, or its launcher is gone, with one clear message of all ranks.
 
-    def __init__(self, rank: int, world: int):
-        self.rank, self.world = rank, world
+    `patience` is how many seconds a failed rank waits for what the others have to say.
+    """
+
+    def __init__(self, rank: int, world: int, patience: float = PATIENCE):
+        self.rank, self.world, self.patience = rank, world, min(patience, PATIENCE)
         self.store: dist.Store | None = None
         self.ending = threading.Lock()
 
     def start(self) -> None:
-        """Take SIGTERM in a thread of its own, since the main thread may be waiting inside the backend.
+        """Take signals in a thread of its own, since the main thread may be waiting inside the backend.
 
         Call this before any other thread starts.
         """
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         threading.Thread(target=self._await_stop, daemon=True).start()
+        if "TORCHELASTIC_RUN_ID" in os.environ:
+            threading.Thread(target=self._await_end_of, args=(os.getppid(),), daemon=True).start()
 
     def say(self, text: str) -> None:
         """A line on stderr, from rank 0 alone."""
         if self.rank == 0:
-            print(f"replay: {text}", file=sys.stderr, flush=True)
+            say(text)
 
     def fail(self, error: BaseException) -> None:
         """Report `error` and end the process with status 1; nothing of torch is torn down, as that could wait."""
@@ -57,9 +63,16 @@ class Watch:
             self._end(_sentence(error), _lost_rank(error))
 
     def _await_stop(self) -> None:
-        signal.sigwait({signal.SIGTERM})
+        stopped = signal.sigwait(STOPPING)
         with self.ending:
-            self._end("", None)
+            self._end(INTERRUPTED if stopped == signal.SIGINT else "", None)
+
+    def _await_end_of(self, launcher: int) -> None:
+        """A launcher that was killed stops nobody."""
+        while os.getppid() == launcher:
+            time.sleep(self.patience / 2)
+        with self.ending:
+            self._end(LAUNCHER_GONE, None)
 
     def _end(self, text: str, lost: int | None) -> None:
         threading.Thread(target=self._give_up, daemon=True).start()
@@ -75,23 +88,30 @@ class Watch:
             os._exit(1)
 
     def _give_up(self) -> None:
-        time.sleep(PATIENCE + LONGEST_LOOK)
+        time.sleep(self.patience + LONGEST_LOOK)
         self.say(f"broken off: {UNKNOWN}")
         os._exit(1)
 
     def _report(self, store: dist.Store, text: str, lost: int | None) -> None:
-        """Leave this rank's report; rank 0 waits for the others' and says what they come to."""
+        """Leave this rank's report and wait for the others'; the lowest that reports says what they come to."""
         store.set(f"failure/{self.rank}", f"{'' if lost is None else lost}|{text}")
-        if self.rank == 0:
-            time.sleep(PATIENCE)
-            found = {}
-            for rank in range(self.world):
-                if store.check([f"failure/{rank}"]):
-                    peer, _, said = store.get(f"failure/{rank}").decode(errors="replace").partition("|")
-                    found[rank] = (int(peer) if peer else None, said)
-            self.say(f"broken off: {conclusion(found, self.world)}")
+        time.sleep(self.patience)
+        found = {}
+        for rank in range(self.world):
+            if store.check([f"failure/{rank}"]):
+                peer, _, said = store.get(f"failure/{rank}").decode(errors="replace").partition("|")
+                found[rank] = (int(peer) if peer else None, said)
+        if self.rank == min(found) and store.add("said", 1) == 1:
+            say(f"broken off: {conclusion(found, self.world)}")
 
 
+def say(text: str) -> None:
+    """A line on stderr."""
+    print(f"replay: {text}", file=sys.stderr, flush=True)
+
+
+INTERRUPTED = "interrupted"
+LAUNCHER_GONE = "the launcher was killed"
 UNKNOWN = "a rank has died or the launcher was interrupted; torchrun's last lines name the rank"
 
 
@@ -114,6 +134,8 @@ def conclusion(reports: dict[int, tuple[int | None, str]], world: int) -> str:
 
     A rank that failed by itself lost none; one that was stopped has no message; a rank that says nothing is gone.
     """
+    if any(text == INTERRUPTED for _, text in reports.values()):
+        return INTERRUPTED
     spoke = sorted(rank for rank, (_, text) in reports.items() if text)
     own = [f"rank {rank}: {reports[rank][1]}" for rank in spoke if reports[rank][0] is None]
     silent = set(range(world)) - set(reports) if reports else set()

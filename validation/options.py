@@ -196,6 +196,8 @@ def check_backend(backend: str) -> None:
 def check_out(path: str | None) -> None:
     """ReplayError where the trace could not be written; better told before the run than after."""
     if path is not None:
+        if not path or Path(path).is_dir():
+            raise ReplayError(f"--out {path!r} is no file; give one, such as --out 'traces/{{name}}.json'")
         folder = Path(path).resolve().parent
         if not folder.is_dir() or not os.access(folder, os.W_OK):
             raise ReplayError(f"--out {path}: {folder} is not a folder that can be written to")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from datetime import timedelta
 from pathlib import Path
 
+if __name__ == "__main__":  # a signal while torch loads waits for the Watch, which says it in one sentence
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
@@ -133,7 +136,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Entry point under torchrun; exit status 0 done, 1 broken off, 2 wrong call."""
     options = asked.make_rank_parser(__doc__).parse_args(arguments)
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    watch = Watch(rank, world)
+    watch = Watch(rank, world, patience=options.timeout / 4)
     try:
         check_call(options, world)
     except (ReplayError, ppsim.PpsimError) as error:

@@ -99,7 +99,7 @@ class CpuRuntime:
 
     def _wait(self, transfer: Future) -> None:
         try:
-            transfer.result(self.timeout + 5)
+            transfer.result(1.5 * self.timeout)
         except StillWaiting:
             raise ReplayError(f"a transfer did not end within {self.timeout:g} s") from None
 
