@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ LATE_SENDS = [
 
 def held_to_the_simulator(folder, ranks, names, most, *arguments, stages_per_device=1):
     """Replay all programs in one launch; orders, causality and gradients of each, and its step time where it tells."""
-    share = {name: seconds * stages_per_device for name, seconds in STAGE.items()}
+    share: Any = {name: seconds * stages_per_device for name, seconds in STAGE.items()}
     times = [flag for name, seconds in share.items() for flag in (f"--{name}", seconds)]
     outcome = replay(ranks, *SLEEP, *times, "--check-gradients", "--out", folder / "{name}.json", *arguments)
     assert outcome.status == 0, outcome
@@ -112,6 +113,7 @@ def test_a_rank_that_stops_answering_is_noticed_within_twice_the_timeout(stopped
     launcher, processes = in_a_long_program(tmp_path, 2, "--timeout", timeout)
     os.kill(processes[stopped], signal.SIGSTOP)
     since = time.monotonic()
+    assert launcher.stderr is not None
     said = next(line for line in launcher.stderr if line.startswith("replay: "))
     assert time.monotonic() - since < 2 * timeout
     assert said.startswith(f"replay: broken off: rank {stopped} died or does not answer")

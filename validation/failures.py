@@ -7,9 +7,9 @@ import signal
 import sys
 import threading
 import time
+from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from ppsim import PpsimError
 
@@ -39,7 +39,7 @@ class Watch:
 
     def __init__(self, rank: int, world: int, patience: float = PATIENCE):
         self.rank, self.world, self.patience = rank, world, min(patience, PATIENCE)
-        self.store: dist.Store | None = None
+        self.store: Any = None  # torchrun's, once this rank has joined
         self.ending = threading.Lock()
 
     def start(self) -> None:
@@ -92,7 +92,7 @@ class Watch:
         self.say(f"broken off: {UNKNOWN}")
         os._exit(1)
 
-    def _report(self, store: dist.Store, text: str, lost: int | None) -> None:
+    def _report(self, store: Any, text: str, lost: int | None) -> None:
         """Leave this rank's report and wait for the others'; the lowest that reports says what they come to."""
         store.set(f"failure/{self.rank}", f"{'' if lost is None else lost}|{text}")
         time.sleep(self.patience)
@@ -139,7 +139,7 @@ def conclusion(reports: dict[int, tuple[int | None, str]], world: int) -> str:
     spoke = sorted(rank for rank, (_, text) in reports.items() if text)
     own = [f"rank {rank}: {reports[rank][1]}" for rank in spoke if reports[rank][0] is None]
     silent = set(range(world)) - set(reports) if reports else set()
-    gone = {lost for lost, _ in reports.values() if lost in silent} or silent
+    gone = {lost for lost, _ in reports.values() if lost is not None and lost in silent} or silent
     if own or not gone:
         return next(iter(own + [f"rank {rank}: {reports[rank][1]}" for rank in spoke]), UNKNOWN)
     said = " and ".join(f"rank {rank}" for rank in sorted(gone)) + " died or does not answer"

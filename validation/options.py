@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -90,7 +90,7 @@ def load_programs(options: argparse.Namespace, world: int) -> list[Program]:
         raise ReplayError("nothing to replay; name a PROGRAM.csv or a --schedule, such as --schedule 1f1b")
     schedules = [ppsim.Schedule.from_csv(path, name=Path(path).stem) for path in options.programs]
     for name in options.schedule:
-        family = dict(_option(text) for text in options.option)
+        family: dict[str, Any] = dict(_option(text) for text in options.option)
         schedules.append(
             ppsim.build(
                 name,

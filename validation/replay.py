@@ -8,6 +8,7 @@ import signal
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":  # a signal while torch loads waits for the Watch, which says it in one sentence
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 import ppsim
 from ppsim import Program
@@ -47,7 +49,7 @@ def cuda_device() -> torch.device:
 def replay_all(options: argparse.Namespace, rank: int, world: int) -> list[str]:
     """Replay each program and write its trace (rank 0); a sentence for each that says what was done."""
     programs = asked.load_programs(options, world)
-    control = dist.new_group(backend="gloo", timeout=timedelta(seconds=options.timeout))
+    control: Any = dist.new_group(backend="gloo", timeout=timedelta(seconds=options.timeout))
     runtime = make_runtime(options, control, rank, programs)
     return [replay(program, options, runtime, rank, world) for program in programs]
 
@@ -116,12 +118,12 @@ def check_call(options: argparse.Namespace, world: int) -> None:
     asked.load_programs(options, world)
 
 
-def start(options: argparse.Namespace, rank: int, world: int) -> dist.Store:
+def start(options: argparse.Namespace, rank: int, world: int) -> Any:
     """Join the other ranks; the store that all of them share."""
     if "RANK" not in os.environ:
         os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
     timeout = timedelta(seconds=options.timeout)
-    store = next(iter(dist.rendezvous("env://", rank, world, timeout=timeout)))[0]
+    store = next(iter(rendezvous("env://", rank, world, timeout=timeout)))[0]
     device = None
     if options.backend == "nccl":
         device = cuda_device()

@@ -215,7 +215,7 @@ def make_communicators(
 
     Every rank makes all of them in the same order, also those that it is no member of, as torch asks.
     """
-    by_queue: dict[tuple[int, ...], dist.ProcessGroup | None] = {(): None}
+    by_queue: dict[tuple[int, ...], Any] = {(): None}
     for ends in pairs:
         queue = queue_of(ends, layout)
         if queue not in by_queue:
