@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.base.immutable import EqualColumns, equal, unwritable
+from ppsim.base.immutable import Column, EqualColumns, equal, unwritable
 from ppsim.costs.table import CostModel, CostTable
 from ppsim.engines.times import Times
 from ppsim.plan.host_copies import OFFLOADS, RELOADS
@@ -72,10 +72,10 @@ class TimelineColumns:
     plan: Plan
     table: CostTable
     costs: CostModel
-    row_start: np.ndarray
+    row_start: np.ndarray = Column.field()
     row_end: np.ndarray
-    transfer_start: np.ndarray
-    transfer_end: np.ndarray
+    transfer_start: np.ndarray = Column.field()
+    transfer_end: np.ndarray = Column.field()
     unshard_start: np.ndarray
     unshard_end: np.ndarray
     reduce_start: np.ndarray
@@ -87,7 +87,8 @@ class TimelineColumns:
     engine: str
 
     def __init__(self, plan: Plan, table: CostTable, costs: CostModel, times: Times, *, engine: str):
-        columns = {name: unwritable(column) for name, column in times._asdict().items()}
+        held = (unwritable(column) if isinstance(column, np.ndarray) else column for column in times)
+        columns = dict(zip(Times._fields, held, strict=True))
         vars(self).update(plan=plan, table=table, costs=costs, engine=engine, **columns)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -97,11 +98,8 @@ class TimelineColumns:
         """Whether both ran the same lists under the same transport at the same times, bit for bit."""
         if not isinstance(other, TimelineColumns):
             return NotImplemented
-        return (
-            self.transport == other.transport
-            and self.schedule == other.schedule
-            and equal(tuple(self.times), tuple(other.times))
-        )
+        same_times = equal(tuple(self.times), tuple(other.times))
+        return self.transport == other.transport and self.schedule == other.schedule and same_times
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -131,7 +129,9 @@ class TimelineColumns:
     @cached_property
     def device_start(self) -> np.ndarray:
         """First start on each device, seconds: of a compute action or an UNSHARD that takes time."""
-        start = self.row_start[self.schedule.offsets[:-1]]
+        given = vars(self)["row_start"]
+        known = isinstance(given, np.ndarray)
+        start = given[self.schedule.offsets[:-1]] if known else given.of.first_starts
         return _merged(np.minimum, start, self.unshards.device, self.unshards.start)
 
     @cached_property
@@ -184,7 +184,7 @@ class TimelineColumns:
     @cached_property
     def device_busy(self) -> np.ndarray:
         """Seconds in compute actions on each device; a timed OVERLAP_F_B slot counts its own length once."""
-        return np.add.reduceat(self.plan.seconds, self.schedule.offsets[:-1])
+        return self.plan.device_seconds
 
 
 def _spans(stream: Gathers | Reductions | None, start: np.ndarray, end: np.ndarray) -> StreamSpans:

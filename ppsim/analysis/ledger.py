@@ -15,7 +15,7 @@ from ppsim.analysis.gaps import WAITING, Gaps
 from ppsim.analysis.ledger_text import ledger_text
 from ppsim.base.extras import need
 from ppsim.base.immutable import EqualColumns
-from ppsim.engines.running import run_plan
+from ppsim.engines.running import run_for_timeline
 from ppsim.plan.resolve import Plan, repriced
 from ppsim.timeline import TimelineColumns
 
@@ -140,7 +140,7 @@ def ledger(run: TimelineColumns) -> Ledger:
 
 def _gaps_under(run: TimelineColumns, plan: Plan) -> Gaps:
     """The gaps of the same run under another plan."""
-    engine, times = run_plan(plan, "auto" if run.engine == "measured" else run.engine)
+    engine, times = run_for_timeline(plan, "auto" if run.engine == "measured" else run.engine)
     return Gaps(TimelineColumns(plan, run.table, run.costs, times, engine=engine)).walk()
 
 

@@ -34,6 +34,34 @@ def kept(view: Callable[[Any], Value]) -> Callable[[Any], Value]:
     return look
 
 
+def column_of(held: Any) -> np.ndarray:
+    """The array, or that of an object whose `column` is worked out when it is read."""
+    return held if isinstance(held, np.ndarray) else held.column
+
+
+class Column:
+    """A field that holds an array or an object with one, as for `column_of`.
+
+    For `seconds: np.ndarray = Column.field()`; `vars(owner)["seconds"]` is what the field was given.
+    """
+
+    @classmethod
+    def field(cls) -> Any:
+        """The default of the field, which has none."""
+        return cls()
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, owner: Any, kind: type | None = None) -> np.ndarray:
+        if owner is None:
+            raise AttributeError(self.name)  # a dataclass takes what it finds here for the default
+        return column_of(vars(owner)[self.name])
+
+    def __set__(self, owner: Any, value: Any) -> None:
+        vars(owner)[self.name] = unwritable(value) if isinstance(value, np.ndarray) else value
+
+
 def equal(one: Any, other: Any) -> bool:
     """Whether two values hold the same: arrays entry by entry with nan equal to nan, dataclasses field by field."""
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):

@@ -39,64 +39,68 @@ def _slices_in_order(schedule: ScheduleColumns, row_of: np.ndarray) -> bool:
 def follow(offsets, kind, stage, microbatch, stages, microbatches, row_of, weights, again, source):
     """Walk the lists and fill `source`; False at the first fault or a standstill. Compiled, or plain on lists.
 
-    `row_of`, by stage * microbatches + microbatch, first F and then B or I, holds the row once it has run, -1 before,
-    or -2 - d where device d waits for it; `weights` says whether W has run, `again` whether R has. Beside
-    `recurrence.walk` this walk stays because it finds the source of a row, checks the row and runs it while the row is
-    at hand, in less time than finding the sources alone would take.
+    Sweeps over the devices, up and down, let each run as far as it can. `row_of`, by stage * microbatches + microbatch,
+    first F and then B or I, holds the row once it has run, -1 before; `weights` says whether W has run, `again` whether
+    R has. Beside `recurrence.walk` this walk stays because it finds the source of a row, checks the row and runs it
+    while the row is at hand, in less time than finding the sources alone would take. Lists that let few devices run in
+    a sweep are left to the other checks, whose time does not grow with the number of sweeps.
     """
     devices, cells = len(offsets) - 1, stages * microbatches
-    position, stack = offsets[:-1].copy(), offsets[:-1].copy()
-    for device in range(devices):
-        if offsets[device] == offsets[device + 1]:
-            return False
-        stack[device] = devices - 1 - device
-    height = devices
-    done = forwards = inputs = weight_grads = recomputes = 0
-    while height > 0:
-        height -= 1
-        device = stack[height]
-        first, last, row = offsets[device], offsets[device + 1], position[device]
-        while row < last:
-            if stage[row] < 0 or microbatch[row] < 0:
+    position = offsets[:-1].copy()
+    forwards = inputs = weight_grads = recomputes = 0
+    left, visits, step = offsets[-1], -64 * devices, 1
+    while left > 0:
+        before = left
+        device = 0 if step > 0 else devices - 1
+        while 0 <= device < devices:
+            first, last, begin = offsets[device], offsets[device + 1], position[device]
+            if first == last:
                 return False
-            own = stage[row] * microbatches + microbatch[row]
-            need = -1
-            if kind[row] == _W:
-                before = row_of[cells + own]
-                if before < first or before >= row or kind[before] != _I or weights[own]:
+            row = begin
+            while row < last:
+                code, at, number = kind[row], stage[row], microbatch[row]
+                if at < 0 or number < 0:
                     return False
-                weights[own] = True
-                weight_grads += 1
-            elif kind[row] == _R:
-                if row_of[own] < first or row_of[own] >= row or row_of[cells + own] >= 0 or again[own]:
-                    return False
-                again[own] = True
-                recomputes += 1
-            else:
-                if kind[row] == _F:
-                    inside, neighbour = stage[row] > 0, own - microbatches
-                else:
-                    if row_of[own] < first or row_of[own] >= row:
+                own = at * microbatches + number
+                need = -1
+                if code == _W:
+                    made = row_of[cells + own]
+                    if made < first or kind[made] != _I or weights[own]:
                         return False
-                    own += cells
-                    inside, neighbour = stage[row] + 1 < stages, own + microbatches
-                if inside:
-                    need = row_of[neighbour]
-                    if need < 0:
-                        row_of[neighbour] = -2 - device
-                        break
-                waiting = row_of[own]
-                if waiting >= 0:
-                    return False
-                if waiting < -1:
-                    stack[height] = -2 - waiting
-                    height += 1
-                row_of[own] = row
-                forwards += kind[row] == _F
-                inputs += kind[row] == _I
-            source[row] = need
-            row += 1
-        done += row - position[device]
-        position[device] = row
-    counted = 2 * forwards + inputs + recomputes == done
-    return done == offsets[-1] and counted and forwards == cells and inputs == weight_grads
+                    weights[own] = True
+                    weight_grads += 1
+                elif code == _R:
+                    if row_of[own] < first or row_of[own] >= last or row_of[cells + own] >= 0 or again[own]:
+                        return False
+                    again[own] = True
+                    recomputes += 1
+                else:
+                    if code == _F:
+                        if at > 0:
+                            need = row_of[own - microbatches]
+                            if need < 0:
+                                break
+                        forwards += 1
+                    else:
+                        if row_of[own] < first or row_of[own] >= last:
+                            return False
+                        own += cells
+                        if at + 1 < stages:
+                            need = row_of[own + microbatches]
+                            if need < 0:
+                                break
+                        inputs += code == _I
+                    if row_of[own] >= 0:
+                        return False
+                    row_of[own] = row
+                source[row] = need
+                row += 1
+            position[device] = row
+            left -= row - begin
+            device += step
+        visits += devices
+        if left == before or visits > 8 * (offsets[-1] - left):
+            return False
+        step = -step
+    counted = 2 * forwards + inputs + recomputes == offsets[-1]
+    return counted and forwards == cells and inputs == weight_grads

@@ -1,4 +1,4 @@
-"""The other loops of the compiled engine: what follows from the ends of all rows, and transfers that queue.
+"""The loops of the compiled engine for transfers that queue.
 
 Like `ppsim.schedule.recurrence`: a device walks its rows until it needs a result that does not exist yet, and whoever
 makes that result puts the device back on the stack.
@@ -7,27 +7,6 @@ makes that result puts the device back on the stack.
 import numpy as np
 
 from ppsim.base.compiling import compiled, inlined
-
-
-@compiled
-def complete(rows, times):
-    """The other three columns, from the ends of all rows: what `walk` worked out once more, in the same operations."""
-    row_start, row_end, transfer_start, transfer_end = times
-    for device in range(len(rows.offsets) - 1):
-        free = 0.0
-        for row in range(rows.offsets[device], rows.offsets[device + 1]):
-            start = row_start[row - 1] if rows.fused[row] else free
-            if rows.remote[row]:
-                sent = row_end[rows.source[row]]
-                transfer_start[row] = sent
-                transfer_end[row] = sent + rows.transfer_seconds[row]
-                start = max(start, transfer_end[row])
-            else:
-                transfer_start[row] = transfer_end[row] = np.nan
-            row_start[row] = start
-            if rows.fused[row]:
-                row_start[row - 1] = start
-            free = row_end[row]
 
 
 @compiled

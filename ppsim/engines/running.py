@@ -16,6 +16,12 @@ ENGINES = ("auto", "event", "compiled")
 
 def run_plan(plan: Plan, engine: str) -> tuple[str, Times]:
     """Run a plan on the engine asked for: the name of the one that ran, and the times of all that the plan holds."""
+    engine, times = run_for_timeline(plan, engine)
+    return engine, times.whole
+
+
+def run_for_timeline(plan: Plan, engine: str) -> tuple[str, Times]:
+    """Like `run_plan`; what follows from other columns may still have to be worked out."""
     engine = _chosen(plan, engine)
     if engine == "compiled":
         from ppsim.engines.compiled import CompiledModel as Model
@@ -45,7 +51,7 @@ def dispatched(plan: Plan, table: CostTable, dispatch: str, memory_limit: Any, e
 def _chosen(plan: Plan, engine: str) -> str:
     """The engine that "auto" stands for, or ConfigError where the compiled one cannot run."""
     if engine == "auto":
-        worth_it = len(plan.seconds) >= ROWS_WORTH_COMPILING
+        worth_it = len(plan.schedule.kind) >= ROWS_WORTH_COMPILING
         return "compiled" if worth_it and can_compile() else "event"
     if engine == "compiled" and not can_compile():
         raise ConfigError("engine='compiled' needs Numba, which cannot be imported; use 'event' or 'auto'")

@@ -73,8 +73,5 @@ def _runs(p: int, m: int, r: int, kind: Kind) -> Block:
         run(kind, near_second, near[h - ahead :]),
     )
     units = m // p
-    return Block(
-        np.tile(unit.kind, units),
-        np.tile(unit.stage, units),
-        np.tile(unit.microbatch, units) + np.repeat(np.arange(units, dtype=np.int32) * h, len(unit)),
-    )
+    later = np.repeat(np.arange(units) * h, len(unit))
+    return Block(np.tile(unit.kind, units), np.tile(unit.stage, units), np.tile(unit.microbatch, units) + later)

@@ -57,10 +57,8 @@ def _nine_steps(p: int, m: int, r: int) -> Block:
 def _braid(pair: Block, slots: int, split: int) -> Block:
     """`slots` slots that take turns, the last `split` of them with I in place of B and so in two actions."""
     rows = repeat(pair, (slots + 1) // 2)[: 2 * slots]
-    last = rows[2 * (slots - split) :]
-    last.kind[last.kind == Kind.B] = Kind.I
-    last.joined[:] = False
-    return rows
+    fused, last = rows[: 2 * (slots - split)], rows[2 * (slots - split) :]
+    return concatenate(fused, Block(np.where(last.kind == Kind.B, Kind.I, last.kind), last.stage, last.microbatch))
 
 
 def _without_surplus(rows: Block, m: int) -> Block:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind, is_backward, is_send
+from ppsim.base.immutable import kept, unwritable
 from ppsim.schedule.columns import ScheduleColumns
 
 
@@ -93,6 +94,13 @@ def has_transfers(schedule: ScheduleColumns) -> bool:
     return bool(((schedule.kind >= FIRST_TRANSFER) & (schedule.kind <= Kind.RECV_B)).any())
 
 
+@kept
 def crosses_devices(schedule: ScheduleColumns) -> np.ndarray:
     """Where a row needs a row of another device: a transfer, named by the row that consumes it; bool."""
-    return (schedule.device.take(schedule.source) != schedule.device) & (schedule.source >= 0)
+    crosses = np.empty(len(schedule.kind), bool)
+    for device in range(schedule.devices):
+        rows = schedule.rows(device)
+        source = schedule.source[rows]
+        np.greater_equal(source, rows.stop, out=crosses[rows])
+        crosses[rows] |= (source >= 0) & (source < rows.start)
+    return unwritable(crosses)

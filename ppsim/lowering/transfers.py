@@ -3,55 +3,38 @@
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.errors import DeadlockError
-from ppsim.lowering.rows import TransferEnds, crosses_devices, insert_rows, transfer_ends
+from ppsim.lowering.posts import transfer_posts
+from ppsim.lowering.rows import TransferEnds, transfer_ends
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.schedule.recurrence import run_lists
-from ppsim.schedule.waiting import standing, waiting_cycle, waiting_message
 
 
 def insert_transfers(schedule: ScheduleColumns) -> ScheduleColumns:
     """The schedule with a SEND behind each producer whose consumer sits on another device, and the matching RECV.
 
-    The walk goes over the devices in order, one slot (or sharding action) a turn: a slot whose inputs have arrived is
-    appended with its SENDs, and at the same moment the RECVs to the lists of their receivers. A slot takes its turn at
-
-        turn(slot) = max(turn(slot before) + 1, turn(producer) + [producer's device is not a lower one])
-
-    so that the walk is a longest path, found here in linear time.
-    Source of the order: PyTorch, torch/distributed/pipelining/schedules.py, `_add_send_recv`.
+    They stand where `transfer_posts` says. DeadlockError where the two parts of a fused slot wait for each other.
     """
-    turn = _turns(schedule)
-    device, source = schedule.device, schedule.source
-    consumer = np.flatnonzero(crosses_devices(schedule))
-    producer = source[consumer]
-    forward = schedule.kind[producer] == Kind.F
-    written_by = np.concatenate([device, device[producer], device[producer]])
-    # Within a turn of one device: its slot's rows, then for each part in order its SEND (and RECV elsewhere).
-    place = np.concatenate([np.zeros(len(turn), np.int64), producer + 1, producer + 1])
-    return insert_rows(
-        schedule,
-        np.concatenate([device[producer], device[consumer]]),
-        np.concatenate([np.where(forward, Kind.SEND_F, Kind.SEND_B), np.where(forward, Kind.RECV_F, Kind.RECV_B)]),
-        np.concatenate([schedule.stage[producer], schedule.stage[consumer]]),
-        np.concatenate([schedule.microbatch[producer], schedule.microbatch[consumer]]),
-        (place, written_by, np.concatenate([turn, turn[producer], turn[producer]])),
+    posts = transfer_posts(schedule, "async")
+    count, rows = len(posts.transfer), len(schedule.kind)
+    post_at = posts.before + np.arange(count)
+    row_at = np.arange(rows) + np.cumsum(np.bincount(posts.before, minlength=rows + 1))[:rows]
+    named = np.where(posts.is_send, schedule.source[posts.transfer], posts.transfer)  # the SENDing or RECVing action
+
+    def merged(of_rows: np.ndarray, of_posts: np.ndarray) -> np.ndarray:
+        column = np.empty(count + rows, of_rows.dtype)
+        column[row_at], column[post_at] = of_rows, of_posts
+        return column
+
+    forward = schedule.kind[posts.transfer] == Kind.F
+    sends, receives = np.where(forward, Kind.SEND_F, Kind.SEND_B), np.where(forward, Kind.RECV_F, Kind.RECV_B)
+    return ScheduleColumns(
+        merged(schedule.kind, np.where(posts.is_send, sends, receives)),
+        merged(schedule.stage, schedule.stage[named]),
+        merged(schedule.microbatch, schedule.microbatch[named]),
+        schedule.offsets + posts.offsets,
+        joined=merged(schedule.joined, np.zeros(count, bool)),
+        is_valid=True,
+        **schedule.traits,
     )
-
-
-def _turns(schedule: ScheduleColumns) -> np.ndarray:
-    """The turn of the walk in which each row is appended; both parts of a fused slot share one.
-
-    A turn is the start of a slot that lasts one turn; what a lower device makes is there within the turn, one earlier.
-    """
-    device, source = schedule.device, schedule.source
-    wait = np.where(device.take(source) < device, -1.0, 0.0)
-    position, end = run_lists(schedule.offsets, source, np.ones(len(source)), wait, schedule.joined)
-    blocked = standing(schedule, position, (source >= 0) & (end.take(source) < 0), schedule.joined)
-    if blocked:
-        cycle = waiting_cycle(schedule, blocked, source)
-        raise DeadlockError(waiting_message(f"schedule {schedule.name!r} cannot be lowered", cycle), cycle)
-    return end.astype(np.int64) - 1
 
 
 def postpone_receives(program: ScheduleColumns) -> ScheduleColumns:

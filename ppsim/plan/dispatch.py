@@ -178,8 +178,6 @@ def in_order(plan: Plan, table: CostTable, choices: Choices, order: np.ndarray) 
         schedule=schedule,
         seconds=plan.seconds[old],
         fused=plan.fused[old],
-        source=source,
-        remote=plan.remote[old],
         transfer_seconds=plan.transfer_seconds[old],
         reductions=find_reductions(schedule, table),
         dispatch="ready",

@@ -8,6 +8,7 @@ import numpy as np
 
 from ppsim.base.immutable import EqualColumns
 from ppsim.costs.table import CostTable
+from ppsim.lowering.rows import crosses_devices
 from ppsim.schedule.columns import ScheduleColumns
 
 
@@ -27,10 +28,11 @@ class Ports(EqualColumns):
     capacity: np.ndarray
 
 
-def make_ports(schedule: ScheduleColumns, table: CostTable, remote: np.ndarray) -> Ports | None:
+def make_ports(schedule: ScheduleColumns, table: CostTable) -> Ports | None:
     """The ports of a schedule's transfers, or None where the costs know none."""
-    if table.link_ports is None or table.port_capacity is None or not remote.any():
+    if table.link_ports is None or table.port_capacity is None or not crosses_devices(schedule).any():
         return None
+    remote = crosses_devices(schedule)
     link_ports, capacity = np.asarray(table.link_ports), np.asarray(table.port_capacity)
     of_transfer = np.full((len(remote), link_ports.shape[2]), -1, np.int32)
     consumer = np.flatnonzero(remote)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,17 +11,18 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import CostError
-from ppsim.base.immutable import EqualColumns, unwritable
+from ppsim.base.immutable import Column, EqualColumns, unwritable
 from ppsim.checks.deadlock import refuse_slots_that_need_themselves
 from ppsim.costs.table import CostTable
 from ppsim.costs.table_check import check_table
 from ppsim.lowering.posts import Posts, queued_posts, unqueued_posts
-from ppsim.lowering.rows import crosses_devices, has_transfers
-from ppsim.lowering.transfers import insert_transfers
+from ppsim.lowering.rows import crosses_devices
 from ppsim.plan.host_copies import Copies, copy_seconds, find_copies
 from ppsim.plan.ports import Ports, make_ports
 from ppsim.plan.streams import Gathers, Reductions, find_gathers, find_reductions, optimizer_seconds
 from ppsim.schedule.columns import ScheduleColumns, Slots
+
+_AT_A_TIME = 16_384  # rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +35,6 @@ class Plan(EqualColumns):
         Length of the row; of a timed fused slot the first row holds the slot's length and the second 0.
     fused : bool
         True where the row starts and ends together with the row before it (a timed OVERLAP_F_B slot).
-    source : int32
-        Row that the row needs, or -1.
-    remote : bool
-        True where that row sits on another device: a transfer, named by the row that consumes it.
     transfer_seconds : float64
         Latency + bytes / bandwidth of the row's transfer, 0 where it has none.
     posts : Posts or None
@@ -68,11 +65,9 @@ class Plan(EqualColumns):
 
     schedule: ScheduleColumns
     transport: str
-    seconds: np.ndarray
-    fused: np.ndarray
-    source: np.ndarray
-    remote: np.ndarray
-    transfer_seconds: np.ndarray
+    seconds: np.ndarray = Column.field()
+    transfer_seconds: np.ndarray = Column.field()
+    fused: np.ndarray = Column.field()
     posts: Posts | None = None
     blocking: bool = False
     gathers: Gathers | None = None
@@ -85,11 +80,41 @@ class Plan(EqualColumns):
     dispatch: str = "list"
 
     def __post_init__(self) -> None:
-        for column in fields(self):
-            value = getattr(self, column.name)
-            if isinstance(value, np.ndarray):
-                object.__setattr__(self, column.name, unwritable(value))
+        if self.optimizer_seconds is not None:
+            object.__setattr__(self, "optimizer_seconds", unwritable(self.optimizer_seconds))
         _check_lengths(self)
+
+    @property
+    def source(self) -> np.ndarray:
+        """Row that each row needs, or -1; int32."""
+        return self.schedule.source
+
+    @property
+    def remote(self) -> np.ndarray:
+        """Where that row sits on another device: a transfer, named by the row that consumes it; bool."""
+        return crosses_devices(self.schedule)
+
+    @property
+    def prices(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Seconds of rows and of their transfers by [kind, stage], where that is all that they depend on, else None."""
+        given = vars(self)["seconds"], vars(self)["transfer_seconds"]
+        if not all(isinstance(lengths, Priced) for lengths in given) or self.fused.any():
+            return None
+        return given[0].values, given[1].values
+
+    @cached_property
+    def device_seconds(self) -> np.ndarray:
+        """Sum of each device's rows, float64; a few devices at a time, which stay in the processor's cache."""
+        offsets, lengths = self.schedule.offsets, vars(self)["seconds"]
+        if not isinstance(lengths, Priced) or "column" in vars(lengths):
+            return np.add.reduceat(self.seconds, offsets[:-1])
+        sums, device = np.empty(self.schedule.devices), 0
+        while device < len(sums):
+            behind = max(int(np.searchsorted(offsets, offsets[device] + _AT_A_TIME, "right")) - 1, device + 1)
+            some = by_kind_and_stage(self.schedule, lengths.values, slice(offsets[device], offsets[behind]))
+            sums[device:behind] = np.add.reduceat(some, offsets[device:behind] - offsets[device])
+            device = behind
+        return sums
 
     @cached_property
     def slots(self) -> Slots:
@@ -114,6 +139,31 @@ class Plan(EqualColumns):
         return unwritable(kind)
 
 
+@dataclass(frozen=True, eq=False)
+class Priced:
+    """Lengths that follow from the kind and the stage of a row, and as a column where that is asked for.
+
+    Attributes
+    ----------
+    schedule : ScheduleColumns
+        Whose rows have the lengths.
+    values : float64 (5, stages)
+        Seconds by [code of F, B, I, W or R, stage].
+    where : function of a schedule -> bool array, one entry a row
+        The rows that have the length; the others have 0.
+    """
+
+    schedule: ScheduleColumns
+    values: np.ndarray
+    where: Callable[[ScheduleColumns], np.ndarray] | None = None
+
+    @cached_property
+    def column(self) -> np.ndarray:
+        """Seconds of each row, float64."""
+        seconds = by_kind_and_stage(self.schedule, self.values)
+        return unwritable(seconds if self.where is None else np.where(self.where(self.schedule), seconds, 0.0))
+
+
 def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optimizer: str | None = None) -> Plan:
     """Resolve a valid schedule or program; under a queued transport a schedule is lowered first.
 
@@ -121,34 +171,27 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
     """
     compute = schedule.compute
     check_table(table, compute)
-    source = compute.source
-    remote = crosses_devices(compute)
-    fused = compute.joined if table.overlap is not None else np.zeros(len(source), bool)
+    fused = compute.joined if table.overlap is not None else np.zeros(len(compute.kind), bool)
     if table.overlap is not None:
         refuse_slots_that_need_themselves(compute, fused)
-    program = schedule
-    if transport != "async" and remote.any() and not has_transfers(schedule):
-        program = insert_transfers(schedule)
-    gathers = find_gathers(program, table)
-    copies = find_copies(program, table)
-    ports = make_ports(compute, table, remote)
+    gathers = find_gathers(schedule, table)
+    copies = find_copies(schedule, table)
+    ports = make_ports(compute, table)
     posts = None
     if transport != "async":
-        posts = queued_posts(program, transport)
+        posts = queued_posts(schedule, transport)
     elif not (gathers is None and ports is None and copies is None):
-        posts = unqueued_posts(compute, remote)
+        posts = unqueued_posts(compute, crosses_devices(compute))
     return Plan(
         compute,
         transport,
-        row_seconds(compute, table),
+        _lengths(compute, table),
+        _transfer_lengths(compute, table),
         fused,
-        source,
-        remote,
-        _transfer_seconds(compute, table, source, remote),
         posts,
         transport == "blocking",
         gathers,
-        find_reductions(program, table),
+        find_reductions(schedule, table),
         optimizer,
         None if optimizer is None else optimizer_seconds(compute, table),
         ports,
@@ -171,12 +214,12 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
     return replace(
         plan,
         copies=copies,
-        seconds=row_seconds(plan.schedule, table),
-        transfer_seconds=_transfer_seconds(plan.schedule, table, plan.source, plan.remote),
+        seconds=_lengths(plan.schedule, table),
+        transfer_seconds=_transfer_lengths(plan.schedule, table),
         gathers=gathers,
         reductions=reductions,
         optimizer_seconds=None if plan.optimizer is None else optimizer_seconds(plan.schedule, table),
-        ports=make_ports(plan.schedule, table, plan.remote),
+        ports=make_ports(plan.schedule, table),
         noise=None,
     )
 
@@ -200,10 +243,22 @@ def by_kind_and_stage(schedule: ScheduleColumns, values: np.ndarray, rows: slice
     return values.ravel().take(cell)
 
 
+def _lengths(schedule: ScheduleColumns, table: CostTable) -> Any:
+    """Seconds of each row, as `Plan` takes them."""
+    if schedule.slices > 1 or table.overlap is not None:
+        return row_seconds(schedule, table)
+    return Priced(schedule, _seconds_by_kind(table))
+
+
+def _seconds_by_kind(table: CostTable) -> np.ndarray:
+    """Seconds of F, B, I, W and R by stage, (5, stages)."""
+    again = table.seconds[Kind.F] if table.recompute_seconds is None else table.recompute_seconds
+    return np.vstack([table.seconds, again])
+
+
 def row_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
     """Seconds of each row; of a timed fused slot the first row holds the slot's length and the second 0."""
-    again = table.recompute_seconds
-    seconds = by_kind_and_stage(schedule, table.seconds if again is None else np.vstack([table.seconds, again]))
+    seconds = by_kind_and_stage(schedule, _seconds_by_kind(table))
     overhead = None if table.overhead is None else by_kind_and_stage(schedule, table.overhead)
     if schedule.slices > 1:
         seconds = _sliced(seconds, overhead, slice_fraction(schedule, table))
@@ -234,15 +289,15 @@ def _check_lengths(plan: Plan) -> None:
     """CostError where a length is not finite, or their sum, which no time of the step exceeds."""
     optimizer, gathers, reductions = plan.optimizer_seconds, plan.gathers, plan.reductions
     lengths = {
-        "actions": plan.seconds,
-        "transfers": plan.transfer_seconds,
+        "actions": vars(plan)["seconds"],
+        "transfers": vars(plan)["transfer_seconds"],
         "gathers": None if gathers is None else gathers.seconds,
         "gradient reductions": None if reductions is None else reductions.seconds,
         "copies to host memory and back": None if plan.copies is None else plan.copies.seconds,
         "optimizer steps": optimizer,
     }
     with np.errstate(over="ignore", invalid="ignore"):
-        sums = {what: float(column.sum()) for what, column in lengths.items() if column is not None}
+        sums = {what: _no_less_than_sum(column) for what, column in lengths.items() if column is not None}
         total = sum(sums.values()) * plan.schedule.devices  # the idle time of all devices together, too, stays below it
     if not np.isfinite(total):
         what = next((what for what, seconds in sums.items() if not np.isfinite(seconds)), "actions")
@@ -252,6 +307,14 @@ def _check_lengths(plan: Plan) -> None:
         )
 
 
+def _no_less_than_sum(lengths: np.ndarray | Priced) -> float:
+    """The sum of lengths, or what it cannot exceed where that is known without looking at each."""
+    if isinstance(lengths, Priced):
+        bound = float(lengths.values.max(initial=0.0)) * len(lengths.schedule.kind)
+        return bound if np.isfinite(bound) else float(lengths.column.sum())
+    return float(lengths.sum())
+
+
 def transfer_bytes(schedule: ScheduleColumns, table: CostTable, producer: np.ndarray) -> np.ndarray:
     """Bytes that each of the rows `producer` sends to another device."""
     backward = schedule.kind.take(producer) != Kind.F
@@ -259,16 +322,18 @@ def transfer_bytes(schedule: ScheduleColumns, table: CostTable, producer: np.nda
     return table.transfer_bytes.ravel().take(cell) / schedule.slices
 
 
-def _transfer_seconds(
-    schedule: ScheduleColumns, table: CostTable, source: np.ndarray, remote: np.ndarray
-) -> np.ndarray:
+def _transfer_lengths(schedule: ScheduleColumns, table: CostTable) -> Any:
+    """Seconds of each row's transfer, as `Plan` takes them: by its kind and stage alone where all links are alike."""
     latency, per_byte = table.latency.ravel(), table.seconds_per_byte.ravel()
-    sent = table.transfer_bytes / schedule.slices
-    if all(np.all(column == column.flat[0]) for column in (latency, per_byte, sent)):
-        return np.where(remote, latency[0] + sent.flat[0] * per_byte[0], 0.0)
-    device = schedule.device
+    if np.all(latency == latency[0]) and np.all(per_byte == per_byte[0]):
+        forward, backward = table.transfer_bytes / schedule.slices * per_byte[0] + latency[0]
+        received = np.zeros((Kind.R + 1, schedule.num_stages))  # from the stage before, and from the stage behind
+        received[Kind.F, 1:] = forward[:-1]
+        received[[Kind.B, Kind.I], :-1] = backward[1:]
+        return Priced(schedule, received, crosses_devices)
+    device, source = schedule.device, schedule.source
     link = device.take(source).astype(np.int64) * schedule.devices + device
     seconds = transfer_bytes(schedule, table, source)
     seconds *= per_byte.take(link)
     seconds += latency.take(link)
-    return np.where(remote, seconds, 0.0)
+    return np.where(crosses_devices(schedule), seconds, 0.0)

@@ -16,7 +16,7 @@ from ppsim.base.progress import track
 from ppsim.base.units import seconds_text, value_text
 from ppsim.costs import CostModel, Costs, CostTable
 from ppsim.costs.table import is_cost_model
-from ppsim.engines.running import dispatched, run_plan
+from ppsim.engines.running import dispatched, run_for_timeline
 from ppsim.plan.jitter import Jitter, JitteredPlan, check_jitter
 from ppsim.plan.resolve import Plan, make_plan, repriced, structure
 from ppsim.run.partitions import settled
@@ -257,7 +257,7 @@ def _measure(
 ) -> Batch:
     batch = Batch(Schedule.of(schedule.compute), transport, engine, cases, samples, seed)
     for index, (plan, table, model) in enumerate(track(runs, len(batch), "simulating") if progress else runs):
-        batch.engine, times = run_plan(plan, engine)
+        batch.engine, times = run_for_timeline(plan, engine)
         timeline = Timeline(plan, table, model, times, engine=batch.engine)
         for measure in map(MEASURES.__getitem__, batch.measures):
             column = getattr(batch, measure.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ppsim.analysis.steady import iteration_time
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.table import CostModel
-from ppsim.engines.running import run_plan
+from ppsim.engines.running import run_for_timeline
 from ppsim.plan.resolve import make_plan, repriced
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
@@ -23,7 +23,7 @@ def settled(costs: CostModel, schedule: ScheduleColumns, transport: str, optimiz
     def step(cut: DerivedCosts) -> float:
         table = cut.table(compute)
         plans.append(repriced(plans[0], table) if plans else make_plan(schedule, table, transport, optimizer))
-        engine, times = run_plan(plans[-1], "auto")
+        engine, times = run_for_timeline(plans[-1], "auto")
         return iteration_time(TimelineColumns(plans[-1], table, cut, times, engine=engine))
 
     most = min(MOST, max(LEAST, MOST_ROWS // max(len(compute), 1)))

@@ -8,7 +8,7 @@ from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.checks.faults import validate
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel, is_cost_model
-from ppsim.engines.running import ENGINES, dispatched, run_plan
+from ppsim.engines.running import ENGINES, dispatched, run_for_timeline
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plan.jitter import Jitter, JitteredPlan, check_jitter
 from ppsim.plan.resolve import make_plan
@@ -80,7 +80,7 @@ def simulate(
         check_jitter(jitter, seed)
         plan = JitteredPlan(plan, table, jitter, int(seed)).sample(0)
     plan = dispatched(plan, table, dispatch, memory_limit, engine)
-    engine, times = run_plan(plan, engine)
+    engine, times = run_for_timeline(plan, engine)
     return Timeline(plan, table, costs, times, engine=engine)
 
 

@@ -1,6 +1,6 @@
 """Column combinators: the few words in which every schedule family is written."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -9,31 +9,75 @@ from ppsim.actions import Kind
 ArrayLike = int | Sequence[int] | np.ndarray
 
 
-class Block:
-    """A run of compute actions of one device as four equal columns; slicing gives a Block again.
+# A row is one number, so that a step of a generator is one operation on one column: from the highest bits down its
+# kind, whether it is joined, its stage and its microbatch, the last two with a sign.
+_MICROBATCH_BITS, _STAGE_BITS = 30, 28
+_JOINED = _MICROBATCH_BITS + _STAGE_BITS
+_KIND = _JOINED + 1
+_ABOVE_MICROBATCH, _ABOVE_STAGE = 64 - _MICROBATCH_BITS, 64 - _JOINED
+_MICROBATCHES, _STAGES = (1 << _MICROBATCH_BITS) - 1, (1 << _STAGE_BITS) - 1
+_AT_A_TIME = 16_384  # rows of which the scratch columns stay in the processor's cache
 
-    `joined[i]` says that row i is the second part of an OVERLAP_F_B slot whose first part is row i - 1.
+
+class Block:
+    """A run of compute actions of one device; slicing gives a Block again.
+
+    Made from numbers or columns, which are broadcast against each other. `joined[i]` says that row i is the second part
+    of an OVERLAP_F_B slot whose first part is row i - 1. All four are read from `code`, an int64 column.
     """
 
-    __slots__ = ("joined", "kind", "microbatch", "stage")
+    __slots__ = ("code",)
 
-    def __init__(self, kind: np.ndarray, stage: np.ndarray, microbatch: np.ndarray, joined: np.ndarray | None = None):
-        self.kind = kind
-        self.stage = stage
-        self.microbatch = microbatch
-        self.joined = np.zeros(len(kind), bool) if joined is None else joined
+    def __init__(self, kind: ArrayLike, stage: ArrayLike, microbatch: ArrayLike, joined: ArrayLike = 0):
+        kind, stage, microbatch, joined = (np.asarray(part, np.int64) for part in (kind, stage, microbatch, joined))
+        place = (microbatch & _MICROBATCHES) + ((stage & _STAGES) << _MICROBATCH_BITS)
+        self.code = (place + ((kind << _KIND) + (joined << _JOINED))).reshape(-1)
+
+    @classmethod
+    def of(cls, code: np.ndarray) -> "Block":
+        """The rows that these numbers mean."""
+        made = cls.__new__(cls)
+        made.code = code
+        return made
 
     def __len__(self) -> int:
-        return len(self.kind)
+        return len(self.code)
 
     def __getitem__(self, rows: slice | np.ndarray) -> "Block":
-        return Block(self.kind[rows], self.stage[rows], self.microbatch[rows], self.joined[rows])
+        return Block.of(self.code[rows])
+
+    @property
+    def kind(self) -> np.ndarray:
+        """Code of each row's kind, int8."""
+        return (self.code >> _KIND).astype(np.int8)
+
+    @property
+    def stage(self) -> np.ndarray:
+        """Stage of each row, int32."""
+        return (self.code << _ABOVE_STAGE >> 64 - _STAGE_BITS).astype(np.int32)
+
+    @property
+    def microbatch(self) -> np.ndarray:
+        """Microbatch of each row, int32."""
+        return (self.code << _ABOVE_MICROBATCH >> _ABOVE_MICROBATCH).astype(np.int32)
+
+    @property
+    def joined(self) -> np.ndarray:
+        """Whether each row is the second part of a fused slot, bool."""
+        return (self.code >> _JOINED & 1).astype(bool)
+
+    def as_kind(self, kind: Kind) -> "Block":
+        """The same rows as actions of another kind."""
+        return Block.of(self.code & (1 << _KIND) - 1 | int(kind) << _KIND)
+
+    def apart(self) -> "Block":
+        """The same rows, none fused with another."""
+        return Block.of(self.code & ~(1 << _JOINED))
 
 
 def run(kind: Kind, stage: ArrayLike, microbatch: ArrayLike) -> Block:
     """A run of one kind; `stage` and `microbatch` are numbers or columns, broadcast against each other."""
-    rows = np.broadcast(stage, microbatch).size
-    return Block(np.full(rows, kind, np.int8), np.full(rows, stage, np.int32), np.full(rows, microbatch, np.int32))
+    return Block(kind, stage, microbatch)
 
 
 def forward_run(stage: ArrayLike, microbatch: ArrayLike) -> Block:
@@ -48,18 +92,48 @@ def backward_run(stage: ArrayLike, microbatch: ArrayLike) -> Block:
 
 def concatenate(*blocks: Block) -> Block:
     """The blocks one after the other."""
-    return Block(
-        np.concatenate([block.kind for block in blocks]),
-        np.concatenate([block.stage for block in blocks]),
-        np.concatenate([block.microbatch for block in blocks]),
-        np.concatenate([block.joined for block in blocks]),
-    )
+    return Block.of(np.concatenate([block.code for block in blocks]))
 
 
 def alternate(*blocks: Block) -> Block:
     """First row of each block, then second row of each, and so on; the blocks are equally long."""
-    columns = ("kind", "stage", "microbatch", "joined")
-    return Block(*(np.stack([getattr(block, name) for block in blocks], axis=1).ravel() for name in columns))
+    code = np.empty((len(blocks[0]), len(blocks)), np.int64)
+    for column, block in enumerate(blocks):
+        code[:, column] = block.code
+    return Block.of(code.reshape(-1))
+
+
+def columns(blocks: Sequence[Block]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Kind, stage, microbatch and joined of all rows of the blocks, one after the other."""
+    rows = sum(map(len, blocks))
+    kind, stage, microbatch, joined = (np.empty(rows, dtype) for dtype in (np.int8, np.int32, np.int32, bool))
+    scratch = np.empty(min(rows, _AT_A_TIME), np.int64)
+    first = 0
+    for code in _pieces(blocks):
+        here, some = slice(first, first + len(code)), scratch[: len(code)]
+        kind[here] = np.right_shift(code, _KIND, out=some)
+        stage[here] = np.right_shift(np.left_shift(code, _ABOVE_STAGE, out=some), 64 - _STAGE_BITS, out=some)
+        np.left_shift(code, _ABOVE_MICROBATCH, out=some)
+        microbatch[here] = np.right_shift(some, _ABOVE_MICROBATCH, out=some)
+        joined[here] = np.bitwise_and(code, 1 << _JOINED, out=some)
+        first += len(code)
+    return kind, stage, microbatch, joined
+
+
+def _pieces(blocks: Sequence[Block]) -> Iterator[np.ndarray]:
+    """The codes of all blocks in pieces that are neither tiny nor large."""
+    small: list[np.ndarray] = []
+    gathered = 0
+    for block in blocks:
+        for first in range(0, len(block), _AT_A_TIME):
+            piece = block.code[first : first + _AT_A_TIME]
+            if gathered + len(piece) > _AT_A_TIME:
+                yield np.concatenate(small)
+                small, gathered = [], 0
+            small.append(piece)
+            gathered += len(piece)
+    if small:
+        yield np.concatenate(small)
 
 
 def in_slot_order(*rows: tuple[Block, np.ndarray]) -> Block:
@@ -74,9 +148,7 @@ def repeat(block: Block, times: int) -> Block:
 
 def fuse(first: Block, second: Block) -> Block:
     """OVERLAP_F_B slots: row i of `first` and row i of `second` in one slot, in that order."""
-    slots = alternate(first, second)
-    slots.joined[1::2] = True
-    return slots
+    return alternate(first, Block.of(second.code | 1 << _JOINED))
 
 
 def occurrence(codes: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_copy
 from ppsim.base.errors import ScheduleError, shown, visible
 from ppsim.base.immutable import unwritable
-from ppsim.schedule.blocks import Block, concatenate
+from ppsim.schedule.blocks import Block, columns
 
 MOST_SLICES = 2**31 - 1
 _COMPARED = ("kind", "stage", "microbatch", "offsets", "joined", "weight_versions", "evicted")
@@ -118,12 +118,10 @@ class ScheduleColumns:
     @classmethod
     def from_blocks(cls, blocks: Iterable[Block], **traits: Any) -> ScheduleColumns:
         """A schedule from one Block of rows a device; `traits` are the other keyword arguments of Schedule."""
-        rows = list(blocks)
-        offsets = np.concatenate([[0], np.cumsum([len(block) for block in rows])]).astype(np.int64)
-        all_rows = concatenate(*rows)
-        return cls(
-            all_rows.kind, all_rows.stage, all_rows.microbatch, offsets, joined=all_rows.joined, **traits
-        )  # fmt: skip
+        lists = list(blocks)
+        offsets = np.concatenate([[0], np.cumsum([len(block) for block in lists])]).astype(np.int64)
+        kind, stage, microbatch, joined = columns(lists)
+        return cls(kind, stage, microbatch, offsets, joined=joined, **traits)
 
     @property
     def devices(self) -> int:

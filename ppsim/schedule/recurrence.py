@@ -57,12 +57,16 @@ def run_lists(
 def walk(offsets, seconds, fused, any_fused, source, remote, transfer_seconds, position, row_end):
     """Work out the end of each row where nothing queues; `position` ends at the row where each device stands.
 
+    Devices go on from `position`, behind rows that have run.
     Only the ends are kept here: the fewer columns a device touches between two waits, the fewer caches it misses. A row
     that has not run has -1 as its end, or -2 - d where device d waits for it; `beside[d]` is the end of the row as
     another device left it that waits for the same row.
     """
     devices = len(offsets) - 1
     free_at = np.zeros(devices, np.float64)
+    for device in range(devices):
+        if position[device] > offsets[device]:
+            free_at[device] = row_end[position[device] - 1]
     beside = np.full(devices, -1.0)
     stack = np.arange(devices - 1, -1, -1)
     height = devices
@@ -97,3 +101,39 @@ def walk(offsets, seconds, fused, any_fused, source, remote, transfer_seconds, p
             row = stop
         position[device] = row
         free_at[device] = free
+
+
+def sweep(offsets, kind, stage, source, seconds, transfer_seconds, position, row_end):
+    """Like `walk`, with lengths by [kind, stage]: over all devices, up and down, each as far as it can run.
+
+    Without lists of who waits for whom this takes two thirds of the time of `walk`. It leaves the rest to that where
+    few devices can run in a sweep, so that the time does not grow with the number of sweeps.
+    """
+    devices, stages = len(offsets) - 1, seconds.shape[1]
+    length, passing = seconds.ravel(), transfer_seconds.ravel()
+    free_at = np.zeros(devices, np.float64)
+    left, visits, step = offsets[-1], -64 * devices, 1
+    while left > 0 and visits <= 8 * (offsets[-1] - left):
+        before = left
+        device = 0 if step > 0 else devices - 1
+        while 0 <= device < devices:
+            first, last, begin, free = offsets[device], offsets[device + 1], position[device], free_at[device]
+            row = begin
+            while row < last:
+                cell, needed = kind[row] * stages + stage[row], source[row]
+                if needed >= 0:
+                    sent = row_end[needed]
+                    if sent < 0:
+                        break
+                    if needed < first or needed >= last:
+                        free = max(free, sent + passing[cell])
+                free += length[cell]
+                row_end[row] = free
+                row += 1
+            position[device], free_at[device] = row, free
+            left -= row - begin
+            device += step
+        if left == before:
+            return
+        visits += devices
+        step = -step

@@ -236,7 +236,7 @@ class _Problem:
                 key=lambda key: (solver.value(self.begin[key]), solver.value(self.end[key]), key),
             )
             columns = np.array([(kind, stage, microbatch) for kind, _, microbatch in own]).T
-            blocks.append(Block(columns[0].astype(np.int8), columns[1].astype(np.int32), columns[2].astype(np.int32)))
+            blocks.append(Block(*columns))
         return ScheduleColumns.from_blocks(blocks, name="optimum")
 
 
