@@ -6,7 +6,7 @@ from pathlib import Path
 import ppsim
 from ppsim import Timeline
 from ppsim.base.files import write_atomically
-from ppsim.base.units import percent_text
+from ppsim.base.units import percent_text, seconds_text
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PICTURES = Path("images") / "schedules"
@@ -84,7 +84,7 @@ def section(family: ppsim.Family, timeline: Timeline) -> str:
 
 
 def _measures(timeline: Timeline, separator: str, words: bool = False) -> str:
-    step = f"{timeline.iteration_time:.4g} s"
+    step = seconds_text(timeline.iteration_time)
     bubble = percent_text(timeline.steady_bubble_fraction)
     peak = f"{timeline.peak_activations.max():.4g}"
     steady = " (steady part)" if timeline.schedule.iterations > 1 else ""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsim.base.units import seconds_text, time_unit
+from ppsim.base.units import axis_unit, seconds_text, time_unit
 from ppsim.plots.scale import round_ticks
 
 
@@ -39,3 +39,19 @@ def test_ticks_are_one_two_or_five_times_a_power_of_ten():
 )
 def test_the_unit_keeps_numbers_at_or_above_one(seconds, symbol):
     assert time_unit(seconds).symbol == symbol
+
+
+@pytest.mark.parametrize(
+    ("largest", "unit", "shown", "symbol"),
+    [
+        (0.25, "seconds", 250.0, "ms"),
+        (80e9, "bytes", 80.0, "GB"),
+        (999.0, "bytes", 999.0, "B"),
+        (0.0, "bytes", 0.0, "B"),
+        (0.15, "fraction", 15.0, "%"),
+        (12.0, "microbatches", 12.0, "microbatches"),
+    ],
+)
+def test_an_axis_has_the_unit_in_which_its_numbers_are_readable(largest, unit, shown, symbol):
+    factor, word = axis_unit(largest, unit)
+    assert (largest * factor, word) == (pytest.approx(shown), symbol)

@@ -1,6 +1,7 @@
 """Rows of text as lines with aligned columns: the tables that commands, summaries and reports print."""
 
 from collections.abc import Sequence
+from html import escape
 
 WIDTH = 100  # of a line of running text
 
@@ -17,3 +18,10 @@ def aligned(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]
         ]
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same as a table of HTML, which scrolls where it is wider than the page."""
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<div style='overflow-x:auto'><table><tr>{head}</tr>{body}</table></div>"

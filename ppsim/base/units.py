@@ -84,21 +84,33 @@ def format_quantity(value: float, unit: str) -> str:
     return f"{value:.4g} {symbol}"
 
 
-class TimeUnit(NamedTuple):
-    """A unit of time: `seconds * factor` is a number of `symbol`."""
+class ScaledUnit(NamedTuple):
+    """A unit of a readable size, such as ms or GB: SI numbers times `factor` count `symbol`."""
 
     factor: float
     symbol: str
 
 
-_TIME_UNITS = (TimeUnit(1.0, "s"), TimeUnit(1e3, "ms"), TimeUnit(1e6, "µs"), TimeUnit(1e9, "ns"))
+_TIME_UNITS = (ScaledUnit(1.0, "s"), ScaledUnit(1e3, "ms"), ScaledUnit(1e6, "µs"), ScaledUnit(1e9, "ns"))
 
 
-def time_unit(seconds: float) -> TimeUnit:
+def time_unit(seconds: float) -> ScaledUnit:
     """The largest of s, ms, µs, ns in which `seconds` is at least 1; s for 0."""
     if not seconds > 0:
         return _TIME_UNITS[0]
     return next((unit for unit in _TIME_UNITS if seconds * unit.factor >= 0.9995), _TIME_UNITS[-1])
+
+
+def axis_unit(largest: float, unit: str) -> ScaledUnit:
+    """The unit of an axis that goes up to `largest`, such as ms, GB or %; units of no size of their own as they are."""
+    if unit == "seconds":
+        return time_unit(largest)
+    if unit == "fraction":
+        return ScaledUnit(100.0, "%")
+    if unit == "bytes":
+        prefix = next((one for one in "PTGMk" if largest >= 0.9995 * _PREFIXES[one]), "")
+        return ScaledUnit(1 / _PREFIXES[prefix], f"{prefix}B")
+    return ScaledUnit(1.0, unit)
 
 
 def seconds_text(seconds: float, digits: int = 4) -> str:

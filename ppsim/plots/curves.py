@@ -10,6 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.occupancy import occupancy, peak_memory
+from ppsim.base.units import axis_unit
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 
 _FULLEST, _OTHERS, _TOO_MUCH = "#2853a3", "#9a9fa6", "#c64027"
-_BYTE_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
 def draw_memory(ax: Axes, timeline: TimelineColumns, memory: bool | str) -> None:
@@ -31,12 +31,10 @@ def draw_memory(ax: Axes, timeline: TimelineColumns, memory: bool | str) -> None
     peaks = np.array([levels.max(initial=0.0) for _, levels in curves])
     capacity = timeline.table.workload.memory if in_bytes and timeline.table.workload else None
     highest = max(float(peaks.max()), capacity or 0.0)
-    scale, symbol = next((unit for unit in _BYTE_UNITS if highest >= unit[0]), _BYTE_UNITS[-1])
-    if not in_bytes:
-        scale, symbol = 1.0, "microbatches"
+    factor, symbol = axis_unit(highest, "bytes" if in_bytes else "microbatches")
     origin = float(timeline.device_start.min())
     steps = [
-        _steps(times - origin, levels, float(first), makespan(timeline)) / [1.0, scale]
+        _steps(times - origin, levels, float(first), makespan(timeline)) * [1.0, factor]
         for (times, levels), first in zip(curves, starts, strict=True)
     ]
     fullest, too_much = int(peaks.argmax()), capacity is not None and float(peaks.max()) > capacity
@@ -44,17 +42,17 @@ def draw_memory(ax: Axes, timeline: TimelineColumns, memory: bool | str) -> None
     colour = _TOO_MUCH if too_much else _FULLEST
     ax.add_collection(LineCollection(others, colors=_OTHERS, linewidths=0.6, zorder=2), autolim=False)
     ax.add_collection(LineCollection([steps[fullest]], colors=colour, linewidths=1.4, zorder=3), autolim=False)
-    ax.set_ylim(0.0, highest / scale * 1.08 if highest > 0 else 1.0)
+    ax.set_ylim(0.0, highest * factor * 1.08 if highest > 0 else 1.0)
     ax.set_ylabel(f"memory ({symbol})" if in_bytes else "live activations\n(microbatches,\none device share)")
     ax.yaxis.set_major_locator(MaxNLocator(5, integer=not in_bytes))
     ax.tick_params(length=2.5)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
-    _write_at_the_right(ax, peaks[fullest] / scale, f"device {fullest}: {peaks[fullest] / scale:.4g}", colour)
+    _write_at_the_right(ax, peaks[fullest] * factor, f"device {fullest}: {peaks[fullest] * factor:.4g}", colour)
     if capacity is not None:
-        ax.axhline(capacity / scale, color="#222222", linewidth=0.9, linestyle=(0, (4, 2)), zorder=4)
+        ax.axhline(capacity * factor, color="#222222", linewidth=0.9, linestyle=(0, (4, 2)), zorder=4)
         words = "does not fit" if too_much else "one device"
-        _write_at_the_right(ax, capacity / scale, f"{capacity / scale:.4g} {symbol}\n{words}", "#222222")
+        _write_at_the_right(ax, capacity * factor, f"{capacity * factor:.4g} {symbol}\n{words}", "#222222")
 
 
 def _curves(timeline: TimelineColumns, in_bytes: bool) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:

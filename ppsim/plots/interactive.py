@@ -11,7 +11,7 @@ import numpy as np
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.extras import need
-from ppsim.base.units import TimeUnit, time_unit
+from ppsim.base.units import ScaledUnit, time_unit
 from ppsim.plots import palette
 from ppsim.plots.beside import Spans, lane
 from ppsim.plots.boxes import Boxes, headline, legend_entries, make_boxes
@@ -89,7 +89,11 @@ def _within(spans: Spans, window: tuple[float, float]) -> np.ndarray:
 
 
 def _add_bars(
-    figure: plotly.graph_objects.Figure, boxes: Boxes, visible: np.ndarray, unit: TimeUnit, window: tuple[float, float]
+    figure: plotly.graph_objects.Figure,
+    boxes: Boxes,
+    visible: np.ndarray,
+    unit: ScaledUnit,
+    window: tuple[float, float],
 ) -> None:
     """A trace a kind; boxes that lie close have no white edges."""
     edge = 0.5 if float(np.median(boxes.length)) >= (window[1] - window[0]) / _MOST_EDGED else 0.0
@@ -106,7 +110,9 @@ def _add_bars(
         )  # fmt: skip
 
 
-def _add_beside(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: TimeUnit, window: tuple[float, float]) -> None:
+def _add_beside(
+    figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUnit, window: tuple[float, float]
+) -> None:
     """A trace a sort: gathers and reductions on the edges of the rows, optimizer steps among the actions."""
     for part in boxes.beside:
         mine = _within(part, window)
@@ -118,7 +124,7 @@ def _add_beside(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: TimeUni
 
 
 def _add_spans(
-    figure: plotly.graph_objects.Figure, spans: Spans, mine: np.ndarray, unit: TimeUnit, edges: tuple[float, float],
+    figure: plotly.graph_objects.Figure, spans: Spans, mine: np.ndarray, unit: ScaledUnit, edges: tuple[float, float],
     *, name: str, edge: float, colours: list[str], texts: list[str], facts: list[list[str]], last_fact: str = "",
 ) -> None:  # fmt: skip
     """A trace of bars; hover tells the first of a span's `facts`, its times, and the other as `last_fact` words it."""
@@ -136,7 +142,7 @@ def _add_spans(
     )  # fmt: skip
 
 
-def _add_overview(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: TimeUnit) -> None:
+def _add_overview(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUnit) -> None:
     """A picture of stacked shares, and over it an unseen layer that tells the shares of each bin."""
     edges = share_edges(boxes, most=600)
     shares = kind_shares(boxes, edges)
@@ -165,7 +171,7 @@ def _add_legend_entry(figure: plotly.graph_objects.Figure, name: str, colour: st
 def _lay_out(
     figure: plotly.graph_objects.Figure,
     timeline: TimelineColumns,
-    unit: TimeUnit,
+    unit: ScaledUnit,
     window: tuple[float, float],
     title: str,
 ) -> None:
@@ -182,7 +188,7 @@ def _lay_out(
     )  # fmt: skip
 
 
-def _add_idle(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: TimeUnit) -> None:
+def _add_idle(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUnit) -> None:
     """One pale bar a device behind the boxes; what of it is seen is idle."""
     devices = boxes.timeline.schedule.devices
     figure.add_bar(

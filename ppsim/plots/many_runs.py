@@ -7,24 +7,21 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
+from ppsim.base.units import axis_unit
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_NAMED = 12  # points of the front that have their names beside them
-_SCALES = {
-    "seconds": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")),
-    "bytes": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes")),
-    "fraction": ((0.01, "%"),),
-}
 
 
 def draw_lines(lines: Mapping[str, Sequence[tuple[float, float]]], over: str, title: str, unit: str) -> Figure:
     """One line of (number, value) pairs for each name; `unit` is of the values, `over` names the numbers."""
     figure, axes = _axes()
-    scale, symbol = _scale(unit, max(abs(value) for pairs in lines.values() for _, value in pairs))
+    factor, symbol = axis_unit(max(abs(value) for pairs in lines.values() for _, value in pairs), unit)
     for name, pairs in lines.items():
         numbers, values = zip(*sorted(pairs), strict=True)
-        axes.plot(numbers, [value / scale for value in values], marker="o", markersize=4, label=name)
+        axes.plot(numbers, [value * factor for value in values], marker="o", markersize=4, label=name)
     axes.set_xlabel(over)
     axes.set_ylabel(f"{title} ({symbol})")
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
@@ -34,11 +31,11 @@ def draw_lines(lines: Mapping[str, Sequence[tuple[float, float]]], over: str, ti
 def draw_front(pairs: Sequence[tuple[float, float]], names: Sequence[str], memory: str, unit: str) -> Figure:
     """Points of (memory, seconds), and a line through those that no other beats in both."""
     figure, axes = _axes()
-    byte, symbol = _scale(unit, max(pair[0] for pair in pairs))
-    second, time_symbol = _scale("seconds", max(pair[1] for pair in pairs))
-    axes.scatter([x / byte for x, _ in pairs], [y / second for _, y in pairs], s=16, color="#9db4d0")
+    byte, symbol = axis_unit(max(pair[0] for pair in pairs), unit)
+    second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
+    axes.scatter([x * byte for x, _ in pairs], [y * second for _, y in pairs], s=16, color="#9db4d0")
     front = pareto_front(pairs)
-    corners = [(pairs[index][0] / byte, pairs[index][1] / second) for index in front]
+    corners = [(pairs[index][0] * byte, pairs[index][1] * second) for index in front]
     axes.plot(*zip(*corners, strict=True), color="#b8432b", marker="o", markersize=5, drawstyle="steps-post")
     for index, corner in list(zip(front, corners, strict=True))[:MOST_NAMED]:
         axes.annotate(names[index], corner, xytext=(4, 4), textcoords="offset points", fontsize=7)
@@ -63,8 +60,3 @@ def _axes() -> tuple[Figure, Axes]:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     return figure, axes
-
-
-def _scale(unit: str, largest: float) -> tuple[float, str]:
-    scales = _SCALES.get(unit, ((1.0, unit),))
-    return next((scale for scale in scales if largest >= scale[0]), scales[-1])

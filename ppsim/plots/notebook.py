@@ -10,7 +10,7 @@ import html
 import numpy as np
 
 from ppsim.analysis.bubbles import makespan
-from ppsim.base.units import TimeUnit, time_unit
+from ppsim.base.units import ScaledUnit, time_unit
 from ppsim.plots import palette
 from ppsim.plots.beside import Spans, lane, part_of_row
 from ppsim.plots.boxes import Boxes, legend_entries, make_boxes, sizes_text
@@ -131,7 +131,7 @@ def _device_names(devices: int, row: int) -> str:
 
 
 def _axis(makespan: float, top: int) -> str:
-    unit: TimeUnit = time_unit(makespan)
+    unit: ScaledUnit = time_unit(makespan)
     ticks = round_ticks(makespan * unit.factor, 10)
     places = _LEFT + ticks / (makespan * unit.factor or 1.0) * _CHART
     marks = "".join(f"M{place:.1f} {top}v4" for place in places)

@@ -13,6 +13,8 @@ from ppsim.analysis.occupancy import peak_activations
 from ppsim.analysis.steady import iteration_time
 from ppsim.base.errors import BuildError, ConfigError, PpsimError
 from ppsim.base.extras import need
+from ppsim.base.tables import html_table
+from ppsim.base.units import value_text
 from ppsim.config import Config, source_of
 from ppsim.costs import CostModel
 from ppsim.families.registry import RegisteredFamily, families, find_family, split_stages
@@ -66,7 +68,13 @@ class Comparison:
         return draw_comparison(self.timelines, **options)
 
     def _repr_html_(self) -> str:
-        return self.to_frame().to_html(index=False, float_format="{:.4g}".format)
+        measures = shown_in("compare")
+        cells = [
+            [row["schedule"], "yes" if row["asynchronous"] else "no"]
+            + [value_text(row[measure.name], measure.unit) for measure in measures]
+            for row in self.rows()
+        ]
+        return html_table(["schedule", "asynchronous", *(measure.title for measure in measures)], cells)
 
     def to_dict(self) -> dict[str, Any]:
         """Rows and refusals as plain Python values, with units and definitions (schema ppsim.comparison/1)."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.extras import need
-from ppsim.base.tables import aligned
+from ppsim.base.tables import aligned, html_table
 from ppsim.base.units import EXAMPLES, parse_quantity, value_text
 from ppsim.base.yaml_text import read_yaml
 from ppsim.config import Config, Source, source_of
@@ -152,10 +152,8 @@ class Sweep:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        heads, *rows = ([_html(cell) for cell in row] for row in self.table())
-        head = "".join(f"<th>{cell}</th>" for cell in heads)
-        body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-        return f"<div style='overflow-x:auto'><table><tr>{head}</tr>{body}</table></div>"
+        heads, *rows = self.table()
+        return html_table(heads, rows)
 
 
 def sweep(
@@ -313,7 +311,3 @@ def _width(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
 
 def _cut(line: str) -> str:
     return line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."
-
-
-def _html(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;")
