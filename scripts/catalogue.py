@@ -6,7 +6,6 @@ from pathlib import Path
 
 import ppsim
 from ppsim import Timeline
-from ppsim.base.units import seconds_text
 from ppsim.config import Config
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -38,7 +37,7 @@ def row(name: str, config: Config) -> Iterator[str]:
     yield name
     yield f"{config.model.parameters / 1e9:.1f} B"
     yield f"{run.bubble_fraction:.3f}"
-    yield seconds_text(run.makespan)
+    yield f"{run.makespan:.2f} s"
     yield f"{run.mfu:.3f}"
     yield ", ".join(f"{key} {value:g}" for key, value in config.published.items() if key != "source")
     yield f"{1 / relative_speed(config, run):.2f}"
@@ -54,10 +53,7 @@ def data_parallelism() -> str:
     began = [run.reductions.start[run.reductions.device == device] for device in range(run.schedule.devices)]
     longest = max(float((end - start).sum()) for start, end in zip(began, reduced, strict=True))
     added = run.makespan - one.simulate().makespan
-    return (
-        f"530B over 8 copies: reductions {seconds_text(longest, 3)}, step + {seconds_text(added, 3)}; "
-        f"published + 1.32 s, not overlapped"
-    )
+    return f"530B over 8 copies: reductions {longest:.2f} s, step + {added:.2f} s; published + 1.32 s, not overlapped"
 
 
 def relative_speed(config: Config, run: Timeline) -> float:

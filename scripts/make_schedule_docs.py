@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import ppsim
 from ppsim import Timeline
@@ -46,7 +47,7 @@ def main(with_pictures: bool = True) -> None:
 
 def simulated(family: ppsim.Family) -> Timeline:
     """The family at the size of the pictures."""
-    options = {"costs": COSTS} if "costs" in family.options else {}
+    options: dict[str, Any] = {"costs": COSTS} if "costs" in family.options else {}
     return ppsim.simulate(family.build(DEVICES, MICROBATCHES, **options), COSTS)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ppsim.base.units import format_quantity, percent_text, seconds_text
+from ppsim.base.units import format_quantity, seconds_text
 from ppsim.commands.calibrate import bandwidth_interval
 from ppsim.interop.replays import read_trace
 from ppsim.studies.calibration import calibrate
@@ -20,12 +20,11 @@ def error_table(found: Evaluation, device: str) -> str:
     for run in found.runs:
         lines.append(
             f"| {run.name} | {'fitted' if run.fitted else 'held out'} | {seconds_text(run.measured)} "
-            f"| {seconds_text(run.predicted)} | {percent_text(run.error, 2, signed=True)} "
-            f"| {percent_text(run.action_error, 2)} |"
+            f"| {seconds_text(run.predicted)} | {100 * run.error:+.2f} % | {100 * run.action_error:.2f} % |"
         )
     lines += [
         "",
-        f"{device}: held-out runs have a mean absolute error of {percent_text(found.mape['held_out'] or 0, 2)}, "
+        f"{device}: held-out runs have a mean absolute error of {100 * (found.mape['held_out'] or 0):.2f} %, "
         f"and a Kendall rank correlation of {found.kendall_tau['held_out']:+.2f}.",
     ]
     return "\n".join(lines)

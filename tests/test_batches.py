@@ -13,8 +13,6 @@ from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plan.jitter import JitteredPlan
 from ppsim.plan.resolve import make_plan
 
-pytestmark = pytest.mark.usefixtures("measures_of_pages")
-
 COSTS = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=0.5, latency=0.1)
 NOISE = ppsim.Jitter(actions=0.1, transfers=0.2, devices=0.05, links=0.3)
 

@@ -10,8 +10,6 @@ import sys
 import pytest
 from command_line import CONFIGS, ENVIRONMENT, ROOT, UNIT_COSTS, ppsim
 
-pytestmark = pytest.mark.usefixtures("measures_of_pages")
-
 WORSE = ("--set", "costs.latency=0.5")
 
 

@@ -12,8 +12,6 @@ from ppsim.studies.baseline import config_key, read_baseline, write_baseline
 from ppsim.studies.gate import Limits, Tolerance, check_configs, judge, measured, update_baseline
 from ppsim.studies.gate_reports import document, findings_text, junit_report, markdown_report
 
-pytestmark = pytest.mark.usefixtures("measures_of_pages")
-
 
 def numbers(**costs):
     return measured(ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=8), ppsim.Costs(**costs)))

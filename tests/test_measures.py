@@ -256,5 +256,5 @@ def test_a_device_that_does_not_exist_is_named(device):
 
 def test_a_timeline_says_what_it_is():
     run = simulate(TWO, UNEVEN, engine="event")
-    assert repr(run) == "<Timeline custom: 2 devices, makespan 8 s, bubble fraction 50.0 %, engine event>"
+    assert repr(run) == "<Timeline custom: 2 devices, makespan 8 s, bubble fraction 0.5000, engine event>"
     assert (run.engine, run.transport) == ("event", "async")

@@ -5,8 +5,6 @@ import pytest
 import ppsim
 from ppsim.plots.summary import side_by_side, summary_text
 
-pytestmark = pytest.mark.usefixtures("measures_of_pages")
-
 
 def run(name, devices=4, microbatches=8, costs=None, **options):
     return ppsim.simulate(

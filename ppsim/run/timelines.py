@@ -16,7 +16,7 @@ from ppsim.analysis.measures import MEASURES
 from ppsim.analysis.memory import Memory, memory
 from ppsim.analysis.occupancy import PARTS, occupancy
 from ppsim.analysis.sensitivities import Sensitivities, sensitivities
-from ppsim.base.units import percent_text, seconds_text
+from ppsim.base.units import seconds_text
 from ppsim.interop.result import result_document
 from ppsim.plots.summary import summary_text
 from ppsim.plots.text import gantt_text
@@ -216,5 +216,5 @@ class Timeline(TimelineColumns):
     def __repr__(self) -> str:
         return (
             f"<Timeline {self.schedule.name}: {self.schedule.devices} devices, makespan {seconds_text(self.makespan)}, "
-            f"bubble fraction {percent_text(self.bubble_fraction)}, engine {self.engine}>"
+            f"bubble fraction {self.bubble_fraction:.4f}, engine {self.engine}>"
         )
