@@ -1,6 +1,7 @@
 """The summary: every measure with its unit and definition, every cost with its origin."""
 
 import pytest
+from command_line import LLAMA
 
 import ppsim
 from ppsim.plots.summary import side_by_side, summary_text
@@ -89,3 +90,12 @@ def test_side_by_side_of_nothing_is_an_error():
 def test_the_timeline_summarises_itself():
     timeline = run("1f1b")
     assert timeline.summary() == summary_text(timeline)
+
+
+def test_the_summary_says_what_derived_costs_assume_as_json_does():
+    run = ppsim.load_config(LLAMA).simulate()
+    sentences = run.to_dict()["assumptions"]
+    assert sentences
+    text = " ".join(run.summary().partition("\nassumptions\n")[2].split())
+    assert text == " ".join(sentences)
+    assert "assumptions" not in ppsim.simulate(ppsim.build("1f1b", devices=2, microbatches=2)).summary()

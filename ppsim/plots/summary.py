@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from ppsim.analysis.interval import interval_text
 from ppsim.analysis.measures import Measure, shown_in
 from ppsim.analysis.steady import iteration_time
 from ppsim.base.errors import ConfigError
-from ppsim.base.tables import aligned
+from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import seconds_text, value_text
 from ppsim.costs.given import PARAMETERS, TIMES
 from ppsim.plots.boxes import counted, sizes_text
@@ -31,6 +33,11 @@ def summary_text(timeline: TimelineColumns) -> str:
     if stages := getattr(timeline.costs, "stages", None):
         lines += ["", f"stages: {stages_text(stages(timeline.schedule.num_stages))}"]
     lines += ["", "costs", *("  " + line for line in aligned(_cost_rows(timeline)))]
+    if assumptions := getattr(timeline.costs, "assumptions", None):
+        whole: Any = {"break_long_words": False, "break_on_hyphens": False}  # names of files hold hyphens
+        indent: Any = {"initial_indent": "  ", "subsequent_indent": "    "}
+        wrapped = (textwrap.wrap(text, WIDTH, **indent, **whole) for text in assumptions)
+        lines += ["", "assumptions", *chain.from_iterable(wrapped)]
     return "\n".join(lines) + "\n"
 
 
