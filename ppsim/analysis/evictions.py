@@ -20,9 +20,7 @@ def unhidden_moves(timeline: TimelineColumns) -> np.ndarray:
     stage, _, host = schedule.evicted.T
     owner = schedule.device[leave]
     held = np.zeros(schedule.num_stages) if table.activation_bytes is None else table.activation_bytes
-    moves = [
-        table.latency[ends] + held[stage] / schedule.slices * table.seconds_per_byte[ends]
-        for ends in ((owner, host), (host, owner))
-    ]
+    sent = held[stage] / schedule.slices * table.scale_of(schedule, stage, schedule.evicted[:, 1])
+    moves = [table.latency[ends] + sent * table.seconds_per_byte[ends] for ends in ((owner, host), (host, owner))]
     away = timeline.row_start[back] - timeline.row_end[leave]
     return np.bincount(owner, np.maximum(sum(moves) - away, 0.0), minlength=schedule.devices)

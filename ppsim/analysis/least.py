@@ -6,6 +6,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.costs.table import CostTable
+from ppsim.plan.holding import held_changes
 from ppsim.plan.resolve import by_kind_and_stage, row_seconds
 from ppsim.plan.streams import optimizer_seconds
 from ppsim.schedule.columns import ScheduleColumns
@@ -43,11 +44,13 @@ def least_step(
 def _ways(schedule: ScheduleColumns, table: CostTable, sharded: bool) -> tuple[np.ndarray, np.ndarray]:
     """Seconds that must pass before a stage's first forward, and after its last backward, one entry a stage."""
     part = float(table.slice_fraction.min()) if schedule.slices > 1 else 1.0
+    if table.microbatch_scale is not None:
+        part *= float(table.microbatch_scale.min())
     forward = table.seconds[Kind.F] * part
     backward = table.seconds[Kind.B] * part
     if table.overlap is not None and schedule.joined.any():
         forward, backward = (np.minimum(column, _shortest_slot(table)) for column in (forward, backward))
-    hop = _hops(schedule, table) * part
+    hop = _hops(schedule, table) * min(part, 1.0)  # latency stays as it is
     first = np.cumsum(np.append(0.0, forward[:-1] + hop))
     if sharded and table.unshard_seconds is not None:
         first = first + table.unshard_seconds.min()
@@ -103,19 +106,21 @@ def least_memory(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | No
     static = parts[0] * schedule.weight_versions + parts[1] + parts[2]
     if len(schedule.evicted) or (schedule.kind > Kind.W).any():
         return static * SAFETY
-    return (static + _most_held(schedule, table, table.activation_bytes / schedule.slices)) * SAFETY
+    return (static + _most_held(schedule, table, table.activation_bytes)) * SAFETY
 
 
 def _most_held(schedule: ScheduleColumns, table: CostTable, whole: np.ndarray) -> np.ndarray:
-    """Most bytes of live activations on each device, with what a backward brings back while it recomputes."""
-    kept, nothing = whole * table.weight_grad_fraction, np.zeros_like(whole)
-    adds = by_kind_and_stage(schedule, np.stack([whole, nothing, nothing, nothing]))
-    frees = by_kind_and_stage(schedule, np.stack([nothing, whole, whole - kept, kept]))
+    """Most bytes of live activations on each device, with what a backward brings back while it recomputes.
+
+    `whole` is of one microbatch, by stage.
+    """
+    adds, frees = held_changes(schedule, table, whole)
     level = np.cumsum(adds - frees)
     first = schedule.offsets[:-1]
     before_device = np.append(0.0, level)[first]
     while_running = level + frees
     if table.recompute_bytes is not None and table.recompute_bytes.any():
-        again = table.recompute_bytes / schedule.slices
-        while_running = while_running + by_kind_and_stage(schedule, np.stack([nothing, again, again, nothing]))
+        again, nothing = table.recompute_bytes / schedule.slices, np.zeros_like(whole)
+        again = by_kind_and_stage(schedule, np.stack([nothing, again, again, nothing]))
+        while_running = while_running + again * table.scale_of(schedule, schedule.stage, schedule.microbatch)
     return np.maximum.reduceat(while_running, first) - before_device

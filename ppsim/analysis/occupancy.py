@@ -32,8 +32,14 @@ class Occupancy:
         if len(schedule.evicted):
             for changes, at in ((frees, self._evicted_rows[0]), (adds, self._evicted_rows[1])):
                 here = at[(at >= rows.start) & (at < rows.stop)]
-                changes[here - rows.start] = (weight / schedule.slices)[schedule.stage[here]]
+                changes[here - rows.start] = self._amount(weight, here)
         return adds, frees
+
+    def _amount(self, weight: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """What a whole activation of each of these rows holds; `weight` is by stage."""
+        schedule = self.schedule
+        stage, microbatch = schedule.stage[rows], schedule.microbatch[rows]
+        return weight[stage] / schedule.slices * self.table.scale_of(schedule, stage, microbatch)
 
     @cached_property
     def _evicted_rows(self) -> tuple[np.ndarray, np.ndarray]:
@@ -55,6 +61,7 @@ class Occupancy:
         reload = np.flatnonzero((copies.way == RELOADS) & (copies.device == device))
         stage, microbatch = copies.stage[reload], copies.microbatch[reload]
         amount = weight[stage] * copied_part(self.schedule, self.table, stage, microbatch) / self.schedule.slices
+        amount = amount * self.table.scale_of(self.schedule, stage, microbatch)
         return self.timeline.copy_end[copies.origin[reload]], self.timeline.copy_start[reload], amount
 
     def _live(self, device: int, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -95,7 +102,7 @@ class Occupancy:
         times = np.stack([self.timeline.row_start[rows], self.timeline.row_end[rows]], axis=1)
         levels = np.stack([after_start, after_end], axis=1)
         leave, back = self._hosted(device)
-        amount = self.table.stage_share[self.schedule.stage[leave]] / self.schedule.slices
+        amount = self._amount(self.table.stage_share, leave)
         away, again, copied = self._copied(device, self.table.stage_share)
         visits = (
             np.concatenate([self.timeline.row_end[leave], away]),
@@ -152,7 +159,7 @@ class Occupancy:
         received = rows[self.plan.remote[rows]]
         sent = self._sent_by(device)
         leave, back = self._hosted(device)
-        hosted_bytes = activation_bytes[schedule.stage[leave]] / schedule.slices
+        hosted_bytes = self._amount(activation_bytes, leave)
         in_bytes = transfer_bytes(schedule, self.table, self.plan.source[received])
         out_bytes = transfer_bytes(schedule, self.table, self.plan.source[sent])
         again, again_bytes = self._recomputing(device)
@@ -175,12 +182,12 @@ class Occupancy:
 
     def _recomputing(self, device: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of the device's backwards that recompute, and the bytes that each holds for that from start to end."""
-        kind, stage, table_bytes = self.schedule.kind, self.schedule.stage, self.table.recompute_bytes
+        kind, table_bytes = self.schedule.kind, self.table.recompute_bytes
         rows = np.arange(len(kind))[self.schedule.rows(device)]
         if table_bytes is None or not table_bytes.any():
             return rows[:0], np.zeros(0)
         rows = rows[(kind[rows] == Kind.B) | (kind[rows] == Kind.I)]
-        return rows, table_bytes[stage[rows]] / self.schedule.slices
+        return rows, self._amount(table_bytes, rows)
 
     def _sent_by(self, device: int) -> np.ndarray:
         """The transfers that a device sends, named by the rows that consume them."""

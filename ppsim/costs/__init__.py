@@ -6,6 +6,7 @@ from ppsim.costs.given import Costs
 from ppsim.costs.hardware import DEVICES, LINKS, Cluster, DeviceSheet, LinkSheet
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
+from ppsim.costs.modules import Module, module_chain
 from ppsim.costs.shared_ports import SharedPorts
 from ppsim.costs.slices import causal_slice_costs
 from ppsim.costs.table import CostModel, CostTable
@@ -23,8 +24,10 @@ __all__ = [
     "Layout",
     "LinkSheet",
     "Model",
+    "Module",
     "SharedPorts",
     "causal_slice_costs",
     "combined_costs",
     "combined_slot",
+    "module_chain",
 ]

@@ -248,9 +248,8 @@ class DerivedCosts(Setup):
     @property
     def provenance(self) -> Mapping[str, str]:
         """Where each parameter of `Costs` comes from: "derived" or "given"."""
-        left_out = {"per", "slice_costs", "recompute", "offload_latency", "offload_bandwidth", "offload_bytes"} | (
-            {"overlap"} if not self.layout.overlap else set()
-        )
+        left_out = {"per", "slice_costs", "recompute", "offload_latency", "offload_bandwidth", "offload_bytes"}
+        left_out |= {"microbatch_scale", "microbatch_order"} | ({"overlap"} if not self.layout.overlap else set())
         derived = {name: "derived" for name in PARAMETERS if name not in left_out}
         return derived | {name: "given" for name in self.given if name != "per"}
 

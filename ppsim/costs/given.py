@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.errors import CostError, shown
+from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import choice, declarations, declared, described, nested, weight
+from ppsim.costs.microbatches import ORDERS, check_scale, factors
 from ppsim.costs.table import CostTable
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -128,6 +129,15 @@ class Costs:
     slice_costs: Sequence[float] | None = declared(
         "relative times of a microbatch's slices", nested(weight), None, default_text="equal", example="[1, 1.1, 1.2]"
     )
+    microbatch_scale: Sequence[float] | Sequence[Sequence[float]] | Mapping[str, Any] | None = declared(
+        "factors of each microbatch on its seconds, bytes and activations: one a microbatch, such a list a stage, or "
+        "how to draw them", check_scale, None, default_text="1 each", of="factor, by stage and microbatch", unit="",
+        column=lambda table: table.microbatch_scale, example="{distribution: lognormal, spread: 0.3, seed: 0}",
+    )  # fmt: skip
+    microbatch_order: str = declared(
+        "order of the microbatches of `microbatch_scale`: `given`, `longest-first`, `shortest-first`, `zigzag`",
+        choice(*ORDERS), "given", example="zigzag",
+    )  # fmt: skip
     unshard: PerStage | None = _cost(
         "seconds of gathering the weights of one device share; without a model it also makes the run sharded",
         "none, or derived", "8 ms", lambda table: table.unshard_seconds, group="step", unit="seconds",
@@ -184,6 +194,10 @@ class Costs:
             name, value = item.name, getattr(self, item.name)
             if name in (*TIMES, "per") or (value is None and item.default is None):
                 continue
+            if name.startswith("microbatch"):
+                self._check_microbatches(name, value, item)
+                origins[name] = "default" if value == item.default else "given"
+                continue
             column = (
                 _checked_bandwidth(name, value) if name.endswith("bandwidth") else _column(name, value, item.metadata)
             )
@@ -194,6 +208,12 @@ class Costs:
             self._keep(name, column)
             origins[name] = "given" if item.default is None or np.any(column != item.default) else "default"
         return origins
+
+    def _check_microbatches(self, name: str, value: Any, item: Any) -> None:
+        try:
+            object.__setattr__(self, name, item.metadata["check"](value))
+        except ConfigError as error:
+            raise CostError(f"{name}={error}") from None
 
     def _stated_origins(self) -> dict[str, str]:
         if not isinstance(self.provenance, Mapping):
@@ -235,6 +255,14 @@ class Costs:
             offload_bytes=known("offload_bytes"),
             input_fraction=per_stage("input_fraction_of_activation"),
             slice_fraction=self._slice_fraction(schedule.slices),
+            microbatch_scale=None
+            if self.microbatch_scale is None
+            else factors(
+                self.microbatch_scale,
+                self.microbatch_order,
+                per_stage("forward") + per_stage("backward"),
+                schedule.microbatches_of_a_step,
+            ),
             activation_bytes=known("activation_bytes"),
             state_bytes=None
             if all(part is None for part in state)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -57,6 +57,8 @@ class CostTable(EqualColumns):
         Part of those activations that lives until W; the rest ends with I.
     slice_fraction : float64 (slices,)
         Part of a microbatch's time in each of its slices; sums to 1.
+    microbatch_scale : float64 (stages, microbatches of a step) or None
+        Factors of each microbatch's seconds, bytes and activations on each stage; None is 1.
     activation_bytes : float64 (stages,) or None
         Bytes of one whole microbatch's live activations on each stage; None where no model was given.
     state_bytes : float64 (3, stages) or None
@@ -111,6 +113,13 @@ class CostTable(EqualColumns):
     offload_latency: float = 0.0
     offload_seconds_per_byte: float = 0.0
     offload_bytes: np.ndarray | None = None
+    microbatch_scale: np.ndarray | None = None
+
+    def scale_of(self, schedule: ScheduleColumns, stage: np.ndarray, microbatch: np.ndarray) -> Any:
+        """The factor of each (stage, microbatch) of a schedule, whose microbatches may be slices; 1.0 without scale."""
+        if self.microbatch_scale is None:
+            return 1.0
+        return self.microbatch_scale[stage, microbatch // schedule.slices % schedule.microbatches_of_a_step]
 
 
 class CostModel(Protocol):

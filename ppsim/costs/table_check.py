@@ -14,7 +14,7 @@ ROUNDING = 1e-9
 _MAY_BE_NONE = frozenset(
     ("overlap", "overhead", "activation_bytes", "state_bytes", "exchange_seconds", "recompute_bytes",
      "unshard_seconds", "reduce_seconds", "optimizer_seconds",
-     "recompute_seconds", "input_fraction", "offload_bytes")
+     "recompute_seconds", "input_fraction", "offload_bytes", "microbatch_scale")
 )  # fmt: skip
 _FRACTIONS = ("weight_grad_fraction", "slice_fraction", "input_fraction")
 
@@ -58,6 +58,7 @@ def _shapes(schedule: ScheduleColumns) -> Mapping[str, tuple[int, ...]]:
         **dict.fromkeys(of_stage, stages),
         "state_bytes": (3, *stages),
         "slice_fraction": (schedule.slices,),
+        "microbatch_scale": (schedule.num_stages, schedule.microbatches_of_a_step),
     }
 
 

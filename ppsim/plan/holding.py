@@ -26,4 +26,5 @@ def held_changes(
     if schedule.recomputes:
         short = schedule.recomputed[rows] & (schedule.kind[rows] == Kind.F)
         adds[short] = stored[schedule.stage[rows][short]]
-    return adds, frees
+    scale = table.scale_of(schedule, schedule.stage[rows], schedule.microbatch[rows])
+    return adds * scale, frees * scale

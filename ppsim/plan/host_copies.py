@@ -100,6 +100,7 @@ def copy_seconds(compute: ScheduleColumns, table: CostTable, stage: np.ndarray, 
     if held is None:
         return np.full(len(stage), table.offload_latency)
     moved = held[stage] * stored_part(compute, table, stage, microbatch) / compute.slices
+    moved = moved * table.scale_of(compute, stage, microbatch)
     return table.offload_latency + moved * table.offload_seconds_per_byte
 
 

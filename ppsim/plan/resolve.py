@@ -245,7 +245,7 @@ def by_kind_and_stage(schedule: ScheduleColumns, values: np.ndarray, rows: slice
 
 def _lengths(schedule: ScheduleColumns, table: CostTable) -> Any:
     """Seconds of each row, as `Plan` takes them."""
-    if schedule.slices > 1 or table.overlap is not None:
+    if schedule.slices > 1 or table.overlap is not None or table.microbatch_scale is not None:
         return row_seconds(schedule, table)
     return Priced(schedule, _seconds_by_kind(table))
 
@@ -260,21 +260,35 @@ def row_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
     """Seconds of each row; of a timed fused slot the first row holds the slot's length and the second 0."""
     seconds = by_kind_and_stage(schedule, _seconds_by_kind(table))
     overhead = None if table.overhead is None else by_kind_and_stage(schedule, table.overhead)
-    if schedule.slices > 1:
-        seconds = _sliced(seconds, overhead, slice_fraction(schedule, table))
+    whole, part = seconds, row_part(schedule, table)
+    if part is not None:
+        seconds = _sliced(whole, overhead, part)
     if table.overlap is not None:
         first, second, forward, backward = schedule.slots
         slot = table.overlap[schedule.stage[forward], schedule.stage[backward]]
-        if schedule.slices > 1:
+        if part is not None:
             of_slot = None if overhead is None else np.maximum(overhead[first], overhead[second])
-            slot = _sliced(slot, of_slot, slice_fraction(schedule, table)[forward])
+            slot = _sliced(slot, of_slot, _mean_part(part, whole, forward, backward))
         seconds[first], seconds[second] = slot, 0.0
     return seconds
 
 
-def slice_fraction(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
-    """Part of a microbatch's time in the slice of each row."""
-    return table.slice_fraction[schedule.microbatch % schedule.slices]
+def row_part(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:
+    """Each row's time in units of a whole microbatch of factor 1: its slice's part times its microbatch's factor.
+
+    None where every row is such a microbatch.
+    """
+    if schedule.slices == 1 and table.microbatch_scale is None:
+        return None
+    part = table.slice_fraction[schedule.microbatch % schedule.slices]
+    return part * table.scale_of(schedule, schedule.stage, schedule.microbatch)
+
+
+def _mean_part(part: np.ndarray, whole: np.ndarray, forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
+    """The part of a fused slot: the mean of its two rows' parts, weighted by their uncut seconds."""
+    both = whole[forward] + whole[backward]
+    share = np.divide(whole[forward], both, out=np.full_like(both, 0.5), where=both > 0)
+    return part[backward] + share * (part[forward] - part[backward])
 
 
 def _sliced(seconds: np.ndarray, overhead: np.ndarray | None, fraction: np.ndarray) -> np.ndarray:
@@ -319,13 +333,15 @@ def transfer_bytes(schedule: ScheduleColumns, table: CostTable, producer: np.nda
     """Bytes that each of the rows `producer` sends to another device."""
     backward = schedule.kind.take(producer) != Kind.F
     cell = backward.astype(np.int64) * schedule.num_stages + schedule.stage.take(producer)
-    return table.transfer_bytes.ravel().take(cell) / schedule.slices
+    scale = table.scale_of(schedule, schedule.stage[producer], schedule.microbatch[producer])
+    return table.transfer_bytes.ravel().take(cell) / schedule.slices * scale
 
 
 def _transfer_lengths(schedule: ScheduleColumns, table: CostTable) -> Any:
     """Seconds of each row's transfer, as `Plan` takes them: by its kind and stage alone where all links are alike."""
     latency, per_byte = table.latency.ravel(), table.seconds_per_byte.ravel()
-    if np.all(latency == latency[0]) and np.all(per_byte == per_byte[0]):
+    alike = table.microbatch_scale is None or not table.transfer_bytes.any()
+    if alike and np.all(latency == latency[0]) and np.all(per_byte == per_byte[0]):
         forward, backward = table.transfer_bytes / schedule.slices * per_byte[0] + latency[0]
         received = np.zeros((Kind.R + 1, schedule.num_stages))  # from the stage before, and from the stage behind
         received[Kind.F, 1:] = forward[:-1]

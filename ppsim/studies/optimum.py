@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.errors import ConfigError, shown
+from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.extras import need
 from ppsim.costs import CostModel, Costs, CostTable
 from ppsim.run.schedules import build
@@ -89,6 +89,8 @@ def optimum(
         raise ConfigError(f"{len(start.kind)} actions are too many to solve exactly; use at most {MOST_ACTIONS}")
     costs = Costs(forward=1.0, input_grad=1.0, weight_grad=1.0) if costs is None else costs
     run = simulate(start, costs)  # refuses costs that do not fit
+    if run.table.microbatch_scale is not None:
+        raise CostError("the exact optimum takes microbatches as alike; leave microbatch_scale out")
     problem = _Problem(start, run.table, memory_limit)
     problem.hint(run)
     return problem.solve(costs, time_limit, workers)

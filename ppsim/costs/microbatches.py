@@ -1,0 +1,98 @@
+"""Microbatches of different cost: factors given or drawn, and the order in which the microbatches are numbered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.base.rules import Check, nested, number, weight, whole_number
+
+DISTRIBUTIONS = ("lognormal", "uniform")
+ORDERS = ("given", "longest-first", "shortest-first", "zigzag")
+_EXAMPLE = "{distribution: lognormal, spread: 0.3, seed: 0}"
+_SPREAD = number(lambda value: 0 <= value <= 3, "must be a relative spread from 0 to 3, such as 0.3")
+_factors: Check = nested(weight, 2)
+_seed = whole_number(0)
+
+
+def check_scale(value: Any) -> Any:
+    """Factors, one a microbatch, or a list of them for each stage; or how to draw them. ConfigError otherwise."""
+    if isinstance(value, Mapping):
+        return _checked_draw(value)
+    value = np.asarray(value, np.float64).tolist() if isinstance(value, np.ndarray) else value
+    if not isinstance(value, list | tuple):
+        raise ConfigError(
+            f"{shown(value)} must list one factor a microbatch, list such a list for each stage, or say how to draw "
+            f"them, such as {_EXAMPLE}"
+        )
+    factors = _factors([list(row) if isinstance(row, list | tuple) else row for row in value])
+    rows = [row for row in factors if isinstance(row, list)]
+    if rows and (len(rows) < len(factors) or len({len(row) for row in rows}) > 1):
+        raise ConfigError(f"{shown(value)} must list one factor a microbatch for every stage, all equally many")
+    return factors
+
+
+def _checked_draw(value: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = [key for key in value if key not in ("distribution", "spread", "seed")]
+    if unknown or "spread" not in value:
+        wrong = f"names {shown(unknown[0])}" if unknown else "gives no spread"
+        raise ConfigError(f"{shown(dict(value))} {wrong}; write such as {_EXAMPLE}")
+    name = value.get("distribution", DISTRIBUTIONS[0])
+    if name not in DISTRIBUTIONS:
+        raise ConfigError(f"distribution {shown(name)} is not known; use one of: {', '.join(DISTRIBUTIONS)}")
+    spread = _SPREAD(value["spread"])
+    if name == "uniform" and spread > 1:
+        raise ConfigError(f"spread {spread:g} of a uniform distribution reaches below 0; use at most 1")
+    return {"distribution": name, "spread": spread, "seed": _seed(value.get("seed", 0))}
+
+
+def factors(scale: Any, order: str, work: np.ndarray, microbatches: int) -> np.ndarray:
+    """The factors by [stage, microbatch], float64, in the order asked for.
+
+    Parameters
+    ----------
+    scale : list or mapping
+        As `check_scale` gives it.
+    order : str, one of `ORDERS`
+        By the seconds of a whole microbatch: longest first, shortest first, or zigzag: the longest, the shortest, the
+        second longest, the second shortest ..., so that two neighbours together take about as long as any other two.
+    work : float64 (stages,)
+        Seconds of F and backward of a microbatch of factor 1 on each stage.
+    microbatches : int
+        Of one step.
+
+    Raises CostError where lists do not have one factor a microbatch, or one list a stage.
+    """
+    drawn = isinstance(scale, Mapping)
+    table = np.atleast_2d(_drawn(scale, microbatches) if drawn else np.asarray(scale, np.float64))
+    if table.shape[1] != microbatches or table.shape[0] not in (1, len(work)):
+        raise CostError(
+            f"microbatch_scale lists {table.shape[1]} factors for {table.shape[0]} stage(s), but the schedule has "
+            f"{microbatches} microbatches and {len(work)} stages; list {microbatches} factors, once or for each stage"
+        )
+    table = np.broadcast_to(table, (len(work), microbatches))
+    return table[:, _ordered(work @ table if work.any() else table.sum(axis=0), order)]
+
+
+def _drawn(how: Mapping[str, Any], microbatches: int) -> np.ndarray:
+    """One factor a microbatch, scaled so that together they are as much work as without."""
+    random, spread = np.random.default_rng(how["seed"]), how["spread"]
+    if how["distribution"] == "uniform":
+        drawn = random.uniform(1 - spread, 1 + spread, microbatches)
+    else:
+        drawn = np.exp(spread * random.standard_normal(microbatches))
+    return drawn * (microbatches / drawn.sum())
+
+
+def _ordered(seconds: np.ndarray, order: str) -> np.ndarray:
+    """The microbatches in the order asked for; equally long ones stay in the order given."""
+    if order == "given":
+        return np.arange(len(seconds))
+    shortest = np.argsort(seconds, kind="stable")
+    longest = np.argsort(-seconds, kind="stable")
+    if order == "zigzag":
+        return np.stack([longest, longest[::-1]], axis=1).ravel()[: len(seconds)]
+    return longest if order == "longest-first" else shortest
