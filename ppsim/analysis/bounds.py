@@ -153,6 +153,6 @@ def _holding(run: TimelineColumns, before: np.ndarray, lengths: np.ndarray, weig
     held = np.where(again >= 0, stored[:, None] * held + (1.0 - stored)[:, None] * short, held)
     kept = np.where(weight >= 0, lengths[weight] * table.weight_grad_fraction[:, None], 0.0)
     amount = (held + kept) * table.stage_share[:, None] / schedule.slices
-    stages, microbatches = np.indices(held.shape)
-    amount = amount * table.scale_of(schedule, stages, microbatches)
+    place = np.indices(held.shape)
+    amount = amount * table.scale_of(schedule, place[0], place[1])
     return np.bincount(schedule.device[forward].ravel(), amount.ravel(), minlength=schedule.devices)
