@@ -20,7 +20,20 @@ DONE, ANSWER_IS_NO, CALL_WAS_WRONG = 0, 1, 2
 INTERRUPTED, READER_LEFT = 130, 141  # 128 + SIGINT and SIGPIPE, as a shell reports them
 
 # Parameters of commands that name a file to write; each is the option of its name.
-WRITTEN = ("json", "gantt", "trace", "csv", "program", "table", "ledger_chart", "junit", "output", "chart", "front")
+WRITTEN = (
+    "json",
+    "gantt",
+    "trace",
+    "csv",
+    "program",
+    "table",
+    "bubbles",
+    "ledger_chart",
+    "junit",
+    "output",
+    "chart",
+    "front",
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")

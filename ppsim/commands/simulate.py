@@ -15,7 +15,7 @@ from ppsim.commands.case import takes_case
 from ppsim.commands.options import JsonTarget, file_option
 from ppsim.commands.reporting import check_endings, command, print_data, say, write_json
 from ppsim.config import Config
-from ppsim.interop.frame import timeline_csv
+from ppsim.interop.frame import bubbles_csv, timeline_csv
 from ppsim.run.schedules import lower
 from ppsim.run.timelines import Timeline
 
@@ -42,6 +42,10 @@ Sharded = Annotated[
 TableFile = Annotated[
     Path | None, file_option("Write start and end of every action, one row an action.", metavar="FILE.csv")
 ]
+BubblesFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.csv", help="Write start, length and free memory of every bubble, one row a bubble."),
+]
 Text = Annotated[bool, typer.Option("--text", help="Draw the Gantt chart in the terminal.")]
 Ledger = Annotated[
     bool, typer.Option("--ledger", help="Print idle time by device and cause; with --json, add it to the document.")
@@ -62,6 +66,7 @@ def simulate(
     program: ProgramFile = None,
     sharded: Sharded = False,
     table: TableFile = None,
+    bubbles: BubblesFile = None,
     text: Text = False,
     ledger: Ledger = False,
     ledger_chart: LedgerChart = None,
@@ -86,6 +91,7 @@ def simulate(
             (csv, timeline.schedule.to_csv),
             (program, lambda path: lower(timeline.schedule, sharded=sharded).to_csv(path)),
             (table, lambda path: write_atomically(path, timeline_csv(timeline))),
+            (bubbles, lambda path: write_atomically(path, bubbles_csv(timeline.bubbles()))),
         ]
     )
     _print_results(timeline, case.name, json, text, ledger)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ppsim.actions import KIND_NAMES, NO_MICROBATCH, Kind
+from ppsim.analysis.bubble_list import Bubbles
 from ppsim.base.extras import need
 from ppsim.schedule.orders import orders
 from ppsim.timeline import TimelineColumns
@@ -34,6 +37,18 @@ def timeline_csv(timeline: TimelineColumns) -> str:
     """The rows of `timeline_frame` as CSV text with a header."""
     columns = _columns(timeline)
     columns["kind"] = np.array(KIND_NAMES)[columns["kind"]]
+    return _csv(columns)
+
+
+def bubbles_csv(bubbles: Bubbles) -> str:
+    """A row a bubble with the names of `Bubbles`, under a header; an empty cell where a memory is not known."""
+    columns = {item.name: getattr(bubbles, item.name) for item in fields(bubbles)}
+    unknown = np.isnan(bubbles.free_memory)
+    columns["free_memory"] = np.where(unknown, None, bubbles.free_memory.astype(object))  # type: ignore[arg-type]
+    return _csv(columns)
+
+
+def _csv(columns: Mapping[str, Any]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

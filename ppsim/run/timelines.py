@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.analysis.bounds import LowerBound, lower_bound
+from ppsim.analysis.bubble_list import Bubbles, bubble_list
 from ppsim.analysis.critical_path import critical_path, slack
 from ppsim.analysis.interval import step_interval
 from ppsim.analysis.ledger import Ledger, ledger
@@ -138,6 +139,10 @@ class Timeline(TimelineColumns):
     def ledger(self) -> Ledger:
         """Idle seconds by cause: a mapping cause -> array, one entry a device; they sum to `device_idle`."""
         return ledger(self)
+
+    def bubbles(self) -> Bubbles:
+        """Every idle time between compute actions: device, start, seconds, live activations, and free memory."""
+        return bubble_list(self)
 
     def critical_path(self) -> np.ndarray:
         """Actions of the chain that sets the makespan, in time order, as indices into `start` and `end`."""
