@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.analysis.occupancy import occupancy
-from ppsim.base.columns import EqualColumns
+from ppsim.base.immutable import EqualColumns
 from ppsim.timeline import TimelineColumns
 
 

@@ -17,7 +17,9 @@ from ppsim.commands.reporting import answer, command
 from ppsim.config import Config, load_config
 from ppsim.costs.given import PARAMETERS
 from ppsim.run.schedules import schedules
+from ppsim.studies import faults
 from ppsim.studies import what_if as study
+from ppsim.studies.faults import Losses
 from ppsim.studies.what_if import BreakEven, Change
 
 UNITS = {name: parameter["unit"] for name, parameter in PARAMETERS.items() if parameter.get("unit")}
@@ -39,14 +41,29 @@ def what_if(
         tuple[str, str] | None,
         typer.Option("--range", metavar="LOW HIGH", help="[default for times: 0 to one device's F + B]"),
     ] = None,
+    slow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DEVICE=FACTOR", help="What every schedule loses by a slow device, ranked. Repeatable."),
+    ] = None,
+    fail: Annotated[
+        int | None,
+        typer.Option(metavar="DEVICE", help="What every schedule loses when peers take over a failed device, ranked."),
+    ] = None,
+    copies: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Of --fail: data-parallel copies of the pipeline. [default: layout.data]"),
+    ] = None,
     json: options.JsonTarget = None,
 ) -> None:
-    """Change a config and see what moves, or find a break-even point."""
+    """Change a config and see what moves, find a break-even point, or what slow and failed devices cost."""
     flags = read()
     config, settings = flags.pop("config"), flags.pop("settings")
     if config is None:
         raise ConfigError("what-if needs a config file: ppsim what-if CONFIG.yaml --set costs.latency=2ms")
-    if break_even:
+    if slow or fail is not None:
+        case = _case(config, settings, {**flags, "schedule": None})
+        document, text = _losses(case, slow, fail, copies, flags["schedule"])
+    elif break_even:
         document, text = _break_even(config, settings, flags, break_even, over, between)
     else:
         if not settings and not any(flags.values()):
@@ -116,6 +133,44 @@ def _break_even(
     unit = _unit(key)
     document = {"schema": "ppsim.what-if/1", "over": key, "unit": unit, "break_even": asdict(found)}
     return document, break_even_text(found, first, second, key, unit)
+
+
+def _losses(
+    case: Config, slow: list[str] | None, fail: int | None, copies: int | None, names: str | None
+) -> tuple[dict, str]:
+    if slow and fail is not None:
+        raise ConfigError("--slow and --fail are two questions; ask them one after the other")
+    which = [name.strip() for name in names.split(",")] if names else None
+    if fail is None:
+        factors = dict(map(_slow_device, slow or ()))
+        what = ", ".join(f"device {device} takes {factor:g} times as long" for device, factor in factors.items())
+        found = faults.slowed(case, factors, which)
+    else:
+        copies = copies or getattr(getattr(case.costs, "layout", None), "data", 1)
+        what = f"device {fail} of one of {copies} copies has failed, and its peers take over its work"
+        found = faults.failed(case, fail, copies, which)
+    return {"schema": "ppsim.what-if/1", "what": what, **asdict(found)}, losses_text(found, what)
+
+
+def _slow_device(text: str) -> tuple[int, float]:
+    device, _, factor = text.partition("=")
+    try:
+        return int(device), float(factor)
+    except ValueError:
+        raise ConfigError(f"--slow {text!r}: write DEVICE=FACTOR, such as --slow 3=1.1") from None
+
+
+def losses_text(found: Losses, what: str) -> str:
+    """A table of steps before and after, shortest step afterwards first, and why other schedules cannot run."""
+    cells = [("schedule", "step before", "afterwards", "longer", "peak activations before", "afterwards")]
+    for row in found.rows:
+        name = f"{row.schedule} (asynchronous)" if row.asynchronous else row.schedule
+        steps = value_text(row.before, "seconds"), value_text(row.after, "seconds"), percent_text(row.part, signed=True)
+        cells.append((name, *steps, f"{row.peak_before:.4g}", f"{row.peak_after:.4g}"))
+    lines = [f"{what}:", *aligned(cells, left=1)]
+    if found.refused:
+        lines += ["", "cannot run:", *(f"  {name}: {reason}" for name, reason in found.refused.items())]
+    return "\n".join(lines)
 
 
 def _unit(key: str) -> str:

@@ -1,0 +1,158 @@
+"""Stragglers and failures: what every schedule loses by a slow device, or by one whose peers take over its work.
+
+Rerouting: in one of several data-parallel copies of the pipeline a device fails; its actions go to the devices of the
+same rank in the other copies, microbatch by microbatch in turn, which fill their bubbles with them (arXiv 2405.14009).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ppsim.analysis.occupancy import peak_activations
+from ppsim.analysis.steady import iteration_time
+from ppsim.base.errors import ConfigError, PpsimError
+from ppsim.config import Config
+from ppsim.costs.table import CostModel, CostTable
+from ppsim.run.schedules import Schedule
+from ppsim.run.simulation import simulate
+from ppsim.run.timelines import Timeline
+from ppsim.schedule.columns import ScheduleColumns
+from ppsim.studies.compare import Comparison, asynchronous, compare_config
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a schedule loses; steps in seconds, peaks in activations of one device share.
+
+    `part` is after / before - 1. Asynchronous schedules pay for their steps with old weights and no drain.
+    """
+
+    schedule: str
+    asynchronous: bool
+    before: float
+    after: float
+    part: float
+    peak_before: float
+    peak_after: float
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What schedules lose, the shortest step afterwards first, asynchronous ones last; why others cannot run."""
+
+    rows: list[Loss]
+    refused: Mapping[str, str]
+
+
+def slowed(case: Config, slow: Mapping[int, float], which: Iterable[str] | None = None) -> Losses:
+    """Every schedule in the place of the case's own, with some devices slower by a factor.
+
+    `slow` maps devices to factors above 0; `which` names families (default: all). Raises ConfigError for other devices.
+    """
+    before = compare_config(case, which)
+    factors = {**(case.jitter.slow_devices if case.jitter else {}), **slow}
+    return _losses(before, compare_config(case.changed({"jitter.slow_devices": factors}), which))
+
+
+def failed(case: Config, device: int, copies: int, which: Iterable[str] | None = None) -> Losses:
+    """Every schedule in the place of the case's own, with one device of one of `copies` pipelines failed.
+
+    Without jitter, under `async`. The peers take each list, with what they took over in it, as a priority (dispatch
+    "ready"). Raises ConfigError where there is no such device, no peer, or no peer with whole weights.
+    """
+    if copies < 2:
+        raise ConfigError(f"copies={copies}: a failed device needs a peer in another copy; use at least 2")
+    if case.sharded:
+        raise ConfigError(
+            "weights are sharded over the copies, so that no peer has those of a failed device; "
+            "use layout.sharded=false"
+        )
+    steady = case.changed({"jitter": None})
+    before = compare_config(steady, which)
+    runs, refused = [], dict(before.refused)
+    for run in before.timelines:
+        try:
+            runs.append(rerouted(run, device, copies, steady))
+        except PpsimError as error:
+            refused[run.schedule.name] = str(error)
+    return _losses(before, Comparison(runs, refused))
+
+
+def _losses(before: Comparison, after: Comparison) -> Losses:
+    healthy = {run.schedule.name: run for run in before.timelines}
+    rows = []
+    for run in after.timelines:
+        old = healthy[run.schedule.name]
+        steps = iteration_time(old), iteration_time(run)
+        peaks = (float(peak_activations(one).max()) for one in (old, run))
+        rows.append(Loss(run.schedule.name, asynchronous(old), *steps, steps[1] / (steps[0] or 1.0) - 1.0, *peaks))
+    return Losses(sorted(rows, key=lambda row: (row.asynchronous, row.after, row.schedule)), after.refused)
+
+
+def rerouted(run: Timeline, device: int, copies: int, case: Config) -> Timeline:
+    """The step of all copies when `device` of the last one has failed; `run` is a healthy step of one copy.
+
+    Devices are numbered copy by copy, the failed one left out, and so are microbatches.
+    """
+    schedule = run.schedule.compute
+    if not 0 <= device < schedule.devices:
+        raise ConfigError(f"device {device} does not exist; the devices are 0 to {schedule.devices - 1}")
+    lists, owner = _merged(schedule, run.row_start, device, copies)
+    costs = _CopiedCosts(run.costs, schedule, owner, copies)
+    how = {"transport": case.transport, "engine": case.engine, "optimizer": case.optimizer}
+    return simulate(Schedule.of(lists), costs, dispatch="ready", **how)
+
+
+def _merged(
+    schedule: ScheduleColumns, start: np.ndarray, failed: int, copies: int
+) -> tuple[ScheduleColumns, np.ndarray]:
+    """The lists of all copies, what is taken over at its own time, and the device of one copy that each stands for.
+
+    Time, then copy, then place is an order in which everything could run one by one, so the lists cannot deadlock.
+    """
+    rows, devices = len(schedule.kind), schedule.devices
+    copy = np.repeat(np.arange(copies), rows)
+    own = np.tile(schedule.device, copies).astype(np.int64)
+    taken = (copy == copies - 1) & (own == failed)
+    peer = np.tile(schedule.microbatch // schedule.slices % (copies - 1), copies)
+    device = np.where(taken, peer, copy) * devices + own
+    device -= device > (copies - 1) * devices + failed
+    order = np.lexsort((np.arange(rows * copies), np.tile(start, copies), device))
+    microbatch = np.tile(schedule.microbatch, copies) + copy * schedule.microbatches
+    counts = np.bincount(device, minlength=devices * copies - 1)
+    traits = {**schedule.traits, "weight_versions": None}
+    lists = ScheduleColumns(
+        np.tile(schedule.kind, copies)[order],
+        np.tile(schedule.stage, copies)[order],
+        microbatch[order].astype(np.int32),
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        joined=(np.tile(schedule.joined, copies) & ~taken)[order],
+        **traits,
+    )
+    return lists, np.delete(np.arange(devices * copies) % devices, (copies - 1) * devices + failed)
+
+
+@dataclass(frozen=True)
+class _CopiedCosts:
+    """The costs of one copy for the lists of all; links between copies are as those inside one."""
+
+    costs: CostModel
+    schedule: ScheduleColumns
+    owner: np.ndarray
+    copies: int
+
+    def table(self, schedule: ScheduleColumns) -> CostTable:
+        table = self.costs.table(self.schedule)
+        links = np.ix_(self.owner, self.owner)
+        scale = table.microbatch_scale
+        return replace(
+            table,
+            latency=table.latency[links],
+            seconds_per_byte=table.seconds_per_byte[links],
+            link_ports=None,
+            port_capacity=None,
+            microbatch_scale=None if scale is None else np.tile(scale, self.copies),
+        )
