@@ -146,9 +146,9 @@ def _losses(
         what = ", ".join(f"device {device} takes {factor:g} times as long" for device, factor in factors.items())
         found = faults.slowed(case, factors, which)
     else:
-        copies = copies or getattr(getattr(case.costs, "layout", None), "data", 1)
-        what = f"device {fail} of one of {copies} copies has failed, and its peers take over its work"
-        found = faults.failed(case, fail, copies, which)
+        count = int(copies or getattr(getattr(case.costs, "layout", None), "data", 1))
+        what = f"device {fail} of one of {count} copies has failed, and its peers take over its work"
+        found = faults.failed(case, fail, count, which)
     return {"schema": "ppsim.what-if/1", "what": what, **asdict(found)}, losses_text(found, what)
 
 
