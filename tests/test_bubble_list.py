@@ -1,6 +1,7 @@
 """The list of bubbles: when, how long, and what memory is free in them."""
 
 import csv
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def test_bubbles_are_the_idle_time_of_every_device(run):
 
 
 def test_free_memory_is_what_the_device_has_less_what_is_held():
-    run = ppsim.load_config(LLAMA).simulate()
+    run: Any = ppsim.load_config(LLAMA).simulate()
     bubbles, memory = run.bubbles(), run.memory()
     for device in range(run.schedule.devices):
         mine = bubbles.free_memory[bubbles.device == device]

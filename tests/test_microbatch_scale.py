@@ -1,5 +1,7 @@
 """Microbatches of different cost: their seconds, bytes and activations, how they are drawn and in which order."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from command_line import ppsim as command
@@ -14,7 +16,7 @@ from ppsim.studies.optimum import optimum
 SCALE = [2.0, 0.5, 1.0, 1.0]
 
 
-def scaled(name="1f1b", devices=2, microbatches=4, **costs):
+def scaled(name="1f1b", devices=2, microbatches=4, **costs) -> Any:
     engine = costs.pop("engine", "auto")
     return ppsim.simulate(
         ppsim.build(name, devices=devices, microbatches=microbatches),
@@ -112,7 +114,8 @@ def test_bounds_hold_and_engines_agree(name, seed, derived):
         input_grad=1, weight_grad=0.5, latency=0.1, transfer_bytes=1, bandwidth=9, activation_bytes=2, weight_bytes=1,
         microbatch_scale={"spread": 0.6, "seed": seed}, microbatch_order="zigzag" if derived else "given",
     )  # fmt: skip
-    event, compiled = (ppsim.simulate(schedule, costs, engine=engine) for engine in ("event", "compiled"))
+    runs: list[Any] = [ppsim.simulate(schedule, costs, engine=engine) for engine in ("event", "compiled")]
+    event, compiled = runs
     assert event == compiled
     assert event.lower_bound().seconds <= event.makespan
     assert least_step(schedule, event.table) <= event.iteration_time

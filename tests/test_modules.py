@@ -1,5 +1,7 @@
 """Chains of modules: stages with costs of their own for each microbatch, in any schedule and in searched ones."""
 
+from typing import Any
+
 import pytest
 from timelines import actions
 
@@ -16,7 +18,7 @@ def chain(**others):
 
 
 def test_an_encoder_costs_what_its_microbatch_holds_and_the_backbone_the_same_for_each():
-    run = ppsim.simulate(ppsim.build("gpipe", devices=3, microbatches=4), chain(weight_bytes=0))
+    run: Any = ppsim.simulate(ppsim.build("gpipe", devices=3, microbatches=4), chain(weight_bytes=0))
     assert actions(run)[0].startswith("0F0 0-2  0F1 2-2  0F2 2-3  0F3 3-4")
     assert actions(run)[1].startswith("1F0 2-4  1F1 4-6  1F2 6-8  1F3 8-10")
     assert run.peak_memory.tolist() == [16, 16, 16]
