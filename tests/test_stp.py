@@ -1,6 +1,8 @@
 """STP: its makers' lists, the idle time of all devices, and activations."""
 
+import numpy as np
 import pytest
+from random_runs import rerun
 
 import ppsim
 
@@ -35,6 +37,31 @@ def test_every_device_idles_one_forward_for_each_further_device_at_equal_times(p
 def test_a_shorter_w_adds_its_difference_where_parts_wait_for_their_own_inputs(p):
     run = simulate(p, 32, 1, 1.2, 0.8)
     assert run.makespan - run.device_busy.max() == pytest.approx((p - 1) * 1.4)
+
+
+def makers_pairs(p, m, schedule):
+    """Where a row ends a braided pair of the makers: rows of steps 3 to 6, but for an odd first F0 and the B0 between."""
+    joined = schedule.joined.copy()
+    for r, first in enumerate(schedule.offsets[:-1].tolist()):
+        outer, inner, braided = p - r - 1, r + 1, 2 * (m - 3 * p + 1) + 1 + 2 * r
+        forwards = first + 2 * outer + 2 * inner
+        pairs = forwards + inner + 2 * (2 * outer + braided)
+        joined[forwards + inner % 2 + 1 : pairs : 2] = True
+        joined[pairs + 2 : pairs + 3 * (2 * outer + r) : 3] = True
+    return joined
+
+
+@pytest.mark.parametrize("p", [2, 4, 8])
+def test_where_both_parts_of_every_pair_start_together_a_shorter_w_costs_more(p):
+    """So the makers run them, F&F, F&I and F&W too, and idle (p-1) x 2.0 there; apart, parts wait for less."""
+    m = 32
+    run = simulate(p, m, 1, 1.2, 0.8)
+    joined = makers_pairs(p, m, run.schedule)
+    seconds = run.plan.seconds.copy()
+    seconds[:-1] += np.where(joined[1:], run.plan.seconds[1:], 0)
+    seconds[joined] = 0
+    together = rerun(run, fused=joined, seconds=seconds)
+    assert together.row_end.max() - run.device_busy.max() == pytest.approx((p - 1) * 2.0)
 
 
 @pytest.mark.parametrize("p", [2, 4, 8])

@@ -17,9 +17,9 @@ from ppsim.commands.reporting import answer, command
 from ppsim.config import Config, load_config
 from ppsim.costs.given import PARAMETERS
 from ppsim.run.schedules import schedules
-from ppsim.studies import faults
+from ppsim.studies import losses
 from ppsim.studies import what_if as study
-from ppsim.studies.faults import Losses
+from ppsim.studies.losses import Losses
 from ppsim.studies.what_if import BreakEven, Change
 
 UNITS = {name: parameter["unit"] for name, parameter in PARAMETERS.items() if parameter.get("unit")}
@@ -144,11 +144,11 @@ def _losses(
     if fail is None:
         factors = dict(map(_slow_device, slow or ()))
         what = ", ".join(f"device {device} takes {factor:g} times as long" for device, factor in factors.items())
-        found = faults.slowed(case, factors, which)
+        found = losses.slowed(case, factors, which)
     else:
         count = int(copies or getattr(getattr(case.costs, "layout", None), "data", 1))
         what = f"device {fail} of one of {count} copies has failed, and its peers take over its work"
-        found = faults.failed(case, fail, count, which)
+        found = losses.failed(case, fail, count, which)
     return {"schema": "ppsim.what-if/1", "what": what, **asdict(found)}, losses_text(found, what)
 
 
