@@ -1,5 +1,7 @@
 """Megatron-LM's pipeline layout strings: read, written, and what they say of a model's stages."""
 
+from typing import Any
+
 import pytest
 from command_line import LLAMA
 from command_line import ppsim as run_ppsim
@@ -101,3 +103,19 @@ def test_predictions_go_where_the_busiest_device_is_least_busy():
 def test_a_device_takes_no_more_blocks_than_it_has_memory_for():
     pieces = Pieces(blocks=8, predictions=0, embedding=0.0, block=1.0, prediction=0.0, head=0.0)
     assert str(balanced(pieces, range(4), [1, 1, 3, 3])) == "Et|t|t*3|t*3L"
+
+
+@pytest.mark.parametrize("name", ppsim.schedules())
+def test_every_family_takes_a_string_of_its_stages_in_the_order_of_the_model(name):
+    case = ppsim.load_config(LLAMA).changed({"schedule.name": name, "layout.first_stage_layers": None})
+    schedule = case.build()
+    stages = schedule.num_stages
+    blocks = [32 // stages + (stage % 2 * 2 - 1) for stage in range(stages)]
+    run: Any = case.changed({"layout.partition": "E" + "|".join("t" * count for count in blocks) + "L"}).simulate(
+        schedule
+    )
+    held = [stage.get("block", 0) for stage in run.costs.stages(stages)]
+    assert held == blocks
+    assert ppsim.load_config(LLAMA).changed({"layout.partition": run.to_dict()["megatron_layout"]}).data
+    busy = run.table.seconds[1]
+    assert (busy[2:-1:2] < busy[1:-2:2]).all()

@@ -40,7 +40,7 @@ def test_a_shorter_w_adds_its_difference_where_parts_wait_for_their_own_inputs(p
 
 
 def makers_pairs(p, m, schedule):
-    """Where a row ends a braided pair of the makers: rows of steps 3 to 6, but for an odd first F0 and the B0 between."""
+    """Where a row ends a braided pair of the makers: in steps 3 to 6, but for an odd first F0 and the B0 between."""
     joined = schedule.joined.copy()
     for r, first in enumerate(schedule.offsets[:-1].tolist()):
         outer, inner, braided = p - r - 1, r + 1, 2 * (m - 3 * p + 1) + 1 + 2 * r
