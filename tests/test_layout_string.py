@@ -42,7 +42,7 @@ def test_a_string_of_too_many_pieces_is_refused_at_once():
         parse("E(t*1000|)*1000L")
 
 
-def _config(**layout):
+def _config(**layout) -> Any:
     return ppsim.load_config(LLAMA, overrides={f"layout.{key}": value for key, value in layout.items()})
 
 
