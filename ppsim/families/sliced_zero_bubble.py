@@ -21,9 +21,8 @@ from ppsim.schedule.columns import ScheduleColumns
 )
 def split_seq1f1b(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
     """min(p-r-1 + k-1, mk) F of pieces; then F, I pairs, with W behind I from the r-th on."""
-    pieces = m * slices
     blocks = (
-        with_delayed_weights(warmed_up(forwards, inputs, min(p - r - 1 + slices - 1, pieces)), min(r, pieces))
+        with_delayed_weights(warmed_up(forwards, inputs, min(p - r - 1 + slices - 1, m * slices)), min(r, m * slices))
         for r, (forwards, inputs) in enumerate(sliced_runs("seq1f1b-zb", p, m, slices, Kind.I))
     )
     return ScheduleColumns.from_blocks(blocks, slices=slices)
