@@ -6,6 +6,7 @@ import json
 import re
 import zlib
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from ppsim.plots.beside import COLOURS, GATHERS, REDUCTIONS, STEPS, TITLES
 from ppsim.plots.boxes import make_boxes
 from ppsim.plots.interactive import interactive_figure
 from ppsim.plots.notebook import MOST_BOXES
+from ppsim.plots.page_data import BEFORE, INPUT, LISTED
 from ppsim.plots.viewer import save_html, viewer_html
 
 FUSED = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]]
@@ -33,10 +35,10 @@ def script(page, name):
     return re.search(f'<script id="{name}"[^>]*>(.*?)</script>', page, re.DOTALL).group(1)
 
 
-def unpacked(page):
-    """The columns of a page, read as its script reads them."""
-    about = json.loads(script(page, "about"))
-    content = zlib.decompress(base64.b64decode(script(page, "columns")))
+def unpacked(page, chart=0):
+    """What a page says of one of its charts, and its columns, read as its script reads them."""
+    about = json.loads(script(page, "charts"))[chart]
+    content = zlib.decompress(base64.b64decode(about["packed"]))
     columns, at = {}, 0
     for name, count, size, summed in about["columns"]:
         planes = np.frombuffer(content, np.uint8, count * size, at).reshape(size, count).astype(np.uint64)
@@ -89,7 +91,7 @@ def test_names_cannot_put_markup_into_a_page(tmp_path):
     assert "<img src=x>" not in (tmp_path / "chart.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["@ABOUT@", "@COLUMNS@", "@TITLE@", "a\\1\\g<0>"])
+@pytest.mark.parametrize("name", ["@CHARTS@", "@SCRIPT@", "@STYLE@", "@TITLE@", "a\\1\\g<0>"])
 def test_a_schedule_may_be_named_like_a_place_in_the_page(name):
     orders = ppsim.build("1f1b", devices=4, microbatches=8).orders()
     page = viewer_html(make_boxes(ppsim.simulate(ppsim.Schedule.from_orders(orders, name=name))))
@@ -148,10 +150,96 @@ def test_the_page_holds_every_box_to_a_fraction_of_the_makespan():
 def test_the_page_knows_the_producer_that_a_box_waited_for():
     timeline = large()
     boxes = make_boxes(timeline)
-    about, columns = unpacked(viewer_html(boxes))
-    waiting = np.flatnonzero(columns["cause"] == about["causes"].index("transfer"))
-    back = columns["needed"].astype(np.uint32).view(np.int32)
-    assert np.array_equal(waiting + back[waiting], timeline.plan.source[waiting])
+    _, columns = unpacked(viewer_html(boxes))
+    waiting = np.flatnonzero(columns["cause"][: len(boxes)] == INPUT)
+    target, back = (columns[f"transfer {name}"].astype(np.uint32).view(np.int32) for name in ("target", "source"))
+    source = np.full(len(boxes), -1)
+    source[target] = target + back
+    assert len(waiting) > 500
+    assert np.array_equal(source[waiting], timeline.plan.source[waiting])
+
+
+def followed(about, columns, item):
+    """The items from `item` back to the start, as the page's script follows them."""
+    boxes, listed = len(columns["start"]), iter(columns["listed"].astype(int).tolist())
+    lists = {place: next(listed) for place in np.flatnonzero(columns["cause"] == LISTED).tolist()}
+    target, back = (columns[f"transfer {name}"].astype(np.uint32).view(np.int32) for name in ("target", "source"))
+    chain = [item]
+    while cause := int(columns["cause"][chain[-1]]):
+        last = chain[-1]
+        if cause == LISTED:
+            chain.append(lists[last])
+        elif last >= boxes:
+            chain.append(int(target[last - boxes] + back[last - boxes]))
+        else:
+            first_input = boxes + int(np.searchsorted(target, last)) if cause != BEFORE else 0
+            chain.append(last - 1 if cause == BEFORE else first_input + cause - INPUT)
+    return chain[::-1]
+
+
+@pytest.mark.parametrize("transport", ["async", "directed", "pair", "rank", "blocking"])
+@pytest.mark.parametrize("name", ["1f1b", "zb-v", "dualpipe"])
+def test_what_items_of_the_page_waited_for_leads_from_the_last_one_along_the_critical_path(name, transport):
+    costs = ppsim.Costs(forward=1.1, backward=2.3, overlap=3.1, latency=0.07)
+    timeline = ppsim.simulate(ppsim.build(name, devices=4, microbatches=8), costs, transport=transport)
+    about, columns = unpacked(viewer_html(make_boxes(timeline)))
+    chain = followed(about, columns, about["last"])
+    assert [item for item in chain if item < len(timeline.start)] == timeline.critical_path().tolist()
+
+
+def test_the_chain_of_the_page_goes_through_optimizer_steps_reductions_and_gathers():
+    timeline = stepped()
+    about, columns = unpacked(viewer_html(make_boxes(timeline)))
+    chain = followed(about, columns, about["last"])
+    actions = [item for item in chain if item < len(timeline.start)]
+    assert actions == timeline.critical_path().tolist()
+    beside = len(timeline.start) + len(columns["transfer target"])
+    gathers, reductions, steps = (part["sort"] for part in about["beside"])
+    assert (gathers, reductions, steps) == (GATHERS, REDUCTIONS, STEPS)
+    assert [item - beside for item in chain if item >= beside] == [0, 2, 4]
+
+
+def test_the_page_holds_transfers_ledger_and_memory():
+    timeline = ppsim.load_config("configs/llama-3-8b-8xh100.yaml").simulate()
+    about, columns = unpacked(viewer_html(make_boxes(timeline)))
+    remote = np.flatnonzero(timeline.plan.remote)
+    length = columns["transfer length"] * about["tick"]
+    assert length == pytest.approx((timeline.transfer_end - timeline.transfer_start)[remote], abs=1e-9)
+    assert {cause: sum(idle) for cause, idle in about["ledger"].items()} == pytest.approx(
+        {cause: total for cause, total in timeline.ledger().to_dict()["total"].items() if total}, rel=1e-5
+    )
+    assert about["memory"]["peaks"] == pytest.approx(timeline.memory().peak, rel=1e-6)
+    assert about["memory"]["capacity"] == timeline.memory().capacity
+    levels, first = columns["memory level"] / 65535 * about["memory"]["most"], columns["memory offsets"].astype(int)
+    for device in range(timeline.schedule.devices):
+        mine = levels[first[device] : first[device + 1]]
+        assert mine.max() == pytest.approx(timeline.peak_memory[device], rel=1e-4)
+
+
+def test_long_memory_curves_keep_their_peaks_in_the_page():
+    timeline = run(devices=64, microbatches=1024)
+    about, columns = unpacked(viewer_html(make_boxes(timeline)))
+    first = columns["memory offsets"].astype(int)
+    levels = columns["memory level"] / 65535 * about["memory"]["most"]
+    peaks = [levels[begin:end].max() for begin, end in pairwise(first)]
+    assert np.diff(first).max() <= 1024
+    assert peaks == pytest.approx(timeline.peak_activations, abs=0.01)
+
+
+def test_several_schedules_stand_in_one_page_with_their_titles(tmp_path):
+    timelines = [run("1f1b"), run("zb-h1")]
+    save_html(timelines, tmp_path / "two.html", titles=["first", "second"])
+    page = (tmp_path / "two.html").read_text(encoding="utf-8")
+    found = [unpacked(page, chart) for chart in (0, 1)]
+    assert [about["title"] for about, _ in found] == ["first", "second"]
+    assert [about["makespan"] for about, _ in found] == [timeline.makespan for timeline in timelines]
+    assert "<title>1f1b, zb-h1</title>" in page
+
+
+@pytest.mark.parametrize(("count", "titles"), [(0, None), (1, ["a", "b"]), (2, ["a"])])
+def test_a_page_of_no_timelines_or_with_another_number_of_titles_is_refused(tmp_path, count, titles):
+    with pytest.raises(ppsim.ConfigError, match=f"{count} timelines"):
+        save_html([run()] * count, tmp_path / "x.html", titles=titles)
 
 
 def test_slots_keep_both_parts_in_the_page():
@@ -189,9 +277,9 @@ def test_a_notebook_shows_a_large_timeline_as_the_page_in_a_frame():
     display = timeline._repr_html_()
     assert "makespan 3,261 s" in display
     frame = html.unescape(re.search('<iframe sandbox="allow-scripts" [^>]*srcdoc="([^"]*)"', display).group(1))
-    about, columns = unpacked(frame)
+    _, columns = unpacked(frame)
     assert len(columns["start"]) == len(timeline.start)
-    assert (about["title"], about["measures"]) == ("", "")
+    assert '"framed": true' in frame  # which leaves name and measures to the notebook
     assert len(display) < 100_000
 
 

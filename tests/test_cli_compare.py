@@ -132,7 +132,7 @@ def test_the_chart_is_written(tmp_path):
     [
         ([UNIT_COSTS, "--schedules", "1f1b,zb-h9"], "unknown schedule 'zb-h9'"),
         ([UNIT_COSTS, "--schedules", ","], "names none"),
-        ([UNIT_COSTS, "--gantt", "chart.html"], "use one of: .png, .svg, .pdf"),
+        ([UNIT_COSTS, "--gantt", "chart.gif"], "use one of: .png, .svg, .pdf, .html"),
         (["--schedules", "1f1b"], "nothing to simulate without --devices, --microbatches"),
         ([UNIT_COSTS, "--schedules", "none.csv"], "none.csv: cannot be read"),
     ],

@@ -54,7 +54,8 @@ def test_a_case_is_answered_with_what_the_library_says(client):
     assert found["lower_bound"]["seconds"] == run.lower_bound().seconds
     assert found["ledger"]["total"] == run.ledger().to_dict()["total"]
     assert "memory is not known" in found["memory"]["unknown"]
-    assert 'id="columns"' in found["page"]
+    assert found["chart"]["makespan"] == run.makespan
+    assert ["start", 64 + 32, 4, True] in found["chart"]["columns"]
 
 
 def test_a_case_is_copied_as_command_config_and_python_that_run_the_same(client, tmp_path):
@@ -90,6 +91,23 @@ def test_the_choices_are_the_registry_and_the_named_configs(client):
     found = client.get("/api/families").json()
     assert [family["name"] for family in found["families"]] == list(ppsim.schedules())
     assert list(found["configs"]) == ["llama"]
+    keys = {row["key"]: row["value"] for row in found["configs"]["llama"]["keys"]}
+    assert keys["layout.tensor"] == 1
+    assert keys["layout.recompute"] == "none"
+    assert keys["model.hidden"] == 4096
+    assert keys["hardware.device"] == "H100 SXM"
+    assert all(
+        row["meaning"] for row in found["configs"]["llama"]["keys"] if row["key"].startswith(("layout.", "model."))
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("layout.tensor", 2), ("model.sequence", 4096), ("hardware.device", "A100"), ("optimizer", "sync")],
+)
+def test_a_configs_keys_can_be_changed(client, key, value):
+    found = client.post("/api/simulate", json={"config": "llama", "changes": {key: value}}).json()
+    assert found["makespan"] == ppsim.load_config(MODEL, overrides={key: value}).simulate().makespan
 
 
 def test_a_dropped_file_is_drawn_and_said_to_be_valid(client):
@@ -124,6 +142,22 @@ def test_a_case_is_saved_as_a_file(client, ending, start):
     response = client.post(f"/api/file/{ending}", json=CASE)
     assert response.status_code == 200
     assert response.content.startswith(start)
+
+
+@pytest.mark.parametrize(("ending", "start"), [("html", b"<!doctype html>"), ("svg", b"<?xml"), ("png", b"\x89PNG")])
+def test_several_cases_are_saved_as_one_file(client, ending, start):
+    cases = [CASE, {**CASE, "schedule": "1f1b", "latency": 0.2}]
+    response = client.post(f"/api/file/{ending}", json={"cases": cases})
+    assert response.status_code == 200
+    assert response.content.startswith(start)
+    if ending == "html":
+        charts = json.loads(re.search(rb'id="charts"[^>]*>(.*?)</script>', response.content, re.DOTALL)[1])
+        assert [chart["title"].split(",")[0] for chart in charts] == ["zb-h1", "1f1b"]
+
+
+@pytest.mark.parametrize("cases", [[], [CASE] * 5, {}, [1], "x", [{**CASE, "devices": 0}]])
+def test_wrong_lists_of_cases_are_refused(client, cases):
+    assert said(client.post("/api/file/html", json={"cases": cases}))
 
 
 @pytest.mark.parametrize(
@@ -227,18 +261,18 @@ def test_off_loopback_a_token_is_needed():
     ]  # fmt: skip
 
 
-def test_the_policy_allows_the_scripts_of_the_page_and_of_the_charts_in_it_and_no_others(client):
+def test_the_policy_allows_the_scripts_of_the_page_and_no_others(client):
     page = client.get("/")
     policy = page.headers["content-security-policy"]
     assert "unsafe" not in policy
     assert "default-src 'none'" in policy
-    chart = client.post("/api/simulate", json=CASE).json()["page"]
-    for text in (page.text, chart):
-        for tag in ("script", "style"):
-            for content in re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL):
-                digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
-                assert f"'sha256-{digest}'" in policy
-        assert not re.search(r"""\son\w+=["']|\sstyle=["']|<script src|<link|https?://""", text)
+    for tag in ("script", "style"):
+        contents = re.findall(rf"<{tag}>(.*?)</{tag}>", page.text, re.DOTALL)
+        assert len(contents) == 1
+        digest = base64.b64encode(hashlib.sha256(contents[0].encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+    assert policy.count("sha256") == 2
+    assert not re.search(r"""\son\w+=["']|\sstyle=["']|<script src|<link|https?://""", page.text)
 
 
 def test_work_that_takes_too_long_is_ended_and_the_next_is_answered():

@@ -15,16 +15,20 @@ def critical_nodes(run: TimelineColumns) -> tuple[StepGraph, list[int]]:
     the one through the device's own list is taken.
     """
     graph = step_graph(run)
-    first, sources = graph.edges_into()
-    end = graph.end.tolist()
-    node = int(np.nanargmax(graph.end))
-    chain = [node]
-    while True:
-        before = sources[first[node] : first[node + 1]]
-        if not before:
-            return graph, chain[::-1]
-        node = max(before, key=end.__getitem__)
-        chain.append(node)
+    before = latest_before(graph)
+    chain = [int(np.nanargmax(graph.end))]
+    while before[chain[-1]] >= 0:
+        chain.append(int(before[chain[-1]]))
+    return graph, chain[::-1]
+
+
+def latest_before(graph: StepGraph) -> np.ndarray:
+    """Of all nodes that had to end before each node the one that ended last, -1 where there is none (int64)."""
+    order = np.lexsort((-graph.end[graph.before], graph.after))  # stable: of equal ends the earlier edge
+    nodes, first = np.unique(graph.after[order], return_index=True)
+    latest = np.full(len(graph.end), -1)
+    latest[nodes] = graph.before[order[first]]
+    return latest
 
 
 def critical_path(run: TimelineColumns) -> np.ndarray:

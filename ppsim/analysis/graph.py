@@ -44,12 +44,6 @@ class StepGraph(EqualColumns):
         """The existing nodes, each after all that end before it."""
         return topological_order(self.before, self.after, ~np.isnan(self.seconds))
 
-    def edges_into(self) -> tuple[list[int], list[int]]:
-        """Predecessors of node i: `sources[first[i]:first[i + 1]]`, as (first, sources)."""
-        by_after = np.argsort(self.after, kind="stable")
-        first = np.concatenate([[0], np.cumsum(np.bincount(self.after, minlength=len(self.seconds)))])
-        return first.tolist(), self.before[by_after].tolist()
-
 
 def topological_order(before: np.ndarray, after: np.ndarray, exists: np.ndarray) -> list[int]:
     """The nodes that exist, each after all that have an edge to it (Kahn's algorithm)."""

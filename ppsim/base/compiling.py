@@ -57,12 +57,13 @@ def run(kernel: Any, *arguments: Any) -> Any:
 
 
 def run_where_it_pays(function: Callable, rows: int, *arguments: Any) -> Any:
-    """Call `function` compiled where there are many rows and Numba works, as plain Python otherwise.
+    """Call `function` compiled where there are many rows, or it is compiled already; as plain Python otherwise.
 
     Plain Python gets lists in place of columns, which it reads much faster, and what it writes into those of columns
     that can be written comes back into the columns.
     """
-    if rows >= ROWS_WORTH_COMPILING and can_compile():
+    if (rows >= ROWS_WORTH_COMPILING or function in _used) and can_compile():
+        _used.add(function)
         return run(compiled(function), *arguments)
     plain = [argument.tolist() if isinstance(argument, np.ndarray) else argument for argument in arguments]
     result = function(*plain)
@@ -73,6 +74,7 @@ def run_where_it_pays(function: Callable, rows: int, *arguments: Any) -> Any:
 
 
 _ready: dict[Any, Callable] = {}
+_used: set[Callable] = set()  # by `run_where_it_pays`, so that few rows no longer wait for Numba
 
 
 def _prepared(kernel: Any, arguments: tuple) -> Callable:

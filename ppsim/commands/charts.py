@@ -11,6 +11,7 @@ from ppsim.plots.viewer import save_html
 from ppsim.run.timelines import Timeline
 
 STATIC = (".png", ".svg", ".pdf")
+GANTT = (*STATIC, ".html")
 
 
 def save_gantt(timeline: Timeline, path: Path, memory: bool = False, critical_path: bool = False) -> None:
@@ -24,10 +25,13 @@ def save_gantt(timeline: Timeline, path: Path, memory: bool = False, critical_pa
 
 
 def save_comparison(timelines: Sequence[Timeline], path: Path, titles: Sequence[str] | None = None) -> None:
-    """Several timelines on one time axis; says what it wrote."""
-    from ppsim.plots.gantt import draw_comparison, save_figure
+    """Several timelines on one time axis, in the format that the ending of `path` says; says what it wrote."""
+    if path.suffix.lower() == ".html":
+        save_html(timelines, path, titles)
+    else:
+        from ppsim.plots.gantt import draw_comparison, save_figure
 
-    save_figure(lambda: draw_comparison(timelines, titles=titles), path)
+        save_figure(lambda: draw_comparison(timelines, titles=titles), path)
     say(f"wrote {path}")
 
 

@@ -17,7 +17,7 @@ from ppsim.commands import charts, options
 from ppsim.commands.case import takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, check_endings, command
 from ppsim.config import Config
-from ppsim.plots.boxes import headline
+from ppsim.plots.boxes import headline, sizes_text
 from ppsim.run.schedules import Schedule
 from ppsim.studies import compare as study
 from ppsim.studies.compare import Comparison, asynchronous
@@ -38,17 +38,19 @@ def compare(
         ),
     ] = "all",
     json: options.JsonTarget = None,
-    gantt: Annotated[Path | None, options.file_option("Draw all on one time axis: FILE.png, .svg or .pdf.")] = None,
+    gantt: Annotated[
+        Path | None, options.file_option("Draw all on one time axis: FILE.png, .svg, .pdf or .html.")
+    ] = None,
 ) -> None:
     """Compare schedules at equal work."""
-    check_endings(("--gantt", gantt, charts.STATIC))
+    check_endings(("--gantt", gantt, charts.GANTT))
     names = [name.strip() for name in schedules.split(",") if name.strip()]
     if not names:
         raise ConfigError(f"--schedules {schedules!r} names none; use all, or names such as 1f1b,zb-h1")
     case = read()
     comparison = _compared(case, names)
     if gantt and comparison.timelines:
-        charts.save_comparison(comparison.timelines, gantt, titles=_titles(comparison))
+        charts.save_comparison(comparison.timelines, gantt, titles=_titles(comparison, gantt.suffix.lower() == ".html"))
     document = {**comparison.to_dict(), "name": case.name}
     answer(document, json, lambda: comparison_text(comparison, _device_memory(case)))
     if not comparison.timelines:
@@ -121,6 +123,9 @@ def _cells(row: dict, measures: list[Measure], device_memory: float | None) -> I
         yield f"{TOO_MUCH} " * too_much + value_text(value, measure.unit)
 
 
-def _titles(comparison: Comparison) -> list[str]:
-    """What stands above each chart; asynchronous schedules are marked."""
-    return ["asynchronous: " * asynchronous(run) + headline(run) for run in comparison.timelines]
+def _titles(comparison: Comparison, measured: bool) -> list[str]:
+    """What stands above each chart, which may show its measures itself; asynchronous schedules are marked."""
+    return [
+        "asynchronous: " * asynchronous(run) + (sizes_text(run.schedule) if measured else headline(run))
+        for run in comparison.timelines
+    ]

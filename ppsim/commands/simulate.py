@@ -19,7 +19,6 @@ from ppsim.interop.frame import bubbles_csv, timeline_csv
 from ppsim.run.schedules import lower
 from ppsim.run.timelines import Timeline
 
-CHARTS = (*charts.STATIC, ".html")
 TRACES = (".pftrace", ".json")
 
 GanttFile = Annotated[Path | None, file_option("Draw a Gantt chart: FILE.png, .svg, .pdf or .html.")]
@@ -73,7 +72,7 @@ def simulate(
 ) -> None:
     """Simulate a schedule; print its measures."""
     check_endings(
-        ("--gantt", gantt, CHARTS), ("--trace", trace, TRACES), ("--ledger-chart", ledger_chart, charts.STATIC)
+        ("--gantt", gantt, charts.GANTT), ("--trace", trace, TRACES), ("--ledger-chart", ledger_chart, charts.STATIC)
     )
     if critical_path and not (gantt and gantt.suffix.lower() in charts.STATIC):
         raise ConfigError(f"--critical-path needs --gantt FILE with one of: {', '.join(charts.STATIC)}")

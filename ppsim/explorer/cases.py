@@ -5,28 +5,35 @@ from __future__ import annotations
 import json
 import math
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ppsim.analysis.ledger import CAUSES
 from ppsim.analysis.measures import shown_in
+from ppsim.base.compiling import ROWS_WORTH_COMPILING, can_compile
 from ppsim.base.errors import ConfigError, CostError, PpsimError, shown
 from ppsim.config import Config, load_config, make_config, source_of
 from ppsim.explorer.copies import copies_of
+from ppsim.explorer.keys import keys_of, may_change
 from ppsim.families.registry import families, find_family
 from ppsim.interop.result import plain
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plots.boxes import make_boxes
-from ppsim.plots.viewer import viewer_html
-from ppsim.run.schedules import Schedule
+from ppsim.plots.page_data import page_data
+from ppsim.run.schedules import Schedule, build
+from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 
 PLACE = "explorer"
 CSV_NAME = "dropped.csv"
 MOST_ACTIONS = 2_000_000  # of one case; a page of so many is about 15 MB
 LONGEST_VALUE = 200  # characters of a value; a partition of layers is the longest
+MOST_CASES = 4
 ENDINGS = ("html", "csv", "svg", "png")
 
 # Key of a case -> key of the config. What else may be given is `config`, `csv`, `options` and `changes`.
@@ -36,8 +43,6 @@ KEYS = {
     "input_grad": "costs.input_grad", "weight_grad": "costs.weight_grad", "overlap": "costs.overlap",
     "latency": "costs.latency", "transport": "transport",
 }  # fmt: skip
-# Sections whose keys `changes` may set: none of them names a file, so that a page opens no file that its user did not.
-CHANGEABLE = ("layout.", "optimizer")
 OF_A_FAMILY = ("name", "devices", "microbatches", "stages_per_device", "options")
 
 Case = Mapping[str, Any]
@@ -54,8 +59,8 @@ def changes_of(case: Case, configs: Configs) -> dict[str, Any]:
         raise ConfigError(f"config: {shown(case['config'])} was not named on the command line of `ppsim explore`")
     options, changes = _section(case, "options"), _section(case, "changes")
     for key in changes:
-        if not key.startswith(CHANGEABLE):
-            raise ConfigError(f"{shown(key)}: cannot be changed here; keys that can start with layout., or optimizer")
+        if not may_change(key):
+            raise ConfigError(f"{shown(key)}: cannot be changed here; layout.*, hardware.*, model.* and optimizer can")
     given = {KEYS[key]: value for key, value in case.items() if key in KEYS}
     given |= {f"schedule.options.{key}": value for key, value in options.items()} | dict(changes)
     for key, value in given.items():
@@ -127,22 +132,23 @@ def _check_actions(config: Config) -> None:
 def answer(case: Case, configs: Configs) -> dict[str, Any]:
     """The chart of a case, its measures with their definitions, ledger, memory and texts to copy; PpsimError."""
     with config_of(case, configs) as config:
-        run = config.simulate()
+        run = _simulated(config)
         return {
             "name": run.schedule.name if "csv" not in case else CSV_NAME,
             "actions": len(run.schedule),
             "makespan": run.makespan,
-            "page": viewer_html(make_boxes(run), framed=True),
+            "chart": page_data(make_boxes(run)),
             "measures": [
                 {
                     "name": measure.name, "title": measure.title, "unit": measure.unit, "meaning": measure.meaning,
-                    "text": measure.text(run), "number": plain(measure.number(run)), "worse": measure.bigger_is_worse,
+                    "text": measure.text(run), "number": plain(measure.number(run)),
+                    "worse": None if measure.name == "lower_bound" else measure.bigger_is_worse,
                 }
                 for measure in shown_in("summary")
                 if measure.says_something(run)
             ],
             "lower_bound": plain(run.lower_bound()),
-            "ledger": run.ledger().to_dict() | {"blame": []},
+            "ledger": {"total": run.ledger().to_dict()["total"], "definitions": dict(CAUSES)},
             "memory": _memory(run),
             "copies": copies_of(config, _shown_changes(case, configs), configs.get(case.get("config", ""))),
         }  # fmt: skip
@@ -181,27 +187,53 @@ def validated(text: Any) -> dict[str, Any]:
         }
 
 
-def file_of(case: Case, configs: Configs, ending: str) -> bytes:
-    """A case as a file: its page, its schedule as CSV, or its chart as SVG or PNG; PpsimError."""
+def file_of(asked: Case, configs: Configs, ending: str) -> bytes:
+    """A case, or several under `cases`, as a file: their page or chart, or the first one's schedule; PpsimError."""
+    cases = asked.get("cases", [asked])
+    is_list = isinstance(cases, list) and 1 <= len(cases) <= MOST_CASES
+    if not (is_list and all(isinstance(case, dict) for case in cases)):
+        raise ConfigError(f"cases: must list 1 to {MOST_CASES} cases")
+    runs = [_run(case, configs) for case in cases]
+    with TemporaryDirectory(prefix="ppsim-") as folder:
+        file = Path(folder, f"chart.{ending}")
+        _save(runs, file)
+        return file.read_bytes()
+
+
+def _run(case: Case, configs: Configs) -> Timeline:
     with config_of(case, configs) as config:
-        run = config.simulate()
-        with TemporaryDirectory(prefix="ppsim-") as folder:
-            file = Path(folder, f"chart.{ending}")
-            _save(run, file)
-            return file.read_bytes()
+        return _simulated(config)
 
 
-def _save(run: Timeline, file: Path) -> None:
+_loaded = threading.Event()
+
+
+def load_engine() -> None:
+    """Load the compiled engine, which takes seconds; from then on it runs small schedules, too, in this process."""
+    if can_compile():
+        large = build("1f1b", devices=8, microbatches=ROWS_WORTH_COMPILING // 16)
+        for transport in ("async", "directed"):
+            simulate(large, transport=transport)
+        _loaded.set()
+
+
+def _simulated(config: Config) -> Timeline:
+    """The config's run; both engines give the same one, so that the faster one that is loaded may be taken."""
+    fast = config.engine == "auto" and _loaded.is_set()
+    return (replace(config, engine="compiled") if fast else config).simulate()
+
+
+def _save(runs: list[Timeline], file: Path) -> None:
     if file.suffix == ".csv":
-        run.schedule.to_csv(file)
+        runs[0].schedule.to_csv(file)
     elif file.suffix == ".html":
         from ppsim.plots.viewer import save_html
 
-        save_html(run, file)
+        save_html(runs, file)
     else:
-        from ppsim.plots.gantt import save
+        from ppsim.plots.gantt import draw, draw_comparison, save_figure
 
-        save(run, file)
+        save_figure(lambda: draw(runs[0]) if len(runs) == 1 else draw_comparison(runs), file)
 
 
 def choices(configs: Configs) -> dict[str, Any]:
@@ -221,7 +253,10 @@ def choices(configs: Configs) -> dict[str, Any]:
             for family in families().values()
         ],
         "transports": list(TRANSPORTS),
-        "configs": {name: plain(dict(load_config(path).schedule)) for name, path in configs.items()},
+        "configs": {
+            name: {"schedule": plain(dict(load_config(path).schedule)), "keys": keys_of(path)}
+            for name, path in configs.items()
+        },
     }
 
 

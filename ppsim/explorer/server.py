@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -17,10 +18,12 @@ from starlette.routing import Route
 from ppsim.explorer.cases import CSV_NAME, ENDINGS, answer, choices, faults_body, file_of, response_of, validated
 from ppsim.explorer.guard import LOOPBACK, Guard, policy
 from ppsim.explorer.workers import BusyError, GoneError, TimedWorkers, TooLateError
+from ppsim.plots.viewer import script, style
 
 MOST_BYTES = 8 * 2**20  # of a request; a CSV file of a million actions
 SECONDS = 60.0
 AT_ONCE, WAITING = 2, 16
+_PARTS = ("page.html", "page.css", "state.js", "show.js", "controls.js", "page.js")
 MEDIA = {"html": "text/html", "csv": "text/csv", "svg": "image/svg+xml", "png": "image/png"}
 
 
@@ -54,10 +57,7 @@ def make_app(
 
     Raises ConfigError where a config is faulty.
     """
-    configs = dict(configs or {})
-    page = files("ppsim.explorer").joinpath("page.html").read_text(encoding="utf-8")
-    viewer = files("ppsim.plots").joinpath("viewer.html").read_text(encoding="utf-8")
-    offered = json.dumps(choices(configs), allow_nan=False).encode()
+    endpoints = _Endpoints(dict(configs or {}))
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -67,42 +67,54 @@ def make_app(
         finally:
             app.state.workers.stop()
 
-    async def show(_: Request) -> Response:
-        return HTMLResponse(page)
+    hosts = None if host is None else {*LOOPBACK, host.lower()}
+    guard = Middleware(Guard, hosts=hosts, token=token, policy=policy(endpoints.page))
+    return Starlette(routes=endpoints.routes(), middleware=[guard], lifespan=lifespan)
 
-    async def offer(_: Request) -> Response:
-        return Response(offered, media_type="application/json")
 
-    async def simulate(request: Request) -> Response:
-        return await _worked(request, lambda case: (answer, case, configs))
+def page_text() -> str:
+    """The explorer's page, with the viewer that draws its charts in it."""
+    own = {name: files("ppsim.explorer").joinpath("page", name).read_text(encoding="utf-8") for name in _PARTS}
+    parts = {
+        "STYLE": f"{style()}{own['page.css']}",
+        "SCRIPT": '"use strict";\n' + script() + "".join(own[name] for name in _PARTS if name.endswith(".js")),
+    }
+    return re.sub("@(STYLE|SCRIPT)@", lambda place: parts[place[1]], own["page.html"])
 
-    async def validate(request: Request) -> Response:
+
+class _Endpoints:
+    """What answers each address, from one page and one set of configs."""
+
+    def __init__(self, configs: Mapping[str, str]):
+        self.configs, self.page = configs, page_text()
+        self.offered = json.dumps(choices(configs), allow_nan=False).encode()
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/", self.show),
+            Route("/api/families", self.offer),
+            Route("/api/simulate", self.simulate, methods=["POST"]),
+            Route("/api/validate", self.validate, methods=["POST"]),
+            Route("/api/file/{ending}", self.save, methods=["POST"]),
+        ]
+
+    async def show(self, _: Request) -> Response:
+        return HTMLResponse(self.page)
+
+    async def offer(self, _: Request) -> Response:
+        return Response(self.offered, media_type="application/json")
+
+    async def simulate(self, request: Request) -> Response:
+        return await _worked(request, lambda case: (answer, case, self.configs))
+
+    async def validate(self, request: Request) -> Response:
         return await _worked(request, lambda case: (validated, case.get("csv")))
 
-    async def save(request: Request) -> Response:
+    async def save(self, request: Request) -> Response:
         ending = request.path_params["ending"]
         if ending not in ENDINGS:
             return _no(404, f"there is no file .{ending[:20]}; use one of: {', '.join(ENDINGS)}")
-        return await _worked(request, lambda case: (file_of, case, configs, ending), MEDIA[ending])
-
-    return Starlette(
-        routes=[
-            Route("/", show),
-            Route("/api/families", offer),
-            Route("/api/simulate", simulate, methods=["POST"]),
-            Route("/api/validate", validate, methods=["POST"]),
-            Route("/api/file/{ending}", save, methods=["POST"]),
-        ],
-        middleware=[
-            Middleware(
-                Guard,
-                hosts=None if host is None else {*LOOPBACK, host.lower()},
-                token=token,
-                policy=policy(page, viewer),
-            )
-        ],
-        lifespan=lifespan,
-    )
+        return await _worked(request, lambda case: (file_of, case, self.configs, ending), MEDIA[ending])
 
 
 async def _worked(

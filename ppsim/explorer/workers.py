@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import threading
 import time
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from multiprocessing.pool import Pool
 from typing import Any
 
 import anyio
 
 POLL_SECONDS = 0.004
+QUIET_SECONDS = 1.5  # in which the page asks first; loading the compiled engine then would hold that up
 
 
 class TooLateError(Exception):
@@ -37,7 +40,7 @@ class TimedWorkers:
         self._asked = 0
 
     def _started(self) -> Pool:
-        return self._context.Pool(1, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
+        return self._context.Pool(1, initializer=_ready)
 
     async def run(self, work: Callable[..., Any], *arguments: Any, gone: Callable[[], Awaitable[bool]]) -> Any:
         """What `work` returns; TooLateError, BusyError, and GoneError as soon as `gone()`."""
@@ -83,3 +86,12 @@ class TimedWorkers:
             pool.terminate()
             pool.join()
         self._idle = []
+
+
+def _ready() -> None:
+    """In a new process: leave Ctrl-C to the server, load what work would wait for, and then the compiled engine."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    cases = import_module("ppsim.explorer.cases")
+    loading = threading.Timer(QUIET_SECONDS, cases.load_engine)
+    loading.daemon = True
+    loading.start()

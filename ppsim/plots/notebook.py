@@ -14,8 +14,9 @@ from ppsim.base.units import ScaledUnit, time_unit
 from ppsim.plots import palette
 from ppsim.plots.beside import Spans, lane, part_of_row
 from ppsim.plots.boxes import Boxes, legend_entries, make_boxes, sizes_text
+from ppsim.plots.page_data import measures_line
 from ppsim.plots.scale import round_ticks
-from ppsim.plots.viewer import measures_line, viewer_html
+from ppsim.plots.viewer import viewer_html
 from ppsim.timeline import TimelineColumns
 
 MOST_BOXES = 6_144  # in the picture: zb-v on 16 devices with 64 microbatches
@@ -23,7 +24,7 @@ _WIDTH, _LEFT, _AXIS = 960, 62, 34  # pixels
 _CHART = _WIDTH - _LEFT - 8  # pixels from the first start to the last end
 _ROWS, _TALL, _TALLER = 480, 22, 30  # pixels of all rows, of a row at most, and of one with lanes
 _DIGIT = 5.6  # pixels of a digit of a label
-_FRAME_ROW, _FRAME_MOST, _FRAME_REST = 48, 560, 110  # pixels of the page: a row and all rows at most; the rest
+_FRAME_ROW, _FRAME_MOST, _FRAME_REST = 48, 560, 290  # pixels of the page: a row and all rows at most; the rest
 
 
 def timeline_html(timeline: TimelineColumns) -> str:

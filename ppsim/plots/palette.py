@@ -16,6 +16,7 @@ COLOURS = {
     Kind.OVERLAP_F_B: "#52295f",
 }
 IDLE, IDLE_TITLE = "#b2bab1", "idle"
+IDLE_DARK = "#454945"  # on the dark ground of a page
 IDLE_HATCH = "#8c948b"  # of the lines over idle time in static charts
 # Causes of idle time, apart from each other and from white paper in the same way.
 CAUSE_COLOURS = {

@@ -1,0 +1,49 @@
+// What happens at the start, when a file is dropped, and when the address changes.
+const viewer = startViewer(find("viewer"), { framed: true, grow: 0.66, onState: (text) => { if (text !== state.view) { state.view = text; writeLink(); } } });
+
+function showAll() {
+  for (const run of runs) run.flight?.controller.abort();
+  runs = state.schedules.map((_, index) => ({ result: runs[index]?.result, flight: null, took: 0 }));
+  showControls();
+  change(all());
+}
+
+async function take(file) {   // a dropped file is drawn, or answered with the validator's sentences
+  if (!file) return;
+  const csv = await file.text(), response = await ask("/api/validate", { csv }), found = await response.json();
+  if (found.faults) { find("general").textContent = `${file.name}:\n${found.faults.join("\n")}`; return; }
+  if (state.schedules.length >= MOST) state.schedules.pop();
+  state.schedules.push({ csv, name: file.name });
+  showAll();
+}
+
+find("add").addEventListener("click", () => {
+  state.schedules.push({ schedule: "interleaved-1f1b" });
+  showAll();
+  find("cards").lastElementChild.querySelector("select").focus();
+});
+find("cancel").addEventListener("click", cancelAll);
+find("choose").addEventListener("click", () => find("file").click());
+find("file").addEventListener("change", () => { take(find("file").files[0]); find("file").value = ""; });
+document.addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("dropping"); });
+document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) document.body.classList.remove("dropping"); });
+document.addEventListener("drop", (event) => {
+  event.preventDefault();
+  document.body.classList.remove("dropping");
+  take(event.dataTransfer.files[0]);
+});
+window.addEventListener("hashchange", () => {
+  if (location.hash === written) return;
+  readLink();
+  runs = [];
+  viewer.setState(state.view);
+  showAll();
+});
+
+ask("/api/families").then((response) => response.json()).then((found) => {
+  if (found.faults) throw new Error(found.faults.join("\n"));
+  offer = found;
+  readLink();
+  viewer.setState(state.view);
+  showAll();
+}).catch((error) => { find("general").textContent = error.message; });

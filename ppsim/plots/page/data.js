@@ -1,0 +1,136 @@
+// One timeline as columns: what lies in the page about a schedule that ran, and what can be asked of it.
+const NONE = 0, BEFORE = 1, INPUT = 2, LISTED = 4;   // causes, as ppsim.plots.page_data writes them
+
+const seen = new WeakMap();   // data -> its chart: what has not changed is not unpacked again
+async function unpacked(data) {
+  if (!seen.has(data)) seen.set(data, await chartOf(data));
+  return seen.get(data);
+}
+
+async function chartOf(data) {
+  if (typeof DecompressionStream === "undefined")
+    throw new Error("this browser cannot unpack the chart; use one from 2023 or later");
+  const packed = Uint8Array.from(atob(data.packed), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const columns = {};
+  let at = 0;
+  for (const [name, count, size, summed] of data.columns) {   // byte plane by byte plane, low bytes first
+    const column = size > 1 ? new Uint32Array(count) : new Uint8Array(count);
+    for (let plane = 0; plane < size; plane++)
+      for (let i = 0; i < count; i++) column[i] |= bytes[at++] << (8 * plane);
+    if (summed) for (let i = 1; i < count; i++) column[i] += column[i - 1];
+    columns[name] = column;
+  }
+  return new Chart(data, columns);
+}
+
+// Items are numbered on: first the boxes, then the transfers, then each sort of what runs beside the actions.
+class Chart {
+  constructor(about, columns) {
+    Object.assign(this, about, { column: columns, boxes: columns.start.length, inputs: new Int32Array(columns.start.length) });
+    this.transfers = columns["transfer target"].length;
+    for (let one = this.transfers - 1; one >= 0; one--) this.inputs[columns["transfer target"][one]] = this.boxes + one;
+    let first = this.boxes + this.transfers;
+    for (const part of this.beside) {
+      part.first = first;
+      first += part.count = columns[`${part.sort} start`].length;
+    }
+    this.listed = new Map();
+    for (let item = 0, at = 0; item < first; item++)
+      if (columns.cause[item] === LISTED) this.listed.set(item, columns.listed[at++]);
+  }
+
+  isBox(item) { return item < this.boxes; }
+  isTransfer(item) { return item >= this.boxes && item < this.boxes + this.transfers; }
+  partOf(item) { return this.beside.find((part) => item >= part.first && item < part.first + part.count); }
+  kindOf(box) { return this.kinds[this.column.kind[box]]; }
+  source(transfer) { return this.target(transfer) + (this.column["transfer source"][transfer - this.boxes] | 0); }
+  target(transfer) { return this.column["transfer target"][transfer - this.boxes]; }
+
+  startTicks(item) {
+    if (this.isBox(item)) return this.column.start[item];
+    if (this.isTransfer(item)) return this.endTicks(this.source(item)) + (this.column["transfer wait"][item - this.boxes] | 0);
+    const part = this.partOf(item);
+    return this.column[`${part.sort} start`][item - part.first];
+  }
+
+  lengthTicks(item) {
+    if (this.isBox(item)) return this.column.length[item];
+    if (this.isTransfer(item)) return this.column["transfer length"][item - this.boxes];
+    const part = this.partOf(item);
+    return this.column[`${part.sort} length`][item - part.first];
+  }
+
+  endTicks(item) { return this.startTicks(item) + this.lengthTicks(item); }
+  start(item) { return this.startTicks(item) * this.tick; }
+  end(item) { return this.endTicks(item) * this.tick; }
+
+  deviceOf(item) {   // of a transfer the sender
+    if (this.isTransfer(item)) return this.deviceOf(this.source(item));
+    const part = this.isBox(item) ? null : this.partOf(item);
+    const offsets = this.column[part ? `${part.sort} offsets` : "offsets"], place = part ? item - part.first : item;
+    return firstWhere(0, this.devices - 1, (device) => offsets[device + 1] > place);
+  }
+
+  before(item) {   // what ended last of all that had to end before the item; -1 for nothing
+    const cause = this.column.cause[item];
+    if (cause === NONE) return -1;
+    if (cause === LISTED) return this.listed.get(item);
+    if (!this.isBox(item)) return this.source(item);
+    return cause === BEFORE ? item - 1 : this.inputs[item] + cause - INPUT;
+  }
+
+  chain(item) {   // from the start to the item, each after the one that it waited for
+    const found = [];
+    for (let one = item; one >= 0 && found.length <= this.column.cause.length; one = this.before(one)) found.push(one);
+    return found.reverse();
+  }
+
+  boxesOf(device) { return [this.column.offsets[device], this.column.offsets[device + 1]]; }
+  spansOf(part, device) {
+    const offsets = this.column[`${part.sort} offsets`];
+    return [part.first + offsets[device], part.first + offsets[device + 1]];
+  }
+  firstEndingAfter(device, time) { return firstWhere(...this.boxesOf(device), (box) => this.end(box) > time); }
+  firstStartingAfter(device, time) { return firstWhere(...this.boxesOf(device), (box) => this.start(box) > time); }
+  boxAt(device, time) {   // the action that runs then, or null
+    const box = this.firstEndingAfter(device, time);
+    return box < this.boxesOf(device)[1] && this.start(box) <= time ? box : null;
+  }
+
+  parts(box) {   // [letter, stage, microbatch] of an action; two of a slot
+    const { stage, microbatch } = this.column;
+    if (!this.kindOf(box).slot) return [[this.kindOf(box).letter, stage[box], microbatch[box]]];
+    const letters = this.column.forward_first[box] ? ["F", "B"] : ["B", "F"];
+    return [[letters[0], stage[box], microbatch[box]],
+            [letters[1], this.column.other_stage[box], this.column.other_microbatch[box]]];
+  }
+
+  found(text) {   // boxes by their name, such as 3F17; a stage or a microbatch that is left out may be any
+    const [, stage, letter, microbatch] = /^\s*(\d*)\s*([a-z])\s*(\d*)\s*$/i.exec(text) || [];
+    if (!letter) return [];
+    const wanted = (part) => part[0] === letter.toUpperCase() && (!stage || part[1] === +stage) && (!microbatch || part[2] === +microbatch);
+    const boxes = [];
+    for (let box = 0; box < this.boxes; box++) if (this.parts(box).some(wanted)) boxes.push(box);
+    return boxes;
+  }
+
+  idleShare(device) {
+    return Object.values(this.ledger).reduce((sum, seconds) => sum + seconds[device], 0) / (this.makespan || 1);
+  }
+
+  level(device, time) {   // memory at a time, in the unit of `memory`
+    const offsets = this.column["memory offsets"], times = this.column["memory time"];
+    const after = firstWhere(offsets[device], offsets[device + 1], (point) => times[point] * this.tick > time);
+    return this.column["memory level"][Math.max(after - 1, offsets[device])] / 65535 * this.memory.most;
+  }
+}
+
+function firstWhere(low, high, holds) {   // the first whole number from low on for which it holds; high where for none
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (holds(middle)) high = middle; else low = middle + 1;
+  }
+  return low;
+}

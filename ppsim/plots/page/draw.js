@@ -1,0 +1,214 @@
+// Where everything stands on the canvas, and the rows: exact boxes near by, stacked shares of time from afar.
+const LEFT = 78, TOP = 4, AXIS = 40, TITLE = 24, GAP = 10, LEDGER = 130, TALLEST = 160, USUAL = 44, MIXED = 8;
+const view = { t0: 0, t1: 1, row: 0, y: 0 };   // seconds; pixels of a device's row (0: as fits), and scrolled away
+const on = new Set(["memory"]), hidden = new Set();   // what is shown; titles of the legend that are not
+let charts = [], until = 1, chosen = null, followed = [];   // chosen: { chart, item }; followed: its chain
+let canvas, context, colours = {}, width = 0, height = 0, crowded = false, mixed = false, asked = false, titled = false;
+
+const right = () => (on.has("ledger") ? LEDGER + 60 : on.has("memory") ? 122 : 60);
+const innerWidth = () => Math.max(width - LEFT - right(), 1);
+const toX = (time) => LEFT + (time - view.t0) / (view.t1 - view.t0) * innerWidth();
+const toTime = (x) => view.t0 + (x - LEFT) / innerWidth() * (view.t1 - view.t0);
+const pane = () => Math.max(height - TOP - AXIS, 1);
+const devices = () => charts.reduce((sum, chart) => sum + chart.devices, 0);
+const memoryHeight = () => Math.min(Math.max(0.3 * pane() / Math.max(charts.length, 1), 44), 130);
+const besideRows = () => charts.length * ((titled ? TITLE : 0) + (on.has("memory") ? memoryHeight() + 6 : 0) + GAP);
+const flattest = () => (charts.length > 1 ? 8 : 3);   // pixels of a row at least; more rows than fit are scrolled
+const fittingRow = () => Math.min(Math.max((pane() - besideRows()) / Math.max(devices(), 1), flattest()), USUAL);
+const rowHeight = () => view.row || fittingRow();
+
+function places() {   // of each chart: where its title, rows and memory begin, in pixels of the canvas
+  let y = TOP - view.y;
+  return charts.map((chart) => {
+    const place = { chart, title: y, rows: y += titled ? TITLE : 0, end: y += chart.devices * rowHeight() };
+    if (on.has("memory")) { place.memory = y += 6; y += memoryHeight(); }
+    y += GAP;
+    return place;
+  });
+}
+const contentHeight = () => besideRows() + devices() * rowHeight();
+
+function bandOf(chart, place, device) {   // of a row: where its filled part begins, and the part of its actions
+  const row = rowHeight(), gap = row > 8 ? row * 0.1 : 0;
+  const above = place.rows + device * row + gap / 2, whole = row - gap;
+  return { above, whole, top: above + chart.band[0] * whole, tall: (chart.band[1] - chart.band[0]) * whole };
+}
+
+function size(ratio) {
+  width = canvas.clientWidth; height = canvas.clientHeight;
+  canvas.width = Math.round(width * ratio); canvas.height = Math.round(height * ratio);
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+}
+
+function draw() {
+  asked = crowded = mixed = false;
+  if (!paper) size(window.devicePixelRatio || 1);
+  context.clearRect(0, 0, width, height);
+  lines.length = 0;
+  context.save();
+  context.beginPath(); context.rect(0, 0, width, TOP + pane()); context.clip();
+  for (const place of places()) drawChart(place);
+  context.restore();
+  drawAxis();
+}
+
+function drawChart(place) {
+  const { chart } = place;
+  if (place.title > height || (place.memory ?? place.end) + memoryHeight() < 0) return;
+  if (titled) drawTitle(place);
+  const row = rowHeight(), first = Math.max(Math.floor(-place.rows / row), 0);
+  const last = Math.min(Math.ceil((height - place.rows) / row), chart.devices);
+  clipped(place.rows, place.end, () => {
+    for (let device = first; device < last; device++) drawDevice(chart, bandOf(chart, place, device), device);
+    if (on.has("transfers")) drawTransfers(chart, place, first, last);
+    if (on.has("critical")) drawPath(chart, place, chart.critical ??= chart.chain(chart.last));
+    if (chosen?.chart === chart) drawFollowed(chart, place);
+  });
+  drawNames(chart, place, first, last);
+  if (place.memory !== undefined) drawMemory(chart, place.memory);
+  context.fillStyle = colours.ink;
+  if (titled) context.fillRect(toX(chart.makespan), place.rows, 1, place.end - place.rows);
+}
+
+function clipped(from, to, paint) {   // within the rows, between the names and the right margin
+  context.save();
+  context.beginPath(); context.rect(LEFT, from, innerWidth(), to - from + 1); context.clip();
+  paint();
+  context.restore();
+}
+
+function drawTitle({ chart, title }) {
+  const part = chart.makespan / charts[0].makespan - 1;
+  const apart = chart === charts[0] || !charts[0].makespan ? "" : Math.abs(part) < 5e-4 ? " (±0 %)" : ` (${part < 0 ? "−" : "+"}${Math.abs(100 * part).toFixed(1)} %)`;
+  context.fillStyle = colours.ink;
+  context.textAlign = "left"; context.textBaseline = "middle";
+  context.font = "600 13px system-ui, sans-serif";
+  context.fillText(chart.title, 8, title + TITLE / 2 + 2);
+  const wide = context.measureText(chart.title).width;
+  context.font = "12px system-ui, sans-serif";
+  context.fillStyle = colours.quiet;
+  context.fillText(`${seconds(chart.makespan)}${apart} · bubble ${percent(chart.bubble)}`, 8 + wide + 14, title + TITLE / 2 + 2);
+}
+
+function drawDevice(chart, band, device) {
+  const from = Math.max(toX(0), LEFT), to = Math.min(toX(chart.makespan), width - right());
+  context.fillStyle = colours.lane;
+  context.fillRect(from, band.above, to - from, band.whole);
+  context.fillStyle = colours.idle;
+  context.fillRect(from, band.top, to - from, band.tall);
+  drawBeside(chart, device, band);
+  const first = chart.firstEndingAfter(device, view.t0), last = chart.firstStartingAfter(device, view.t1);
+  if ((last - first) / innerWidth() > 0.3) { crowded = true; drawShares(chart, device, band); return; }
+  for (let box = first; box < last; box++) drawBox(chart, box, band);
+  if (chart.instants) drawInstants(chart, device, band);
+}
+
+function drawBox(chart, box, { top, tall }) {
+  const x = toX(chart.start(box)), wide = toX(chart.end(box)) - x, kind = chart.kindOf(box), shade = chart.column.shade[box];
+  const room = wide > 3 ? wide - Math.min(1, wide / 12) : Math.max(wide, 0.6), away = hidden.has(kind.title);
+  if (kind.slot && !away) {   // the first part in the upper half
+    chart.parts(box).forEach(([letter], half) => {
+      context.fillStyle = kind.parts[letter][shade];
+      context.fillRect(x, top + half * tall / 2, room, tall / 2);
+    });
+  } else {
+    context.fillStyle = away ? colours.ground : kind.colours[shade];
+    context.fillRect(x, top, room, tall);
+  }
+  if (tall >= 10 && wide >= 9 && !away) drawLabel(chart, box, x, wide, top, tall);
+}
+
+function drawLabel(chart, box, x, wide, top, tall) {
+  const from = Math.max(x, LEFT), to = Math.min(x + wide, width - right()), kind = chart.kindOf(box);
+  const short = chart.parts(box).map((part) => part[2]).join("/");
+  const text = to - from > 110 && tall > 14 ? nameOf(chart, box) : short;
+  context.font = `${Math.min(tall * 0.62, 12)}px system-ui, sans-serif`;
+  if (context.measureText(text).width + 3 > to - from) return;
+  context.textAlign = "center"; context.textBaseline = "middle";
+  if (kind.slot) {
+    context.strokeStyle = "#fff"; context.lineWidth = 3; context.lineJoin = "round";
+    context.strokeText(text, (from + to) / 2, top + tall / 2 + 0.5);
+  }
+  context.fillStyle = kind.slot ? "#222" : kind.inks[chart.column.shade[box]];
+  context.fillText(text, (from + to) / 2, top + tall / 2 + 0.5);
+}
+
+function drawBeside(chart, device, { above, whole }) {   // gathers and reductions on lanes, steps among the actions
+  for (const part of chart.beside.filter((part) => !hidden.has(part.title))) {
+    const [from, to] = chart.spansOf(part, device), top = above + part.lane[0] * whole, tall = (part.lane[1] - part.lane[0]) * whole;
+    for (let item = from; item < to; item++) {
+      const x = toX(chart.start(item)), wide = toX(chart.end(item)) - x;
+      if (x > width || x + wide < LEFT) continue;
+      context.fillStyle = part.colour;
+      context.fillRect(x, top, Math.max(wide, 0.6), tall);
+      context.strokeStyle = colours.outline; context.lineWidth = 0.7;
+      if (wide > 2) context.strokeRect(x, top, wide, tall);
+      if (tall < 9) continue;
+      context.font = `${Math.min(tall * 0.8, 12)}px system-ui, sans-serif`;
+      const name = nameOf(chart, item), texts = [name, part.staged ? name.match(/^\d*/)[0] : "step"];
+      const text = texts.find((one) => context.measureText(one).width + 3 <= wide);
+      if (text === undefined) continue;
+      context.fillStyle = part.ink;
+      context.textAlign = "center"; context.textBaseline = "middle";
+      context.fillText(text, x + wide / 2, top + tall / 2 + 0.5);
+    }
+  }
+}
+
+function drawInstants(chart, device, { top, tall }) {   // actions of zero length, as ticks
+  const [first, last] = chart.boxesOf(device);
+  for (let box = first; box < last; box++)
+    if (chart.column.length[box] === 0 && chart.start(box) >= view.t0 && chart.start(box) <= view.t1) {
+      const kind = chart.kindOf(box);
+      context.fillStyle = hidden.has(kind.title) ? colours.ground : kind.colours[chart.column.shade[box]];
+      context.fillRect(toX(chart.start(box)) - 0.5, top, 1, tall);
+    }
+}
+
+function drawShares(chart, device, { top, tall }) {   // bins start at fixed times, so that they stay as the chart moves
+  const perSecond = innerWidth() / (view.t1 - view.t0), bin = chart.period * Math.ceil(2 / perSecond / chart.period);
+  const origin = Math.floor(view.t0 / bin), bins = Math.ceil(Math.min(view.t1, chart.makespan) / bin) - origin;
+  const kinds = chart.kinds.length, shares = new Float64Array(Math.max(bins, 0) * kinds);
+  const first = chart.firstEndingAfter(device, origin * bin), last = chart.firstStartingAfter(device, (origin + bins) * bin);
+  const { start, length, kind } = chart.column, scale = chart.tick / bin;
+  for (let box = first; box < last; box++) {
+    const from = Math.max(start[box] * scale - origin, 0), to = Math.min((start[box] + length[box]) * scale - origin, bins);
+    for (let place = Math.floor(from); place < to; place++)
+      shares[place * kinds + kind[box]] += Math.min(to, place + 1) - Math.max(from, place);
+  }
+  for (let place = 0; place < bins; place++) {
+    const begin = Math.round(toX((origin + place) * bin)), end = Math.round(toX(Math.min((origin + place + 1) * bin, chart.makespan)));
+    const full = Math.min(chart.makespan / bin - origin - place, 1);   // the last bin is shorter
+    const parts = Array.from({ length: kinds }, (_, code) => shares[place * kinds + code] / full);
+    if (tall < MIXED) drawMixture(chart, parts, begin, end - begin, top, tall);
+    else drawStack(chart, parts, begin, end - begin, top, tall);
+  }
+}
+
+function drawStack(chart, parts, x, wide, top, tall) {
+  let bottom = top + tall;
+  parts.forEach((part, code) => {
+    if (!(part > 0)) return;
+    context.fillStyle = colourOf(chart.kinds[code]);
+    context.fillRect(x, bottom - part * tall, wide, part * tall);
+    bottom -= part * tall;
+  });
+}
+
+function drawMixture(chart, parts, x, wide, top, tall) {   // in flat rows stacks would be stripes that are not there
+  mixed = true;
+  let sum = 0;
+  for (const [part, colour] of parts.map((part, code) => [part, colourOf(chart.kinds[code])])) {
+    sum += part;
+    if (!(part > 0)) continue;
+    context.globalAlpha = Math.min(part / sum, 1);   // each covers its part of what lies below
+    context.fillStyle = colour;
+    context.fillRect(x, top, wide, tall);
+  }
+  context.globalAlpha = Math.max(1 - sum, 0);
+  context.fillStyle = colours.idle;
+  context.fillRect(x, top, wide, tall);
+  context.globalAlpha = 1;
+}
+
+const colourOf = (kind) => (hidden.has(kind.title) ? colours.ground : kind.colours[0]);

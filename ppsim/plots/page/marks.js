@@ -1,0 +1,168 @@
+// What is drawn over and beside the rows: transfers, paths, names, idle time by cause, memory, and the time axis.
+const MOST_LINES = 4000;
+const lines = [];   // the transfers that are drawn: { chart, item, ends: [x, y, x, y] }
+let tooManyLines = false;
+
+function lineOf(chart, place, item) {   // from the sender's row to the receiver's, edge to edge
+  const sender = chart.deviceOf(item), receiver = chart.deviceOf(chart.target(item));
+  const from = bandOf(chart, place, sender), to = bandOf(chart, place, receiver), down = receiver > sender;
+  return [toX(chart.start(item)), from.top + (down ? from.tall : 0), toX(chart.end(item)), to.top + (down ? 0 : to.tall)];
+}
+
+function drawTransfers(chart, place, first, last) {
+  const seen = [];
+  tooManyLines = false;
+  for (let device = Math.max(first - 1, 0); device < Math.min(last + 1, chart.devices) && !tooManyLines; device++) {
+    const end = chart.firstStartingAfter(device, view.t1);
+    for (let box = chart.firstEndingAfter(device, view.t0); box < end; box++)
+      for (let item = chart.inputs[box]; item && chart.isTransfer(item) && chart.target(item) === box; item++) seen.push(item);
+    tooManyLines = seen.length > MOST_LINES;
+  }
+  if (tooManyLines) return;
+  context.lineWidth = rowHeight() > 20 ? 1.6 : 1;
+  for (const item of seen) {
+    const ends = lineOf(chart, place, item), forward = chart.parts(chart.source(item))[0][0] === "F";
+    context.strokeStyle = forward ? colours.forward : colours.backward;
+    context.beginPath(); context.moveTo(ends[0], ends[1]); context.lineTo(ends[2], ends[3]); context.stroke();
+    lines.push({ chart, item, ends });
+  }
+}
+
+function middleOf(chart, place, item) {   // heights at which a path passes an item, at its start and its end: below its label
+  const middle = (device) => { const { top, tall } = bandOf(chart, place, device); return top + tall * (tall < 16 ? 0.5 : 0.84); };
+  const device = chart.deviceOf(item);
+  return [middle(device), middle(chart.isTransfer(item) ? chart.deviceOf(chart.target(item)) : device)];
+}
+
+function drawPath(chart, place, chain) {
+  context.lineJoin = "round";
+  for (const [colour, thick] of [[colours.ground, 5], [colours.critical, 2]]) {
+    context.strokeStyle = colour; context.lineWidth = thick;
+    context.beginPath();
+    for (const item of chain) {
+      const [from, to] = middleOf(chart, place, item);
+      context.lineTo(toX(chart.start(item)), from);
+      context.lineTo(toX(chart.end(item)), to);
+    }
+    context.stroke();
+  }
+}
+
+function drawFollowed(chart, place) {   // the chosen item and what it waited for, all others veiled
+  context.globalAlpha = 0.6;
+  context.fillStyle = colours.ground;
+  context.fillRect(LEFT, place.rows, innerWidth(), place.end - place.rows);
+  context.globalAlpha = 1;
+  for (const item of followed) {
+    if (!chart.isBox(item) || chart.end(item) < view.t0 || chart.start(item) > view.t1) continue;
+    drawBox(chart, item, bandOf(chart, place, chart.deviceOf(item)));
+  }
+  drawPath(chart, place, followed);
+  if (chart.isTransfer(chosen.item)) return;
+  const { top, tall } = bandOf(chart, place, chart.deviceOf(chosen.item)), x = toX(chart.start(chosen.item));
+  const wide = toX(chart.end(chosen.item)) - x;
+  if (chart.isBox(chosen.item)) drawBox(chart, chosen.item, { top, tall });
+  for (const [colour, thick] of [[colours.ground, 5], [colours.critical, 2.5]]) {
+    context.strokeStyle = colour; context.lineWidth = thick;
+    context.strokeRect(x - 1, top - 1, Math.max(wide, 1) + 1, tall + 2);
+  }
+}
+
+function drawNames(chart, place, first, last) {   // devices at the left; at the right their idle time
+  const row = rowHeight(), every = Math.max(2 ** Math.ceil(Math.log2(13 / row)), 1), edge = width - right() + 8;
+  context.font = "12px system-ui, sans-serif";
+  context.textBaseline = "middle";
+  for (let device = Math.ceil(first / every) * every; device < last; device += every) {
+    const y = place.rows + (device + 0.5) * row;
+    context.textAlign = "right";
+    context.fillStyle = colours.ink;
+    context.fillText(`device ${device}`, LEFT - 8, y);
+    context.textAlign = "left";
+    context.fillStyle = colours.quiet;
+    context.fillText(percent(chart.idleShare(device)), edge + (on.has("ledger") ? LEDGER + 4 : 0), y);
+  }
+  if (on.has("ledger")) for (let device = first; device < last; device++) drawCauses(chart, place, device, edge);
+}
+
+function drawCauses(chart, place, device, edge) {   // idle time by cause, on the scale of the step
+  const { top, tall } = bandOf(chart, place, device);
+  context.fillStyle = colours.lane;
+  context.fillRect(edge, top, LEDGER, tall);
+  let x = edge;
+  for (const [cause, idle] of Object.entries(chart.ledger)) {
+    const wide = idle[device] / chart.makespan * LEDGER;
+    context.fillStyle = chart.causes[cause][0];
+    context.fillRect(x, top, wide, tall);
+    x += wide;
+  }
+}
+
+function drawMemory(chart, top) {   // a step curve a device; the fullest in colour and named, and what a device has
+  const { most, peaks, capacity, unit } = chart.memory, ceiling = Math.max(most, capacity || 0) * 1.08 || 1;
+  const fullest = peaks.indexOf(Math.max(...peaks)), tooMuch = capacity && most > capacity;
+  const toY = (level) => top + memoryHeight() - 4 - level / ceiling * (memoryHeight() - 8), bottom = toY(0);
+  const colour = tooMuch ? colours.warning : colours.fullest;
+  context.strokeStyle = colours.line; context.lineWidth = 1;
+  context.strokeRect(LEFT + 0.5, top + 0.5, innerWidth() - 1, bottom - top);
+  clipped(top, bottom + 2, () => {
+    for (let device = 0; device < chart.devices; device++) if (device !== fullest) strokeLevels(chart, device, toY, colours.others, chart.devices > 16 ? 0.4 : 0.8);
+    strokeLevels(chart, fullest, toY, colour, 2);
+    if (!capacity) return;
+    context.setLineDash([6, 4]); context.strokeStyle = colours.ink; context.lineWidth = 1.2;
+    context.beginPath(); context.moveTo(LEFT, toY(capacity)); context.lineTo(width, toY(capacity)); context.stroke();
+    context.setLineDash([]);
+  });
+  const short = (value) => amount(value, unit === "bytes" ? unit : "").trim(), edge = width - right() + 6;
+  const peakY = Math.max(toY(most), top + 6), limitY = capacity ? toY(capacity) : peakY;
+  const apart = capacity && Math.abs(peakY - limitY) < 26 ? (peakY < limitY ? -1 : 1) * (26 - Math.abs(peakY - limitY)) / 2 : 0;
+  context.font = "11px system-ui, sans-serif"; context.textAlign = "left"; context.textBaseline = "middle";
+  context.fillStyle = colour;
+  context.fillText(`device ${fullest}: ${short(most)}`, edge, Math.max(peakY + apart, top + 6));
+  context.fillStyle = colours.ink;
+  if (capacity) {
+    context.fillText(`of ${short(capacity)}`, edge, limitY - apart);
+    if (tooMuch) context.fillText("does not fit", edge, limitY - apart + 13);
+  }
+  context.textAlign = "right"; context.fillStyle = colours.ink;
+  context.fillText(unit === "bytes" ? "memory" : "activations", LEFT - 8, top + memoryHeight() / 2);
+}
+
+function strokeLevels(chart, device, toY, colour, thick) {
+  const { "memory offsets": offsets, "memory time": times, "memory level": levels } = chart.column;
+  const scale = chart.memory.most / 65535, end = offsets[device + 1];
+  const begin = Math.max(firstWhere(offsets[device], end, (point) => times[point] * chart.tick > view.t0) - 1, offsets[device]);
+  context.strokeStyle = colour; context.lineWidth = thick;
+  context.beginPath();
+  let y = toY(levels[begin] * scale);
+  context.moveTo(toX(times[begin] * chart.tick), y);
+  for (let point = begin + 1; point < end && times[point - 1] * chart.tick <= view.t1; point++) {
+    const x = toX(times[point] * chart.tick);
+    context.lineTo(x, y);
+    context.lineTo(x, y = toY(levels[point] * scale));
+  }
+  context.lineTo(toX(chart.makespan), y);
+  context.stroke();
+}
+
+function drawAxis() {
+  const bottom = Math.min(TOP + pane(), TOP + contentHeight() - GAP + 2), edge = width - right();
+  context.fillStyle = colours.ground;
+  context.fillRect(0, bottom, width, height - bottom);
+  context.fillStyle = context.strokeStyle = colours.ink; context.lineWidth = 1;
+  context.font = "12px system-ui, sans-serif";
+  const [factor, symbol] = unitFor(view.t1 - view.t0), span = (view.t1 - view.t0) * factor;
+  const raw = span / Math.max(innerWidth() / 110, 2), power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((part) => part * power).find((one) => one >= raw * (1 - 1e-9));
+  const digits = Math.max(-Math.floor(Math.log10(step) + 1e-9), 0);
+  context.textAlign = "center"; context.textBaseline = "top";
+  context.beginPath(); context.moveTo(LEFT, bottom + 0.5); context.lineTo(edge, bottom + 0.5);
+  for (let tick = Math.ceil(view.t0 * factor / step - 1e-9); tick * step <= view.t1 * factor * (1 + 1e-12); tick++) {
+    const x = toX(tick * step / factor);
+    context.moveTo(x, bottom); context.lineTo(x, bottom + 5);
+    context.fillText((tick * step).toFixed(digits), x, bottom + 7);
+  }
+  context.stroke();
+  const notes = [crowded && `where actions are too narrow to show, a row ${mixed ? "mixes the colours by" : "is"} the part of its time in each kind`,
+    on.has("transfers") && tooManyLines && "zoom in to see transfers"].filter(Boolean);
+  context.fillText([`time (${symbol})`, ...notes].join("; "), (LEFT + edge) / 2, bottom + 22);
+}

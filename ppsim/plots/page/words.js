@@ -1,0 +1,104 @@
+// What the chart says in words: times that add up, what an item is, and what it waited for.
+function unitFor(seconds) {
+  const units = [[1, "s"], [1e3, "ms"], [1e6, "µs"], [1e9, "ns"]];
+  return units.find(([factor]) => seconds * factor >= 0.9995) || (seconds > 0 ? units[3] : units[0]);
+}
+
+function seconds(value) {
+  const [factor, symbol] = unitFor(Math.abs(value));
+  return `${Number((value * factor).toPrecision(5)).toLocaleString("en", { maximumFractionDigits: 6 })} ${symbol}`;
+}
+
+const percent = (part) => `${(100 * part).toFixed(1)} %`;
+
+function amount(value, unit) {
+  if (unit !== "bytes") return `${Number(value.toPrecision(4))} ${unit}`;
+  const [size, symbol] = [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "bytes"]].find(([one]) => value >= one) || [1, "bytes"];
+  return `${Number((value / size).toPrecision(4))} ${symbol}`;
+}
+
+function times(from, to, tick) {   // start, length and end in one unit and at one precision, so that they add up
+  const short = to > from && to - from < to / 100;
+  const [factor, symbol] = unitFor(short ? Math.max(to - from, to / 1e4) : to);
+  const digits = (time) => -Math.floor(Math.log10(time * factor));
+  const places = Math.max(Math.min(to > from ? digits(to - from) + 4 : 6, tick > 0 ? digits(tick) - 1 : 6, 12), 0);
+  const [first, last] = [from, to].map((time) => Math.round(time * factor * 10 ** places));
+  const text = (count) => `${(count / 10 ** places).toLocaleString("en", { maximumFractionDigits: places })} ${symbol}`;
+  return `start ${text(first)}, length ${text(last - first)}, end ${text(last)}`;
+}
+
+function nameOf(chart, item) {
+  if (chart.isBox(item)) {
+    const names = chart.parts(item).map(([letter, stage, microbatch]) => `${stage}${letter}${microbatch}`);
+    return names.length > 1 ? `(${names.join(";")})OVERLAP_F_B` : names[0];
+  }
+  if (chart.isTransfer(item)) {
+    const [letter, stage, microbatch] = chart.parts(chart.source(item))[0];
+    return `${stage}SEND_${letter === "F" ? "F" : "B"}${microbatch}`;
+  }
+  const part = chart.partOf(item);
+  return (part.staged ? chart.column[`${part.sort} stage`][item - part.first] : "") + part.name;
+}
+
+function titleOf(chart, item) {
+  if (chart.isTransfer(item)) return "transfer";
+  return chart.isBox(item) ? chart.kindOf(item).title : chart.partOf(item).title;
+}
+
+function placeOf(chart, item) {
+  if (chart.isTransfer(item)) return `from device ${chart.deviceOf(item)} to device ${chart.deviceOf(chart.target(item))}`;
+  const device = `device ${chart.deviceOf(item)}`;
+  if (!chart.isBox(item)) return device;
+  const parts = chart.parts(item).map(([, stage, microbatch]) => `stage ${stage}, ${chart.numbering} ${microbatch}`);
+  return `${device}, ${parts.join(" and ")}`;
+}
+
+function waitedFor(chart, item) {
+  const before = chart.before(item);
+  if (before < 0) return "nothing, the first of its device";
+  const ended = `which ended at ${seconds(chart.end(before))}`, name = nameOf(chart, before);
+  if (chart.isTransfer(before) && chart.isBox(item))
+    return chart.target(before) === item
+      ? `its input from ${nameOf(chart, chart.source(before))} on device ${chart.deviceOf(before)}, whose transfer ended at ${seconds(chart.end(before))}`
+      : `${name}, a transfer that holds up its device, ${ended}`;
+  if (chart.isTransfer(before)) return `${name}, the transfer before it in its queue, ${ended}`;
+  if (chart.deviceOf(before) !== chart.deviceOf(item)) return `${name} on device ${chart.deviceOf(before)}, ${ended}`;
+  return chart.isBox(before) && chart.isBox(item) ? `the device, busy with ${name}` : `${name}, ${ended}`;
+}
+
+const linesOf = (chart, item) => [
+  `${nameOf(chart, item)}   ${titleOf(chart, item)}`,
+  placeOf(chart, item),
+  times(chart.start(item), chart.end(item), chart.tick),
+  `started after: ${waitedFor(chart, item)}`,
+];
+
+function idleLines(chart, device, time) {
+  const [first, last] = chart.boxesOf(device), next = chart.firstEndingAfter(device, time);
+  const from = next > first ? chart.end(next - 1) : 0, to = next < last ? chart.start(next) : chart.makespan;
+  const stepping = chart.beside.some((part) => !part.staged && chart.start(chart.spansOf(part, device)[0]) >= time);
+  const then = next < last ? `then ${nameOf(chart, next)}, which waited for: ${waitedFor(chart, next)}`
+    : stepping ? "then the optimizer step" : "nothing more to do";
+  return ["idle", `device ${device}`, times(from, to, chart.tick), then];
+}
+
+function ledgerLines(chart, device) {
+  const causes = Object.entries(chart.ledger).filter(([, idle]) => idle[device] > 0);
+  return [`device ${device}: idle ${percent(chart.idleShare(device))} of the step`,
+    ...causes.map(([cause, idle]) => `${cause}: ${seconds(idle[device])}, ${percent(idle[device] / chart.makespan)}`)];
+}
+
+function memoryLines(chart, device, time) {
+  const { unit, capacity, peaks } = chart.memory;
+  const lines = [`device ${device} holds ${amount(chart.level(device, time), unit)} at ${seconds(time)}`, `its peak: ${amount(peaks[device], unit)}`];
+  if (capacity) lines.push(`one device has ${amount(capacity, unit)}${peaks[device] > capacity ? ": it does not fit" : ""}`);
+  return lines;
+}
+
+function chainLine(chart, chain) {   // of what a chain consists
+  const sum = (wanted) => chain.filter(wanted).reduce((total, item) => total + chart.end(item) - chart.start(item), 0);
+  const moved = sum((item) => chart.isTransfer(item)), worked = sum((item) => !chart.isTransfer(item));
+  const all = chart.end(chain.at(-1)) - chart.start(chain[0]), rest = all - moved - worked;
+  const waits = rest > all * 1e-6 ? `, ${seconds(rest)} between them` : "";
+  return `back to the start: ${chain.length} steps, ${seconds(worked)} in actions, ${seconds(moved)} in transfers${waits}`;
+}

@@ -1,0 +1,254 @@
+"""What the viewer's page holds of a timeline: facts as JSON, and compressed columns of all that it draws."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.analysis.bubbles import bubble_fraction, makespan
+from ppsim.analysis.critical_path import latest_before
+from ppsim.analysis.graph import StepGraph, step_graph
+from ppsim.analysis.ledger import CAUSES, ledger
+from ppsim.analysis.measures import shown_in
+from ppsim.analysis.occupancy import occupancy, peak_activations, peak_memory
+from ppsim.analysis.stream_nodes import OPTIMIZER
+from ppsim.plots import palette
+from ppsim.plots.beside import GATHERS, REDUCTIONS, STEPS, Beside, Spans, lane, part_of_row
+from ppsim.plots.boxes import Boxes, kind_letter, legend_entries, sizes_text
+from ppsim.plots.shares import PERIODS_A_BIN, bin_seconds
+from ppsim.timeline import TimelineColumns
+
+_TICKS = 2**32 - 1  # of the makespan; times in the file are rounded to one, 2e-10 of the makespan
+_LEVELS = 2**16 - 1  # of the largest amount of memory
+_MOST_POINTS = 65_536  # of the memory curves of all devices; longer ones show the most in each part of the time
+NONE, BEFORE, INPUT, OTHER_INPUT, LISTED = range(5)  # what an item waited for; the page's data.js reads them
+
+
+class Column(NamedTuple):
+    """Values of the page under a name, each of `size` bytes; the page holds differences where `summed`."""
+
+    name: str
+    values: np.ndarray
+    size: int
+    summed: bool = False
+
+    @property
+    def planes(self) -> bytes:
+        """The values, modulo 2**32, byte plane by byte plane, low bytes first: this packs well."""
+        values = self.values.astype(np.int64)
+        if self.summed:
+            values = np.diff(values, prepend=0)
+        planes = (values & 0xFFFFFFFF).astype("<u4").view(np.uint8).reshape(-1, 4)[:, : self.size]
+        return np.ascontiguousarray(planes.T).tobytes()
+
+
+def page_data(boxes: Boxes, title: str | None = None) -> dict[str, Any]:
+    """What the page's script draws, as plain values; `title` takes the place of the schedule's sizes."""
+    timeline = boxes.timeline
+    points, memory = _memory(timeline)
+    waits, last = _waits(boxes)
+    columns = [*_boxes(boxes), *waits, *_beside(boxes), *points]
+    packed = zlib.compress(b"".join(column.planes for column in columns), 9)
+    return {
+        "title": sizes_text(timeline.schedule) if title is None else title,
+        "measures": measures_line(timeline),
+        "devices": timeline.schedule.devices,
+        "makespan": makespan(timeline),
+        "bubble": bubble_fraction(timeline),
+        "tick": makespan(timeline) / _TICKS,
+        "period": bin_seconds(boxes) / PERIODS_A_BIN,
+        "legend": legend_entries([boxes]),
+        "numbering": "slice" if timeline.schedule.slices > 1 else "microbatch",
+        "instants": bool(np.any(boxes.length == 0)),
+        "band": part_of_row(boxes.band),
+        "beside": [_part(part, boxes) for part in boxes.beside],
+        "kinds": [_kind(kind, boxes) for kind in boxes.kinds],
+        **_ledger(timeline),
+        "memory": memory,
+        "last": last,
+        "columns": [[column.name, len(column.values), column.size, column.summed] for column in columns],
+        "packed": base64.b64encode(packed).decode(),
+    }
+
+
+def measures_line(timeline: TimelineColumns) -> str:
+    """The headline measures in one line."""
+    parts = [measure.phrase(timeline) for measure in shown_in("notebook")]
+    return " · ".join([*parts, f"transport {timeline.transport}", f"engine {timeline.engine}"])
+
+
+def _kind(kind: Kind, boxes: Boxes) -> dict[str, Any]:
+    colours, slot = boxes.colours[kind].tolist(), kind == Kind.OVERLAP_F_B
+    return {
+        "letter": kind_letter(kind),
+        "title": palette.TITLES[kind],
+        "slot": slot,
+        "parts": {part.name: boxes.colours[part].tolist() for part in (Kind.F, Kind.B) if slot},
+        "colours": colours,
+        "inks": [palette.label_colour(colour) for colour in colours],
+    }
+
+
+def _part(part: Beside, boxes: Boxes) -> dict[str, Any]:
+    return {
+        "sort": part.sort,
+        "title": part.title,
+        "colour": part.colour,
+        "ink": palette.label_colour(part.colour),
+        "lane": part_of_row(lane(part, boxes.beside)),
+        "name": part.name(0).lstrip("-0123456789"),
+        "staged": part.sort != STEPS,
+    }
+
+
+def _ledger(timeline: TimelineColumns) -> dict[str, Any]:
+    """Idle seconds of each device by cause, of the causes that there are, and the colour and definition of each."""
+    found = {cause: seconds for cause, seconds in ledger(timeline).items() if seconds.any()}
+    return {
+        "ledger": {cause: _short(seconds) for cause, seconds in found.items()},
+        "causes": {cause: [palette.CAUSE_COLOURS[cause], CAUSES[cause]] for cause in found},
+    }
+
+
+def _short(values: np.ndarray) -> list[float]:
+    return [float(f"{value:.7g}") for value in values.tolist()]
+
+
+def _boxes(boxes: Boxes) -> list[Column]:
+    schedule = boxes.timeline.schedule
+    code = np.zeros(len(Kind), np.int64)
+    code[boxes.kinds] = np.arange(len(boxes.kinds))
+    columns = [
+        *_times("", boxes, boxes.timeline),
+        Column("kind", code[boxes.kind], 1),
+        Column("shade", boxes.shade, 2),
+        Column("stage", boxes.stage, 4, summed=True),
+        Column("microbatch", boxes.microbatch, 4, summed=True),
+    ]
+    if boxes.slot.any():
+        other = np.minimum(boxes.row + 1, len(schedule.kind) - 1)
+        columns += [
+            Column("forward_first", schedule.kind[boxes.row] == Kind.F, 1),
+            Column("other_stage", schedule.stage[other], 4, summed=True),
+            Column("other_microbatch", schedule.microbatch[other], 4, summed=True),
+        ]
+    return columns
+
+
+def _beside(boxes: Boxes) -> list[Column]:
+    columns = []
+    for part in boxes.beside:
+        columns += _times(f"{part.sort} ", part, boxes.timeline)
+        columns.append(Column(f"{part.sort} stage", np.maximum(part.stage, 0), 4, summed=True))
+    return columns
+
+
+def _times(before: str, spans: Spans, timeline: TimelineColumns) -> list[Column]:
+    """Which spans are a device's, and their times; what takes time takes a tick at least."""
+    start = _ticks(spans.start, timeline)
+    length = np.maximum(_ticks(spans.end, timeline) - start, spans.length > 0)
+    offsets = np.searchsorted(spans.device, np.arange(timeline.schedule.devices + 1))
+    return [
+        Column(f"{before}offsets", offsets, 4, summed=True),
+        Column(f"{before}start", start, 4, summed=True),
+        Column(f"{before}length", length, 4),
+    ]
+
+
+def _ticks(times: np.ndarray, timeline: TimelineColumns) -> np.ndarray:
+    """Seconds from the first start as whole ticks."""
+    return np.rint(times * (_TICKS / makespan(timeline))) if makespan(timeline) > 0 else np.zeros(len(times))
+
+
+def _waits(boxes: Boxes) -> tuple[list[Column], int]:
+    """The transfers, what each item of the page (boxes, transfers, spans beside) waited for, and the last item."""
+    timeline, plan = boxes.timeline, boxes.timeline.plan
+    consumer = np.flatnonzero(plan.remote & ~np.isnan(timeline.transfer_start))
+    box_of_row = np.searchsorted(boxes.row, np.arange(len(plan.source)), side="right") - 1
+    source, target = box_of_row[plan.source[consumer]], box_of_row[consumer]
+    origin = float(timeline.device_start.min())
+    start, end, ready = (
+        _ticks(times - origin, timeline)
+        for times in (
+            timeline.transfer_start[consumer], timeline.transfer_end[consumer], timeline.row_end[plan.source[consumer]],
+        )
+    )  # fmt: skip
+    graph = step_graph(timeline)
+    item, node = _items(boxes, graph, consumer)
+    before = latest_before(graph)
+    while np.any(unseen := (before >= 0) & (item[before] < 0)):  # what is not drawn waited for something, too
+        before[unseen] = before[before[unseen]]
+    last = int(np.nanargmax(graph.end))
+    awaited = np.where(before[node] >= 0, item[before[node]], -1)
+    cause = _causes(awaited, len(boxes), source, target)
+    columns = [
+        Column("transfer target", target, 4, summed=True),
+        Column("transfer source", source - target, 4),
+        Column("transfer wait", start - ready, 4),
+        Column("transfer length", end - start, 4),
+        Column("cause", cause, 1),
+        Column("listed", awaited[cause == LISTED], 4, summed=True),
+    ]
+    return columns, int(item[last] if item[last] >= 0 else item[before[last]])
+
+
+def _causes(awaited: np.ndarray, boxes: int, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """A code for each item that says which one it waited for, where that is a usual one."""
+    own, transfers = np.arange(len(awaited)), len(source)
+    usual = np.concatenate([own[:boxes] - 1, source, np.full(len(awaited) - boxes - transfers, -2)])
+    first_input = np.full(len(awaited), -2)
+    first_input[target[::-1]] = boxes + np.arange(transfers)[::-1]
+    is_usual = [awaited < 0, awaited == usual, awaited == first_input, awaited == first_input + 1]
+    is_usual[3] &= first_input >= 0
+    return np.select(is_usual, [NONE, BEFORE, INPUT, OTHER_INPUT], LISTED)
+
+
+def _items(boxes: Boxes, graph: StepGraph, consumer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The item of the page that each node of the graph is, -1 for none, and the node of each item."""
+    rows = len(boxes.timeline.plan.source)
+    nodes = [boxes.row, rows + consumer]
+    streams = {GATHERS: Kind.UNSHARD, REDUCTIONS: Kind.REDUCE_GRAD, STEPS: OPTIMIZER}
+    for part in boxes.beside:
+        mine = 2 * rows + np.flatnonzero(graph.stream_kind == streams[part.sort])
+        nodes.append(mine[graph.end[mine] > graph.start[mine]])
+    node = np.concatenate(nodes)
+    item = np.full(len(graph.end), -1)
+    item[node] = np.arange(len(node))
+    return item, node
+
+
+def _memory(timeline: TimelineColumns) -> tuple[list[Column], dict[str, Any]]:
+    """The step curve of each device's memory: bytes where the costs know them, live activations otherwise."""
+    held, devices = occupancy(timeline), timeline.schedule.devices
+    in_bytes = peak_memory(timeline)
+    peaks = peak_activations(timeline) if in_bytes is None else in_bytes
+    curve_of = held.activations_over_time if in_bytes is None else held.memory_over_time
+    origin, workload = float(timeline.device_start.min()), timeline.table.workload
+    most = float(peaks.max(initial=0.0)) or 1.0
+    curves = []
+    for device in range(devices):
+        times, levels = curve_of(device)
+        first = 0.0 if in_bytes is None else float(held.static_memory[:, device].sum())  # type: ignore[index]
+        times, levels = np.append(0.0, times - origin), np.append(first, levels)
+        curves.append(_thinned(_ticks(times, timeline), levels, max(_MOST_POINTS // devices, 64)))
+    columns = [
+        Column("memory offsets", np.append(0, np.cumsum([len(times) for times, _ in curves])), 4, summed=True),
+        Column("memory time", np.concatenate([times for times, _ in curves]), 4, summed=True),
+        Column("memory level", np.rint(np.concatenate([levels for _, levels in curves]) / most * _LEVELS), 2),
+    ]
+    capacity = None if in_bytes is None or workload is None else workload.memory
+    unit = "microbatches through one device share" if in_bytes is None else "bytes"
+    return columns, {"unit": unit, "most": most, "peaks": _short(peaks), "capacity": capacity}
+
+
+def _thinned(times: np.ndarray, levels: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """A step curve of at most `most` points: of a longer one the highest level in each of as many parts of its time."""
+    if len(times) <= most:
+        return times, levels
+    part = (times * (most / (times[-1] + 1))).astype(np.int64)
+    first = np.flatnonzero(np.diff(part, prepend=-1))
+    return times[first], np.maximum.reduceat(levels, first)
