@@ -171,21 +171,24 @@ function move(part, pixels) {
 }
 
 function point() {   // one finger or the mouse moves, two fingers zoom, a tap or click chooses
-  const down = new Map();
+  const down = new Map(), latest = new Map();   // where each finger went down, and is
   let held = null, moved = false;
   const hold = () => {
+    for (const [id, event] of latest) down.set(id, event);
     const x = [...down.values()].map((one) => one.clientX), area = canvas.getBoundingClientRect();
     held = down.size ? { ...view, x: x.reduce((sum, one) => sum + one, 0) / x.length, y: view.y, top: [...down.values()][0].clientY,
       wide: Math.max(...x) - Math.min(...x), left: area.left } : null;
   };
   canvas.addEventListener("pointerdown", (event) => {
     down.set(event.pointerId, event);
+    latest.set(event.pointerId, event);
     canvas.setPointerCapture(event.pointerId);
     if (down.size === 1) moved = false;
     hold();
   });
   for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, (event) => {
     const first = down.delete(event.pointerId);
+    latest.delete(event.pointerId);
     if (first && !moved && name === "pointerup" && !down.size) tap(event);
     hold();
   });
@@ -195,7 +198,8 @@ function point() {   // one finger or the mouse moves, two fingers zoom, a tap o
     if (!moved && Math.hypot(event.clientX - begun.clientX, event.clientY - begun.clientY) < 4) return;
     moved = true;
     parts.tip.style.display = "none";
-    const x = [...down].map(([id, one]) => (id === event.pointerId ? event : one).clientX);
+    latest.set(event.pointerId, event);
+    const x = [...latest.values()].map((one) => one.clientX);
     if (down.size > 1) {
       const factor = Math.max(held.wide, 10) / Math.max(Math.max(...x) - Math.min(...x), 10);
       const time = held.t0 + (held.x - held.left - LEFT) / innerWidth() * (held.t1 - held.t0);

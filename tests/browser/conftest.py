@@ -1,0 +1,111 @@
+"""A real Chromium for the tests of this folder, the explorer's server, and the accessibility checker axe-core."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from chromium import AXE, found, needed
+
+WAIT = 30.0  # seconds for anything that a page does
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """Chromium without a window; its tests are left out where there is none, unless the environment asks for them."""
+    binaries = found()
+    if binaries is None:
+        if needed():
+            pytest.fail("PPSIM_BROWSER=needed, but there is no Chromium with chromedriver, or no selenium")
+        pytest.skip("no Chromium with chromedriver and selenium")
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = binaries[0]
+    quiet = "no-first-run disable-background-networking disable-component-update disable-sync disable-quic"
+    for flag in ("headless", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", *quiet.split()):
+        options.add_argument(f"--{flag}")
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chromium')}")
+    options.add_argument("--window-size=1280,900")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(binaries[1]))
+    driver.set_script_timeout(WAIT)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def page(browser):
+    """The browser's page, in which no script fails and the policy refuses nothing while a test runs."""
+    browser.get("about:blank")
+    browser.get_log("browser")
+    yield Page(browser)
+    faults = [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+    assert not [fault for fault in faults if "favicon" not in fault and "422" not in fault]
+
+
+class Page:
+    """What tests do with a page."""
+
+    def __init__(self, browser):
+        self.browser = browser
+
+    def open(self, address):
+        """Open an address and wait until the viewer has drawn."""
+        self.browser.get("about:blank")
+        self.browser.get(str(address))
+        self.until("return document.documentElement.dataset.drawn")
+
+    def run(self, script, *arguments):
+        return self.browser.execute_script(script, *arguments)
+
+    def until(self, script, *arguments):
+        """What the script returns, as soon as that is something."""
+        end = time.monotonic() + WAIT
+        while time.monotonic() < end:
+            if result := self.run(script, *arguments):
+                return result
+            time.sleep(0.02)
+        raise AssertionError(f"nothing after {WAIT} s: {script}")
+
+    def text(self, css):
+        return self.run("return document.querySelector(arguments[0]).textContent", css)
+
+    def find(self, css):
+        return self.browser.find_element("css selector", css)
+
+    def keys(self, css, *keys):
+        self.find(css).send_keys(*keys)
+
+    def serious_faults(self):
+        """The rules of axe-core that the page breaks, of those that it calls serious or critical."""
+        if not AXE.exists():
+            if needed():
+                pytest.fail(f"PPSIM_BROWSER=needed, but {AXE} is missing")
+            pytest.skip("axe-core is not installed")
+        self.run(AXE.read_text(encoding="utf-8"))
+        result = self.browser.execute_async_script("axe.run(document).then(arguments[0])")
+        assert len(result["passes"]) > 10
+        return [
+            (fault["id"], [node["html"][:120] for node in fault["nodes"]])
+            for fault in result["violations"]
+            if fault["impact"] in ("serious", "critical")
+        ]
+
+
+@pytest.fixture(scope="session")
+def explorer(browser):
+    """The address of a server of `ppsim explore` with two configs."""
+    configs = ["configs/llama-3-8b-8xh100.yaml", "configs/unit-costs.yaml"]
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "ppsim", "explore", *configs, "--no-browser"]
+    server = subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    address = re.search(r"http://127\.0\.0\.1:\d+/", server.stderr.readline())[0]
+    yield address
+    server.send_signal(signal.SIGINT)
+    _, said = server.communicate(timeout=60)
+    assert "Traceback" not in said

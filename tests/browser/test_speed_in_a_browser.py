@@ -1,0 +1,44 @@
+"""How long pages take to open and to redraw in a real Chromium, and how large they are."""
+
+import json
+import statistics
+from urllib.parse import quote
+
+import pytest
+
+import ppsim
+from ppsim.plots.viewer import save_html
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize(
+    ("devices", "microbatches", "most_bytes", "most_seconds"), [(4, 8, 150_000, 0.5), (64, 1024, 1_000_000, 1.0)]
+)
+def test_a_page_is_small_and_opens_at_once(page, tmp_path, devices, microbatches, most_bytes, most_seconds):
+    timeline = ppsim.simulate(ppsim.build("1f1b", devices=devices, microbatches=microbatches), ppsim.Costs(latency=0.1))
+    path = tmp_path / "chart.html"
+    save_html(timeline, path)
+    assert path.stat().st_size < most_bytes
+    times = []
+    for _ in range(3):  # milliseconds from the start of the navigation to the picture, as the page counts them
+        page.open(path.as_uri())
+        times.append(int(page.run("return document.documentElement.dataset.drawn")))
+    assert min(times) < 1000 * most_seconds
+
+
+@pytest.mark.alone
+def test_the_explorer_redraws_8192_actions_within_200_ms(page, explorer):
+    sizes = {"devices": 8, "microbatches": 512, "forward": 1, "backward": 2}
+    page.browser.get("about:blank")
+    page.browser.get(explorer + "#" + quote(json.dumps({"common": sizes, "schedules": [{"schedule": "1f1b"}]})))
+    times = []
+    for change in range(24):
+        page.until("return typeof runs !== 'undefined' && runs.length > 0 && !runs[0].flight && runs[0].result")
+        times.append(page.run("return runs[0].took"))
+        page.until("return new Promise((done) => setTimeout(() => done(true), 250))")
+        page.run(
+            "const field = document.querySelector('input[name=microbatches]'); field.value = arguments[0];"
+            "field.dispatchEvent(new Event('input'))", 511 + change % 2,
+        )  # fmt: skip
+    assert page.run("return runs[0].result.actions") in (8176, 8192)
+    assert statistics.median(times[12:]) < 200
