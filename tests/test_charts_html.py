@@ -7,6 +7,7 @@ import re
 import zlib
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,16 +24,16 @@ from ppsim.plots.viewer import save_html, viewer_html
 FUSED = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]]
 
 
-def run(name="1f1b", devices=4, microbatches=8, costs=None, **options):
+def run(name="1f1b", devices=4, microbatches=8, costs=None, **options) -> Any:
     return ppsim.simulate(ppsim.build(name, devices=devices, microbatches=microbatches, **options), costs)
 
 
-def large():
+def large() -> Any:
     return run(devices=8, microbatches=512, costs=ppsim.Costs(forward=1.1, backward=2.3, latency=0.07))
 
 
 def script(page, name):
-    return re.search(f'<script id="{name}"[^>]*>(.*?)</script>', page, re.DOTALL).group(1)
+    return re.findall(f'<script id="{name}"[^>]*>(.*?)</script>', page, re.DOTALL)[0]
 
 
 def unpacked(page, chart=0):
@@ -67,9 +68,9 @@ def test_hover_tells_action_device_times_and_what_it_waited_for():
 
 
 def test_a_large_timeline_is_an_overview_and_exact_in_a_window():
-    overview = interactive_figure(large())
+    overview: Any = interactive_figure(large())
     assert [trace.type for trace in overview.data][:2] == ["heatmap", "heatmap"]
-    window = interactive_figure(large(), start=100, end=130)
+    window: Any = interactive_figure(large(), start=100, end=130)
     names = [facts[0] for trace in window.data[1:] for facts in trace.customdata]
     timeline = large()
     inside = np.flatnonzero((timeline.end >= 100) & (timeline.start <= 130))
@@ -200,7 +201,7 @@ def test_the_chain_of_the_page_goes_through_optimizer_steps_reductions_and_gathe
 
 
 def test_the_page_holds_transfers_ledger_and_memory():
-    timeline = ppsim.load_config("configs/llama-3-8b-8xh100.yaml").simulate()
+    timeline: Any = ppsim.load_config("configs/llama-3-8b-8xh100.yaml").simulate()
     about, columns = unpacked(viewer_html(make_boxes(timeline)))
     remote = np.flatnonzero(timeline.plan.remote)
     length = columns["transfer length"] * about["tick"]
@@ -276,7 +277,7 @@ def test_a_notebook_shows_a_large_timeline_as_the_page_in_a_frame():
     timeline = run(devices=64, microbatches=1024)
     display = timeline._repr_html_()
     assert "makespan 3,261 s" in display
-    frame = html.unescape(re.search('<iframe sandbox="allow-scripts" [^>]*srcdoc="([^"]*)"', display).group(1))
+    frame = html.unescape(re.findall('<iframe sandbox="allow-scripts" [^>]*srcdoc="([^"]*)"', display)[0])
     _, columns = unpacked(frame)
     assert len(columns["start"]) == len(timeline.start)
     assert '"framed": true' in frame  # which leaves name and measures to the notebook
@@ -292,7 +293,8 @@ def test_actions_of_zero_length_are_no_trouble(costs):
 
 
 def test_a_plotly_chart_has_a_trace_for_each_sort_of_thing_beside_the_actions():
-    gathers, reductions, steps = stepped().to_plotly().data[-3:]
+    figure: Any = stepped().to_plotly()
+    gathers, reductions, steps = figure.data[-3:]
     assert [trace.name for trace in (gathers, reductions, steps)] == [TITLES[s] for s in (GATHERS, REDUCTIONS, STEPS)]
     assert gathers.offset + gathers.width < 0 < reductions.offset
     assert steps.offset == pytest.approx(-(steps.offset + steps.width))
@@ -319,6 +321,6 @@ def test_a_notebook_shows_what_runs_beside_the_actions_up_to_the_end_of_the_axis
     page = stepped()._repr_html_()
     for sort in (GATHERS, REDUCTIONS, STEPS):
         assert page.count(COLOURS[sort]) == 2  # its path and its legend entry
-    path = re.search(f'<path d="([^"]*)" fill="{COLOURS[STEPS]}"', page).group(1)
-    left, wide = (float(number) for number in re.match(r"M([0-9.]+) [0-9.]+h([0-9.]+)", path).groups())
+    path = re.findall(f'<path d="([^"]*)" fill="{COLOURS[STEPS]}"', page)[0]
+    left, wide = (float(number) for number in re.findall(r"^M([0-9.]+) [0-9.]+h([0-9.]+)", path)[0])
     assert left + wide == pytest.approx(952, abs=1)

@@ -1,6 +1,7 @@
 """`ppsim compare`: equal work, one row a schedule, shortest step first, and a reason for each that cannot run."""
 
 import json
+from typing import Any
 
 import pytest
 from command_line import LLAMA, UNIT_COSTS, ppsim
@@ -164,7 +165,7 @@ def test_asynchronous_schedules_are_marked_and_ranked_after_the_synchronous_ones
 
 
 def test_comparisons_of_the_same_schedules_are_equal():
-    sizes = {"devices": 4, "microbatches": 8}
+    sizes: dict[str, Any] = {"devices": 4, "microbatches": 8}
     once, again, other = (compare(names, **sizes) for names in (["1f1b"], ["1f1b"], ["zb-h1"]))
     assert once == again
     assert once != other

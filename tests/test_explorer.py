@@ -151,7 +151,7 @@ def test_several_cases_are_saved_as_one_file(client, ending, start):
     assert response.status_code == 200
     assert response.content.startswith(start)
     if ending == "html":
-        charts = json.loads(re.search(rb'id="charts"[^>]*>(.*?)</script>', response.content, re.DOTALL)[1])
+        charts = json.loads(re.findall(rb'id="charts"[^>]*>(.*?)</script>', response.content, re.DOTALL)[0])
         assert [chart["title"].split(",")[0] for chart in charts] == ["zb-h1", "1f1b"]
 
 
@@ -286,7 +286,8 @@ def test_work_that_takes_too_long_is_ended_and_the_next_is_answered():
 def test_the_command_serves_its_configs_until_ctrl_c_ends_it():
     command = [sys.executable, "-m", "ppsim", "explore", MODEL, "--no-browser"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        address = re.search(r"http://127\.0\.0\.1:\d+/", server.stderr.readline())[0]
+        assert server.stderr is not None
+        address = re.findall(r"http://127\.0\.0\.1:\d+/", server.stderr.readline())[0]
         try:
             found = httpx.get(f"{address}api/families", timeout=60).json()
         finally:

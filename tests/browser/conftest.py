@@ -104,7 +104,8 @@ def explorer(browser):
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "ppsim", "explore", *configs, "--no-browser"]
     server = subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
-    address = re.search(r"http://127\.0\.0\.1:\d+/", server.stderr.readline())[0]
+    assert server.stderr is not None
+    address = re.findall(r"http://127\.0\.0\.1:\d+/", server.stderr.readline())[0]
     yield address
     server.send_signal(signal.SIGINT)
     _, said = server.communicate(timeout=60)

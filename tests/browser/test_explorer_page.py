@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 from urllib.parse import quote, unquote
 
 import pytest
@@ -46,7 +47,7 @@ def choose(page, label, value, place=0):
 
 
 def run(name="1f1b", devices=4, microbatches=8, transport="async", costs=None, **options):
-    given = costs or {"forward": 1, "input_grad": 1, "weight_grad": 1}
+    given: dict[str, Any] = costs or {"forward": 1, "input_grad": 1, "weight_grad": 1}
     schedule = ppsim.build(name, devices=devices, microbatches=microbatches, **options)
     return ppsim.simulate(schedule, ppsim.Costs(**given), transport=transport).makespan
 
@@ -204,7 +205,8 @@ def test_texts_and_files_are_copied(page, explorer):
     texts = ["command line", "config (YAML)", "Python"]
     assert page.run(BUTTONS) == [*texts, ".html file", ".csv file", ".svg file", ".png file", "link to this page"]
     page.find("#copies button").click()
-    assert page.text("#copied").startswith("ppsim simulate --schedule zb-h1 --devices 4")
+    command = "ppsim simulate --devices 4 --microbatches 8 --forward 1 --input-grad 1 --weight-grad 1 --latency 0"
+    assert page.text("#copied") == f"{command} --transport async --schedule zb-h1"
     sizes = page.browser.execute_async_script(
         "const done = arguments[0]; Promise.all(['html', 'csv', 'svg', 'png'].map(async (ending) =>"
         " (await (await ask(`/api/file/${ending}`, caseOf(1))).blob()).size)).then(done)"

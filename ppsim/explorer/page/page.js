@@ -36,6 +36,7 @@ window.addEventListener("hashchange", () => {
   if (location.hash === written) return;
   readLink();
   runs = [];
+  shown = false;
   viewer.setState(state.view);
   showAll();
 });

@@ -1,5 +1,5 @@
 // What the server answered: the charts, and tables of measures, bounds, memory, idle time, and texts to copy.
-let chosenRun = "all";
+let chosenRun = "all", shown = false;   // which is copied; whether the charts have been drawn since the address was read
 
 async function showRuns() {
   const faults = all().flatMap((index) => (runs[index].result?.faults || []).map((fault) => `${nameOf(index)}: ${fault}`));
@@ -9,6 +9,8 @@ async function showRuns() {
     const { chart } = runs[index].result;
     chart.title = `${nameOf(index)}${chart.title.slice(chart.title.indexOf(","))}`;
   }
+  if (state.view && !shown && runs.some((run) => run.flight)) return;   // a view of an address is one of all its charts
+  shown ||= drawn.length > 0;
   if (drawn.length) await viewer.show(drawn.map((index) => runs[index].result.chart));
   showTables(drawn);
 }

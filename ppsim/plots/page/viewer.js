@@ -1,5 +1,5 @@
 // The viewer: one canvas for all schedules, moved by wheel, mouse, touch and keys; its state can stand in the address.
-let options = {}, paper = false, root = null, writing = 0, readState = null;
+let options = {}, paper = false, root = null, writing = 0, showing = 0, readState = null;
 
 function startViewer(element, given = {}) {   // options: framed, fragment, grow (most part of the window's height), onState
   options = given; root = element;
@@ -12,9 +12,11 @@ function startViewer(element, given = {}) {   // options: framed, fragment, grow
 }
 
 async function show(every) {   // draw these; the view stays where it is within them
+  const mine = ++showing;
   let found;
   try { found = await Promise.all(every.map(unpacked)); }
   catch (error) { tell(`Nothing to show: ${error.message}`); return; }
+  if (mine !== showing) return;   // others have been asked for meanwhile
   const all = view.t0 === 0 && view.t1 >= until, first = !charts.length, open = chosen && nameOf(chosen.chart, chosen.item);
   const number = chosen ? charts.indexOf(chosen.chart) : -1;
   charts = found; titled = charts.length > 1 || !!options.grow;
