@@ -5,13 +5,16 @@ function showAll() {
   for (const run of runs) run.flight?.controller.abort();
   runs = state.schedules.map((_, index) => ({ result: runs[index]?.result, flight: null, took: 0 }));
   showControls();
+  const kept = notice;
   change(all());
+  notice = kept;
 }
 
 async function take(file) {   // a dropped file is drawn, or answered with the validator's sentences
   if (!file) return;
   const csv = await file.text(), response = await ask("/api/validate", { csv }), found = await response.json();
-  if (found.faults) { find("general").textContent = `${file.name}:\n${found.faults.join("\n")}`; return; }
+  notice = found.faults ? `${file.name}:\n${found.faults.join("\n")}` : "";
+  if (found.faults) return showRuns();
   if (state.schedules.length >= MOST) state.schedules.pop();
   state.schedules.push({ csv, name: file.name });
   showAll();

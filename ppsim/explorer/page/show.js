@@ -3,7 +3,7 @@ let chosenRun = "all", shown = false;   // which is copied; whether the charts h
 
 async function showRuns() {
   const faults = all().flatMap((index) => (runs[index].result?.faults || []).map((fault) => `${nameOf(index)}: ${fault}`));
-  find("general").textContent = faults.join("\n");
+  find("general").textContent = [...(notice ? [notice] : []), ...faults].join("\n");
   const drawn = drawnRuns();
   for (const index of drawn) if (state.schedules[index].csv !== undefined) {   // under the name of the dropped file
     const { chart } = runs[index].result;
@@ -85,7 +85,7 @@ function copy(what, text) {
 
 async function save(indexes, ending) {
   const cases = indexes.map(caseOf), response = await ask(`/api/file/${ending}`, cases.length > 1 ? { cases } : cases[0]);
-  if (!response.ok) { find("general").textContent = (await response.json()).faults.join("\n"); return; }
+  if (!response.ok) { notice = (await response.json()).faults.join("\n"); return showRuns(); }
   const link = make("a", { href: URL.createObjectURL(await response.blob()), download: `${indexes.map(nameOf).join("-")}.${ending}` });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);

@@ -4,6 +4,7 @@ const COSTS = ["forward", "backward", "input_grad", "weight_grad", "overlap", "l
 const MOST = 4, LONGEST_LINK = 30000, LONG = 400;   // schedules; characters; milliseconds after which older work is cancelled
 const token = new URLSearchParams(location.search).get("token");
 const find = (id) => document.getElementById(id);
+let notice = "";   // a fault that is of no schedule on the page, until its user changes something
 let state = structuredClone(START), offer = null, runs = [], writing = 0, written = "";   // runs: { result, flight } a schedule
 
 function make(tag, properties = {}, ...children) {
@@ -33,8 +34,8 @@ function readLink() {
     const found = JSON.parse(decodeURIComponent(location.hash.slice(1)));
     if (!Array.isArray(found.schedules) || !found.schedules.length || typeof found.common !== "object") throw new Error("no state");
     state = { common: found.common || {}, schedules: found.schedules.slice(0, MOST).map((one) => ({ ...one })), view: String(found.view || "") };
-    find("general").textContent = "";
-  } catch { find("general").textContent = "The address holds no state of the explorer after its #; it starts anew."; }
+    notice = "";
+  } catch { notice = "The address holds no state of the explorer after its #; it starts anew."; }
 }
 
 function writeLink() {   // soon: browsers refuse an address that changes at each step of a slider
@@ -48,6 +49,7 @@ function writeLink() {   // soon: browsers refuse an address that changes at eac
 }
 
 function change(indexes) {
+  notice = "";
   writeLink();
   for (const index of indexes) request(runs[index]);
 }
