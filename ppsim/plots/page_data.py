@@ -28,7 +28,7 @@ _MOST_POINTS = 65_536  # of the memory curves of all devices; longer ones show t
 NONE, BEFORE, INPUT, OTHER_INPUT, LISTED = range(5)  # what an item waited for; the page's data.js reads them
 
 
-class Column(NamedTuple):
+class PageColumn(NamedTuple):
     """Values of the page under a name, each of `size` bytes; the page holds differences where `summed`."""
 
     name: str
@@ -118,44 +118,44 @@ def _short(values: np.ndarray) -> list[float]:
     return [float(f"{value:.7g}") for value in values.tolist()]
 
 
-def _boxes(boxes: Boxes) -> list[Column]:
+def _boxes(boxes: Boxes) -> list[PageColumn]:
     schedule = boxes.timeline.schedule
     code = np.zeros(len(Kind), np.int64)
     code[boxes.kinds] = np.arange(len(boxes.kinds))
     columns = [
         *_times("", boxes, boxes.timeline),
-        Column("kind", code[boxes.kind], 1),
-        Column("shade", boxes.shade, 2),
-        Column("stage", boxes.stage, 4, summed=True),
-        Column("microbatch", boxes.microbatch, 4, summed=True),
+        PageColumn("kind", code[boxes.kind], 1),
+        PageColumn("shade", boxes.shade, 2),
+        PageColumn("stage", boxes.stage, 4, summed=True),
+        PageColumn("microbatch", boxes.microbatch, 4, summed=True),
     ]
     if boxes.slot.any():
         other = np.minimum(boxes.row + 1, len(schedule.kind) - 1)
         columns += [
-            Column("forward_first", schedule.kind[boxes.row] == Kind.F, 1),
-            Column("other_stage", schedule.stage[other], 4, summed=True),
-            Column("other_microbatch", schedule.microbatch[other], 4, summed=True),
+            PageColumn("forward_first", schedule.kind[boxes.row] == Kind.F, 1),
+            PageColumn("other_stage", schedule.stage[other], 4, summed=True),
+            PageColumn("other_microbatch", schedule.microbatch[other], 4, summed=True),
         ]
     return columns
 
 
-def _beside(boxes: Boxes) -> list[Column]:
+def _beside(boxes: Boxes) -> list[PageColumn]:
     columns = []
     for part in boxes.beside:
         columns += _times(f"{part.sort} ", part, boxes.timeline)
-        columns.append(Column(f"{part.sort} stage", np.maximum(part.stage, 0), 4, summed=True))
+        columns.append(PageColumn(f"{part.sort} stage", np.maximum(part.stage, 0), 4, summed=True))
     return columns
 
 
-def _times(before: str, spans: Spans, timeline: TimelineColumns) -> list[Column]:
+def _times(before: str, spans: Spans, timeline: TimelineColumns) -> list[PageColumn]:
     """Which spans are a device's, and their times; what takes time takes a tick at least."""
     start = _ticks(spans.start, timeline)
     length = np.maximum(_ticks(spans.end, timeline) - start, spans.length > 0)
     offsets = np.searchsorted(spans.device, np.arange(timeline.schedule.devices + 1))
     return [
-        Column(f"{before}offsets", offsets, 4, summed=True),
-        Column(f"{before}start", start, 4, summed=True),
-        Column(f"{before}length", length, 4),
+        PageColumn(f"{before}offsets", offsets, 4, summed=True),
+        PageColumn(f"{before}start", start, 4, summed=True),
+        PageColumn(f"{before}length", length, 4),
     ]
 
 
@@ -164,7 +164,7 @@ def _ticks(times: np.ndarray, timeline: TimelineColumns) -> np.ndarray:
     return np.rint(times * (_TICKS / makespan(timeline))) if makespan(timeline) > 0 else np.zeros(len(times))
 
 
-def _waits(boxes: Boxes) -> tuple[list[Column], int]:
+def _waits(boxes: Boxes) -> tuple[list[PageColumn], int]:
     """The transfers, what each item of the page (boxes, transfers, spans beside) waited for, and the last item."""
     timeline, plan = boxes.timeline, boxes.timeline.plan
     consumer = np.flatnonzero(plan.remote & ~np.isnan(timeline.transfer_start))
@@ -186,12 +186,12 @@ def _waits(boxes: Boxes) -> tuple[list[Column], int]:
     awaited = np.where(before[node] >= 0, item[before[node]], -1)
     cause = _causes(awaited, len(boxes), source, target)
     columns = [
-        Column("transfer target", target, 4, summed=True),
-        Column("transfer source", source - target, 4),
-        Column("transfer wait", start - ready, 4),
-        Column("transfer length", end - start, 4),
-        Column("cause", cause, 1),
-        Column("listed", awaited[cause == LISTED], 4, summed=True),
+        PageColumn("transfer target", target, 4, summed=True),
+        PageColumn("transfer source", source - target, 4),
+        PageColumn("transfer wait", start - ready, 4),
+        PageColumn("transfer length", end - start, 4),
+        PageColumn("cause", cause, 1),
+        PageColumn("listed", awaited[cause == LISTED], 4, summed=True),
     ]
     return columns, int(item[last] if item[last] >= 0 else item[before[last]])
 
@@ -221,7 +221,7 @@ def _items(boxes: Boxes, graph: StepGraph, consumer: np.ndarray) -> tuple[np.nda
     return item, node
 
 
-def _memory(timeline: TimelineColumns) -> tuple[list[Column], dict[str, Any]]:
+def _memory(timeline: TimelineColumns) -> tuple[list[PageColumn], dict[str, Any]]:
     """The step curve of each device's memory: bytes where the costs know them, live activations otherwise."""
     held, devices = occupancy(timeline), timeline.schedule.devices
     in_bytes = peak_memory(timeline)
@@ -236,9 +236,9 @@ def _memory(timeline: TimelineColumns) -> tuple[list[Column], dict[str, Any]]:
         times, levels = np.append(0.0, times - origin), np.append(first, levels)
         curves.append(_thinned(_ticks(times, timeline), levels, max(_MOST_POINTS // devices, 64)))
     columns = [
-        Column("memory offsets", np.append(0, np.cumsum([len(times) for times, _ in curves])), 4, summed=True),
-        Column("memory time", np.concatenate([times for times, _ in curves]), 4, summed=True),
-        Column("memory level", np.rint(np.concatenate([levels for _, levels in curves]) / most * _LEVELS), 2),
+        PageColumn("memory offsets", np.append(0, np.cumsum([len(times) for times, _ in curves])), 4, summed=True),
+        PageColumn("memory time", np.concatenate([times for times, _ in curves]), 4, summed=True),
+        PageColumn("memory level", np.rint(np.concatenate([levels for _, levels in curves]) / most * _LEVELS), 2),
     ]
     capacity = None if in_bytes is None or workload is None else workload.memory
     unit = "microbatches through one device share" if in_bytes is None else "bytes"
