@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CONFIG := configs/llama-3-8b-8xh100.yaml
 
-.PHONY: help demo test lint check unit-test fuzz bench docs site dist clean
+.PHONY: help demo test lint check unit-test coverage fuzz bench docs site dist clean
 
 help:
 	@echo "make demo   simulate a real model under two schedules; charts in demo/"
 	@echo "make test   lint, type check and all tests"
 	@echo "make lint   ruff, pyright and import-linter"
 	@echo "make check  the gate on configs/: no measure is worse than in configs/baseline.json"
+	@echo "make coverage  lines and branches that the tests run"
 	@echo "make fuzz   damaged files and random programs, for some minutes"
 	@echo "make bench  the benchmarks"
 	@echo "make docs   pages and pictures that are made by scripts"
@@ -41,7 +42,12 @@ unit-test: $(VENV)/installed-for-tests
 	$(BIN)/python -m pytest --benchmark-disable -m "alone"
 
 fuzz: $(VENV)/installed-for-tests
-	PPSIM_FUZZ_EXAMPLES=5000 timeout 900 $(BIN)/python -m pytest -n 2 tests/fuzz
+	rm -rf build/fuzz
+	PPSIM_FUZZ_RECORD=build/fuzz PPSIM_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest -n 2 tests/fuzz
+
+# Tracing takes twice the time of the tests. CI names a part of them; TESTS= alone is all.
+coverage: $(VENV)/installed-for-tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile --benchmark-disable -m "not alone and not slow and not gpu" --cov $(TESTS)
 
 lint: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .

@@ -1,0 +1,83 @@
+"""The cases of a fuzz run: how many, how documents are damaged, and a count of what came of them."""
+
+import copy
+import json
+import os
+from collections import Counter, defaultdict
+from contextlib import contextmanager
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+import ppsim
+
+EXAMPLES = int(os.environ.get("PPSIM_FUZZ_EXAMPLES", "15"))
+ALL: Any = list(HealthCheck)
+COUNTS = defaultdict(Counter)  # what was tried -> "answers" and "refusals"
+
+
+def some(part=1.0):
+    """As many random examples of a test as the run asks for, or a part of them where one takes long."""
+    return settings(max_examples=max(5, int(EXAMPLES * part)), deadline=None, suppress_health_check=ALL)
+
+
+fuzz = some()
+
+
+@contextmanager
+def case(what):
+    """One case ends in an answer or a PpsimError, both counted; anything else fails the test."""
+    try:
+        yield
+    except ppsim.PpsimError:
+        COUNTS[what]["refusals"] += 1
+    else:
+        COUNTS[what]["answers"] += 1
+
+
+odd_values = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=4),
+        st.sampled_from(["0F0", "inf", "1e999", int("9" * 400), -1, 0, 2**31, 2**63, 1e308, -1e308, "2 ms", {}, []]),
+    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@st.composite
+def damaged_documents(draw, document):
+    """The document with a few values, anywhere in it, replaced or taken away, as JSON text."""
+    document = copy.deepcopy(document)
+    for _ in range(draw(st.integers(1, 3))):
+        place = document
+        while isinstance(place, dict | list) and place:
+            keys = sorted(place, key=str) if isinstance(place, dict) else range(len(place))
+            key = draw(st.sampled_from(list(keys)))
+            if isinstance(place[key], dict | list) and place[key] and draw(st.integers(0, 3)):
+                place = place[key]
+                continue
+            if draw(st.integers(0, 4)):
+                place[key] = draw(odd_values)
+            else:
+                del place[key]
+            break
+    return json.dumps(document).encode()
+
+
+@st.composite
+def damaged_bytes(draw, content):
+    """The content with a few pieces replaced, cut out or doubled."""
+    content = bytearray(content)
+    for _ in range(draw(st.integers(1, 4))):
+        place, length = draw(st.integers(0, len(content))), draw(st.integers(0, 9))
+        piece = draw(st.one_of(st.binary(max_size=4), st.just(bytes(content[place : place + 30])), st.just(b"9" * 400)))
+        content[place : place + length] = piece
+    return bytes(content)
+
+
+def damaged(document, content=None):
+    """A document damaged value by value, or its text byte by byte."""
+    content = json.dumps(document).encode() if content is None else content
+    return st.one_of(damaged_documents(document), damaged_bytes(content)) if document else damaged_bytes(content)

@@ -1,0 +1,118 @@
+"""Every flag of every command, with values legal and odd, ends with a documented exit status and no traceback."""
+
+import json
+import signal
+from importlib import import_module
+
+import pytest
+import typer.main
+from command_line import UNIT_COSTS, ppsim
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic_traces import trace_document
+
+import ppsim as library
+from ppsim.cli import COMMANDS, PLAIN
+from tests.fuzz.cases import COUNTS, some
+
+LONGEST = 60  # seconds of one call; a call that hangs fails
+SERVES = "explore"  # until it is interrupted: test_explorer.py has its flags
+
+NUMBERS = ["0", "-1", "1", "2", "3", "0.5", "1e300", "nan", "inf", "-inf", "9" * 400, "1e-320", "100%", "2 ms", "1 GB"]
+WORDS = [
+    "",
+    " ",
+    "x",
+    "1f1b",
+    "gpipe",
+    "zb-h1",
+    "auto",
+    "rank",
+    "async",
+    "event",
+    "sync",
+    "\u202e",
+    "é" * 300,
+    "-",
+    "=",
+]
+PAIRS = ["schedule.microbatches=2", "costs.forward=1e-3", "schedule.name=gpipe,zb-h1", "a.b=c", "=", "group_size=2",
+         "schedule.microbatches=2,4", "jitter.actions=0.1", "costs.latency=nan", "model=null"]  # fmt: skip
+FILES = ["unit.yaml", "trace.json", "profile.yaml", "order.csv", "baseline.json", "none/x.png", ".", "/dev/null",
+         "bad\x1b", "out.png", "out.svg", "out.json", "out.csv", "out.html", "out.pftrace", "out.yaml",
+         "x" * 5000]  # fmt: skip
+NOT_FOR = {"--workers": ["9" * 400, "3", "2"], "--seconds": [], "--time-limit": []}
+
+ARGUMENTS = {
+    "simulate": ["unit.yaml"], "compare": ["unit.yaml"], "sweep": ["unit.yaml", "--over", "schedule.microbatches=2,4"],
+    "what-if": ["unit.yaml"], "choose": ["unit.yaml"], "advise": ["unit.yaml"], "fits": ["unit.yaml"],
+    "check": ["unit.yaml", "--baseline", "baseline.json"], "optimum": ["--devices", "2", "--microbatches", "2"],
+    "calibrate": ["trace.json", "-o", "out.yaml"], "evaluate": ["trace.json", "--profile", "profile.yaml"],
+    "explain": ["trace.json"], "list": [], "validate": ["order.csv"], "hardware": [],
+}  # fmt: skip
+
+
+def flags_of(name):
+    """The options of a command: its name and whether it takes a value."""
+    module, _ = COMMANDS[name]
+    only = typer.Typer(**PLAIN)
+    only.command(name)(getattr(import_module(f"ppsim.commands.{module}"), module))
+    options = [one for one in typer.main.get_command(only).params if one.param_type_name == "option"]
+    return {max(one.opts, key=len): not getattr(one, "is_flag", False) for one in options if "--help" not in one.opts}
+
+
+FLAGS = {name: flags_of(name) for name in COMMANDS if name != SERVES}
+
+
+@st.composite
+def calls(draw, name):
+    """A call that works, with one to three flags more, each with a value of any kind."""
+    words = list(ARGUMENTS[name]) if draw(st.integers(0, 9)) else []
+    for flag in draw(st.lists(st.sampled_from(sorted(FLAGS[name])), min_size=1, max_size=3)):
+        words.append(flag)
+        if FLAGS[name][flag]:
+            pool = [value for value in NUMBERS + WORDS + PAIRS + FILES if value not in NOT_FOR.get(flag, ())]
+            words.append(draw(st.sampled_from(pool)))
+    return words
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Where every file that a call names lies."""
+    monkeypatch.chdir(tmp_path)
+    small = UNIT_COSTS.read_text().replace("microbatches: 8", "microbatches: 4")
+    (tmp_path / "unit.yaml").write_text(small)
+    costs = library.Costs(forward=0.02, backward=0.05, latency=0.001)
+    (tmp_path / "trace.json").write_text(json.dumps(trace_document("1f1b", costs, devices=2, microbatches=2, steps=2)))
+    assert ppsim("calibrate", "trace.json", "-o", "profile.yaml").status == 0
+    assert ppsim("check", "unit.yaml", "--baseline", "baseline.json", "--update").status == 0
+    library.build("1f1b", devices=2, microbatches=2).to_csv("order.csv")
+    return tmp_path
+
+
+def too_long(*_):
+    raise AssertionError(f"no answer within {LONGEST} s")
+
+
+@pytest.mark.parametrize("name", sorted(FLAGS))
+@given(data=st.data())
+@some(0.25)
+def test_a_call_with_any_flags_ends_with_a_status_and_without_a_traceback(name, data, folder):
+    words = data.draw(calls(name))
+    signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(LONGEST)
+    try:
+        outcome = ppsim(name, *words)
+    finally:
+        signal.alarm(0)
+    assert outcome.status in (0, 1, 2), words
+    assert outcome.status == 0 or outcome.out or outcome.err, words
+    assert "Traceback" not in outcome.err, words
+    assert not set(outcome.out + outcome.err) & set("\x1b\x07"), words
+    for written in folder.iterdir():
+        assert not written.name.startswith("."), (words, written)  # no half of a file is left
+    COUNTS[f"ppsim {name}"]["answers" if outcome.status == 0 else "refusals"] += 1
+
+
+def test_every_command_is_called_or_said_why_not():
+    assert set(ARGUMENTS) == set(FLAGS) == set(COMMANDS) - {SERVES}

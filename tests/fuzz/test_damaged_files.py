@@ -1,0 +1,154 @@
+"""A damaged file of any kind is read and used to the end, or refused by a PpsimError."""
+
+import gzip
+import json
+import shutil
+
+from command_line import CONFIGS, ROOT, UNIT_COSTS
+from huggingface_configs import CONFIGS as MODELS
+from hypothesis import given
+from hypothesis import strategies as st
+from primus_dumps import write_dump
+from ruamel.yaml import YAML
+from synthetic_traces import trace_document
+
+import ppsim
+from ppsim.costs.model import Model
+from ppsim.costs.profile import read_profile
+from ppsim.interop.kineto import read_any_trace
+from ppsim.run.timelines import Timeline
+from ppsim.studies.baseline import read_baseline
+from ppsim.studies.calibration import calibrate
+from ppsim.studies.evaluation import evaluate
+from ppsim.studies.gate import Limits, Tolerance, check_configs, update_baseline
+from tests.fuzz.cases import case, damaged, fuzz
+
+PROFILE = ROOT / "validation" / "data" / "cpu" / "sleep" / "profile.yaml"
+KINETO = {
+    f"{path.stem}": json.loads(gzip.decompress(path.read_bytes()))
+    for path in sorted((ROOT / "tests" / "data" / "kineto").glob("*.gz"))
+}
+TRACE = trace_document(
+    "1f1b", ppsim.Costs(forward=0.02, backward=0.05, latency=0.001), devices=2, microbatches=2, steps=2
+)
+
+SMALL = {
+    "schedule": {"name": "zb-h1", "devices": 2, "microbatches": 3},
+    "costs": {"forward": 1.0, "latency": "1 ms"},
+    "jitter": {"actions": 0.1, "slow_devices": {"0": 1.2}},
+    "transport": "rank",
+}
+
+
+def yaml_of(path):
+    return YAML(typ="safe").load(path.read_text())
+
+
+def use_trace(path):
+    """Everything that is done with a trace."""
+    trace = read_any_trace(path)
+    run = Timeline.of(trace.timeline())
+    assert run.to_text()
+    assert run.makespan >= 0
+    evaluate([trace], calibrate([trace]))
+
+
+@given(config=st.sampled_from(sorted(CONFIGS.glob("*.yaml"))), data=st.data())
+@fuzz
+def test_configs(config, data, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "config.yaml"
+    path.write_bytes(data.draw(damaged(yaml_of(config), config.read_bytes())))
+    with case("config files"):
+        ppsim.load_config(path)
+
+
+@given(data=st.data())
+@fuzz
+def test_small_configs_are_simulated(data, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "small.yaml"
+    path.write_bytes(data.draw(damaged(SMALL)))
+    with case("config files, simulated"):
+        config = ppsim.load_config(path)
+        if len(config.build()) < 10_000:
+            assert config.simulate().summary()
+
+
+@given(family=st.sampled_from(["1f1b", "zb-h1", "dualpipe", "interleaved-1f1b"]), data=st.data())
+@fuzz
+def test_schedules(family, data, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "schedule.csv"
+    ppsim.build(family, devices=4, microbatches=8).to_csv(path)
+    path.write_bytes(data.draw(damaged(None, path.read_bytes())))
+    with case("schedule CSV files"):
+        ppsim.simulate(ppsim.Schedule.from_csv(path), transport="directed", engine="event")
+
+
+@given(model=st.sampled_from(sorted(MODELS)), data=st.data())
+@fuzz
+def test_model_configs(model, data, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "config.json"
+    path.write_bytes(data.draw(damaged(MODELS[model][0])))
+    with case("Hugging Face config.json files"):
+        assert Model.from_huggingface(path).parameters > 0
+
+
+@given(data=st.data())
+@fuzz
+def test_profiles(data, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "profile.yaml"
+    path.write_bytes(data.draw(damaged(yaml_of(PROFILE), PROFILE.read_bytes())))
+    with case("profile files"):
+        profile = read_profile(path)
+        ppsim.simulate(ppsim.build("zb-h1", devices=4, microbatches=4), profile, transport="rank")
+
+
+@given(data=st.data())
+@fuzz
+def test_traces(data, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "trace.json"
+    path.write_bytes(data.draw(damaged(TRACE)))
+    with case("trace files of the harness"):
+        use_trace(path)
+
+
+@given(data=st.data(), packed=st.booleans())
+@fuzz
+def test_profiler_traces(data, packed, tmp_path_factory):
+    folder = tmp_path_factory.getbasetemp() / "kineto"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    names = sorted(KINETO)
+    hurt = data.draw(st.sampled_from(names))
+    for name in names:
+        content = data.draw(damaged(KINETO[name])) if name == hurt else json.dumps(KINETO[name]).encode()
+        if packed:
+            content = gzip.compress(content, 1)
+            if name == hurt and data.draw(st.booleans()):
+                content = data.draw(damaged(None, content))
+        (folder / f"{name}{'.gz' if packed else ''}").write_bytes(content)
+    with case("profiler traces"):
+        use_trace(folder)
+
+
+@given(data=st.data())
+@fuzz
+def test_primus_dumps(data, tmp_path_factory):
+    run = ppsim.simulate(ppsim.build("1f1b", devices=2, microbatches=2))
+    folder = write_dump(tmp_path_factory.getbasetemp() / "primus", run)
+    hurt = data.draw(st.sampled_from(sorted(folder.iterdir())))
+    hurt.write_bytes(data.draw(damaged(json.loads(hurt.read_text()))))
+    with case("Primus dumps"):
+        use_trace(folder)
+
+
+@given(data=st.data())
+@fuzz
+def test_baselines(data, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "baseline.json"
+    update_baseline([UNIT_COSTS], path)
+    whole = path.read_bytes()
+    path.write_bytes(data.draw(damaged(json.loads(whole), whole)))
+    with case("baseline files"):
+        old = read_baseline(path)
+        assert check_configs([UNIT_COSTS], baseline=path, limits=Limits(), tolerance=Tolerance())
+        assert isinstance(old, dict)
