@@ -1,13 +1,17 @@
 """Combined 1F1B: its lists, and its slot priced by the two-stream order of the pieces of its layers."""
 
 import math
+from typing import Any
 
 import pytest
+from command_line import CONFIGS, LLAMA
+from command_line import ppsim as command
 from hypothesis import given
 from hypothesis import strategies as st
 
 import ppsim
 from ppsim.costs import LayerPieces, combined_costs, combined_slot
+from ppsim.costs.two_stream import layer_pieces
 
 seconds = st.floats(0, 10)
 layers = st.lists(st.builds(LayerPieces, seconds, seconds, seconds, seconds), min_size=1, max_size=4)
@@ -97,7 +101,7 @@ def test_without_exchanges_a_slot_is_its_parts(forward, backward):
 
 @given(st.lists(layers, min_size=1, max_size=3))
 def test_costs_price_each_pair_of_stages(stages):
-    costs = combined_costs(stages, delayed_weights=True)
+    costs: Any = combined_costs(stages, delayed_weights=True)
     assert costs.per == "stage"
     for s, forward in enumerate(stages):
         assert costs.forward[s] + costs.backward[s] == pytest.approx(
@@ -128,3 +132,47 @@ def test_both_engines_agree_and_refusals_name_the_rule():
         assert event.end.tolist() == compiled.end.tolist()
     with pytest.raises(ppsim.BuildError, match="grouping='megatron' needs at least as many microbatches"):
         ppsim.build("combined-1f1b", devices=4, microbatches=3)
+
+
+DEEPSEEK = CONFIGS / "deepseek-v3-2048xh800.yaml"
+
+
+def derived(overlap, **changes) -> Any:
+    case = ppsim.load_config(DEEPSEEK, overrides={"layout.overlap": overlap, **changes})
+    return case.costs.table(case.build())
+
+
+def test_derived_slots_on_two_streams_lie_between_hiding_everything_and_nothing():
+    """16 stages of DeepSeek-V3: what a slot exposes is no less than the longer stream and no more than both."""
+    ideal, streams = derived(True), derived("two-stream")
+    nothing = streams.seconds[0][:, None] + streams.seconds[1][None, :]
+    assert (streams.overlap >= ideal.overlap * (1 - 1e-12)).all()
+    assert (streams.overlap <= nothing * (1 + 1e-12)).all()
+    assert (streams.overlap[1:-1, 1:-1] < 0.9 * nothing[1:-1, 1:-1]).all()
+    assert (streams.seconds == ideal.seconds).all()
+
+
+def test_without_experts_nothing_is_exchanged_so_that_a_slot_is_its_parts_one_after_the_other():
+    case = ppsim.load_config(LLAMA, overrides={"layout.overlap": "two-stream"})
+    table: Any = case.costs.table(case.build())
+    assert table.overlap == pytest.approx(table.seconds[0][:, None] + table.seconds[1][None, :])
+
+
+def test_the_pieces_of_a_layer_are_all_of_its_seconds():
+    costs: Any = ppsim.load_config(DEEPSEEK).costs
+    block = costs.model.layers[10]
+    forward, backward = costs.collective_seconds(block)
+    seconds = {"forward": 3.0, "input_grad": 4.0, "weight_grad": 2.0,
+               "forward_collectives": forward, "input_grad_collectives": backward}  # fmt: skip
+    pieces = layer_pieces(costs, block, seconds)
+    assert pieces.forward == pytest.approx(3 + forward)
+    assert pieces.input_grad == pytest.approx(4 + backward)
+    assert pieces.weight_grad == pytest.approx(2)
+    assert pieces.dispatch == pieces.combine == pytest.approx(forward / 2)
+
+
+def test_a_config_names_it_and_a_wrong_name_is_refused():
+    outcome = command("simulate", DEEPSEEK, "--set", "layout.overlap=two-stream", "--json", "-")
+    assert outcome.status == 0, outcome.err
+    with pytest.raises(ppsim.ConfigError, match="must be true, false or two-stream"):
+        ppsim.load_config(DEEPSEEK, overrides={"layout.overlap": "streams"})

@@ -1,5 +1,7 @@
 """A cost and an effect are declared once: engines, config, summary, JSON, units and pages read the declaration."""
 
+from typing import Any
+
 import pytest
 
 import ppsim
@@ -12,7 +14,14 @@ from ppsim.costs.given import PARAMETERS
 MODEL = ppsim.Model(num_layers=4, hidden=64, heads=4, vocabulary=100, sequence=32)
 CLUSTER = ppsim.Cluster(DEVICES["H100 SXM"], LINKS["NVLink 4"], LINKS["InfiniBand NDR"])
 SCHEDULE = ppsim.build("zb-h1", devices=2, microbatches=4)
-EVERYTHING = {"overlap": 1.0, "latency": 1.0, "transfer_bytes": 1.0, "bandwidth": 1.0, "unshard": 1.0} | {
+EVERYTHING = {
+    "microbatch_scale": [1.0] * 4,
+    "overlap": 1.0,
+    "latency": 1.0,
+    "transfer_bytes": 1.0,
+    "bandwidth": 1.0,
+    "unshard": 1.0,
+} | {
     name: 1.0
     for name, parameter in PARAMETERS.items()
     if parameter.get("group") in ("action", "again", "copy", "step", "held")
@@ -38,7 +47,7 @@ def test_a_config_takes_every_cost_as_text_with_its_unit(name):
     unit = {"seconds": "2 s", "bytes": "2 B", "bytes per second": "2 B/s"}[PARAMETERS[name]["unit"]]
     costs = {"backward": 4.0, name: unit}
     schedule = {"name": "1f1b", "devices": 2, "microbatches": 2}
-    config = make_config({"schedule": schedule, "costs": costs}, place="here")
+    config: Any = make_config({"schedule": schedule, "costs": costs}, place="here")
     assert getattr(config.costs, name) == 2.0
     assert config.costs.provenance[name] == "given"
 
@@ -75,5 +84,6 @@ def test_every_effect_names_a_key_of_the_config_or_a_cost():
         assert effect.source
         for key in effect.key.split(", "):
             section, _, name = key.rpartition(".")
-            known = DOCUMENT.model_fields[section].annotation.model_fields if section else PARAMETERS
+            document: Any = DOCUMENT
+            known = document.model_fields[section].annotation.model_fields if section else PARAMETERS
             assert name in known, key

@@ -18,6 +18,7 @@ from ppsim.costs.layers import Layer
 from ppsim.costs.setup import Setup
 from ppsim.costs.spread import Spread, spread_of
 from ppsim.costs.table import CostTable, Workload
+from ppsim.costs.two_stream import TWO_STREAM, two_stream_slots
 from ppsim.lowering.sharding import LOOK_AHEAD
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -178,7 +179,7 @@ class DerivedCosts(Setup):
         }
         derived["input_fraction_of_activation"] = _input_fraction(self.transfer_bytes, derived["activation_bytes"])
         if self.layout.overlap:
-            derived["overlap"] = _overlap(times)
+            derived["overlap"] = self._two_stream(stages) if self.layout.overlap == TWO_STREAM else _overlap(times)
         given = self._given_per_stage(num_stages, devices)
         if {*BACKWARD} & given.keys():
             del derived["input_grad"], derived["weight_grad"]
@@ -186,6 +187,11 @@ class DerivedCosts(Setup):
         if "input_grad" in derived:
             provenance["backward"] = "derived"
         return Costs(**{**derived, **given}, per="stage", provenance=provenance)
+
+    def _two_stream(self, stages: list[tuple[list[Layer], str]]) -> np.ndarray:
+        """Slot lengths by [stage of F, stage of B], from the pieces of their layers."""
+        priced = [[(layer, self._stage_times([layer], level)) for layer in layers] for layers, level in stages]
+        return two_stream_slots(self, priced)
 
     def _stages(self, num_stages: int) -> list[tuple[list[Layer], str]]:
         """The layers and the recompute level of each stage."""

@@ -242,8 +242,9 @@ EFFECTS = (
     ),
     Effect(
         "layout.overlap", "seconds",
-        "a fused slot lasts as long as the longer of both parts' computation and both parts' collectives",
-        "DeepSeek-V3, arXiv 2412.19437, section 3.2.1",
+        "a fused slot lasts as long as the longer of both parts' computation and both parts' collectives; with "
+        "`two-stream` as long as the pieces of its layers take on two streams, with dispatch and combine on the second",
+        "DeepSeek-V3, arXiv 2412.19437, section 3.2.1; Megatron-LM, combined_1f1b.py",
     ),
     Effect(
         "layout.distributed_optimizer, layout.sharded", "bytes",

@@ -132,7 +132,7 @@ class Layer:
 def block(model: Shape, routed: bool) -> Layer:
     """A transformer block: norm, attention, norm, MLP; with `routed` the MLP is a mixture of experts."""
     s, h = model.sequence, model.hidden
-    attention = _latent_attention(model) if model.key_value_rank else _attention(model)
+    attention = attention_matrices(model)
     mlp = _routed_mlp(model) if routed else _mlp(model, model.ffn)
     core, scores = _attention_core(model)
     norms = 2 * h * (2 if model.norm == "layernorm" else 1) + _attention_norms(model)
@@ -178,6 +178,11 @@ def prediction(model: Shape, inner: Layer) -> Layer:
     )  # fmt: skip
     output = replace(head(model), split_parameters=0)
     return _sum("prediction", [projection, inner, output])
+
+
+def attention_matrices(model: Shape) -> list[Linear]:
+    """The matrices of a block's attention."""
+    return _latent_attention(model) if model.key_value_rank else _attention(model)
 
 
 def _attention(model: Shape) -> list[Linear]:

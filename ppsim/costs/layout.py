@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.rules import changed_fields, check_fields, declared, described, flag, whole_number
+from ppsim.base.rules import changed_fields, check_fields, declared, described, flag, rule, whole_number
 from ppsim.costs import partition
 from ppsim.costs.layers import RECOMPUTE, Layer
 from ppsim.costs.layout_string import LayoutString
@@ -71,8 +71,13 @@ class Layout:
         "`none`, `selective`, `full`, or one a stage", _levels, "none", example="selective"
     )
     recompute_stages: int | None = _stages("apply `recompute` to this many first stages", "2", "all")
-    overlap: bool = _policy(
-        "an OVERLAP_F_B slot hides collectives behind computation; without it its parts run one after the other"
+    overlap: bool | str = declared(
+        "an OVERLAP_F_B slot hides collectives behind computation: `true` all of them, `two-stream` the exchange of "
+        "tokens between experts as Megatron-Core's combined 1F1B does, layer by layer; `false` none, its parts run one "
+        "after the other",
+        rule(lambda value: isinstance(value, bool) or value == "two-stream", "must be true, false or two-stream"),
+        False,
+        example="two-stream",
     )
 
     __repr__ = changed_fields
