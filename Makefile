@@ -47,6 +47,7 @@ unit-test: $(VENV)/installed-for-tests
 fuzz: $(VENV)/installed-for-tests
 	rm -rf build/fuzz
 	PPSIM_FUZZ_RECORD=build/fuzz PPSIM_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest -n 2 tests/fuzz
+	$(BIN)/python scripts/make_reliability_docs.py build/fuzz
 
 # Tracing takes twice the time of the tests. CI names a part of them; TESTS= alone is all.
 coverage: $(VENV)/installed-for-tests
@@ -71,6 +72,7 @@ docs: $(VENV)/installed-for-tests
 	$(BIN)/python scripts/make_schedule_docs.py
 	$(BIN)/python scripts/make_cost_docs.py
 	$(BIN)/python scripts/make_accuracy_docs.py
+	$(BIN)/python scripts/make_reliability_docs.py
 	$(BIN)/python scripts/make_pages.py
 	$(BIN)/python scripts/make_command_docs.py
 

@@ -173,3 +173,15 @@ def test_sharding_actions_cost_no_time(transport):
     plain = ppsim.simulate(program, SLOW, transport=transport, engine="event")
     assert actions(simulate(sharded, transport)) == actions(plain)
     assert ppsim.simulate(ppsim.lower(schedule, sharded=True), SLOW, transport=transport).schedule == schedule
+
+
+@pytest.mark.parametrize("engine", ["event", "compiled"])
+def test_the_very_first_post_of_a_program_holds_up_the_next_one_to_another_device(engine):
+    program = [
+        ["0F0", "0SEND_F0", "0F1", "0SEND_F1", "0RECV_B0", "0B0", "0RECV_B1", "0B1"],
+        ["1RECV_F0", "1F0", "1B0", "1SEND_B0"],
+        ["1RECV_F1", "1F1", "1B1", "1SEND_B1"],
+    ]
+    costs = ppsim.Costs(forward=1.0, backward=1.0, latency=10.0, per="stage")
+    run = ppsim.simulate(ppsim.Program.from_orders(program), costs, transport="rank", engine=engine)
+    assert run.start.tolist() == [0.0, 1.0, 31.0, 42.0, 11.0, 12.0, 21.0, 22.0]

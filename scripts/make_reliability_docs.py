@@ -1,0 +1,67 @@
+"""Writes the counts of docs/reliability.md from docs/data/reliability.json; `make fuzz` gives the folder of its run."""
+
+import json
+import sys
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ppsim.base.files import write_atomically
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGE, DATA = DOCS / "reliability.md", DOCS / "data" / "reliability.json"
+BEGIN, END = "<!-- {}: written by scripts/make_reliability_docs.py -->\n", "<!-- end of {} -->"
+
+
+def merged(folder: Path) -> dict[str, dict[str, int]]:
+    """What was tried -> how it ended -> how often, summed over the processes of a fuzz run."""
+    counts: dict[str, Counter] = {}
+    for file in sorted(folder.glob("*.json")):
+        for what, counter in json.loads(file.read_text()).items():
+            counts.setdefault(what, Counter()).update(counter)
+    return {what: dict(sorted(counter.items())) for what, counter in sorted(counts.items())}
+
+
+def fuzz_table(run: dict) -> str:
+    """A row for each thing that was tried."""
+    rows = [
+        f"| {what} | {ends.get('answers', 0):,} | {ends.get('refusals', 0):,} |" for what, ends in run["cases"].items()
+    ]
+    total = sum(sum(ends.values()) for ends in run["cases"].values())
+    heading = (
+        f"{total:,} cases on {run['date']}; none ended otherwise.\n\n| cases | answered | refused |\n|---|---|---|\n"
+    )
+    return heading + "\n".join(rows) + "\n"
+
+
+def mutation_table(mutations: dict) -> str:
+    """A row for each room."""
+    rows = [
+        f"| `ppsim/{room}/` | {row['places']:,} | {row['tried']} | {row['noticed']} | {row['survived']} |"
+        for room, row in mutations["rooms"].items()
+    ]
+    heading = "| room | places for a change | tried | noticed | not noticed |\n|---|---|---|---|---|\n"
+    return f"{mutations['date']}:\n\n{heading}" + "\n".join(rows) + "\n"
+
+
+def page(text: str, data: dict) -> str:
+    """The page with the counts of `data`."""
+    for name, table in (("fuzz", fuzz_table(data["fuzz"])), ("mutations", mutation_table(data["mutations"]))):
+        begin, end = BEGIN.format(name), END.format(name)
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(end)
+        text = before + begin + table + end + after
+    return text
+
+
+def main(folder: str | None = None) -> None:
+    """Take in a fuzz run, where one is given, and write the page."""
+    data = json.loads(DATA.read_text())
+    if folder:
+        data["fuzz"] = {"date": datetime.now(UTC).date().isoformat(), "cases": merged(Path(folder))}
+        write_atomically(DATA, json.dumps(data, indent=2) + "\n")
+    write_atomically(PAGE, page(PAGE.read_text(encoding="utf-8"), data))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
