@@ -51,7 +51,7 @@ fuzz: $(VENV)/installed-for-tests
 
 # Tracing takes twice the time of the tests. CI names a part of them; TESTS= alone is all.
 coverage: $(VENV)/installed-for-tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --benchmark-disable -m "not alone and not slow and not gpu" --cov $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --benchmark-disable -m "not alone and not slow and not gpu" --cov=ppsim $(TESTS)
 
 lint: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .
