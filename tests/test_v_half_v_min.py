@@ -9,24 +9,27 @@ ACTIVATIONS = {"v-half": lambda p: -(-(p + 1) // 2), "v-min": lambda p: -(-(p + 
 families = pytest.mark.parametrize("name", ACTIVATIONS)
 
 
-def simulate(name, p, m):
-    return ppsim.simulate(ppsim.build(name, devices=p, microbatches=m), UNIT)
+both = pytest.mark.parametrize("search", [True, False])
 
 
-def bubble(name, p, m):
+def simulate(name, p, m, search=True):
+    return ppsim.simulate(ppsim.build(name, devices=p, microbatches=m, search=search), UNIT)
+
+
+def bubble(name, p, m, search=True):
     """Idle slots of the longest device, from the first action of the pipeline to the last."""
-    return simulate(name, p, m).makespan - 6 * m
+    return simulate(name, p, m, search).makespan - 6 * m
 
 
 def test_v_half_on_two_devices():
-    assert [" ".join(order) for order in ppsim.build("v-half", devices=2, microbatches=3).orders()] == [
+    assert [" ".join(order) for order in ppsim.build("v-half", devices=2, microbatches=3, search=False).orders()] == [
         "0F0 3F0 0F1 3I0 3W0 3F1 0F2 0I0 3I1 0W0 3W1 0I1 0W1 3F2 3I2 3W2 0I2 0W2",
         "1F0 2F0 1F1 2F1 2I0 1I0 2W0 1F2 2I1 1I1 1W0 2F2 2W1 1W1 2I2 1I2 2W2 1W2",
     ]
 
 
 def test_v_min_repeats_its_block_once_it_is_full():
-    order = ppsim.build("v-min", devices=3, microbatches=12).orders()[1]
+    order = ppsim.build("v-min", devices=3, microbatches=12, search=False).orders()[1]
     steady = [(action[:2], int(action[2:])) for action in order]
     block = steady[30:36]
     assert [(name, microbatch + 1) for name, microbatch in block] == steady[36:42]
@@ -34,16 +37,18 @@ def test_v_min_repeats_its_block_once_it_is_full():
 
 
 @families
-def test_activations_are_exact_once_the_pipeline_is_full(name):
+@both
+def test_activations_are_exact_once_the_pipeline_is_full(name, search):
     for p in range(1, 20):
-        assert simulate(name, p, 2 * p + 1).peak_activations.max() == ACTIVATIONS[name](p)
+        assert simulate(name, p, 2 * p + 1, search).peak_activations.max() == ACTIVATIONS[name](p)
 
 
 @families
-def test_every_size_is_valid_and_never_above_the_limit(name):
+@both
+def test_every_size_is_valid_and_never_above_the_limit(name, search):
     for p in range(1, 9):
         for m in range(1, 2 * p + 4):
-            schedule = ppsim.build(name, devices=p, microbatches=m)
+            schedule = ppsim.build(name, devices=p, microbatches=m, search=search)
             schedule.validate()
             assert ppsim.simulate(schedule, UNIT).peak_activations.max() <= ACTIVATIONS[name](p)
 
@@ -51,25 +56,43 @@ def test_every_size_is_valid_and_never_above_the_limit(name):
 def test_v_half_bubble_is_at_most_half_of_1f1bs():
     for p in range(1, 17):
         for m in (p, 2 * p, 3 * p + 1):
-            assert bubble("v-half", p, m) <= (6 * (p - 1)) / 2
+            assert bubble("v-half", p, m) <= bubble("v-half", p, m, search=False) <= (6 * (p - 1)) / 2
 
 
 def test_v_min_bubble_is_two_thirds_of_1f1bs_within_a_slot():
     for p in range(2, 17):
         for m in (p, 2 * p, 3 * p + 1):
-            assert abs(bubble("v-min", p, m) - (6 * (p - 1)) * 2 / 3) <= 1
+            assert abs(bubble("v-min", p, m, search=False) - (6 * (p - 1)) * 2 / 3) <= 1
+            assert bubble("v-min", p, m) <= bubble("v-min", p, m, search=False)
 
 
 @families
-def test_idle_stays_below_the_papers_rate(name):
+@both
+def test_idle_stays_below_the_papers_rate(name, search):
     """The paper: about p/2m (V-Half) and 2p/3m (V-Min) of the ideal time, longest device."""
     rate = {"v-half": 1 / 2, "v-min": 2 / 3}[name]
     for p in (4, 8, 16):
         for m in (p, 2 * p, 4 * p):
-            assert simulate(name, p, m).span / (6 * m) - 1 <= rate * p / m
+            assert simulate(name, p, m, search).span / (6 * m) - 1 <= rate * p / m
 
 
 @families
 def test_two_stages_a_device_is_the_only_size(name):
     with pytest.raises(ppsim.BuildError, match=r"stages_per_device=1 is not allowed; .* use stages_per_device=2"):
         ppsim.build(name, devices=4, microbatches=8, stages_per_device=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "p", "m", "costs", "published"),
+    [
+        ("v-half", 4, 8, UNIT, 53),
+        ("v-half", 8, 32, UNIT, 209),
+        ("v-half", 4, 16, ppsim.Costs(forward=200, input_grad=210, weight_grad=150, latency=10), 9825),
+        ("v-min", 9, 36, UNIT, 245),
+    ],
+)
+def test_it_is_as_short_as_the_authors_own_search_under_the_same_costs(name, p, m, costs, published):
+    """sail-sg/zero-bubble-pipeline-parallelism at the same peak."""
+    run = ppsim.simulate(ppsim.build(name, devices=p, microbatches=m, costs=costs), costs)
+    assert run.makespan <= published
+    assert run.peak_activations.max() == ACTIVATIONS[name](p)

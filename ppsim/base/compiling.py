@@ -1,13 +1,16 @@
 """Compiling with Numba: on first call, kept on disk where that is possible, announced on stderr where it takes time."""
 
+import inspect
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from types import FunctionType
+from typing import Any, TypeVar
 
 import numpy as np
 
+SomeFunction = TypeVar("SomeFunction", bound=Callable)
 MESSAGE = "ppsim: compiling the fast engine; this is done once where the result can be kept on disk\n"
 
 # Below this many rows plain Python is done before Numba has loaded (docs/performance.md has the measurement).
@@ -32,20 +35,50 @@ def compiled(function: Callable) -> Callable:
     """
     import numba
 
+    whole = _with_parts(function)
+    # A kernel in parts allocates nothing, and counting who uses its columns would take ten times as long as its work.
+    options: Any = {"nogil": True} if whole is function else {"nogil": True, **_WITHOUT_COUNTING}
     try:
-        return numba.njit(cache=True, nogil=True)(function)
+        return numba.njit(cache=True, **options)(whole)
     except (RuntimeError, OSError):  # Numba found no directory that it may write
-        return numba.njit(nogil=True)(function)
+        return numba.njit(**options)(whole)
 
 
-def inlined(function: Callable) -> Callable:
+def part(function: SomeFunction) -> SomeFunction:
+    """Mark a function that `run_where_it_pays` compiles along with those of its file that call it.
+
+    It stays a function of plain Python by itself, and neither it nor what calls it makes arrays. What is kept on disk
+    knows of changes in one file only, so kernels and their parts stay together.
+    """
+    _parts.add(function)
+    return function
+
+
+@cache
+def _compiled_part(function: Callable) -> Callable:
+    return inlined(_with_parts(function), **_WITHOUT_COUNTING)
+
+
+def _with_parts(function: Any) -> Callable:
+    """The function with the parts that it calls compiled."""
+    known = function.__globals__
+    called = {name: known[name] for name in function.__code__.co_names if name in known}
+    called = {name: value for name, value in called.items() if inspect.isfunction(value) and value in _parts}
+    if not called:
+        return function
+    bound = FunctionType(function.__code__, known | {name: _compiled_part(value) for name, value in called.items()})
+    bound.__qualname__, bound.__module__, bound.__doc__ = function.__qualname__, function.__module__, function.__doc__
+    return bound
+
+
+def inlined(function: Callable, **more: Any) -> Callable:
     """`function` compiled as a part of the `compiled` kernels that call it: not cached and not callable by itself.
 
     Without the wrappers that Python would call it by it compiles in a fraction of the time.
     """
     import numba
 
-    options: Any = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    options: Any = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, **more}
     return numba.njit(**options)(function)
 
 
@@ -60,12 +93,12 @@ def run_where_it_pays(function: Callable, rows: int, *arguments: Any) -> Any:
     """Call `function` compiled where there are many rows, or it is compiled already; as plain Python otherwise.
 
     Plain Python gets lists in place of columns, which it reads much faster, and what it writes into those of columns
-    that can be written comes back into the columns.
+    that can be written comes back into the columns (what is in named tuples is only read).
     """
     if (rows >= ROWS_WORTH_COMPILING or function in _used) and can_compile():
         _used.add(function)
         return run(compiled(function), *arguments)
-    plain = [argument.tolist() if isinstance(argument, np.ndarray) else argument for argument in arguments]
+    plain = [_as_lists(argument) for argument in arguments]
     result = function(*plain)
     for argument, values in zip(arguments, plain, strict=True):
         if isinstance(argument, np.ndarray) and argument.flags.writeable:
@@ -73,8 +106,17 @@ def run_where_it_pays(function: Callable, rows: int, *arguments: Any) -> Any:
     return result
 
 
+def _as_lists(argument: Any) -> Any:
+    """A column as a list, and a named tuple of columns as one of lists; anything else as it is."""
+    if isinstance(argument, tuple):
+        return type(argument)(*map(_as_lists, argument))
+    return argument.tolist() if isinstance(argument, np.ndarray) else argument
+
+
+_WITHOUT_COUNTING: dict[str, Any] = {"_nrt": False, "error_model": "numpy"}
 _ready: dict[Any, Callable] = {}
 _used: set[Callable] = set()  # by `run_where_it_pays`, so that few rows no longer wait for Numba
+_parts: set[Callable] = set()
 
 
 def _prepared(kernel: Any, arguments: tuple) -> Callable:

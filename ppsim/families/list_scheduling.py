@@ -1,24 +1,23 @@
-"""The loop of the greedy search: list scheduling of F, I (or B) and W of any stages on any devices under a limit."""
+"""List scheduling of F, I (or B) and W of any stages on any devices under a limit on what each device holds."""
 
-import heapq
+from typing import NamedTuple
 
 import numpy as np
 
+from ppsim.base.compiling import part
+
 OTHER, FORWARD, BACKWARD, DUE = range(4)  # what runs where both an F and a backward could start
 NEVER, FIRST, ALWAYS = range(3)  # when an F gives way to a backward that would arrive while it runs
+WAIT = -1  # beside the kinds 0 F, 1 I or B, 2 W: the device does nothing yet
+NONE = -1  # no stage
 ROUNDING = 1e-9  # shares that sum up to a limit may differ from it by this much, times by this part of the longest
+NEVER_AGAIN = float("inf")
 
 
-def schedule_greedily(
-    m, first_local, local_stage, device_of, split, lengths, waits, share, kept, limits, due, most_ahead, switches,
-    patience, list_offsets, codes, starts,
-):  # fmt: skip
-    """Fill the lists: whoever is free takes what the switches like best among what it could start now.
+class Work(NamedTuple):
+    """What is to be scheduled, as the compiled loops read it.
 
-    An F starts only where every unfinished microbatch of its device, one after the other, the oldest first, still finds
-    room for the F that it lacks there (the banker's rule): no limit that holds one microbatch ever locks.
-
-    Parameters
+    Attributes
     ----------
     m, split : int, bool
         Microbatches; whether the backward is I and W, or one B.
@@ -26,339 +25,298 @@ def schedule_greedily(
         Device d runs the stages `local_stage[first_local[d]:first_local[d + 1]]`.
     device_of : int (stages,)
         Device of each stage.
+    list_offsets : int (devices + 1,)
+        Where each device's list begins.
     lengths : float (3 x stages,)
         Seconds of F, of I or B, and of W.
     waits : float (2 x stages,)
         Seconds from the end of F to its arrival at the next stage, and of I or B at the one before.
     share, kept, limits : float (stages,), (stages,), (devices,)
         Activations that F adds, the part of them that lives until W, and what a device may hold.
-    due : float (3 x stages x m,)
-        The lower, the earlier, by kind, stage and microbatch; read where `prefer` is DUE.
-    most_ahead : int (stages,)
-        F that a stage may run ahead of its backwards.
-    switches : int (4,)
-        prefer; hold; whether a W goes into a gap shorter than it; whether a W goes before a backward when an F waits
-        for memory.
+    """
+
+    m: int
+    split: bool
+    first_local: np.ndarray
+    local_stage: np.ndarray
+    device_of: np.ndarray
+    list_offsets: np.ndarray
+    lengths: np.ndarray
+    waits: np.ndarray
+    share: np.ndarray
+    kept: np.ndarray
+    limits: np.ndarray
+
+
+class Rules(NamedTuple):
+    """How `schedule_greedily` chooses.
+
+    Attributes
+    ----------
+    prefer : int
+        What runs where both an F and a backward could start: OTHER is the kind that did not run last.
+    hold : int
+        When an F gives way to a backward that would arrive while it runs.
+    short_gaps, make_room : int
+        Whether a W goes into a gap shorter than it, and before a backward when an F waits for memory.
     patience : float
         Where `prefer` is DUE: the part of its length for which a ready action waits for one due before it.
-    list_offsets : int (devices + 1,)
-        Where each device's list begins.
-    codes, starts : int32, float64, written
-        kind x stages + stage of each row, kind 0 to 2 as in `lengths`; and its start, seconds.
-
-    Returns
-    -------
-    float : the last end, seconds; inf where something could not run.
     """
-    infinite = float("inf")
-    stages, devices = len(local_stage), len(first_local) - 1
-    prefer, hold, short_gaps, make_room = switches[0], switches[1], switches[2], switches[3]
-    longest = 0.0
-    for length in lengths:
-        longest = max(longest, length)
-    rounding = ROUNDING * longest
-    done = np.zeros(3 * stages, np.int64)
-    arrival = np.zeros(3 * stages * m, np.float64)  # of the input of F, of I or B; the end of the I that W follows
-    free, live, last = np.zeros(devices), np.zeros(devices), np.zeros(devices, np.int64)
-    position = np.zeros(devices, np.int64)
+
+    prefer: int = OTHER
+    hold: int = NEVER
+    short_gaps: int = 1
+    make_room: int = 1
+    patience: float = 0.0
+
+
+class State(NamedTuple):
+    """How far everything is: by kind x stages + stage, by that x m + microbatch, and by device."""
+
+    done: np.ndarray
+    arrival: np.ndarray  # of the input of F, of I or B; the end of the I that W follows
+    free: np.ndarray
+    live: np.ndarray
+    position: np.ndarray  # row that is written next
+    last: np.ndarray  # kind that ran last, of F and backward
+    wakes: np.ndarray  # a tree of the time at which each device looks again: leaf `leaves + d`, each node the earlier
+
+
+def beginning(work: Work) -> State:
+    """The state in which nothing has run."""
+    cells, devices = 3 * len(work.local_stage), len(work.limits)
+    leaves = 1 << max(devices - 1, 0).bit_length()
+    return State(
+        np.zeros(cells, np.int64), np.zeros(cells * work.m), np.zeros(devices), np.zeros(devices),
+        np.zeros(devices, np.int64), np.zeros(devices, np.int64), np.full(2 * leaves, NEVER_AGAIN),
+    )  # fmt: skip
+
+
+def schedule_greedily(work, rules, due, most_ahead, state, codes, starts):
+    """Fill the lists: whoever is free takes what the rules like best among what it could start now.
+
+    An F starts only where every unfinished microbatch of its device, one after the other, the oldest first, still finds
+    room for the F that it lacks there (the banker's rule): no limit that holds one microbatch ever locks.
+
+    `due` (3 x stages x m,) says by kind, stage and microbatch what goes first where `prefer` is DUE and among stages:
+    the lower, the earlier; `most_ahead` (stages,) how many F a stage may run ahead of its backwards. Written for each
+    row are `codes`, kind x stages + stage with kind 0 to 2 as in `lengths`, and `starts`, seconds. Returns the last
+    end, seconds; inf where something could not run.
+    """
+    stages, devices, leaves = len(work.local_stage), len(work.limits), len(state.wakes) // 2
+    position = state.position
     for d in range(devices):
-        position[d] = list_offsets[d]
+        position[d] = work.list_offsets[d]
+    longest = 0.0
+    for length in work.lengths:
+        longest = max(longest, length)
+    wake(state.wakes, leaves, work.device_of[0], 0.0)
     makespan = 0.0
-    rows = 0
-    events = [(0.0, 0)]
-    for d in range(1, devices):
-        if device_of[0] == d:
-            events = [(0.0, d)]
-    while len(events) > 0:
-        now, d = heapq.heappop(events)
-        if free[d] > now:
-            continue
-        oldest = m
-        for i in range(first_local[d], first_local[d + 1]):
-            oldest = min(oldest, done[(2 if split else 1) * stages + local_stage[i]])
-        whole = 0.0
-        for i in range(first_local[d], first_local[d + 1]):
-            whole += share[local_stage[i]]
-        # The candidates: of each kind the ready one that is due first, and when the next one arrives.
-        forward = backward = weight = -1
-        forward_due = backward_due = weight_due = infinite
-        forward_later = backward_later = infinite
-        blocked = False
-        for i in range(first_local[d], first_local[d + 1]):
-            s = local_stage[i]
-            k = done[s]
-            if k < m and (s == 0 or done[s - 1] > k):
-                there = arrival[s * m + k]
-                room = limits[d] + ROUNDING - live[d] - share[s]
-                safe = room >= 0.0
-                j = oldest  # can each unfinished microbatch, oldest first, end once those before it have?
-                while safe and k > oldest and j <= k and room < whole:
-                    lacks, held = 0.0, 0.0
-                    for other in range(first_local[d], first_local[d + 1]):
-                        t = local_stage[other]
-                        if done[t] + (1 if t == s else 0) <= j:
-                            lacks += share[t]
-                        elif not split:
-                            held += share[t] if done[stages + t] <= j else 0.0
-                        elif done[stages + t] <= j:
-                            held += share[t]
-                        elif done[2 * stages + t] <= j:
-                            held += share[t] * kept[t]
-                    safe = lacks <= room
-                    room += held
-                    j += 1
-                if k - done[stages + s] >= most_ahead[s] or not safe:
-                    blocked = blocked or there <= now
-                elif there > now:
-                    forward_later = min(forward_later, there)
-                elif forward < 0 or due[s * m + k] < forward_due:
-                    forward, forward_due = s, due[s * m + k]
-            k = done[stages + s]
-            if k < m and done[s if s == stages - 1 else stages + s + 1] > k:
-                there = arrival[(stages + s) * m + k]
-                if there > now:
-                    backward_later = min(backward_later, there)
-                elif backward < 0 or due[(stages + s) * m + k] < backward_due:
-                    backward, backward_due = s, due[(stages + s) * m + k]
-            if split and done[2 * stages + s] < k:
-                cell = (2 * stages + s) * m + done[2 * stages + s]
-                key = due[cell] if prefer == DUE else arrival[cell]
-                if weight < 0 or key < weight_due:
-                    weight, weight_due = s, key
-        # The choice: 0 F, 1 I or B, 2 W, -1 wait until `later`.
-        choice = -1
-        later = min(forward_later, backward_later)
-        gap_is_known = True
-        if forward >= 0 or backward >= 0:
-            choice = 0 if backward < 0 else 1
-            if forward >= 0 and backward >= 0:
-                if prefer == OTHER:
-                    choice = 0 if last[d] == 1 else 1
-                elif prefer == FORWARD or (prefer == DUE and forward_due < backward_due):
-                    choice = 0
-            if prefer == DUE:
-                length = lengths[forward] if choice == 0 else lengths[stages + backward]
-                its_due = forward_due if choice == 0 else backward_due
-                if patience > 0.0 and later < now + patience * length:
-                    earlier = infinite
-                    for i in range(first_local[d], first_local[d + 1]):
-                        s = local_stage[i]
-                        k = done[stages + s]
-                        if k < m and done[s if s == stages - 1 else stages + s + 1] > k:
-                            cell = (stages + s) * m + k
-                            if arrival[cell] > now and due[cell] < its_due:
-                                earlier = min(earlier, arrival[cell])
-                    if earlier < now + patience * length:
-                        choice, later, gap_is_known = -1, earlier, False
-                if choice >= 0 and weight >= 0 and weight_due < its_due:
-                    choice = 2
-            elif choice == 0 and backward < 0 and (hold == ALWAYS or (hold == FIRST and done[stages + forward] == 0)):
-                gives_way = backward_later < now + lengths[forward] - rounding
-                if gives_way:
-                    choice, later, gap_is_known = -1, backward_later, False
-        if blocked and forward < 0 and weight >= 0 and make_room != 0:
-            choice = 2
-        if choice == -1 and weight >= 0:
-            fits = now + lengths[2 * stages + weight] <= later + rounding
-            if fits or (gap_is_known and short_gaps != 0):
-                choice = 2
-        if choice == -1:
-            if later < infinite:
-                heapq.heappush(events, (float(later), d))
-            continue
-        # Run it.
-        s = weight if choice == 2 else (backward if choice == 1 else forward)
-        end = now + lengths[choice * stages + s]
-        k = done[choice * stages + s]
-        codes[position[d]] = choice * stages + s
-        starts[position[d]] = now
-        position[d] += 1
-        rows += 1
-        done[choice * stages + s] += 1
-        free[d] = end
-        makespan = max(makespan, end)
-        target = -1
-        there = end
-        if choice == 2:
-            live[d] -= share[s] * kept[s]
-        else:
-            last[d] = choice
-            if choice == 0:
-                live[d] += share[s]
-                target = s + 1 if s + 1 < stages else -1
-                if target < 0:
-                    arrival[(stages + s) * m + k] = end
-            else:
-                live[d] -= share[s] * (1.0 - kept[s]) if split else share[s]
-                target = s - 1
-                arrival[(2 * stages + s) * m + k] = end
-            if target >= 0:
-                there = end + waits[choice * stages + s]
-                arrival[(choice * stages + target) * m + k] = there
-        heapq.heappush(events, (float(end), d))
-        if target >= 0 and device_of[target] != d and free[device_of[target]] <= there:
-            heapq.heappush(events, (float(there), device_of[target]))
-    return makespan if rows == list_offsets[devices] else infinite
+    while state.wakes[1] < NEVER_AGAIN:
+        d, now = first_to_wake(state.wakes, leaves), state.wakes[1]
+        kind, s, until = choice(work, rules, state, due, most_ahead, d, now, ROUNDING * longest)
+        if kind != WAIT:
+            until = start(work, state, leaves, d, kind, s, now)
+            codes[position[d]], starts[position[d]] = kind * stages + s, now
+            position[d] += 1
+            makespan = max(makespan, until)
+        wake(state.wakes, leaves, d, until)
+    for d in range(devices):
+        if position[d] < work.list_offsets[d + 1]:
+            return NEVER_AGAIN
+    return makespan
 
 
-def improve_lists(
-    m, list_offsets, device_of, split, lengths, waits, share, kept, limits, codes, rounds, heat, seed, ends
-):
-    """Local search: move one action of a critical chain at a time, keep what is not longer; the lists stay runnable.
+@part
+def wake(wakes, leaves, d, time):
+    """Let device d look again at `time`."""
+    node = leaves + d
+    wakes[node] = time
+    while node > 1:
+        node //= 2
+        wakes[node] = min(wakes[2 * node], wakes[2 * node + 1])
 
-    Parameters beside those of `schedule_greedily`
-    ----------------------------------------------
-    codes : int32, read and written
-        Lists that run within the limits; the best ones found in the end.
-    rounds : int
-        Moves that are tried.
-    heat : float
-        Seconds by which a list may get longer at first; it falls to 0 over the rounds.
-    seed : int
-        Of the random numbers.
-    ends : float64, written
-        End of each row of the best lists.
 
-    Returns
-    -------
-    float : the last end, seconds.
+@part
+def first_to_wake(wakes, leaves):
+    """The device that looks next; the lowest of equals."""
+    node = 1
+    while node < leaves:
+        node = 2 * node if wakes[2 * node] <= wakes[2 * node + 1] else 2 * node + 1
+    return node - leaves
+
+
+@part
+def choice(work, rules, state, due, most_ahead, d, now, rounding):
+    """(kind, stage, until): what device d starts now, or WAIT, and until when."""
+    stages = len(work.local_stage)
+    forward, forward_due, forward_later, blocked = next_forward(work, state, due, most_ahead, d, now)
+    backward, backward_due, backward_later = next_backward(work, state, due, d, now)
+    weight, weight_due = next_weight(work, rules, state, due, d)
+    kind, until, gap_is_known = WAIT, min(forward_later, backward_later), True
+    if forward != NONE or backward != NONE:
+        is_forward = backward == NONE or (
+            forward != NONE and goes_forward(rules, state.last[d], forward_due, backward_due)
+        )
+        kind, s = (0, forward) if is_forward else (1, backward)
+        length, its_due = work.lengths[kind * stages + s], forward_due if is_forward else backward_due
+        if rules.prefer == DUE:
+            earlier = earlier_due(work, state, due, d, now, its_due) if until < now + rules.patience * length else until
+            if earlier < now + rules.patience * length:
+                kind, until, gap_is_known = WAIT, earlier, False
+            elif weight != NONE and weight_due < its_due:
+                kind = 2
+        elif (
+            is_forward
+            and backward == NONE
+            and (rules.hold == ALWAYS or (rules.hold == FIRST and state.done[stages + s] == 0))
+            and backward_later < now + length - rounding
+        ):
+            kind, until, gap_is_known = WAIT, backward_later, False
+    if weight != NONE and kind != 2:
+        makes_room = blocked and forward == NONE and rules.make_room != 0
+        fits = now + work.lengths[2 * stages + weight] <= until + rounding or (gap_is_known and rules.short_gaps != 0)
+        if makes_room or (kind == WAIT and fits):
+            kind = 2
+    return kind, weight if kind == 2 else (forward if kind == 0 else backward), until
+
+
+@part
+def goes_forward(rules, last, forward_due, backward_due):
+    """Whether the F runs where a backward could run as well."""
+    if rules.prefer == OTHER:
+        return last == 1
+    return rules.prefer == FORWARD or (rules.prefer == DUE and forward_due < backward_due)
+
+
+@part
+def next_forward(work, state, due, most_ahead, d, now):
+    """(stage, due, later, blocked): the F of device d that may start and is due first, else NONE.
+
+    `later` is when the next one arrives, `blocked` whether one that is there must not start.
     """
-    infinite = float("inf")
-    stages, devices, rows = len(device_of), len(list_offsets) - 1, list_offsets[len(list_offsets) - 1]
-    now_codes = codes.copy()
-    row_of = np.zeros(3 * stages * m, np.int64)
-    when = np.zeros(rows, np.float64)
-    via = np.zeros(rows, np.int64)  # the row that a row waited for, or -1
-    chain = np.zeros(rows, np.int64)  # rows of the critical chain that follow the row before them
-    links = 0
-    done = np.zeros(3 * stages, np.int64)
-    waiting = np.zeros(3 * stages, np.int64)  # the device that waits for the next result of a kind and stage
-    position = np.zeros(devices, np.int64)
-    live = np.zeros(devices, np.float64)
-    stack = np.zeros(devices + 1, np.int64)
-    state = seed % 2147483647 + 1
-    current = infinite
-    shortest = infinite
-    moved_from = moved_to = -1
-    for turn in range(rounds + 1):
-        # Replay the lists.
-        done[:] = 0
-        waiting[:] = -1
-        live[:] = 0.0
-        height = 0
-        for d in range(devices):
-            position[d] = list_offsets[d]
-            stack[height] = devices - 1 - d
-            height += 1
-        ran = 0
-        makespan = 0.0
-        last_row = -1
-        broken = False
-        bar = infinite if turn == 0 else max(current, shortest + heat * (1.0 - turn / rounds))
-        while height > 0 and not broken:
-            height -= 1
-            d = stack[height]
-            row = position[d]
-            free = when[row - 1] if row > list_offsets[d] else 0.0
-            while row < list_offsets[d + 1]:
-                code = now_codes[row]
-                kind, s = code // stages, code % stages
-                k = done[code]
-                need = -1
-                wait = 0.0
-                if kind == 0:
-                    live_after = live[d] + share[s]
-                    if live_after > limits[d] + ROUNDING:
-                        broken = True
-                        break
-                    if s > 0:
-                        need, wait = code - 1, waits[s - 1]
-                elif kind == 1:
-                    live_after = live[d] - (share[s] * (1.0 - kept[s]) if split else share[s])
-                    if s == stages - 1:
-                        need = s
-                    else:
-                        need, wait = code + 1, waits[stages + s + 1]
-                        if done[s] <= k:
-                            broken = True
-                            break
-                else:
-                    live_after = live[d] - share[s] * kept[s]
-                    need = stages + s
-                start = free
-                via[row] = row - 1 if row > list_offsets[d] else -1
-                if need >= 0:
-                    if done[need] <= k:
-                        if device_of[need % stages] == d:
-                            broken = True
-                        else:
-                            waiting[need] = d
-                        break
-                    source = row_of[need * m + k]
-                    there = when[source] + wait
-                    if there > start:
-                        start = there
-                        via[row] = source
-                free = start + lengths[code]
-                if free > bar:
-                    broken = True
-                    break
-                live[d] = live_after
-                when[row] = free
-                row_of[code * m + k] = row
-                done[code] += 1
-                ran += 1
-                if free > makespan:
-                    makespan, last_row = free, row
-                if waiting[code] >= 0:
-                    stack[height] = waiting[code]
-                    height += 1
-                    waiting[code] = -1
-                row += 1
-            position[d] = row
-        if broken or ran < rows:
-            makespan = infinite
-        if makespan <= bar and ran == rows:
-            current = makespan
-            if makespan < shortest:
-                shortest = makespan
-                codes[:] = now_codes
-                ends[:] = when
-            links = 0
-            row = last_row
-            while row >= 0:
-                if via[row] == row - 1 and row > list_offsets[device_of[now_codes[row] % stages]]:
-                    chain[links] = row
-                    links += 1
-                row = via[row]
-        elif turn > 0:
-            code = now_codes[moved_to]
-            step = 1 if moved_from > moved_to else -1
-            row = moved_to
-            while row != moved_from:
-                now_codes[row] = now_codes[row + step]
-                row += step
-            now_codes[moved_from] = code
-        if turn == 0 and current == infinite:
-            return infinite
-        if turn == rounds or links == 0:
-            break
-        # The next move: an action of the chain some places earlier, or the one before it later.
-        state = state * 48271 % 2147483647
-        row = chain[state % links]
-        state = state * 48271 % 2147483647
-        distance = 1 + (state // 3) % (12 if state % 3 == 0 else 3)
-        state = state * 48271 % 2147483647
-        d = device_of[now_codes[row] % stages]
-        if state % 2 == 0:
-            moved_from, moved_to = row, max(list_offsets[d], row - distance)
-        else:
-            moved_from, moved_to = row - 1, min(list_offsets[d + 1] - 1, row - 1 + distance)
-        code = now_codes[moved_from]
-        step = 1 if moved_to > moved_from else -1
-        row = moved_from
-        while row != moved_to:
-            now_codes[row] = now_codes[row + step]
-            row += step
-        now_codes[moved_to] = code
-    return shortest
+    stages, m = len(work.local_stage), work.m
+    found, found_due, later, blocked = NONE, NEVER_AGAIN, NEVER_AGAIN, False
+    for i in range(work.first_local[d], work.first_local[d + 1]):
+        s = work.local_stage[i]
+        k = state.done[s]
+        if k >= m or (s > 0 and state.done[s - 1] <= k):
+            continue
+        there = state.arrival[s * m + k]
+        if k - state.done[stages + s] >= most_ahead[s] or not finds_room(work, state, d, s, k):
+            blocked = blocked or there <= now
+        elif there > now:
+            later = min(later, there)
+        elif found == NONE or due[s * m + k] < found_due:
+            found, found_due = s, due[s * m + k]
+    return found, found_due, later, blocked
+
+
+@part
+def finds_room(work, state, d, s, k):
+    """Whether every unfinished microbatch of device d, oldest first, could still end after F of stage s and k."""
+    room = work.limits[d] + ROUNDING - state.live[d] - work.share[s]
+    if room < 0.0:
+        return False
+    stages, begin, end = len(work.local_stage), work.first_local[d], work.first_local[d + 1]
+    oldest, whole = work.m, 0.0
+    for i in range(begin, end):
+        oldest = min(oldest, state.done[(2 if work.split else 1) * stages + work.local_stage[i]])
+        whole += work.share[work.local_stage[i]]
+    j = oldest
+    while j <= k and room < whole and k > oldest:
+        lacks, held = 0.0, 0.0
+        for i in range(begin, end):
+            t = work.local_stage[i]
+            if state.done[t] + (1 if t == s else 0) <= j:
+                lacks += work.share[t]
+            elif state.done[stages + t] <= j:
+                held += work.share[t]
+            elif work.split and state.done[2 * stages + t] <= j:
+                held += work.share[t] * work.kept[t]
+        if lacks > room:
+            return False
+        room += held
+        j += 1
+    return True
+
+
+@part
+def next_backward(work, state, due, d, now):
+    """(stage, due, later): the I or B of device d that is there and due first, else NONE; when the next one arrives."""
+    stages, m = len(work.local_stage), work.m
+    found, found_due, later = NONE, NEVER_AGAIN, NEVER_AGAIN
+    for i in range(work.first_local[d], work.first_local[d + 1]):
+        s = work.local_stage[i]
+        if not is_sent(state.done, stages, s, m):
+            continue
+        cell = (stages + s) * m + state.done[stages + s]
+        if state.arrival[cell] > now:
+            later = min(later, state.arrival[cell])
+        elif found == NONE or due[cell] < found_due:
+            found, found_due = s, due[cell]
+    return found, found_due, later
+
+
+@part
+def is_sent(done, stages, s, m):
+    """Whether what the next I or B of stage s waits for has run."""
+    k = done[stages + s]
+    return k < m and done[s if s == stages - 1 else stages + s + 1] > k
+
+
+@part
+def earlier_due(work, state, due, d, now, its_due):
+    """When the first backward arrives at device d that is due before `its_due`."""
+    stages, m = len(work.local_stage), work.m
+    earlier = NEVER_AGAIN
+    for i in range(work.first_local[d], work.first_local[d + 1]):
+        s = work.local_stage[i]
+        cell = (stages + s) * m + state.done[stages + s]
+        if is_sent(state.done, stages, s, m) and state.arrival[cell] > now and due[cell] < its_due:
+            earlier = min(earlier, state.arrival[cell])
+    return earlier
+
+
+@part
+def next_weight(work, rules, state, due, d):
+    """(stage, due): the W of device d that is due first, or whose I ran first; else NONE."""
+    stages, m = len(work.local_stage), work.m
+    found, found_due = NONE, NEVER_AGAIN
+    for i in range(work.first_local[d], work.first_local[d + 1]):
+        s = work.local_stage[i]
+        k = state.done[2 * stages + s]
+        if work.split and k < state.done[stages + s]:
+            cell = (2 * stages + s) * m + k
+            key = due[cell] if rules.prefer == DUE else state.arrival[cell]
+            if found == NONE or key < found_due:
+                found, found_due = s, key
+    return found, found_due
+
+
+@part
+def start(work, state, leaves, d, kind, s, now):
+    """Run the next action of a kind and stage: its result goes to where it is needed; returns its end."""
+    stages, m = len(work.local_stage), work.m
+    code = kind * stages + s
+    k, end = state.done[code], now + work.lengths[code]
+    state.done[code] += 1
+    state.free[d] = end
+    if kind == 2:
+        state.live[d] -= work.share[s] * work.kept[s]
+        return end
+    state.last[d] = kind
+    target = s + 1 if kind == 0 else s - 1
+    if kind == 0:
+        state.live[d] += work.share[s]
+        if target == stages:
+            state.arrival[(stages + s) * m + k] = end
+    else:
+        state.live[d] -= work.share[s] * (1.0 - work.kept[s]) if work.split else work.share[s]
+        state.arrival[(2 * stages + s) * m + k] = end
+    if 0 <= target < stages:
+        there, receiver = end + work.waits[code], work.device_of[target]
+        state.arrival[(kind * stages + target) * m + k] = there
+        if receiver != d and state.free[receiver] <= there and there < state.wakes[leaves + receiver]:
+            wake(state.wakes, leaves, receiver, there)
+    return end

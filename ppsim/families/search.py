@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppsim.families.list_scheduling import ALWAYS, BACKWARD, FIRST, FORWARD, NEVER, OTHER, ROUNDING
+from ppsim.families.list_scheduling import ALWAYS, BACKWARD, FIRST, FORWARD, NEVER, OTHER, ROUNDING, Rules
 from ppsim.families.registry import family, require_choice
 from ppsim.families.synthesis_problem import Lists, Problem, limits_of
 from ppsim.families.zero_bubble import zero_bubble_lists
@@ -59,6 +59,8 @@ POLICIES = (
     Policy(FORWARD, NEVER, True, 1, False),
     Policy(BACKWARD, NEVER, False, 0, True),
 )
+MANY_ROWS = 50_000  # from there on policies are compared on fewer microbatches first,
+FULL = 4  # and so many of them run on all
 OBJECTIVES = ("span", "makespan")
 _METHOD = (
     "Greedy list scheduling with twelve settings of its switches, compared with the hand-written forms under the given "
@@ -123,13 +125,23 @@ def _best(p: int, m: int, limits: np.ndarray, costs: CostModel | None, objective
     require_choice("objective", objective, OBJECTIVES)
     problem = replace(Problem.of(p, m, np.arange(p), costs, True, limits), runs=len(POLICIES))
     by_hand = [problem.replayed(form) for form in _hand_forms(problem) if problem.holds(form)]
-    searched = [_run(problem, policy) for policy in POLICIES]
+    searched = [_run(problem, policy) for policy in _promising(problem, objective)]
     return _choose(by_hand, [*by_hand, *searched], objective).columns()
 
 
 def _run(problem: Problem, policy: Policy) -> Lists:
     ahead = policy.ahead * (problem.devices - 1 - np.arange(problem.devices)) + 1 if policy.ahead else None
-    return problem.greedy((policy.prefer, policy.hold, policy.short_gaps, policy.make_room), most_ahead=ahead)
+    rules = Rules(policy.prefer, policy.hold, policy.short_gaps, policy.make_room)
+    return problem.greedy(rules, most_ahead=ahead)
+
+
+def _promising(problem: Problem, objective: str) -> list[Policy]:
+    """All policies, or for many rows those that are best on fewer microbatches."""
+    trial = replace(problem, m=min(problem.m, 2 * problem.devices))
+    if problem.rows <= MANY_ROWS or trial.m == problem.m:
+        return list(POLICIES)
+    keys = [_measures(_run(trial, policy), objective) for policy in POLICIES]
+    return [POLICIES[i] for i in sorted(range(len(keys)), key=keys.__getitem__)[:FULL]]
 
 
 def _hand_forms(problem: Problem) -> Iterator[ScheduleColumns]:
@@ -163,15 +175,17 @@ def _choose(by_hand: list[Lists], candidates: list[Lists], objective: str) -> Li
 
     Where one form has the better span and another the better makespan, no candidate may pass; then the best of all.
     """
-
-    def measures(lists: Lists) -> tuple[float, float]:
-        span, makespan = lists.span, lists.makespan
-        return (span, makespan) if objective == "span" else (makespan, span)
-
-    keys = [measures(lists) for lists in candidates]
-    bound = [min((measures(form)[i] for form in by_hand), default=math.inf) * (1 + ROUNDING) for i in (0, 1)]
+    keys = [_measures(lists, objective) for lists in candidates]
+    bound = [
+        min((_measures(form, objective)[i] for form in by_hand), default=math.inf) * (1 + ROUNDING) for i in (0, 1)
+    ]
     passing = [i for i, key in enumerate(keys) if key[0] <= bound[0] and key[1] <= bound[1]]
     return candidates[_least(keys, passing or list(range(len(keys))))]
+
+
+def _measures(lists: Lists, objective: str) -> tuple[float, float]:
+    span, makespan = lists.span, lists.makespan
+    return (span, makespan) if objective == "span" else (makespan, span)
 
 
 def _least(keys: list[tuple[float, float]], among: list[int]) -> int:

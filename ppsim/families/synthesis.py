@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,20 +14,15 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError, PpsimError
 from ppsim.base.progress import track
-from ppsim.families.list_scheduling import ROUNDING
 from ppsim.families.registry import families, family, require_count
-from ppsim.families.search_ahead import SettingSearch
+from ppsim.families.round_search import RoundSearch
 from ppsim.families.synthesis_problem import Lists, Problem, devices_of_stages, limits_of, price, replayed
 from ppsim.schedule.columns import ScheduleColumns
 
 if TYPE_CHECKING:
     from ppsim.costs import CostModel
 
-WORK = 4_000_000  # rows that a search without `seconds` and `rounds` schedules, one to three seconds
 MOST_ROUNDS = 2**31 - 1
-MOVES_A_TRY = 20  # a move is replayed that much faster than lists are scheduled
-LEAST_TRIES, MOST_TRIES = 4, 64
-USUAL_ROUNDS = 30
 
 
 @family(
@@ -84,8 +80,10 @@ def auto(
                        memory_limit_bytes)  # fmt: skip
     _check_budget(seconds, rounds, seed)
     fitting = fitting_families(problem, v, costs)
-    best = _searched(problem, [problem.replayed(schedule) for _, schedule in fitting], seconds, rounds, seed)
     shortest, schedule = min(fitting, key=lambda pair: pair[0], default=(math.inf, None))
+    if schedule is not None and problem.is_least(shortest):
+        return schedule
+    best = _searched(problem, [problem.replayed(schedule) for _, schedule in fitting], seconds, rounds, seed)
     return schedule if schedule is not None and shortest < best.makespan else best.columns()
 
 
@@ -120,29 +118,36 @@ def _problem(
     free = limits - np.bincount(device_of, held, minlength=p)
     unit = table.activation_bytes.max() or 1.0
     problem = Problem.of(p, m, device_of, costs, split, np.full(p, math.inf))
-    in_units = Problem(**{**vars(problem), "share": table.activation_bytes / unit, "limits": free / unit})
+    in_units = replace(problem, share=table.activation_bytes / unit, limits=free / unit)
     in_units.check_limits("memory_limit_bytes, less what weights and optimizer take,", f"times {unit:g} B")
     return in_units
 
 
 def fitting_families(problem: Problem, v: int, costs: CostModel | None) -> list[tuple[float, ScheduleColumns]]:
-    """(makespan, schedule) of every family on the problem's placement that fits its limits."""
+    """(makespan, schedule) of the families on the problem's placement that fit its limits.
+
+    All of them, or those up to the first that is proven shortest.
+    """
     fitting = []
     for schedule in _families_on(problem, v, costs):
         if problem.holds(schedule):
             start, end = replayed(schedule, problem.table)
             fitting.append((float(end.max() - start.min()), schedule))
+            if problem.is_least(fitting[-1][0]):
+                break
     return fitting
 
 
 def _families_on(problem: Problem, v: int, costs: CostModel | None) -> Iterator[ScheduleColumns]:
-    p, m = problem.devices, problem.m
-    for known in families().values():
+    """Those that search themselves come last: they take longest."""
+    for known in sorted(families().values(), key=lambda known: "costs" in known.options):
         takes_v = known.stages_per_device == v if known.fixed_stages else True
-        if known.name in ("auto", "naive") or known.asynchronous or not takes_v:
+        sliced_or_slow = {"slices", "placement"} & set(known.options) or known.name in ("naive", "zb-auto")
+        if sliced_or_slow or known.asynchronous or not takes_v:
             continue
         try:
-            schedule = known.columns(p, m, v, **({"costs": costs} if "costs" in known.options else {}))
+            options = {"costs": costs} if "costs" in known.options else {}
+            schedule = known.columns(problem.devices, problem.m, v, **options)
         except PpsimError:  # not of these sizes
             continue
         if _is_on(schedule, problem):
@@ -158,38 +163,17 @@ def _is_on(schedule: ScheduleColumns, problem: Problem) -> bool:
 
 
 def _searched(problem: Problem, bases: list[Lists], seconds: float | None, rounds: int | None, seed: int) -> Lists:
-    """The best lists after the search; Ctrl-C ends it with the best so far.
-
-    A round changes settings of list scheduling some times, then moves single actions of the best lists; every other
-    round the moves begin at another good one, so that the search leaves what it cannot improve.
-    """
-    began, rows = time.monotonic(), problem.list_offsets[-1]
-    tries = int(min(max(WORK // 4 // rows, LEAST_TRIES), MOST_TRIES))
-    search = SettingSearch(problem, seed)
-    search.start(tries)
-    best = _shortest([*bases, search.best])
-    planned = int(min(WORK // (rows * tries), USUAL_ROUNDS)) if rounds is None else rounds
+    """The best lists after the search; Ctrl-C ends it with the best so far."""
+    began = time.monotonic()
+    search = RoundSearch(problem, bases, seed)
+    planned = search.usual_rounds if rounds is None else rounds
     turns = itertools.count() if seconds is not None else track(range(planned), planned, "search")
-    heat, least = float(problem.lengths.max()), search.least_makespan
     try:
-        for turn in turns:
+        for _ in turns:
             out_of_time = seconds is not None and time.monotonic() - began >= seconds
-            if out_of_time or best.makespan <= least * (1 + ROUNDING):
+            if out_of_time or problem.is_least(search.best.makespan):
                 break
-            search.advance(tries)
-            others = sorted([*bases, search.best], key=_makespan)
-            base = others[turn // 2 % len(others)] if turn % 2 else _shortest([best, search.best])
-            found = problem.improved(base, tries * MOVES_A_TRY, heat / (1 + turn % 4), seed + turn)
-            best = _shortest([best, base, found])
+            search.advance()
     except KeyboardInterrupt:
         pass
-    return best
-
-
-def _makespan(lists: Lists) -> float:
-    return lists.makespan
-
-
-def _shortest(candidates: list[Lists]) -> Lists:
-    """The shortest of the lists; the earliest of equals."""
-    return min(candidates, key=_makespan)
+    return search.best

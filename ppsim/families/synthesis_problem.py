@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from ppsim.base.errors import BuildError, shown
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostTable, is_cost_model
 from ppsim.costs.table_check import check_table
-from ppsim.families.list_scheduling import ROUNDING, improve_lists, schedule_greedily
+from ppsim.families.list_scheduling import ROUNDING, Rules, Work, beginning, schedule_greedily
+from ppsim.families.local_moves import improve_lists, scratch_of
 from ppsim.lowering.rows import crosses_devices
 from ppsim.schedule.blocks import Block, occurrence
 from ppsim.schedule.columns import ScheduleColumns
@@ -152,39 +154,73 @@ class Problem:
         """Number of stages."""
         return len(self.device_of)
 
-    @property
+    @cached_property
     def list_offsets(self) -> np.ndarray:
         """Where each device's list begins, int64 (devices + 1,)."""
         held = np.bincount(self.device_of, minlength=self.devices)
         return np.concatenate([[0], np.cumsum(held * self.m * (3 if self.split else 2))]).astype(np.int64)
 
-    def greedy(
-        self,
-        switches: tuple[int, int, int, int],
-        due: np.ndarray | None = None,
-        most_ahead: np.ndarray | None = None,
-        patience: float = 0.0,
-    ) -> Lists:
-        """One run of list scheduling; the arguments are those of `schedule_greedily`."""
-        offsets = self.list_offsets
-        codes, starts = np.zeros(offsets[-1], np.int32), np.zeros(offsets[-1])
+    @cached_property
+    def period(self) -> float:
+        """Seconds of one microbatch on the device that works longest."""
+        return float(np.bincount(self.device_of, self.lengths.reshape(3, self.stages).sum(axis=0)).max())
+
+    @cached_property
+    def ways(self) -> np.ndarray:
+        """Least seconds before each F and each I or B of a microbatch, float64 (2 x stages,)."""
+        lengths, waits, stages = self.lengths, self.waits, self.stages
+        forward = np.append(0.0, np.cumsum(lengths[: stages - 1] + waits[: stages - 1]))
+        back = (lengths[stages : 2 * stages] + waits[stages:])[:0:-1]
+        backward = forward[-1] + lengths[stages - 1] + np.append(0.0, np.cumsum(back))
+        return np.append(forward, backward[::-1])
+
+    def is_least(self, makespan: float) -> bool:
+        """Whether no order beats it."""
+        return makespan <= self.least_makespan * (1 + ROUNDING)
+
+    @cached_property
+    def least_makespan(self) -> float:
+        """Seconds that no order beats: a device's work after its least fill and before its least drain."""
+        stages = self.stages
+        end = self.ways[stages:] + self.lengths[stages : 2 * stages]
+        drain = np.zeros(stages) if self.split else end[0] - end  # a W may come last, and nothing waits for it
+        before, after = np.full(self.devices, np.inf), np.full(self.devices, np.inf)
+        np.minimum.at(before, self.device_of, self.ways[:stages])
+        np.minimum.at(after, self.device_of, drain)
+        work = np.bincount(self.device_of, self.lengths.reshape(3, stages).sum(axis=0)) * self.m
+        return float((before + work + after).max())
+
+    @property
+    def rows(self) -> int:
+        """Rows of all lists together."""
+        return int(self.list_offsets[-1])
+
+    @cached_property
+    def work(self) -> Work:
+        """The columns that the compiled loops read."""
         local = np.argsort(self.device_of, kind="stable")
         first = np.searchsorted(self.device_of[local], np.arange(self.devices + 1))
+        return Work(
+            self.m, self.split, first, local, self.device_of, self.list_offsets, self.lengths, self.waits, self.share,
+            self.kept, self.limits,
+        )  # fmt: skip
+
+    def greedy(self, rules: Rules, due: np.ndarray | None = None, most_ahead: np.ndarray | None = None) -> Lists:
+        """One run of list scheduling; the arguments are those of `schedule_greedily`."""
+        codes, starts = np.zeros(self.rows, np.int32), np.zeros(self.rows)
         run_where_it_pays(
-            schedule_greedily, len(codes) * self.runs, self.m, first, local, self.device_of, self.split, self.lengths,
-            self.waits, self.share, self.kept, self.limits, np.zeros(3 * self.stages * self.m) if due is None else due,
-            np.full(self.stages, self.m) if most_ahead is None else most_ahead, np.array(switches), float(patience),
-            offsets, codes, starts,
+            schedule_greedily, self.rows * self.runs, self.work, rules,
+            np.zeros(3 * self.stages * self.m) if due is None else due,
+            np.full(self.stages, self.m) if most_ahead is None else most_ahead, beginning(self.work), codes, starts,
         )  # fmt: skip
         return Lists(self, codes, starts)
 
     def improved(self, lists: Lists, rounds: int, heat: float, seed: int) -> Lists:
         """The lists after so many rounds of local search; never longer."""
-        codes, ends = lists.codes.copy(), np.zeros(len(lists.codes))
+        codes, ends = lists.codes.copy(), np.zeros(self.rows)
         run_where_it_pays(
-            improve_lists, len(codes) * rounds, self.m, self.list_offsets, self.device_of, self.split, self.lengths,
-            self.waits, self.share, self.kept, self.limits, codes, rounds, float(heat), seed, ends,
-        )  # fmt: skip
+            improve_lists, self.rows * rounds, self.work, *scratch_of(self.work), codes, ends, rounds, float(heat), seed
+        )
         return Lists(self, codes, ends - self.lengths[codes])
 
     def replayed(self, schedule: ScheduleColumns) -> Lists:

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from ppsim.actions import Kind
+from ppsim.base.compiling import part, run_where_it_pays
 from ppsim.families.registry import family
 from ppsim.schedule.blocks import Block, concatenate, run
 
 PERIOD = 6  # slots of a microbatch on a device: F of two stages, and their B of two slots each
 DOWN_F, UP_F, UP_B, DOWN_B = range(4)  # the four passes of a microbatch through a device, by the legs of the V
-LENGTH = (1, 1, 2, 2)
+LENGTH = np.array([1, 1, 2, 2])
 
 
 @family(
@@ -57,63 +58,62 @@ def _pulled_earlier(offsets: np.ndarray, m: int) -> np.ndarray:
     """
     p = offsets.shape[1]
     start = offsets[:, :, None] + PERIOD * np.arange(m)
-    table = _Table(start)
-    for code, device, microbatch in _in_slot_order(start):
-        ready = _needed_end(start, code, device, microbatch, p)
-        if microbatch:
-            ready = max(ready, int(start[code, device, microbatch - 1]) + LENGTH[code])
-        table.move(start, code, device, microbatch, ready)
-    return start
+    slots = int(start.max()) + 2
+    taken, held = _occupied(start, slots)
+    device = np.broadcast_to(np.arange(p)[:, None], start.shape)
+    in_slot_order = np.lexsort((device.ravel(), start.ravel()))
+    first = start.ravel()
+    peak = int(np.cumsum(held, axis=1).max())
+    held = np.cumsum(held, axis=1).ravel()
+    run_where_it_pays(pull_earlier, len(first), p, m, slots, peak, in_slot_order, LENGTH, first, taken.ravel(), held)
+    return first.reshape(start.shape)
 
 
-def _in_slot_order(start: np.ndarray) -> Iterator[tuple[int, int, int]]:
-    """(pass, device, microbatch) by slot, lower devices first."""
-    devices = np.broadcast_to(np.arange(start.shape[1])[:, None], start.shape)
-    order = np.lexsort((devices.ravel(), start.ravel()))
-    yield from zip(*(column.tolist() for column in np.unravel_index(order, start.shape)), strict=True)
+def _occupied(start: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
+    """Whether each slot of a device is taken, and by how much it changes what is held after it; (devices, slots)."""
+    p = start.shape[1]
+    taken, change = np.zeros((p, slots), bool), np.zeros((p, slots), np.int64)
+    devices = np.arange(p)[:, None]
+    for first, length in zip(start, LENGTH, strict=True):
+        for slot in range(length):
+            taken[devices, first + slot] = True
+        np.add.at(change, (devices, first + length - 1), 1 if length == 1 else -1)
+    return taken, change
 
 
-def _needed_end(start: np.ndarray, code: int, device: int, microbatch: int, p: int) -> int:
-    """The slot behind the pass that this one waits for; 0 where it waits for none."""
+def pull_earlier(p, m, slots, peak, in_slot_order, lengths, first, taken, held):
+    """Move each pass to the first slots that are free and, for an F, below the peak until then.
+
+    Passes are numbered as in `first` (4 x p x m,), the first slot of each, which is written; `lengths` (4,) are in
+    slots. `taken` and `held` (p x slots,) say whether a slot of a device is taken, and what is held after it.
+    """
+    for number in in_slot_order:
+        code, device, microbatch = number // (p * m), number // m % p, number % m
+        now, length, row = first[number], lengths[code], device * slots
+        ready = needed_end(p, m, lengths, first, code, device, microbatch)
+        slot = ready
+        if length == 1:
+            slot = now
+            while slot > ready and held[row + slot - 1] < peak:
+                slot -= 1
+        while slot < now and (taken[row + slot] or taken[row + slot + length - 1]):
+            slot += 1
+        first[number] = slot
+        for part_of_it in range(length):
+            taken[row + now + part_of_it] = False
+        for part_of_it in range(length):
+            taken[row + slot + part_of_it] = True
+        for later in range(slot + length - 1, now + length - 1):
+            held[row + later] += 1 if length == 1 else -1
+
+
+@part
+def needed_end(p, m, lengths, first, code, device, microbatch):
+    """The slot behind all that a pass waits for; 0 where it waits for nothing."""
     goes_down = code in (DOWN_F, UP_B)
     neighbour = device - 1 if goes_down else device + 1
-    source = (code, neighbour) if 0 <= neighbour < p else (code - 1, device)
-    return int(start[source][microbatch]) + LENGTH[source[0]] if source[0] >= 0 else 0
-
-
-class _Table:
-    """Which slots of a device are taken, and how many stages x microbatches it holds after each."""
-
-    def __init__(self, start: np.ndarray):
-        slots = int(start.max()) + 2
-        self.taken = [[False] * slots for _ in range(start.shape[1])]
-        held = np.zeros((start.shape[1], slots), np.int64)
-        for code, rows in enumerate(start):
-            for device, firsts in enumerate(rows.tolist()):
-                for first in firsts:
-                    self._mark(device, first, LENGTH[code], True)
-            change = 1 if LENGTH[code] == 1 else -1
-            np.add.at(held, (np.arange(len(rows))[:, None], rows + LENGTH[code] - 1), change)
-        self.held = np.cumsum(held, axis=1).tolist()
-        self.peak = max(map(max, self.held))
-
-    def _mark(self, device: int, first: int, length: int, taken: bool) -> None:
-        self.taken[device][first : first + length] = [taken] * length
-
-    def move(self, start: np.ndarray, code: int, device: int, microbatch: int, ready: int) -> None:
-        """Move one pass to the first slots from `ready` on that are free and, for an F, below the peak until now."""
-        now, length, held = int(start[code, device, microbatch]), LENGTH[code], self.held[device]
-        first = ready
-        if length == 1:
-            first = now
-            while first > ready and held[first - 1] < self.peak:
-                first -= 1
-        while first < now and any(self.taken[device][first : first + length]):
-            first += 1
-        if first == now:
-            return
-        start[code, device, microbatch] = first
-        self._mark(device, now, length, False)
-        self._mark(device, first, length, True)
-        for slot in range(first + length - 1, now + length - 1):
-            held[slot] += 1 if length == 1 else -1
+    source, at = (code, neighbour) if 0 <= neighbour < p else (code - 1, device)
+    end = first[(source * p + at) * m + microbatch] + lengths[source] if source >= 0 else 0
+    if microbatch > 0:
+        end = max(end, first[(code * p + device) * m + microbatch - 1] + lengths[code])
+    return end

@@ -1,20 +1,35 @@
 """V-Half and V-Min: a V of two stages a device whose repeating block bounds the activations."""
 
-from collections.abc import Callable, Iterator
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppsim.actions import Kind
+from ppsim.base.compiling import part, run_where_it_pays
+from ppsim.families.list_scheduling import ROUNDING
 from ppsim.families.registry import family
+from ppsim.families.round_search import searched_briefly
+from ppsim.families.synthesis_problem import Problem, devices_of_stages, peaks
 from ppsim.schedule.blocks import Block, occurrence
+from ppsim.schedule.columns import ScheduleColumns
+
+if TYPE_CHECKING:
+    from ppsim.costs import CostModel
 
 PERIOD = 6  # slots of a microbatch on a device: F, I and W of two stages
 DOWN_F, UP_F, UP_I, DOWN_I, WEIGHT, NOTHING = range(6)  # codes of a slot; "down" and "up" are the legs of the V
+NEVER = 2**62  # a slot that does not come
 
 _SOURCE = "Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv 2405.15362"
 _METHOD = (
     "Microbatches repeat one block of six slots, W go to idle slots first in first out, and warm-up and drain are "
-    "pulled earlier without raising the peak. Built for f = i = w."
+    "pulled earlier without raising the peak. That is built for f = i = w; a short search (docs/synthesis.md) follows "
+    "under the given costs (default f = i = w) and keeps what is shorter within the same activations (`search=False`: "
+    "the block alone)."
 )
 
 
@@ -28,11 +43,11 @@ _METHOD = (
     source=_SOURCE,
     stages_per_device=2,
 )
-def v_half(p: int, m: int, v: int) -> Iterator[Block]:
+def v_half(p: int, m: int, v: int, *, costs: CostModel | None = None, search: bool = True) -> ScheduleColumns:
     """Block offsets that climb by two slots a device on F0 and I1 and by one on F1 and I0."""
     r, shift = np.arange(p), 0 if p % 2 else 3
     offsets = np.stack([2 * r, 3 * p - 2 - r, 3 * p + shift - 1 + 2 * r, 6 * p + shift - 2 - r])
-    return _repeated(offsets, m, activations=p // 2 + 1)
+    return _schedule(offsets, m, p // 2 + 1, costs, search)
 
 
 @family(
@@ -45,11 +60,28 @@ def v_half(p: int, m: int, v: int) -> Iterator[Block]:
     source=_SOURCE,
     stages_per_device=2,
 )
-def v_min(p: int, m: int, v: int) -> Iterator[Block]:
+def v_min(p: int, m: int, v: int, *, costs: CostModel | None = None, search: bool = True) -> ScheduleColumns:
     """Block offsets that climb by one slot a device on all four legs."""
     r, shift = np.arange(p), 0 if p % 3 else 2
     offsets = np.stack([r, 2 * p - 1 - r, 2 * p + shift + r, 4 * p + shift - 1 - r])
-    return _repeated(offsets, m, activations=(p + 4) // 3)
+    return _schedule(offsets, m, (p + 4) // 3, costs, search)
+
+
+def _schedule(offsets: np.ndarray, m: int, activations: int, costs: CostModel | None, search: bool) -> ScheduleColumns:
+    """The lists of the repeated block, or shorter ones by `search`.
+
+    Those hold no more than `activations`, or than the block itself where stages hold unequal parts of the model.
+    """
+    block = ScheduleColumns.from_blocks(_repeated(offsets, m, activations))
+    if not search:
+        return block
+    p = offsets.shape[1]
+    problem = Problem.of(p, m, devices_of_stages("v", p, 2), costs, True, np.full(p, np.inf))
+    limits = np.maximum(peaks(block, problem.share, problem.kept), activations)
+    problem = replace(problem, limits=limits)
+    base = problem.replayed(block)
+    found = searched_briefly(problem, [base])
+    return block if base.makespan <= found.makespan * (1 + ROUNDING) else found.columns()
 
 
 def _repeated(offsets: np.ndarray, m: int, activations: int) -> Iterator[Block]:
@@ -64,72 +96,91 @@ def _repeated(offsets: np.ndarray, m: int, activations: int) -> Iterator[Block]:
     activations : int
         Peak of the repeated block in device shares, which pulling earlier keeps.
     """
-    ways = (_earliest_due_first, _forwards_first)
-    slots = min((_pull_earlier(offsets, m, 2 * activations, order) for order in ways), key=len)
+    slots = min((_pull_earlier(offsets, m, 2 * activations, first) for first in (False, True)), key=len)
     p = offsets.shape[1]
     for r in range(p):
         yield _rows(slots[:, r], r, 2 * p - 1 - r)
 
 
-def _earliest_due_first(due: np.ndarray) -> np.ndarray:
-    return due
-
-
-def _forwards_first(due: np.ndarray) -> np.ndarray:
-    later = 1 + due.max()
-    return due + np.array([0, 0, later, 2 * later])[:, None]
-
-
-def _pull_earlier(offsets: np.ndarray, m: int, most_live: int, order: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+def _pull_earlier(offsets: np.ndarray, m: int, most_live: int, forwards_first: bool) -> np.ndarray:
     """What each device does in each slot, (slots, devices) of codes, all devices stepping together.
 
     An action runs in the slot that the repeated block plans for it at the latest, so all that it needs is there in
-    time. A slot whose planned action has run already goes to the first ready action by `order`, else to a W. F keep
-    their order on a device and W never fall behind the plan, so a planned F never takes more than the plan's own peak,
-    `most_live` (in stages x microbatches).
+    time. A slot whose planned action has run already goes to the ready action that is due first (or to an F, then to
+    UP_I, where `forwards_first`), else to a W. F keep their order on a device and W never fall behind the plan, so a
+    planned F never takes more than the plan's own peak, `most_live` (in stages x microbatches).
     """
     p = offsets.shape[1]
-    devices = np.arange(p)
-    planned, done = np.zeros((5, p), np.int64), np.zeros((5, p), np.int64)
-    slots = []
-    while (done[WEIGHT] < 2 * m).any():
-        plan = _planned_code(offsets, planned, m, len(slots))
-        ready = _ready(offsets, done, m, most_live)
-        rank = np.where(ready[:WEIGHT], order(offsets + PERIOD * done[:WEIGHT]), np.iinfo(np.int64).max)
-        code = np.where(ready[:WEIGHT].any(axis=0), rank.argmin(axis=0), np.where(ready[WEIGHT], WEIGHT, NOTHING))
-        has_plan = plan != NOTHING
-        must = has_plan & (done[np.minimum(plan, WEIGHT), devices] == planned[np.minimum(plan, WEIGHT), devices])
-        code = np.where(must, plan, code)
-        planned[plan[has_plan], devices[has_plan]] += 1
-        busy = code != NOTHING
-        done[code[busy], devices[busy]] += 1
-        slots.append(code)
-    return np.array(slots, np.int8)
+    slots = int(offsets.max()) + 1 + (PERIOD + 2) * m
+    codes = np.full(slots * p, NOTHING, np.int8)
+    planned, done = np.zeros(5 * p, np.int64), np.zeros(5 * p, np.int64)
+    flat = offsets.astype(np.int64).ravel()
+    run_where_it_pays(fill_slots, len(codes), p, m, most_live, forwards_first, flat, planned, done, codes)
+    codes = codes.reshape(slots, p)
+    return codes[: 1 + np.flatnonzero((codes != NOTHING).any(axis=1))[-1]]
 
 
-def _planned_code(offsets: np.ndarray, planned: np.ndarray, m: int, slot: int) -> np.ndarray:
-    """What the repeated block alone does in `slot` on each device, given how often it has done each code."""
-    due = (offsets + PERIOD * planned[:WEIGHT] == slot) & (planned[:WEIGHT] < m)
-    weight_waits = planned[UP_I] + planned[DOWN_I] > planned[WEIGHT]
-    return np.where(due.any(axis=0), due.argmax(axis=0), np.where(weight_waits, WEIGHT, NOTHING))
+def fill_slots(p, m, most_live, forwards_first, offsets, planned, done, codes):
+    """Choose the code of each device in each slot, (slots x p,) of `codes`.
+
+    `offsets` (4 x p,) are those of microbatch 0, `planned` and `done` (5 x p,) begin with 0 and count how often the
+    block alone, and each device, has done each code.
+    """
+    for slot in range(len(codes) // p):
+        for d in range(p):
+            plan = planned_code(p, m, offsets, planned, d, slot)
+            codes[slot * p + d] = plan
+            if plan != NOTHING:
+                planned[plan * p + d] += 1
+            if plan == NOTHING or done[plan * p + d] >= planned[plan * p + d]:
+                codes[slot * p + d] = ready_code(p, m, most_live, forwards_first, offsets, done, d)
+        for d in range(p):
+            if codes[slot * p + d] != NOTHING:
+                done[codes[slot * p + d] * p + d] += 1
 
 
-def _ready(offsets: np.ndarray, done: np.ndarray, m: int, most_live: int) -> np.ndarray:
-    """Whether each device may do each code next, bool (5, devices)."""
-    supply = np.stack(
-        [
-            np.append(m, done[DOWN_F, :-1]),
-            np.append(done[UP_F, 1:], done[DOWN_F, -1]),
-            np.append(done[UP_F, 0], done[UP_I, :-1]),
-            np.append(done[DOWN_I, 1:], done[UP_I, -1]),
-            done[UP_I] + done[DOWN_I],
-        ]
-    )
-    ready = supply > done
-    due = offsets[:UP_I] + PERIOD * done[:UP_I]
-    is_next = (due == np.where(done[:UP_I] < m, due, np.iinfo(np.int64).max).min(axis=0)) & (done[:UP_I] < m)
-    ready[:UP_I] &= is_next & (done[DOWN_F] + done[UP_F] - done[WEIGHT] < most_live)
-    return ready
+@part
+def planned_code(p, m, offsets, planned, d, slot):
+    """What the repeated block alone does in a slot on device d."""
+    for code in range(WEIGHT):
+        if offsets[code * p + d] + PERIOD * planned[code * p + d] == slot and planned[code * p + d] < m:
+            return code
+    weight_waits = planned[UP_I * p + d] + planned[DOWN_I * p + d] > planned[WEIGHT * p + d]
+    return WEIGHT if weight_waits else NOTHING
+
+
+@part
+def ready_code(p, m, most_live, forwards_first, offsets, done, d):
+    """The code that device d could run and that goes first."""
+    down_due = offsets[d] + PERIOD * done[d] if done[d] < m else NEVER
+    up_due = offsets[p + d] + PERIOD * done[p + d] if done[p + d] < m else NEVER
+    has_room = done[d] + done[p + d] - done[WEIGHT * p + d] < most_live
+    found, found_due = NOTHING, NEVER
+    for code in range(WEIGHT):
+        cell = code * p + d
+        if done[cell] >= supplied(p, m, done, code, d):
+            continue
+        due = offsets[cell] + PERIOD * done[cell]
+        is_next_forward = due == min(down_due, up_due)
+        if code < UP_I and not (has_room and is_next_forward):
+            continue
+        if found == NOTHING or (due < found_due and not (forwards_first and code >= UP_I)):
+            found, found_due = code, due
+    if found == NOTHING and done[UP_I * p + d] + done[DOWN_I * p + d] > done[WEIGHT * p + d]:
+        return WEIGHT
+    return found
+
+
+@part
+def supplied(p, m, done, code, d):
+    """How often device d could have done a code of the legs by what has arrived."""
+    if code == DOWN_F:
+        return m if d == 0 else done[d - 1]
+    if code == UP_F:
+        return done[d] if d == p - 1 else done[p + d + 1]
+    if code == UP_I:
+        return done[p] if d == 0 else done[UP_I * p + d - 1]
+    return done[UP_I * p + d] if d == p - 1 else done[DOWN_I * p + d + 1]
 
 
 def _rows(codes: np.ndarray, down: int, up: int) -> Block:
