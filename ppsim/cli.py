@@ -50,15 +50,25 @@ app = typer.Typer(
 )
 
 
+def _three_words(arguments: list[str]) -> list[str]:
+    """Arguments in which `--break-even "A vs B"`, one word in quotes, is three words as without them."""
+    before = [None, *arguments]
+    return [
+        word
+        for option, argument in zip(before, arguments, strict=False)
+        for word in (argument.split() if option == "--break-even" else [argument])
+    ]
+
+
 class LazyCommand(typer.core.TyperCommand):
     """A name and a line of help; the command itself takes over as soon as it is called."""
 
-    def make_context(self, *arguments: Any, **options: Any) -> Any:
+    def make_context(self, info_name: str | None, args: list[str], *more: Any, **options: Any) -> Any:
         """The context of the loaded command."""
         module, _ = COMMANDS[str(self.name)]
         only = typer.Typer(**PLAIN)
         only.command(self.name)(getattr(import_module(f"ppsim.commands.{module}"), module))
-        return typer.main.get_command(only).make_context(*arguments, **options)
+        return typer.main.get_command(only).make_context(info_name, _three_words(args), *more, **options)
 
 
 for _name, (_, _line) in COMMANDS.items():

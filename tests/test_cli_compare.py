@@ -1,7 +1,6 @@
 """`ppsim compare`: equal work, one row a schedule, shortest step first, and a reason for each that cannot run."""
 
 import json
-from typing import Any
 
 import pytest
 from command_line import LLAMA, UNIT_COSTS, ppsim
@@ -9,6 +8,7 @@ from command_line import LLAMA, UNIT_COSTS, ppsim
 import ppsim as library
 from ppsim.analysis.measures import shown_in
 from ppsim.studies.compare import compare
+from ppsim.studies.executors import Workers
 
 SIZES = ("--devices", 4, "--microbatches", 8)
 
@@ -42,7 +42,8 @@ def test_all_means_every_family():
 def test_a_row_holds_what_the_timeline_says():
     row = document(UNIT_COSTS, "--schedules", "dualpipe")["schedules"][0]
     run = library.simulate(library.build("dualpipe", devices=4, microbatches=8))
-    assert list(row) == ["schedule", "asynchronous", *(measure.name for measure in shown_in("compare"))]
+    names = (measure.name for measure in shown_in("compare"))
+    assert list(row) == ["schedule", "asynchronous", *names, "fits", "step_difference"]
     assert row["span_bubble_fraction"] == run.span_bubble_fraction
     assert row["peak_activations"] == run.peak_activations.max() == 5
 
@@ -101,6 +102,46 @@ def test_memory_above_the_devices_is_marked():
     assert "! more than the 80 GB of one device" in outcome.out
 
 
+def test_every_schedule_is_held_against_what_the_config_runs():
+    result = document(LLAMA, "--schedules", "zb-h1,1f1b,gpipe")
+    now = library.load_config(LLAMA).simulate()
+    assert result["current"] == "1f1b"
+    assert now.table.workload is not None
+    for row in result["schedules"]:
+        assert row["step_difference"] == pytest.approx(row["iteration_time"] - now.iteration_time, abs=1e-12)
+        assert row["tokens_per_second"] == pytest.approx(now.table.workload.tokens * 32 / row["iteration_time"])
+        assert 0.3 < row["mfu"] < 0.45
+        assert row["fits"] == (row["peak_memory"] <= 80e9)
+    text = ppsim("compare", LLAMA, "--schedules", "zb-h1,gpipe").out
+    assert "vs 1f1b" in text
+    assert {"-8.4", "0.0"} <= set(text.split())
+
+
+def test_with_headroom_only_what_fits_is_left():
+    result = document(LLAMA, "--schedules", "1f1b,zb-h1,gpipe", "--headroom", "10%")
+    assert [row["schedule"] for row in result["schedules"]] == ["1f1b"]
+    assert result["refused"]["gpipe"].startswith("does not fit: 238 GB too much")
+
+
+@pytest.mark.parametrize("config", [LLAMA, UNIT_COSTS])
+def test_no_line_is_wider_than_a_page(config):
+    outcome = ppsim("compare", config, "--stages-per-device", 3)
+    assert max(map(len, outcome.out.splitlines())) <= 100
+    assert outcome.out.count("it searches; name it to run it") == 1
+
+
+def test_a_reason_is_said_once():
+    outcome = ppsim("compare", LLAMA, "--set", "layout.recompute=[full, none]")
+    assert outcome.status == 1
+    assert " ".join(outcome.out.split()).count("recompute lists 2 levels") == 2  # of 8 and of 16 stages
+
+
+def test_an_executor_runs_the_schedules():
+    names = ["1f1b", "zb-h1", "dualpipe:3"]
+    with Workers(2) as executor:
+        assert library.compare(UNIT_COSTS, names, executor=executor) == library.compare(UNIT_COSTS, names)
+
+
 def test_a_schedule_of_ones_own_is_compared(tmp_path):
     file = tmp_path / "mine.csv"
     library.build("zb-h1", devices=4, microbatches=8).to_csv(file)
@@ -133,7 +174,7 @@ def test_the_chart_is_written(tmp_path):
     [
         ([UNIT_COSTS, "--schedules", "1f1b,zb-h9"], "unknown schedule 'zb-h9'"),
         ([UNIT_COSTS, "--schedules", ","], "names none"),
-        ([UNIT_COSTS, "--gantt", "chart.gif"], "use one of: .png, .svg, .pdf, .html"),
+        ([UNIT_COSTS, "--gantt", "chart.html"], "use one of: .png, .svg, .pdf"),
         (["--schedules", "1f1b"], "nothing to simulate without --devices, --microbatches"),
         ([UNIT_COSTS, "--schedules", "none.csv"], "none.csv: cannot be read"),
     ],
@@ -165,8 +206,7 @@ def test_asynchronous_schedules_are_marked_and_ranked_after_the_synchronous_ones
 
 
 def test_comparisons_of_the_same_schedules_are_equal():
-    sizes: dict[str, Any] = {"devices": 4, "microbatches": 8}
-    once, again, other = (compare(names, **sizes) for names in (["1f1b"], ["1f1b"], ["zb-h1"]))
+    once, again, other = (compare(names, devices=4, microbatches=8) for names in (["1f1b"], ["1f1b"], ["zb-h1"]))
     assert once == again
     assert once != other
 

@@ -20,8 +20,9 @@ def test_changes_are_every_measure_and_every_cause_before_and_after():
     before, after = (library.simulate(schedule, library.Costs(latency=latency)) for latency in (0.0, 0.5))
     rows = {row.name: row for row in changes(before, after)}
     assert (rows["makespan"].before, rows["makespan"].after, rows["makespan"].unit) == (33.0, 41.0, "seconds")
-    assert rows["idle: transfer"].difference > 0
-    assert sum(row.difference for name, row in rows.items() if name.startswith("idle")) == pytest.approx(4 * 8.0)
+    idle = {name: row.difference or 0.0 for name, row in rows.items() if name.startswith("idle")}
+    assert idle["idle: transfer"] > 0
+    assert sum(idle.values()) == pytest.approx(4 * 8.0)
     assert rows["peak_memory"].difference is None
 
 
@@ -114,7 +115,8 @@ def test_flags_are_changes_too():
         (["--break-even", "zb-v", "vs", "zb-v", "--over", "latency"], "name two schedules"),
         (["--break-even", "zb-x", "vs", "1f1b", "--over", "latency"], "zb-"),
         (["--break-even", "zb-h1", "vs", "1f1b", "--over", "speed"], "--over speed: name a cost such as latency"),
-        (["--break-even", "zb-h1", "vs", "1f1b", "--over", "schedule.microbatches"], "name a cost such as latency"),
+        (["--break-even", "zb-h1", "vs", "1f1b", "--over", "schedule.microbatches"], "say from where to where"),
+        (["--over", "schedule.microbatches"], "ppsim sweep"),
         (["--break-even", "zb-h1", "vs", "1f1b", "--over", "costs.speed", "--range", "0", "1"], "costs.speed"),
         (["--break-even", "zb-h1", "vs", "1f1b", "--over", "bandwidth"], "say from where to where"),
         (["--break-even", "zb-h1", "vs", "1f1b", "--over", "latency", "--range", "2s", "1s"], "range 2 to 1 is empty"),
@@ -154,3 +156,22 @@ def test_the_noise_of_sums_is_no_move():
     schedule = library.build("1f1b", devices=4, microbatches=8)
     run = library.simulate(schedule, library.Costs(forward=0.1, backward=0.2, latency=0.07))
     assert {value for value, _ in run_numbers(run).values() if value is not None and 0 < value < 1e-9} == set()
+
+
+def test_microbatches_break_even_at_a_whole_number_and_the_pair_may_be_one_word():
+    slow = ("--set", "costs.latency=0.6")
+    outcome = ppsim(
+        "what-if", UNIT_COSTS, *slow, "--break-even", "interleaved-1f1b vs zb-h1", "--over", "schedule.microbatches",
+        "--range", 4, 64, "--json", "-",
+    )  # fmt: skip
+    found = json.loads(outcome.out)["break_even"]
+    value = found["value"]
+    assert type(value) is int
+    case = library.load_config(UNIT_COSTS, overrides={"costs.latency": 0.6})
+
+    def step(name, microbatches):
+        return case.changed({"schedule.name": name, "schedule.microbatches": microbatches}).simulate().makespan
+
+    assert step(found["faster_above"], value) < step(found["faster_below"], value)
+    for before in range(4, value, 4):
+        assert step(found["faster_above"], before) >= step(found["faster_below"], before)

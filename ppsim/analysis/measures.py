@@ -206,14 +206,15 @@ _ROWS = (
     Measure(
         "tokens_per_second", "tokens per second",
         "tokens of one step / iteration_time, all data-parallel copies together; null where no model is known",
-        tokens_per_second, ("summary", "json"), bigger_is_worse=False, optional=True,
+        tokens_per_second, ("summary", "json", "compare", "table"), heading="tokens/s", bigger_is_worse=False,
+        optional=True,
         short="tokens of one step over its seconds, all data-parallel copies together", used_by="papers' throughput",
     ),
     Measure(
         "mfu", "fraction",
         "model FLOPs of one step / (iteration_time x dense peak of all GPUs); attention counts in full, what is "
         "recomputed does not",
-        model_flop_utilisation, ("summary", "json"), bigger_is_worse=False, optional=True,
+        model_flop_utilisation, ("summary", "json", "compare", "table"), bigger_is_worse=False, optional=True,
         short="model FLOP utilisation: model FLOPs over what all GPUs could do at their dense peak",
         used_by="PaLM (arXiv 2204.02311)",
     ),

@@ -3,36 +3,55 @@
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 SECONDS_BEFORE_SHOWING = 1.0
 
 
+class Bar:
+    """How many of `total` are done, how many a second, and the time left; shown once a second has passed."""
+
+    def __init__(self, label: str, total: int):
+        self.label, self.total = label, total
+        self._began = time.monotonic()
+        self._shown: Any = None
+        self._is_seen = sys.stderr.isatty()
+
+    def update(self, done: int) -> None:
+        """`done` of them are done."""
+        if not self._is_seen:
+            return
+        if self._shown is None and time.monotonic() - self._began > SECONDS_BEFORE_SHOWING:
+            self._shown = self._drawn()
+        if self._shown is not None:
+            rate = done / (time.monotonic() - self._began)
+            self._shown.update(self._shown.task_ids[0], completed=done, rate=f"{rate:,.0f}/s")
+
+    def _drawn(self) -> Any:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(elapsed_when_finished=True), TextColumn("left"),
+        )  # fmt: skip
+        shown = Progress(*columns, console=Console(stderr=True), transient=True)
+        shown.add_task(self.label, total=self.total, rate="")
+        shown.start()
+        return shown
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown is not None:
+            self._shown.stop()
+
+
 def track(items: Iterable[Item], total: int, label: str) -> Iterator[Item]:
-    """Yield `items`; once a second has passed, show how many of `total` are done."""
-    if not sys.stderr.isatty():
-        yield from items
-        return
-    began = time.monotonic()
-    bar = None
-    try:
+    """Yield `items`; show how many of `total` are done."""
+    with Bar(label, total) as bar:
         for done, item in enumerate(items):
-            if bar is None and time.monotonic() - began > SECONDS_BEFORE_SHOWING:
-                bar = _bar(label, total)
-            if bar is not None:
-                bar.update(bar.task_ids[0], completed=done)
+            bar.update(done)
             yield item
-    finally:
-        if bar is not None:
-            bar.stop()
-
-
-def _bar(label: str, total: int):
-    from rich.console import Console
-    from rich.progress import Progress
-
-    bar = Progress(console=Console(stderr=True), transient=True)
-    bar.add_task(label, total=total)
-    bar.start()
-    return bar

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 WIDTH = 100  # of a line of running text
 
@@ -25,3 +26,9 @@ def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f"<th>{escape(cell)}</th>" for cell in heads)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<div style='overflow-x:auto'><table><tr>{head}</tr>{body}</table></div>"
+
+
+def page_table(frame: Any) -> str:
+    """A pandas table as HTML that fits the page of a notebook: one that is wider has a bar of its own to scroll."""
+    table = frame.to_html(index=False, float_format="{:.4g}".format)
+    return f"<div style='overflow-x:auto'>{table}</div>"

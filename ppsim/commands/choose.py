@@ -12,13 +12,15 @@ import typer
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import percent_text, seconds_text, value_text
+from ppsim.commands import many
 from ppsim.commands.fits import read_headroom
 from ppsim.commands.options import Headroom, JsonTarget, file_option
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command, say
 from ppsim.studies import choose as study
-from ppsim.studies.choose import Candidate, Choice
+from ppsim.studies.choose import Choice
 from ppsim.studies.reasons import difference, limits
-from ppsim.studies.recipe import config_yaml, megatron_flags, torchtitan_flags
+from ppsim.studies.recipe import config_yaml, megatron_flags, runs_in_pytorch, torchtitan_flags
+from ppsim.studies.search import Candidate
 
 SCHEMA = "ppsim.choose/1"
 UNITS = {
@@ -43,11 +45,19 @@ def choose(
     asynchronous: Annotated[
         bool, typer.Option("--asynchronous", help="Look at schedules that train on old weights too.")
     ] = False,
+    store: many.StoreFile = None,
+    workers: many.Workers = None,
+    dask: many.Dask = None,
+    slurm: many.Slurm = None,
     csv: Annotated[Path | None, file_option("Write the winner's schedule for PyTorch.")] = None,
     json: JsonTarget = None,
 ) -> None:
     """Choose layout and schedule: the most tokens per second that fits; exit with status 1 where nothing fits."""
-    found = study.choose(config, _keys(free), headroom=read_headroom(headroom), asynchronous=asynchronous)
+    keys, part = _keys(free), read_headroom(headroom)
+    with many.crew(workers, dask, slurm, store) as executor:
+        found = study.choose(
+            config, keys, headroom=part, asynchronous=asynchronous, executor=executor, workers=workers, store=store
+        )
     if csv and found.ranked:
         found.best.run.schedule.to_csv(csv)
         say(f"wrote {csv}")
@@ -80,6 +90,7 @@ def _page(found: Choice) -> Iterator[str]:
         f"{counts['points']:,} points: {counts['refused']:,} not possible, {counts['memory']:,} proven too large, "
         f"{counts['step']:,} proven too slow, {counts['simulated']:,} simulated"
     )
+    yield from (f"left out, its workers died: {difference({}, one)}" for one in found.left_out)
     yield ""
     if not found.ranked:
         yield f"nothing fits with {percent_text(found.headroom)} of the memory kept free"
@@ -144,7 +155,10 @@ def _how_to_run(found: Choice) -> Iterator[str]:
         elif best.layout_string:
             yield f"{title}: does not run {best.run.schedule.name}"
             yield ""
-    yield "PyTorch: --csv schedule.csv writes the schedule; torch.distributed.pipelining reads it"
+    if runs_in_pytorch(best.run):
+        yield "PyTorch: --csv schedule.csv writes the schedule; torch.distributed.pipelining reads it"
+    else:
+        yield f"PyTorch: has no actions for {best.run.schedule.name}; --csv schedule.csv writes its lists"
     yield ""
     yield "config:"
     yield from (f"  {line}" for line in config_yaml(best.config).rstrip().split("\n"))
@@ -159,6 +173,7 @@ def _document(found: Choice) -> dict[str, Any]:
         "batch": found.space.batch,
         "free": {key: list(values) for key, values in found.space.values.items()},
         "counts": dict(found.counts),
+        "left_out": found.left_out,
         "ranked": [_candidate(one) for one in found.ranked],
         "front": [_candidate(one) for one in found.front],
         "units": UNITS,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -11,19 +11,25 @@ import typer
 
 from ppsim.analysis.measures import Measure, shown_in
 from ppsim.base.errors import ConfigError
-from ppsim.base.tables import aligned
-from ppsim.base.units import value_text
+from ppsim.base.tables import WIDTH, aligned
+from ppsim.base.units import percent_text, value_text
 from ppsim.commands import charts, options
 from ppsim.commands.case import takes_case
+from ppsim.commands.fits import read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, check_endings, command
 from ppsim.config import Config
 from ppsim.plots.boxes import headline, sizes_text
 from ppsim.run.schedules import Schedule
-from ppsim.studies import compare as study
-from ppsim.studies.compare import Comparison, asynchronous
+from ppsim.studies.compare import Comparison, asynchronous, compare_config
 
 TOO_MUCH = "!"
-HEADING = "asynchronous: steps follow each other without a drain, on old weights; time and bubble of the steady part"
+LONGEST_NAME = 30
+# Columns that are there before others where a page has no room for all; the others are in the document.
+FIRST = (
+    "schedule", "makespan", "iteration_time", "step_difference", "tokens_per_second", "mfu", "peak_memory",
+    "bubble_fraction", "steady_bubble_fraction", "stages_per_device", "iterations", "peak_activations",
+)  # fmt: skip
+HEADING = "asynchronous: steps follow each other without a drain, on old weights; numbers of the steady part"
 
 
 @takes_case(without=("schedule", "family_options"))
@@ -34,9 +40,13 @@ def compare(
         str,
         typer.Option(
             metavar="A,B,C",
-            help="Names of `ppsim list` (zb-h1+ready: lists as priorities) and schedules' FILE.csv, or all.",
+            help="Names of `ppsim list` (zb-h1+ready: lists as priorities) and schedules' FILE.csv, or all that need "
+            "no search.",
         ),
     ] = "all",
+    headroom: Annotated[
+        str | None, typer.Option(metavar="PART", help="Only what fits with this part of the memory kept free, as 10%.")
+    ] = None,
     json: options.JsonTarget = None,
     gantt: Annotated[
         Path | None, options.file_option("Draw all on one time axis: FILE.png, .svg, .pdf or .html.")
@@ -47,80 +57,92 @@ def compare(
     names = [name.strip() for name in schedules.split(",") if name.strip()]
     if not names:
         raise ConfigError(f"--schedules {schedules!r} names none; use all, or names such as 1f1b,zb-h1")
+    part = None if headroom is None else read_headroom(headroom)
     case = read()
-    comparison = _compared(case, names)
+    which = [Schedule.from_csv(name) if name.lower().endswith(".csv") else name for name in names]
+    comparison = compare_config(case, None if names == ["all"] else which, headroom=part)
     if gantt and comparison.timelines:
         charts.save_comparison(comparison.timelines, gantt, titles=_titles(comparison, gantt.suffix.lower() == ".html"))
     document = {**comparison.to_dict(), "name": case.name}
-    answer(document, json, lambda: comparison_text(comparison, _device_memory(case)))
+    answer(document, json, lambda: comparison_text(comparison))
     if not comparison.timelines:
         raise typer.Exit(ANSWER_IS_NO)
 
 
-def _compared(case: Config, names: list[str]) -> Comparison:
-    section = dict(case.schedule)
-    if "csv" in section:
-        own = case.build()
-        section |= {"devices": own.devices, "microbatches": own.microbatches // own.slices}
-    which = [Schedule.from_csv(name) if name.lower().endswith(".csv") else name for name in names]
-    return study.compare(
-        None if names == ["all"] else which,
-        devices=section["devices"],
-        microbatches=section["microbatches"],
-        stages_per_device=section.get("stages_per_device"),
-        costs=case.costs,
-        options={section["name"]: section.get("options", {})} if "name" in section else None,
-        run=case.simulate,
-    )
-
-
-def _device_memory(case: Config) -> float | None:
-    """Bytes of one device, where the costs know the hardware."""
-    cluster = getattr(case.costs, "cluster", None)
-    return None if cluster is None else cluster.device.memory
-
-
-def comparison_text(comparison: Comparison, device_memory: float | None = None) -> str:
-    """The table, its notes, and a line for each schedule that cannot run.
-
-    `device_memory` is in bytes; larger peaks are marked.
-    """
+def comparison_text(comparison: Comparison) -> str:
+    """The table, its notes, and a line for each reason why schedules cannot run; no line is wider than a page."""
     rows = comparison.rows()
-    parts = [_table(rows, asynchronous, device_memory) for asynchronous in (False, True)]
-    parts.append(_notes(device_memory) if rows else [])
-    if comparison.refused:
-        reasons = [f"  {name}: {reason}" for name, reason in comparison.refused.items()]
-        parts.append(["cannot run at this size:", *reasons])
+    memory = next((run.table.workload.memory for run in comparison.timelines if run.table.workload), None)
+    tables, left_out = zip(*(_table(comparison, rows, asynchronous) for asynchronous in (False, True)), strict=True)
+    more = dict.fromkeys(title for titles in left_out for title in titles)
+    notes = _notes(comparison, memory) if rows else []
+    notes += textwrap.wrap(f"--json has more: {', '.join(more)}", WIDTH) if more else []
+    parts = [*tables, notes, _refusals(comparison.refused)]
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
-def _table(ranked: list[dict], asynchronous: bool, device_memory: float | None) -> list[str]:
-    """The rows of one kind of schedules, with the measures that say something of one step of them."""
+def _table(comparison: Comparison, ranked: list[dict], asynchronous: bool) -> tuple[list[str], list[str]]:
+    """The rows of one kind of schedules, of what is known of one step of them as much as a page is wide, and the titles
+    of the rest.
+    """
+    ranked = [row for row in ranked if row["asynchronous"] == asynchronous]
+    if not ranked:
+        return [], []
+    columns = list(_columns(comparison, ranked, asynchronous))
+    kept: list[str] = []
+    for name in (*FIRST, *(name for name, *_ in columns if name not in FIRST)):
+        wider = [cells for one, *cells in columns if one in (*kept, name)]
+        if max(map(len, aligned(list(zip(*wider, strict=True))))) <= WIDTH:
+            kept.append(name)
+    cells = [cells for name, *cells in columns if name in kept]
+    left_out = [title for name, title, *_ in columns if name not in kept]
+    return [HEADING] * asynchronous + aligned(list(zip(*cells, strict=True)), left=1), left_out
+
+
+def _columns(comparison: Comparison, ranked: list[dict], asynchronous: bool) -> Iterator[list[str]]:
+    """Name, heading and cells of every column that says something."""
     kind = "asynchronous" if asynchronous else "synchronous"
-    measures = [measure for measure in shown_in("table") if measure.schedules in ("all", kind)]
-    rows = [
-        (row["schedule"], *_cells(row, measures, device_memory))
-        for row in ranked
-        if row["asynchronous"] == asynchronous
-    ]
-    if not rows:
-        return []
-    return [HEADING] * asynchronous + aligned([("schedule", *(measure.title for measure in measures)), *rows], left=1)
+    yield ["schedule", "schedule", *(_ending(row["schedule"]) for row in ranked)]
+    for measure in shown_in("table"):
+        if measure.name == "peak_activations" and comparison.current is not None:
+            now = comparison.current.iteration_time
+            changes = (percent_text(row["step_difference"] / now, signed=True) for row in ranked)
+            yield ["step_difference", f"vs {_ending(comparison.current.schedule.name)}", *changes]
+        if measure.schedules in ("all", kind) and any(row[measure.name] is not None for row in ranked):
+            yield [measure.name, measure.title, *(_cell(measure, row) for row in ranked)]
 
 
-def _notes(device_memory: float | None) -> list[str]:
+def _cell(measure: Measure, row: dict) -> str:
+    text = value_text(row[measure.name], measure.unit).removesuffix(measure.title).rstrip()
+    return f"{TOO_MUCH} {text}" if measure.name == "peak_memory" and row["fits"] is False else text
+
+
+def _ending(name: str) -> str:
+    """A schedule's name, of a long path its end."""
+    return name if len(name) <= LONGEST_NAME else f"...{name[3 - LONGEST_NAME :]}"
+
+
+def _notes(comparison: Comparison, device_memory: float | None) -> list[str]:
     notes = [f"{measure.title}: {measure.meaning}" for measure in shown_in("table") if measure.formula]
     notes.append("peaks, transfers of a step and weight copies: of the device with most; activations in microbatches")
+    if comparison.current is not None:
+        notes.append("vs: by how much a step is longer than that of what the config runs")
     if device_memory is not None:
         notes.append(f"{TOO_MUCH} more than the {value_text(device_memory, 'bytes')} of one device")
     return notes
 
 
-def _cells(row: dict, measures: list[Measure], device_memory: float | None) -> Iterator[str]:
-    for measure in measures:
-        value = row[measure.name]
-        too_much = measure.name == "peak_memory" and value is not None and value > (device_memory or math.inf)
-        yield f"{TOO_MUCH} " * too_much + value_text(value, measure.unit)
+def _refusals(refused: Mapping[str, str]) -> list[str]:
+    """Each reason once, after the schedules that it is of."""
+    of_reason: dict[str, list[str]] = {}
+    for name, reason in refused.items():
+        of_reason.setdefault(reason, []).append(name)
+    lines = [line for reason, names in of_reason.items() for line in _wrapped(f"{', '.join(names)}: {reason}")]
+    return ["cannot run at this size:", *lines] if lines else []
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _titles(comparison: Comparison, measured: bool) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,10 +12,11 @@ import typer
 
 from ppsim.analysis.memory import Memory
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.units import parse_fraction, percent_text, value_text
+from ppsim.base.units import parse_fraction, percent_text, seconds_text, value_text
 from ppsim.commands.case import read_case
 from ppsim.commands.options import Headroom, JsonTarget, Settings
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
+from ppsim.run.timelines import Timeline
 from ppsim.studies.fits import Fitting, what_fits
 
 SCHEMA = "ppsim.fits/1"
@@ -29,15 +31,17 @@ def fits(
 ) -> None:
     """Say whether a config fits its devices; if not, what would, and exit with status 1.
 
-    Of the recompute levels and of fewer microbatches the first that fits is named, of other schedules the fastest.
+    Of the recompute levels and of fewer microbatches the first that fits is named, of other schedules and of other
+    layouts of the same GPUs the fastest.
     """
     part = read_headroom(headroom)
     case = read_case(config, settings)
-    memory = case.simulate().memory()
+    run = case.simulate()
+    memory = run.memory()
     does = memory.fits(part)
     found = [] if does else what_fits(case, part)
-    found_out = (memory, part, does, found)
-    answer(_document(*found_out), json, lambda: memory.summary() + "\n" + "\n".join(_verdict(*found_out)))
+    document = _document(memory, part, does, found)
+    answer(document, json, lambda: memory.summary() + "\n" + "\n".join(_verdict(run, part, does, found)))
     if not does:
         raise typer.Exit(ANSWER_IS_NO)
 
@@ -51,7 +55,26 @@ def read_headroom(text: str) -> float:
     raise ConfigError(f"--headroom {shown(text)} must be a part of the memory from 0 to below 1, such as 0.1 or 10%")
 
 
-def _verdict(memory: Memory, part: float, does: bool, found: list[Fitting]) -> Iterator[str]:
+def _speed(run: Timeline, tokens: float) -> str:
+    """Tokens a second; the step only where it is the same work as before."""
+    speed = value_text(run.tokens_per_second, "tokens per second")
+    part = _tokens(run) / tokens
+    return f"{speed}, step {seconds_text(run.iteration_time)}" if part == 1 else f"{speed} with {part:.3g} of the batch"
+
+
+def _tokens(run: Timeline) -> float:
+    """Tokens of one step, all copies together."""
+    assert run.table.workload is not None  # noqa: S101 - memory is known, so the model is
+    return run.table.workload.tokens * run.schedule.microbatches_of_a_step
+
+
+def _shell(value: Any) -> str:
+    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return shlex.quote(text)
+
+
+def _verdict(run: Timeline, part: float, does: bool, found: list[Fitting]) -> Iterator[str]:
+    memory, tokens = run.memory(), _tokens(run)
     spare = float(memory.spare(part).min())
     device = int(memory.spare(part).argmin())
     room = f"with {percent_text(part)} of the memory kept free"
@@ -60,11 +83,8 @@ def _verdict(memory: Memory, part: float, does: bool, found: list[Fitting]) -> I
         return
     yield f"does not fit {room}: device {device} is {value_text(-spare, 'bytes')} over"
     for fitting in found:
-        changes = ", ".join(f"{key}={value}" for key, value in fitting.changes.items() if value is not None)
-        yield (
-            f"  fits with --set {changes}: step {value_text(fitting.run.iteration_time, 'seconds')}, "
-            f"{value_text(fitting.spare, 'bytes')} left"
-        )
+        changes = " ".join(f"--set {key}={_shell(value)}" for key, value in fitting.changes.items())
+        yield f"  fits with {changes}: {_speed(fitting.run, tokens)}, {value_text(fitting.spare, 'bytes')} left"
     if not found:
         yield "  no recompute level, fewer microbatches or other schedule alone makes it fit"
 
@@ -77,11 +97,16 @@ def _document(memory: Memory, part: float, does: bool, found: list[Fitting]) -> 
         "spare": memory.spare(part).tolist(),
         "memory": memory.to_dict(),
         "fits_with": [
-            {"changes": dict(one.changes), "iteration_time": one.run.iteration_time, "spare": one.spare}
+            {
+                "changes": dict(one.changes),
+                "iteration_time": one.run.iteration_time,
+                "tokens_per_second": one.run.tokens_per_second,
+                "spare": one.spare,
+            }
             for one in found
         ],
         "units": {
             "headroom": "fraction of a device's memory", "spare": "bytes per device", "memory": "bytes per device",
-            "memory.moment": "seconds", "iteration_time": "seconds",
+            "memory.moment": "seconds", "iteration_time": "seconds", "tokens_per_second": "tokens per second",
         },
     }  # fmt: skip

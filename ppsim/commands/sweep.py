@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
-from ppsim.commands import charts, options
+from ppsim.commands import charts, many, options
 from ppsim.commands.case import read_source, settings_of, takes_case
-from ppsim.commands.reporting import ANSWER_IS_NO, INTERRUPTED, answer, check_endings, command, say
+from ppsim.commands.reporting import ANSWER_IS_NO, answer, check_endings, command, say
 from ppsim.config import Source
 from ppsim.studies import sweep as study
 from ppsim.studies.sweep import Sweep
@@ -35,19 +32,10 @@ def sweep(
             help="Values of a key: a,b,c or 8:128:x2 (each twice the last) or 0:1ms:5 (5 values). Repeatable.",
         ),
     ] = None,
-    store: Annotated[
-        Path | None, options.file_option("Keep results in an SQLite file; a stopped run goes on from it.")
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Processes. [default: one a processor]")
-    ] = None,
-    dask: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Run on the Dask cluster with this scheduler.")
-    ] = None,
-    slurm: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Run on Slurm with a parameter of submitit. Repeatable."),
-    ] = None,
+    store: many.StoreFile = None,
+    workers: many.Workers = None,
+    dask: many.Dask = None,
+    slurm: many.Slurm = None,
     table: Annotated[
         Path | None, options.file_option("Write the table: FILE.csv, .md (Markdown) or .tex (LaTeX).")
     ] = None,
@@ -64,43 +52,12 @@ def sweep(
     check_endings(("--table", table, TABLES), ("--chart", chart, charts.STATIC), ("--front", front, charts.STATIC))
     values = {key: study.parse_values(text, key) for key, text in settings_of(over, "--over").items()}
     source = read()
-    with _executor(workers, dask, slurm) as executor, _way_to_go_on(store):
+    with many.crew(workers, dask, slurm, store) as executor:
         found = study.sweep(source, values, executor=executor, workers=workers, store=store)
     _write(found, table, chart, front, measure)
     answer(found.to_dict(), json, found.summary)
     if all(point.refused is not None for point in found.points):
         raise typer.Exit(ANSWER_IS_NO)
-
-
-@contextmanager
-def _executor(workers: int | None, dask: str | None, slurm: Sequence[str] | None) -> Iterator[Executor | None]:
-    """The cluster that was asked for; None is this machine."""
-    if sum(map(bool, (workers, dask, slurm))) > 1:
-        raise ConfigError("--workers, --dask and --slurm say who works; give one of them")
-    if not (dask or slurm):
-        yield None
-        return
-    from ppsim.base.yaml_text import read_yaml
-    from ppsim.studies.executors import SlurmJobs, dask_executor
-
-    given = {key: read_yaml(text, f"--slurm {key}").value for key, text in settings_of(slurm, "--slurm").items()}
-    executor = dask_executor(dask) if dask else SlurmJobs(given)
-    try:
-        yield executor
-    finally:
-        executor.shutdown(wait=False)
-
-
-@contextmanager
-def _way_to_go_on(store: Path | None) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        if store is None:
-            say("ppsim: stopped; with --store FILE results are kept, and the same command goes on from there")
-        else:
-            say(f"ppsim: stopped; results so far are kept in {store}: give the same command again to go on from there")
-        raise typer.Exit(INTERRUPTED) from None
 
 
 def _write(found: Sweep, table: Path | None, chart: Path | None, front: Path | None, measure: str) -> None:

@@ -66,6 +66,11 @@ def what_if(
     elif break_even:
         document, text = _break_even(config, settings, flags, break_even, over, between)
     else:
+        if over:
+            raise ConfigError(
+                f"--over {over} goes with --break-even A vs B; for one row a value: "
+                f"ppsim sweep {config} --over KEY=VALUES"
+            )
         if not settings and not any(flags.values()):
             raise ConfigError("nothing to change: give --set KEY=VALUE, or --break-even A vs B --over KEY")
         document, text = _changes(config, settings, flags)
@@ -121,18 +126,25 @@ def _break_even(
     if versus != "vs" or over is None:
         raise ConfigError("write --break-even A vs B --over KEY, such as --break-even zb-v vs 1f1b --over latency")
     key = f"costs.{over}" if over in UNITS else over
-    if key.split(".")[0] not in ("costs", "hardware", "layout", "jitter"):
+    if key.split(".")[0] not in ("costs", "hardware", "layout", "jitter", "schedule"):
         raise ConfigError(f"--over {over}: name a cost such as latency, or the key of a number such as jitter.actions")
     cases = {name: _case(config, settings, {**flags, "schedule": name}) for name in (first, second)}
     low, high = _range(between, key, cases[first])
 
-    def step_time(name: str, value: float) -> float:
-        return cases[name].changed({key: value}).simulate().iteration_time
+    whole = type(_given(cases[first], key)) is int
 
-    found = study.break_even(first, second, step_time, low, high)
+    def step_time(name: str, value: float) -> float:
+        return cases[name].changed({key: round(value) if whole else value}).simulate().iteration_time
+
+    found = study.break_even(first, second, step_time, low, high, whole)
     unit = _unit(key)
     document = {"schema": "ppsim.what-if/1", "over": key, "unit": unit, "break_even": asdict(found)}
-    return document, break_even_text(found, first, second, key, unit)
+    return document, break_even_text(found, first, second, key, unit, whole)
+
+
+def _given(case: Config, key: str) -> Any:
+    section, _, name = key.partition(".")
+    return (case.data.get(section) or {}).get(name)
 
 
 def _losses(
@@ -196,12 +208,17 @@ def _bound(text: str, unit: str) -> float:
         raise ConfigError(f"--range: {reason}") from None
 
 
-def break_even_text(found: BreakEven, first: str, second: str, key: str, unit: str) -> str:
+def break_even_text(found: BreakEven, first: str, second: str, key: str, unit: str, whole: bool = False) -> str:
     """One sentence that answers the question."""
     low, high = value_text(found.low, unit), value_text(found.high, unit)
     if found.value is None:
         other = second if found.faster_below == first else first
         return f"{found.faster_below} is never slower than {other} for {key} from {low} to {high}"
+    if whole:
+        return (
+            f"{found.faster_above} is faster than {found.faster_below} from {key} = {found.value} on "
+            f"(searched {low} to {high})"
+        )
     return (
         f"{first} and {second} are equally fast at {key} = {value_text(found.value, unit)}: below it "
         f"{found.faster_below} is faster, just above it {found.faster_above} (searched {low} to {high})"

@@ -282,10 +282,11 @@ EFFECTS = (
 def once_each(items: Sequence[Item], key: Callable[[Item], Any], function: Callable[[Item], Value]) -> list[Value]:
     """`function` of every item, called once for items of equal `key`: of a pipeline's stages most are alike."""
     known: dict[Any, Value] = {}
-    for item in items:
-        if key(item) not in known:
-            known[key(item)] = function(item)
-    return [known[key(item)] for item in items]
+    keys = [key(item) for item in items]
+    for one, item in zip(keys, items, strict=True):
+        if one not in known:
+            known[one] = function(item)
+    return [known[one] for one in keys]
 
 
 def sentences(setup: Setup) -> Iterator[str]:

@@ -10,11 +10,13 @@ from ppsim.analysis.occupancy import peak_activations
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import PpsimError
 from ppsim.base.extras import need
+from ppsim.base.tables import page_table
 from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.families.registry import families, find_family
 from ppsim.run.timelines import Timeline
-from ppsim.studies.choose import balanced_partition
+from ppsim.studies.balancing import balanced_partition
+from ppsim.studies.fits import fits_within, step_difference
 from ppsim.studies.reasons import removed_cause
 from ppsim.studies.space import Source, as_config
 
@@ -91,7 +93,7 @@ class AdviceList:
         return need("pandas", "a table of changes").DataFrame(self.rows())
 
     def _repr_html_(self) -> str:
-        return self.to_frame().drop(columns="changes").to_html(index=False, float_format="{:.4g}".format)
+        return page_table(self.to_frame().drop(columns="changes"))
 
 
 def advise(config: Source, headroom: float = 0.0) -> AdviceList:
@@ -119,23 +121,15 @@ def advise(config: Source, headroom: float = 0.0) -> AdviceList:
 
 def _advice(what: str, changes: Changes, config: Config, before: Timeline, headroom: float) -> Advice:
     run = replace(config.changed(changes), engine=config.engine).simulate()
-    difference = run.iteration_time - before.iteration_time
-    if abs(difference) <= 1e-9 * before.iteration_time:
-        difference = 0.0
+    difference = step_difference(before, run)
     return Advice(
         what, changes, run.iteration_time, difference, run.tokens_per_second, _peak(run), _peak(run) - _peak(before),
-        _fits(run, headroom), removed_cause(before, run) if difference < 0 else None,
+        fits_within(run, headroom), removed_cause(before, run) if difference < 0 else None,
     )  # fmt: skip
 
 
 def _peak(run: Timeline) -> float:
     return float((run.peak_memory if run.peak_memory is not None else peak_activations(run)).max())
-
-
-def _fits(run: Timeline, headroom: float) -> bool | None:
-    if run.table.workload is None or run.peak_memory is None:
-        return None
-    return bool(run.memory().fits(headroom))
 
 
 def _candidates(config: Config, run: Timeline) -> Iterator[tuple[str, Changes]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +22,16 @@ from ppsim.families.registry import RegisteredFamily, families, find_family, spl
 from ppsim.run.schedules import Schedule, schedules
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
+from ppsim.studies.executors import Here
+from ppsim.studies.fits import fits_within, step_difference
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
     import pandas
 
 SCHEMA = "ppsim.comparison/1"
+SEARCHES = "it searches; name it to run it"
+_Chosen = tuple[RegisteredFamily | Schedule, str, int | None]  # what runs, the name of its row, its stages per device
 READY = "+ready"  # behind a name: its lists are priorities
 
 
@@ -40,26 +45,36 @@ class Comparison:
         Shortest step first; of equal steps the one with the smaller activation peak first. Asynchronous schedules,
         which pay for their steps with old weights and no drain, come after all others.
     refused : mapping of schedule name to str
-        Why each of the others cannot run at this size.
+        Why each of the others cannot run at this size, or is left out.
+    current : Timeline, optional
+        What the config runs, which the others are held against.
     """
 
     timelines: list[Timeline]
     refused: Mapping[str, str]
+    current: Timeline | None = None
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a schedule, in the order of `timelines`: its name, whether it is asynchronous, and its measures."""
+        """One row a schedule, in the order of `timelines`: its name, whether it is asynchronous, and its measures; then
+        whether it `fits` the memory of a device and its `step_difference` from the current one in seconds, each None
+        where it is not known.
+        """
         measures = shown_in("compare")
         return [
             {"schedule": run.schedule.name, "asynchronous": asynchronous(run)}
             | {measure.name: measure.number(run) for measure in measures}
+            | {"fits": fits_within(run), "step_difference": self._difference(run)}
             for run in self.timelines
         ]
+
+    def _difference(self, run: Timeline) -> float | None:
+        return None if self.current is None else step_difference(self.current, run)
 
     def to_frame(self) -> pandas.DataFrame:
         """The rows as a pandas table."""
         pandas = need("pandas", "a table of schedules")
-        names = ["schedule", "asynchronous", *(measure.name for measure in shown_in("compare"))]
-        return pandas.DataFrame(self.rows(), columns=names)
+        names = [measure.name for measure in shown_in("compare")]
+        return pandas.DataFrame(self.rows(), columns=["schedule", "asynchronous", *names, "fits", "step_difference"])
 
     def plot(self, **options: Any):
         """The timelines on one time axis; `width`, `titles` and `labels` as in `ppsim.plots.gantt.draw_comparison`."""
@@ -83,26 +98,34 @@ class Comparison:
             "schema": SCHEMA,
             "schedules": self.rows(),
             "refused": dict(self.refused),
-            "units": {measure.name: measure.unit for measure in measures},
+            "current": None if self.current is None else self.current.schedule.name,
+            "units": {measure.name: measure.unit for measure in measures} | {"step_difference": "seconds"},
             "definitions": {measure.name: measure.meaning for measure in measures}
-            | {"asynchronous": "whether steps follow each other without a drain, on old weights"},
+            | {
+                "asynchronous": "whether steps follow each other without a drain, on old weights",
+                "fits": "whether peak_memory is within the memory of a device",
+                "step_difference": "iteration_time less that of the current schedule",
+            },
         }
 
 
 def compare_config(
     config: Config | str | PathLike[str] | Mapping[str, Any],
     which: Iterable[str | Schedule] | None = None,
+    *,
+    headroom: float | None = None,
+    executor: Executor | None = None,
 ) -> Comparison:
     """Run schedules in the place of a config's own: with its sizes, costs, transport and jitter; as in `compare`.
 
     Stages per device and options of the config go to the families that take them; `interleaved-1f1b:4` says its own.
     """
-    case = source_of(config).config()
+    case = config if isinstance(config, Config) else source_of(config).config()
     section = dict(case.schedule)
     if "csv" in section:
         own = case.build()
         section |= {"devices": own.devices, "microbatches": own.microbatches // own.slices}
-    return compare(
+    found = compare(
         which,
         devices=section["devices"],
         microbatches=section["microbatches"],
@@ -110,7 +133,22 @@ def compare_config(
         costs=case.costs,
         options={section["name"]: section.get("options", {})} if "name" in section else None,
         run=case.simulate,
+        headroom=headroom,
+        executor=executor,
     )
+    return replace(found, current=_current(case, found))
+
+
+def _current(case: Config, found: Comparison) -> Timeline | None:
+    """What a config runs itself; None where it cannot."""
+    name = case.schedule.get("name")
+    for run in found.timelines:
+        if run.schedule.name == name:
+            return run
+    try:
+        return case.simulate()
+    except PpsimError:
+        return None
 
 
 def compare(
@@ -125,6 +163,8 @@ def compare(
     transport: str = "async",
     engine: str = "auto",
     run: Callable[..., Timeline] | None = None,
+    headroom: float | None = None,
+    executor: Executor | None = None,
 ) -> Comparison:
     """Run schedules at equal work: same devices, microbatches, costs and transport.
 
@@ -133,8 +173,8 @@ def compare(
     config : path, dict or Config
         Says sizes, costs, transport and jitter; without one give `devices` and `microbatches`, and `which` first.
     which : iterable of family names and schedules, optional
-        Default: every family of the registry. "interleaved-1f1b:4" says the stages per device, "zb-h1+ready" the
-        dispatch.
+        Default: every family of the registry that needs no search. "interleaved-1f1b:4" says the stages per device,
+        "zb-h1+ready" the dispatch.
     devices, microbatches : int
         As in `ppsim.build`.
     stages_per_device : int, optional
@@ -149,6 +189,10 @@ def compare(
     run : function of a schedule, optional
         Runs one, such as `Config.simulate` with its jitter; it takes `dispatch=` too. Default: `ppsim.simulate` with
         the above.
+    headroom : float, optional
+        Leaves out what does not fit with this part of each device's memory kept free.
+    executor : concurrent.futures.Executor, optional
+        Builds and runs the schedules; default: this process.
 
     Raises
     ------
@@ -160,32 +204,50 @@ def compare(
             raise ConfigError(
                 "compare needs a config, or devices= and microbatches=; such as compare(config, ['1f1b'])"
             )
-        return compare_config(config, which)
+        return compare_config(config, which, headroom=headroom, executor=executor)
     which = config if which is None else which
     if run is None:
         run = functools.partial(simulate, costs=costs, transport=transport, engine=engine)
-    chosen = [_chosen(item, stages_per_device) for item in which or schedules()]
+    chosen = {one[1]: one for one in (_chosen(item, stages_per_device) for item in which or schedules())}
+    refused = {name: SEARCHES for name in chosen if not which and "costs" in find_family(name).options}
+    attempt = functools.partial(
+        _attempt, sizes=(devices, microbatches), costs=costs, options=options or {}, run=run, headroom=headroom
+    )
+    tried = [one for name, one in chosen.items() if name not in refused]
     timelines: list[Timeline] = []
-    refused: dict[str, str] = {}
-    done: set[str] = set()
-    for item, label, stages in chosen:
-        if label in done:
-            continue
-        done.add(label)
-        try:
-            if isinstance(item, RegisteredFamily):
-                own = dict((options or {}).get(item.name, {}))
-                schedule = _built(item, devices, microbatches, stages, costs, own)
-                schedule = Schedule.of(schedule.named(label))
-            else:
-                schedule = _of_size(item, devices, microbatches)
-            timelines.append(run(schedule, dispatch="ready") if label.endswith(READY) else run(schedule))
-        except PpsimError as error:
-            refused[label] = str(error).removeprefix(f"{item.name}: ")
+    for (_, label, _), found in zip(tried, (executor or Here()).map(attempt, tried), strict=True):
+        if isinstance(found, str):
+            refused[label] = found
+        else:
+            timelines.append(found)
     return Comparison(sorted(timelines, key=_rank), refused)
 
 
-def _chosen(item: str | Schedule, stages_per_device: int | None) -> tuple[RegisteredFamily | Schedule, str, int | None]:
+def _attempt(
+    chosen: _Chosen,
+    sizes: tuple[int, int],
+    costs: CostModel | None,
+    options: Mapping[str, Mapping[str, Any]],
+    run: Callable[..., Timeline],
+    headroom: float | None,
+) -> Timeline | str:
+    """The run of one schedule, or why there is none."""
+    item, label, stages = chosen
+    try:
+        if isinstance(item, RegisteredFamily):
+            schedule = _built(item, *sizes, stages, costs, dict(options.get(item.name, {})))
+            schedule = Schedule.of(schedule.named(label))
+        else:
+            schedule = _of_size(item, *sizes)
+        found = run(schedule, dispatch="ready") if label.endswith(READY) else run(schedule)
+        if headroom is not None and fits_within(found, headroom) is False:
+            return f"does not fit: {value_text(-found.memory().spare(headroom).min(), 'bytes')} too much"
+    except PpsimError as error:
+        return str(error).removeprefix(f"{item.name}: ")
+    return found
+
+
+def _chosen(item: str | Schedule, stages_per_device: int | None) -> _Chosen:
     """A schedule or family, the name of its row, and its stages per device; the name may say them."""
     if not isinstance(item, str):
         return item, item.name, None

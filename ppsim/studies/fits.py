@@ -11,6 +11,33 @@ from ppsim.config import Config
 from ppsim.costs.layers import RECOMPUTE
 from ppsim.run.schedules import schedules
 from ppsim.run.timelines import Timeline
+from ppsim.studies.executors import Here
+from ppsim.studies.search import Search
+from ppsim.studies.space import DEVICES, MICROBATCH_SIZE, PARTITION, SHARDING, TENSOR, open_space
+from ppsim.studies.what_if import NOISE
+
+LAYOUT = (
+    TENSOR,
+    DEVICES,
+    MICROBATCH_SIZE,
+    "layout.recompute",
+    SHARDING,
+    PARTITION,
+)  # free where a layout is looked for
+ENDS = ("layout.first_stage_layers", "layout.last_stage_layers", "layout.recompute_stages")  # go with one partition
+
+
+def fits_within(run: Timeline, headroom: float = 0.0) -> bool | None:
+    """Whether a run stays within its devices' memory less the headroom; None where memory or device is not known."""
+    if run.table.workload is None or run.peak_memory is None:
+        return None
+    return bool(run.memory().fits(headroom))
+
+
+def step_difference(before: Timeline, after: Timeline) -> float:
+    """Seconds by which a step became longer; 0 where only rounding differs."""
+    difference = after.iteration_time - before.iteration_time
+    return 0.0 if abs(difference) <= NOISE * before.iteration_time else difference
 
 
 @dataclass(frozen=True)
@@ -33,7 +60,8 @@ class Fitting:
 
 def what_fits(config: Config, headroom: float = 0.1) -> list[Fitting]:
     """The config as it is if it fits; else, each with all else as it is, the first that fits of the recompute levels
-    (none, selective, full), of fewer microbatches (halving), and of other schedules the one with the shortest step.
+    (none, selective, full), of fewer microbatches (halving), and of other schedules the one with the shortest step; and
+    of other layouts of its own schedule on the same GPUs and batch the fastest one.
 
     Empty where none of these fits. Raises CostError where the costs do not say what is held or name no device.
     """
@@ -44,6 +72,7 @@ def what_fits(config: Config, headroom: float = 0.1) -> list[Fitting]:
         _first(config, ({"layout.recompute": level, "layout.recompute_stages": None} for level in RECOMPUTE), headroom),
         _first(config, _fewer_microbatches(config), headroom),
         _best_schedule(config, headroom),
+        _best_layout(config, headroom),
     ]
     return [fitting for fitting in found if fitting is not None]
 
@@ -82,6 +111,28 @@ def _best_schedule(config: Config, headroom: float) -> Fitting | None:
             fitting = _try(config, changes, headroom)
         except PpsimError:
             continue
-        if fitting.spare >= 0 and (best is None or fitting.run.makespan < best.run.makespan):
+        if fitting.spare >= 0 and (best is None or fitting.run.iteration_time < best.run.iteration_time):
             best = fitting
     return best
+
+
+def _best_layout(config: Config, headroom: float) -> Fitting | None:
+    """The fastest layout of the config's GPUs that fits, with its schedule and batch."""
+    stages = config.schedule.get("stages_per_device")
+    free = dict.fromkeys(LAYOUT) | {"schedule.name": [config.schedule.get("name")]}
+    try:
+        space = open_space(config, {key: values or () for key, values in free.items()})
+    except PpsimError:
+        return None
+    search = Search(space, headroom, top=1, executor=Here(), with_front=False)
+    search.run()
+    if not search.ranked:
+        return None
+    keys = {**dict.fromkeys(ENDS), **search.ranked[0].changes, "schedule.stages_per_device": stages}
+    changes = {key: value for key, value in keys.items() if value != _given(config, key)}
+    return _try(config, changes, headroom)
+
+
+def _given(config: Config, key: str) -> Any:
+    section, name = key.split(".")
+    return (config.data.get(section) or {}).get(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from ppsim.actions import Kind
 from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.run.timelines import Timeline
@@ -56,6 +57,7 @@ def megatron_flags(config: Config, run: Timeline) -> list[str]:
         flags.append("--use-distributed-optimizer")
     if layout.sharded:
         flags.append("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params")
+        flags.append("--use-distributed-optimizer --ckpt-format fsdp_dtensor")
     if layout.recompute == "selective":
         flags.append("--recompute-granularity selective")
     if layout.recompute == "full":
@@ -64,16 +66,17 @@ def megatron_flags(config: Config, run: Timeline) -> list[str]:
 
 
 def torchtitan_flags(config: Config, run: Timeline) -> list[str]:
-    """Flags of torchtitan (torchtitan/config/job_config.py); empty where no model is known.
+    """Flags of torchtitan (torchtitan/config/configs.py); empty where no model is known, or PyTorch has no such lists.
 
-    A schedule that PyTorch has no class for goes as the CSV file that `Schedule.to_csv` writes.
+    A schedule that PyTorch has no class for goes as the CSV file that `Schedule.to_csv` writes. What each stage holds
+    is `parallelism.module_fqns_per_model_part` of torchtitan's own config, and no flag.
     """
     costs = config.costs
-    if not isinstance(costs, DerivedCosts):
+    if not isinstance(costs, DerivedCosts) or not runs_in_pytorch(run):
         return []
     layout, schedule = costs.layout, run.schedule
-    size = layout.microbatch_size
     known = TORCHTITAN.get(schedule.name)
+    recompute = layout.recompute if isinstance(layout.recompute, str) else "full"
     return [
         f"--parallelism.tensor_parallel_degree {layout.tensor}",
         f"--parallelism.pipeline_parallel_degree {schedule.devices}",
@@ -81,10 +84,16 @@ def torchtitan_flags(config: Config, run: Timeline) -> list[str]:
         f"--parallelism.data_parallel_shard_degree {layout.data if layout.sharded else 1}",
         f"--parallelism.data_parallel_replicate_degree {1 if layout.sharded else layout.data}",
         *([f"--parallelism.expert_parallel_degree {layout.expert}"] if layout.expert > 1 else []),
-        f"--parallelism.pipeline_parallel_microbatch_size {size}",
-        f"--training.local_batch_size {size * schedule.microbatches_of_a_step}",
-        f"--parallelism.pipeline_parallel_schedule {known}"
-        if known
-        else "--parallelism.pipeline_parallel_schedule_csv schedule.csv",
-        f"--activation_checkpoint.mode {layout.recompute if isinstance(layout.recompute, str) else 'full'}",
+        f"--parallelism.num_pp_microbatches {schedule.microbatches_of_a_step}",
+        f"--training.max_context_length {costs.model.sequence}",
+        f"--training.num_tokens_per_microbatch_per_dp_rank {layout.microbatch_size * costs.model.sequence}",
+        f"--parallelism.pipeline_parallel_schedule {known or '_PipelineScheduleRuntime'}",
+        *([] if known else ["--parallelism.pipeline_parallel_schedule_csv schedule.csv"]),
+        f"activation-checkpoint:{recompute}",
     ]
+
+
+def runs_in_pytorch(run: Timeline) -> bool:
+    """Whether PyTorch's runtime has the actions of a schedule: it slices no microbatch and moves no activations."""
+    schedule = run.schedule
+    return schedule.slices == 1 and not len(schedule.evicted) and not (schedule.compute.kind == Kind.R).any()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ppsim.analysis.measures import shown_in
-from ppsim.base.errors import ConfigError
+from ppsim.base.errors import BuildError, ConfigError
 from ppsim.run.timelines import Timeline
 
 Numbers = dict[str, tuple[float | None, str]]  # name -> (value, unit)
@@ -83,11 +83,14 @@ class BreakEven:
     high: float
 
 
-def break_even(first: str, second: str, step_time: Callable[[str, float], float], low: float, high: float) -> BreakEven:
+def break_even(
+    first: str, second: str, step_time: Callable[[str, float], float], low: float, high: float, whole: bool = False
+) -> BreakEven:
     """Search the smallest value in [low, high] at which the order of two step times turns.
 
     `step_time(name, value)` gives seconds. The range is scanned at `SCAN_POINTS` values, denser at the low end, and
-    the first turn is then narrowed down to rounding; of two turns between neighbouring values neither is seen.
+    the first turn is then narrowed down to rounding; of two turns between neighbouring values neither is seen. Of a
+    `whole` number, such as microbatches, the value is the first one at which the order has turned.
 
     Raises
     ------
@@ -100,20 +103,30 @@ def break_even(first: str, second: str, step_time: Callable[[str, float], float]
         raise ConfigError(f"the range {low:g} to {high:g} is empty; give two numbers >= 0, the lower one first")
 
     def lead(value: float) -> float:
-        return step_time(second, value) - step_time(first, value)
+        try:
+            return step_time(second, value) - step_time(first, value)
+        except BuildError:
+            if not whole:
+                raise
+            return 0.0  # one of them does not allow this number
 
     def ahead(difference: float) -> str:
         return first if difference >= 0 else second
 
-    tolerance = _EQUAL * max(step_time(first, low), step_time(second, low), 1e-300)
+    tolerance = _EQUAL * max(step_time(first, low), 1e-300)
     points = [low + (high - low) * (index / SCAN_POINTS) ** 3 for index in range(SCAN_POINTS + 1)]
+    if whole:
+        points = sorted({*map(round, points)})
     last, last_lead = low, 0.0
     for point in points:
         here = lead(point)
         if abs(here) <= tolerance:
             continue  # equally fast here: no turn, unless the order is another one further on
         if here * last_lead < 0:
-            value = _turn(lead, (last, last_lead), (point, here), tolerance)
+            if whole:
+                value = next(one for one in range(int(last) + 1, int(point) + 1) if lead(one) * last_lead < 0)
+            else:
+                value = _turn(lead, (last, last_lead), (point, here), tolerance)
             return BreakEven(value, ahead(last_lead), ahead(here), low, high)
         last, last_lead = point, here
     return BreakEven(None, ahead(last_lead), ahead(last_lead), low, high)

@@ -1,0 +1,54 @@
+"""What a layout takes at least with any synchronous schedule and partition: seconds of a step and bytes of a device."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ppsim.analysis.least import SAFETY
+from ppsim.costs.data_parallel import optimizer_seconds
+from ppsim.costs.derive import DerivedCosts
+
+
+def least_of_layout(costs: Any, devices: int, microbatches: int, optimizer: str | None) -> tuple[float, float]:
+    """Seconds and bytes that every synchronous schedule and partition takes at least in a layout; 0 where not known.
+
+    All computing and the optimizer step spread evenly over the devices, without a bubble. Likewise the bytes: weights,
+    gradients, optimizer state, and one microbatch's activations of every layer, all held when its last forward ends.
+    """
+    if not isinstance(costs, DerivedCosts):
+        return 0.0, 0.0
+    layers = costs.model.layers
+    held = _least_bytes(costs) / devices if not _gives(costs, "_bytes") else 0.0
+    if _gives(costs, "forward", "backward", "input_grad", "weight_grad", "overlap"):
+        return 0.0, held * SAFETY
+    seconds = sum(count * layer_seconds(costs, layer) for layer, count in Counter(layers).items())
+    stepping = optimizer_seconds(costs.held(layers), costs.layout, costs.cluster) if optimizer else 0.0
+    if _gives(costs, "optimizer_step"):
+        stepping = 0.0
+    return (microbatches * seconds + (stepping or 0.0)) / devices * SAFETY, held * SAFETY
+
+
+def _least_bytes(costs: DerivedCosts) -> float:
+    """Bytes that the devices of a pipeline hold together, at least."""
+    layers, level = costs.model.layers, costs.layout.recompute
+    state = sum(costs.layout.state_bytes(costs.held(layers), 0.0))
+    if not isinstance(level, str) or costs.layout.recompute_stages is not None:
+        return state
+    return state + sum(count * costs.activation_bytes(layer, level) for layer, count in Counter(layers).items())
+
+
+def _gives(costs: DerivedCosts, *endings: str) -> bool:
+    return any(name.endswith(endings) for name in costs.given)
+
+
+def layer_seconds(costs: DerivedCosts, layer: Any) -> float:
+    """Least seconds of one layer for one microbatch, forward and backward; a fused slot may hide its collectives."""
+    level = costs.layout.recompute if costs.layout.recompute_stages is None else "none"
+    repeated = layer.recompute_flops(level) if isinstance(level, str) else 0.0
+    computing = costs.compute_seconds(layer.forward + layer.input_grad + layer.weight_grad + repeated)
+    if costs.layout.overlap:
+        return computing
+    forward, backward = costs.collective_seconds(layer)
+    again = forward if level == "full" and layer.recomputable else 0.0
+    return computing + forward + backward + again

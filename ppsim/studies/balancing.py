@@ -1,0 +1,75 @@
+"""Balancing: the partition of a model over a schedule's devices that leaves the busiest least to do, within memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import numpy as np
+
+from ppsim.analysis.least import least_memory
+from ppsim.analysis.least_of_layout import layer_seconds
+from ppsim.costs.balance import Pieces, balanced
+from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.layout_string import LayoutString, of_stages
+from ppsim.costs.partition import by_cost
+from ppsim.costs.table import CostTable
+from ppsim.run.schedules import Schedule
+
+
+def balanced_partition(costs: DerivedCosts, schedule: Schedule, even: CostTable, limit: float = np.inf) -> LayoutString:
+    """The partition that spreads the work evenly over devices, within `limit` bytes a device where that is possible.
+
+    `even` are the costs where blocks are spread evenly. Where several devices hold a stage, the stages are cut as
+    equal as they can be instead.
+    """
+    device, stage = schedule.holdings.T
+    if len(stage) > schedule.num_stages:
+        return _equal_stages(costs, schedule.num_stages)
+    layers = {layer.name: layer for layer in costs.model.layers}
+    seconds = {name: layer_seconds(costs, layer) for name, layer in layers.items()}
+    model = costs.model
+    blocks = [layer for layer in model.layers if layer.name == "block"]
+    mean = sum(count * layer_seconds(costs, one) for one, count in Counter(blocks).items()) / len(blocks)
+    pieces = Pieces(
+        model.num_layers, model.prediction_layers, seconds["embedding"], mean, seconds.get("prediction", 0.0),
+        seconds["head"],
+    )  # fmt: skip
+    place = device[np.argsort(stage)].tolist()
+    return balanced(pieces, place, _most_blocks(costs, schedule, even, limit) if np.isfinite(limit) else None)
+
+
+def _equal_stages(costs: DerivedCosts, num_stages: int) -> LayoutString:
+    layers = costs.model.layers
+    counts = by_cost([layer_seconds(costs, layer) for layer in layers], num_stages)
+    ends = list(itertools.accumulate(counts))
+    stages = (layers[end - count : end] for count, end in zip(counts, ends, strict=True))
+    return of_stages([layer.name for layer in stage] for stage in stages)
+
+
+def _most_blocks(costs: DerivedCosts, schedule: Schedule, table: CostTable, limit: float) -> list[int]:
+    """Blocks that each device has memory for, from what it holds where blocks are spread evenly."""
+    held = least_memory(schedule, table)
+    if held is None or table.state_bytes is None:
+        return [costs.model.num_layers] * schedule.devices
+    names = costs.stages(schedule.num_stages)
+    device, stage = schedule.holdings.T
+    blocks = np.bincount(device, [names[one].get("block", 0) for one in stage], minlength=schedule.devices)
+    others = _held_without_blocks(costs, names, schedule)
+    each = np.maximum(held - others, 1.0) / np.maximum(blocks, 1)
+    return np.maximum(np.floor((limit - others) / each), 0).astype(int).tolist()
+
+
+def _held_without_blocks(costs: DerivedCosts, names: list[dict[str, int]], schedule: Schedule) -> np.ndarray:
+    """Bytes of state of embedding, head and prediction modules on each device."""
+    layers = {layer.name: layer for layer in costs.model.layers}
+    device, stage = schedule.holdings.T
+    of_stage = [
+        sum(
+            sum(costs.layout.state_bytes(costs.held([layers[name]] * count), 0.0))
+            for name, count in held.items()
+            if name != "block"
+        )
+        for held in names
+    ]
+    return np.bincount(device, np.array(of_stage)[stage], minlength=schedule.devices)

@@ -1,0 +1,194 @@
+"""The search behind choose: best first, until no point that is left can be ranked or stand on the front."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ppsim.base.progress import Bar
+from ppsim.config import Source
+from ppsim.costs.derive import DerivedCosts
+from ppsim.studies.crew import LEFT_OUT, Crew
+from ppsim.studies.executors import Here, places
+from ppsim.studies.opening import Opener, devices_of
+from ppsim.studies.points import run_points
+from ppsim.studies.space import Point, Space
+from ppsim.studies.store import Store
+
+MOST_AT_ONCE = 64  # items of a round; of more, many would be done that the first of them make needless
+SHOWN = ("iteration_time", "tokens_per_second", "mfu", "peak_memory", "bubble_fraction", "peak_activations")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One point that was simulated and fits.
+
+    Attributes
+    ----------
+    changes : mapping of dotted key to value
+        What makes the point out of the config.
+    measures : mapping of measure name to number
+        `SHOWN`; None where it is not known.
+    """
+
+    changes: Mapping[str, Any]
+    measures: Mapping[str, Any]
+
+    @property
+    def step(self) -> float:
+        """Seconds of one training step."""
+        return self.measures["iteration_time"]
+
+    @property
+    def memory(self) -> float:
+        """Bytes of the fullest device; live activations where bytes are not known."""
+        return self.measures["peak_memory" if self.measures["peak_memory"] is not None else "peak_activations"]
+
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """What candidates are ordered by: step, then memory, then what they are."""
+        return self.step, self.memory, str(sorted(self.changes.items(), key=lambda item: item[0]))
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The points of one layout: every schedule and partition of it."""
+
+    layout: Point
+    points: int
+    memory: float
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A point that may matter, with its least bytes."""
+
+    changes: Point
+    memory: float
+    points: int = 1
+
+
+class Search:
+    """What has the lowest bound on its step is opened or simulated next, a round of the executor's size at a time."""
+
+    def __init__(
+        self,
+        space: Space,
+        headroom: float,
+        top: int,
+        executor: Executor,
+        store: Store | None = None,
+        with_front: bool = True,
+    ):
+        self.space, self.top, self.executor, self.store, self.with_front = space, top, executor, store, with_front
+        costs = space.config.costs
+        self.limit = costs.cluster.device.memory * (1 - headroom) if isinstance(costs, DerivedCosts) else np.inf
+        self.opener = Opener(space, self.limit)
+        self.at_once = 1 if isinstance(executor, Here) else min(MOST_AT_ONCE, 4 * places(executor))
+        self.counts: Counter[str] = Counter(points=0, simulated=0, memory=0, step=0, refused=0)
+        self.left_out: list[Point] = []
+        self.fitting: list[Candidate] = []
+        self.numbers = itertools.count()
+        self.heap: list[tuple[float, int, _Group | _Open]] = []
+
+    @property
+    def ranked(self) -> list[Candidate]:
+        """The fastest that fit, at most `top`."""
+        return self.fitting[: self.top]
+
+    @property
+    def front(self) -> list[Candidate]:
+        """Those than which no other is as fast and as small, fastest first."""
+        front: list[Candidate] = []
+        for one in self.fitting:
+            if not front or one.memory < front[-1].memory:
+                front.append(one)
+        return front
+
+    def run(self) -> None:
+        """Look through the whole space."""
+        self._add_layouts()
+        with Bar("choosing", self.counts["points"]) as bar:
+            while self.heap:
+                groups, points = self._round()
+                self._open(groups)
+                self._simulate(points)
+                bar.update(self.counts.total() - self.counts["points"])
+
+    def _add_layouts(self) -> None:
+        """Count every point; those of a layout whose weights alone are too large, or whose sizes do not fit, out."""
+        number: dict[int, int] = {}
+        for layout in self.space.layouts():
+            devices = devices_of(self.space, layout)
+            if devices not in number:
+                number[devices] = sum(1 for _ in self.space.schedules(devices)) * len(self.space.partitions)
+            self.counts["points"] += number[devices]
+            least = self.opener.least(layout)
+            if least is None or least[1] > self.limit:
+                self.counts["refused" if least is None else "memory"] += number[devices]
+            else:
+                self._push(least[0], _Group(layout, number[devices], least[1]))
+
+    def _push(self, step: float, item: _Group | _Open) -> None:
+        heapq.heappush(self.heap, (step, next(self.numbers), item))
+
+    def _round(self) -> tuple[list[_Group], list[_Open]]:
+        """The next layouts and points that may matter."""
+        groups: list[_Group] = []
+        points: list[_Open] = []
+        while self.heap and len(groups) + len(points) < self.at_once:
+            step, _, item = heapq.heappop(self.heap)
+            if not self._matters(step, item.memory):
+                self.counts["step"] += item.points
+            elif isinstance(item, _Group):
+                groups.append(item)
+            else:
+                points.append(item)
+        return groups, points
+
+    def _matters(self, step: float, memory: float) -> bool:
+        """Whether a point with at least this step and memory can be ranked or stand on the front."""
+        if len(self.fitting) < self.top or step <= self.fitting[self.top - 1].step:
+            return True
+        return self.with_front and not any(one.step <= step and one.memory <= memory for one in self.front)
+
+    def _open(self, groups: list[_Group]) -> None:
+        """Bounds of every point of these layouts."""
+        crew = Crew(self.opener, [one.layout for one in groups], self.executor, self.store, self.opener.key)
+        for group, found in zip(groups, crew.in_order(), strict=True):
+            if "open" not in found:
+                self.counts["refused"] += group.points
+                self.left_out.append(group.layout)
+                continue
+            self.counts.update({name: found[name] for name in ("refused", "memory")})
+            for step, memory, changes in found["open"]:
+                self._push(step, _Open({**group.layout, **changes}, memory))
+
+    def _simulate(self, points: list[_Open]) -> None:
+        config = self.space.config
+        changes = [self._plain(one.changes) for one in points]
+        source = Source(config.data, config.path)
+        for point in run_points(source, changes, executor=self.executor, store=self.store, fast=True):
+            if point.measures is None:
+                self.counts["refused"] += 1
+                if point.refused == LEFT_OUT:
+                    self.left_out.append(dict(point.changes))
+                continue
+            self.counts["simulated"] += 1
+            measures = {name: point.measures[name] for name in SHOWN}
+            if measures["peak_memory"] is None or measures["peak_memory"] <= self.limit:
+                self.fitting.append(Candidate(point.changes, measures))
+        self.fitting.sort(key=lambda one: one.rank)
+
+    def _plain(self, changes: Point) -> Point:
+        """The changes that a config takes: without keys of the layout where no model is known."""
+        if isinstance(self.space.config.costs, DerivedCosts):
+            return changes
+        return {key: value for key, value in changes.items() if key.startswith("schedule.")}

@@ -1,0 +1,83 @@
+"""What it takes to run a config elsewhere: flags that the argument parsers of Megatron-LM and torchtitan know."""
+
+import re
+
+import pytest
+from command_line import LLAMA
+
+import ppsim
+from ppsim.studies.recipe import config_yaml, megatron_flags, torchtitan_flags
+
+# Read from the sources: NVIDIA/Megatron-LM at d98e8a64ddf3, megatron/training/arguments.py and the dataclasses that it
+# makes flags of (model_parallel, transformer, training and distributed data parallel configs).
+MEGATRON = {
+    "tensor-model-parallel-size",
+    "pipeline-model-parallel-size",
+    "context-parallel-size",
+    "expert-model-parallel-size",
+    "micro-batch-size",
+    "global-batch-size",
+    "pipeline-model-parallel-layout",
+    "sequence-parallel",
+    "use-distributed-optimizer",
+    "use-megatron-fsdp",
+    "data-parallel-sharding-strategy",
+    "ckpt-format",
+    "recompute-granularity",
+    "recompute-method",
+    "recompute-num-layers",
+}
+# pytorch/torchtitan at b5bcd76c66d0, torchtitan/config/configs.py and distributed/activation_checkpoint.py.
+TORCHTITAN = {
+    *(
+        f"parallelism.{name}"
+        for name in (
+            "tensor_parallel_degree", "pipeline_parallel_degree", "context_parallel_degree", "expert_parallel_degree",
+            "data_parallel_shard_degree", "data_parallel_replicate_degree", "num_pp_microbatches",
+            "pipeline_parallel_schedule", "pipeline_parallel_schedule_csv",
+        )
+    ),
+    "training.max_context_length", "training.num_tokens_per_microbatch_per_dp_rank",
+}  # fmt: skip
+POLICIES = ("activation-checkpoint:none", "activation-checkpoint:selective", "activation-checkpoint:full")
+
+
+def recipes(changes):
+    config = ppsim.load_config(LLAMA, overrides=changes)
+    run = config.simulate()
+    return config, megatron_flags(config, run), torchtitan_flags(config, run)
+
+
+@pytest.mark.parametrize("sharding", [{}, {"layout.distributed_optimizer": True}, {"layout.sharded": True}])
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize("name", ["1f1b", "interleaved-1f1b", "zb-h1"])
+def test_every_flag_is_one_that_the_parser_knows(name, recompute, sharding):
+    changes = {"schedule.name": name, "layout.recompute": recompute, "layout.tensor": 2, **sharding}
+    changes |= {"layout.sequence_parallel": True, "layout.partition": "even"}
+    _, megatron, titan = recipes(changes)
+    assert set(re.findall(r"--([a-z-]+)", " ".join(megatron))) <= MEGATRON
+    assert bool(megatron) == (name != "zb-h1")
+    *flags, policy = titan
+    assert set(re.findall(r"--([a-z_.]+)", " ".join(flags))) <= TORCHTITAN
+    assert policy in POLICIES
+    assert ("pipeline_parallel_schedule_csv" in " ".join(flags)) == (name == "zb-h1")
+
+
+def test_sizes_in_the_flags_are_those_of_the_config():
+    _, megatron, titan = recipes({"layout.microbatch_size": 2, "schedule.microbatches": 16})
+    assert "--micro-batch-size 2" in megatron
+    assert "--global-batch-size 32" in megatron
+    assert "--pipeline-model-parallel-size 8" in megatron
+    assert "--parallelism.num_pp_microbatches 16" in titan
+    assert "--training.num_tokens_per_microbatch_per_dp_rank 16384" in titan
+
+
+def test_sliced_microbatches_run_in_neither():
+    _, megatron, titan = recipes({"schedule.name": "slimpipe"})
+    assert (megatron, titan) == ([], [])
+
+
+def test_the_yaml_gives_the_same_step(tmp_path):
+    config, *_ = recipes({"layout.recompute": "full"})
+    (tmp_path / "again.yaml").write_text(config_yaml(config))
+    assert ppsim.load_config(tmp_path / "again.yaml").simulate().makespan == config.simulate().makespan
