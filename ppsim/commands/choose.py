@@ -17,10 +17,10 @@ from ppsim.commands.fits import read_headroom
 from ppsim.commands.options import Headroom, JsonTarget, file_option
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command, say
 from ppsim.studies import choose as study
+from ppsim.studies.best_first import Candidate
 from ppsim.studies.choose import Choice
 from ppsim.studies.reasons import difference, limits
 from ppsim.studies.recipe import config_yaml, megatron_flags, runs_in_pytorch, torchtitan_flags
-from ppsim.studies.search import Candidate
 
 SCHEMA = "ppsim.choose/1"
 UNITS = {

@@ -16,8 +16,8 @@ from ppsim.base.tables import page_table
 from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.run.timelines import Timeline
+from ppsim.studies.best_first import Candidate, Search
 from ppsim.studies.crew import means
-from ppsim.studies.search import Candidate, Search
 from ppsim.studies.space import Point, Source, Space, open_space
 
 if TYPE_CHECKING:

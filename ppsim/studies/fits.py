@@ -11,8 +11,8 @@ from ppsim.config import Config
 from ppsim.costs.layers import RECOMPUTE
 from ppsim.run.schedules import schedules
 from ppsim.run.timelines import Timeline
+from ppsim.studies.best_first import Search
 from ppsim.studies.executors import Here
-from ppsim.studies.search import Search
 from ppsim.studies.space import DEVICES, MICROBATCH_SIZE, PARTITION, SHARDING, TENSOR, open_space
 from ppsim.studies.what_if import NOISE
 

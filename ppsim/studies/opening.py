@@ -40,7 +40,7 @@ class Opener:
         """Of each layout: "open", a list of (seconds, bytes, changes), and how many points are "refused" or too large
         for the "memory".
         """
-        return [_Layout(self.space, self.limit, layout).opened() for layout in layouts]
+        return [_OpenedLayout(self.space, self.limit, layout).opened() for layout in layouts]
 
     def key(self, layout: Point) -> str:
         """Under which a store keeps what becomes of a layout."""
@@ -74,7 +74,7 @@ def costs_of(space: Space, layout: Point, partition: Any = None) -> Any:
         return None
 
 
-class _Layout:
+class _OpenedLayout:
     """One layout while it is opened."""
 
     def __init__(self, space: Space, limit: float, layout: Point):

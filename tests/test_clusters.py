@@ -1,0 +1,51 @@
+"""Points on clusters: Dask with a worker that is killed on the way, and Slurm's executor run on this machine."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+from command_line import UNIT_COSTS
+
+from ppsim.studies.executors import SlurmJobs, dask_executor
+from ppsim.studies.points import run_points
+
+POINTS = [{"schedule.microbatches": m, "costs.latency": n / 10} for m in range(8, 40) for n in range(3)]
+
+
+@pytest.fixture
+def cluster():
+    """Three Dask workers, each a process of its own, and their scheduler."""
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None) as cluster:
+        yield cluster
+
+
+def kill_one_worker_when_work_has_begun(cluster):
+    """Kill the first worker's process once some points are done."""
+    victim = next(iter(cluster.workers.values()))
+    time.sleep(0.5)
+    os.kill(victim.process.pid, signal.SIGKILL)
+
+
+@pytest.mark.alone
+def test_three_dask_workers_one_killed_on_the_way_give_the_same_answer(cluster):
+    expected = list(run_points(UNIT_COSTS, POINTS))
+    killer = threading.Thread(target=kill_one_worker_when_work_has_begun, args=[cluster])
+    killer.start()
+    with dask_executor(cluster.scheduler_address) as executor:
+        assert list(run_points(UNIT_COSTS, POINTS, executor=executor)) == expected
+    killer.join()
+
+
+@pytest.mark.alone
+def test_jobs_of_submitit_give_the_same_answer(tmp_path):
+    pytest.importorskip("submitit")
+    points = POINTS[:6]
+    executor = SlurmJobs({"timeout_min": 2}, folder=str(tmp_path), cluster="local")
+    try:
+        found = list(run_points(UNIT_COSTS, points, executor=executor))
+    finally:
+        executor.shutdown()
+    assert found == list(run_points(UNIT_COSTS, points))
