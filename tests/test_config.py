@@ -272,10 +272,11 @@ def test_what_fits_names_the_first_recompute_level_microbatch_count_and_schedule
     assert ppsim.what_fits(config)[0].changes == {}
     limit = config.simulate().peak_memory.max()
     tight = config.changed({"hardware.device.memory": float(0.6 * limit)})
-    fittings = ppsim.what_fits(tight, headroom=0.0)
+    *fittings, layout = fittings_of_all = ppsim.what_fits(tight, headroom=0.0)
+    assert layout.changes.keys() >= {"layout.tensor", "layout.data", "layout.partition"}
     found = {key: value for fitting in fittings for key, value in fitting.changes.items() if value}
     assert found.keys() == {"layout.recompute", "schedule.microbatches", "schedule.name"}
-    assert all(fitting.run.memory().fits() for fitting in fittings)
+    assert all(fitting.run.memory().fits() for fitting in fittings_of_all)
     assert ppsim.what_fits(config.changed({"hardware.device.memory": "1 kB"})) == []
 
 
