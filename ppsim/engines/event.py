@@ -1,7 +1,9 @@
-"""The SimPy event model, the reference: one process a device, one event an action and a message."""
+"""The SimPy event model, the reference: one process a device, one event an action, and one a message waited for."""
 
 from collections import defaultdict, deque
 from collections.abc import Generator
+from heapq import heappush
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,15 @@ from ppsim.engines.times import Times
 from ppsim.plan.resolve import Plan, Posts
 
 LAST = 2  # a priority behind SimPy's own: after everything else that happens at the same time
+
+
+class Clock(simpy.Environment):
+    """An environment that can set an event for a moment; `now + (moment - now)` may differ from it in the last bit."""
+
+    def at(self, moment: float, event: simpy.Event) -> None:
+        """Let the event happen at `moment`, which is to come."""
+        event._ok, event._value = True, None
+        heappush(self._queue, (moment, NORMAL, next(self._eid), event))
 
 
 class Arrival(simpy.Event):
@@ -86,19 +97,18 @@ class EventModel:
     def __init__(self, plan: Plan):
         rows = len(plan.seconds)
         self.plan = plan
-        self.env = simpy.Environment()
-        self.seconds = plan.seconds.tolist()
-        self.fused = [*plan.fused.tolist(), False]
-        self.needs_transfer = plan.remote.tolist()
-        self.transfer_seconds = plan.transfer_seconds.tolist()
-        self.consumer = _consumers(plan).tolist()
-        self.arrivals: list[Arrival | None] = [None] * rows
-        self.start, self.end = [0.0] * rows, [0.0] * rows
-        self.transfer_start, self.transfer_end = [np.nan] * rows, [np.nan] * rows
+        self.env = Clock()
+        self.seconds, self.transfer_seconds = _plain(plan.seconds), _plain(plan.transfer_seconds)
+        self.fused, self.needs_transfer = _plain(np.append(plan.fused, False)), _plain(plan.remote)
+        self.consumer = _plain(_consumers(plan))
+        self.arrivals: dict[int, Arrival] = {}
+        self.ended = np.zeros(rows, bool)
+        self.times = np.full((4, rows), np.nan)
+        self.start, self.end, self.transfer_start, self.transfer_end = map(_plain, self.times)
         self.position = plan.schedule.offsets[:-1].tolist()
         self.posted = [0] * plan.schedule.devices
         self.queues: defaultdict[int, deque[int]] = defaultdict(deque)
-        self.ends_headed = [0] * rows
+        self.ends_headed = bytearray(rows)
         self.queues_of: tuple[list[Any], list[Any]] = ([None] * rows, [None] * rows)  # of RECVs, of SENDs
         self.gathers = GatherStreams(self.env, plan)
         self.copies = CopyStreams(self.env, plan)
@@ -117,11 +127,9 @@ class EventModel:
         if self.position != self.plan.schedule.offsets[1:].tolist():
             plan, state = self.plan, (np.array(self.position), np.array(self.posted), self._arrived())
             raise deadlock_error(plan.schedule, plan.transport, posts, plan.fused, *state)
+        self.times.flags.writeable = False  # so that the timeline need not copy its windows on the block
         return Times(
-            np.array(self.start),
-            np.array(self.end),
-            np.array(self.transfer_start),
-            np.array(self.transfer_end),
+            *self.times,
             np.array(self.gathers.start),
             np.array(self.gathers.end),
             np.array(self.ending.reduce_start),
@@ -138,15 +146,13 @@ class EventModel:
         while row < last:
             end = row + 2 if self.fused[row + 1] else row + 1
             for part in range(row, end):
-                if self.needs_transfer[part]:
-                    arrival = self.arrival(part)
-                    if arrival.callbacks is not None:
-                        yield arrival
+                if self.needs_transfer[part] and not self.transfer_end[part] <= self.env.now:
+                    yield self.awaited_arrival(part)
             yield from self.compute(row, end)
             for part in range(row, end):
                 consumer = self.consumer[part]
                 if consumer >= 0:
-                    self.start_transfer(consumer)
+                    self.send(consumer)
             row = end
             self.position[device] = row
 
@@ -171,9 +177,8 @@ class EventModel:
                 return
             end = row + 2 if self.fused[row + 1] else row + 1
             for number in (*sending, *filter(self.needs_transfer.__getitem__, range(row, end))):
-                arrival = self.arrival(number)
-                if arrival.callbacks is not None:
-                    yield arrival
+                if not self.ended[number]:
+                    yield self.arrival(number)
             sending.clear()
             for stream in streams:
                 for ended in stream.needed(row, end):
@@ -198,9 +203,23 @@ class EventModel:
 
     def arrival(self, transfer: int) -> Arrival:
         """The event that ends a transfer."""
-        arrival = self.arrivals[transfer]
-        if arrival is None:
-            arrival = self.arrivals[transfer] = Arrival(self.env)
+        if transfer not in self.arrivals:
+            self.arrivals[transfer] = Arrival(self.env)
+        return self.arrivals[transfer]
+
+    def send(self, transfer: int) -> None:
+        """Put a transfer that nothing holds up on its link now: its end is an event only if someone waits for it."""
+        now, seconds = self.env.now, self.transfer_seconds[transfer]
+        self.transfer_start[transfer], self.transfer_end[transfer] = now, now + seconds
+        if transfer in self.arrivals:
+            self.arrivals.pop(transfer).after(seconds)
+
+    def awaited_arrival(self, transfer: int) -> Arrival:
+        """The event that ends a transfer which nothing holds up and which is still to end."""
+        if isnan(self.transfer_end[transfer]):
+            return self.arrival(transfer)
+        arrival = Arrival(self.env)
+        self.env.at(self.transfer_end[transfer], arrival)
         return arrival
 
     def start_transfer(self, transfer: int) -> Arrival:
@@ -230,6 +249,8 @@ class EventModel:
 
     def leave_queues(self, transfer: int) -> None:
         """A transfer has ended: the next in each of its queues comes to the head."""
+        self.ended[transfer] = True
+        del self.arrivals[transfer]
         for queues in reversed(self.queues_of):
             queue = queues[transfer]
             queue.popleft()
@@ -254,7 +275,13 @@ class EventModel:
             self.start_transfer(transfer).callbacks.append(lambda _, transfer=transfer: self.leave_queues(transfer))
 
     def _arrived(self) -> np.ndarray:
-        return np.array([arrival is not None and arrival.callbacks is None for arrival in self.arrivals])
+        """Transfers that have ended at a standstill; without posts nothing is on its way then."""
+        return self.ended if self.plan.posts is not None else ~np.isnan(self.times[3])
+
+
+def _plain(column: np.ndarray) -> Any:
+    """A column that gives and takes Python's own numbers, without an object kept for each row."""
+    return memoryview(column)
 
 
 def _consumers(plan: Plan) -> np.ndarray:
