@@ -128,8 +128,12 @@ class EventModel:
             plan, state = self.plan, (np.array(self.position), np.array(self.posted), self._arrived())
             raise deadlock_error(plan.schedule, plan.transport, posts, plan.fused, *state)
         self.times.flags.writeable = False  # so that the timeline need not copy its windows on the block
+        row_start, row_end, transfer_start, transfer_end = self.times
         return Times(
-            *self.times,
+            row_start,
+            row_end,
+            transfer_start,
+            transfer_end,
             np.array(self.gathers.start),
             np.array(self.gathers.end),
             np.array(self.ending.reduce_start),
@@ -281,7 +285,7 @@ class EventModel:
 
 def _plain(column: np.ndarray) -> Any:
     """A column that gives and takes Python's own numbers, without an object kept for each row."""
-    return memoryview(column)
+    return column.data
 
 
 def _consumers(plan: Plan) -> np.ndarray:
