@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ppsim.analysis.graph import StepGraph, step_graph
+from ppsim.base.compiling import run_where_it_pays
 from ppsim.timeline import TimelineColumns
 
 
@@ -53,16 +54,22 @@ def slack(run: TimelineColumns) -> np.ndarray:
 
 def node_slack(graph: StepGraph) -> np.ndarray:
     """Latest end minus end of each node; nan where the node does not exist."""
+    room = np.full(len(graph.end), np.nan)
     last = float(np.nanmax(graph.end))
-    by_before = np.argsort(graph.before, kind="stable")
-    targets = graph.after[by_before].tolist()
-    first = np.concatenate([[0], np.cumsum(np.bincount(graph.before, minlength=len(graph.end)))]).tolist()
-    start, end = graph.start.tolist(), graph.end.tolist()
-    room = [np.nan] * len(end)
-    for node in reversed(graph.order):
-        # Room is carried along in differences, so that a chain without gaps keeps exactly zero slack.
-        room[node] = min(
-            (room[target] + (start[target] - end[node]) for target in targets[first[node] : first[node + 1]]),
-            default=last - end[node],
-        )
-    return np.array(room)
+    run_where_it_pays(
+        room_of_nodes, len(room), graph.order[::-1].copy(), *graph.edges_out, graph.start, graph.end, last, room
+    )
+    return room
+
+
+def room_of_nodes(backwards, first, targets, start, end, last, room):
+    """Fill `room`, the last nodes first.
+
+    Room is carried along in differences, so that a chain without gaps keeps exactly zero slack.
+    """
+    for node in backwards:
+        most = np.inf
+        for edge in range(first[node], first[node + 1]):
+            target = targets[edge]
+            most = min(most, room[target] + (start[target] - end[node]))
+        room[node] = last - end[node] if first[node] == first[node + 1] else most

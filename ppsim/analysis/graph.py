@@ -9,6 +9,7 @@ import numpy as np
 
 from ppsim.analysis.port_order import port_edges
 from ppsim.analysis.stream_nodes import stream_nodes
+from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.immutable import EqualColumns
 from ppsim.plan.resolve import Plan, Posts
 from ppsim.timeline import TimelineColumns
@@ -40,29 +41,47 @@ class StepGraph(EqualColumns):
     stream_kind: np.ndarray
 
     @cached_property
-    def order(self) -> list[int]:
-        """The existing nodes, each after all that end before it."""
+    def order(self) -> np.ndarray:
+        """The existing nodes, each after all that end before it; int64."""
         return topological_order(self.before, self.after, ~np.isnan(self.seconds))
 
+    @cached_property
+    def edges_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """Followers of node i: `targets[first[i]:first[i + 1]]`, as (first, targets)."""
+        return grouped(self.before, self.after, len(self.seconds))
 
-def topological_order(before: np.ndarray, after: np.ndarray, exists: np.ndarray) -> list[int]:
-    """The nodes that exist, each after all that have an edge to it (Kahn's algorithm)."""
-    waits = np.bincount(after, minlength=len(exists))
-    by_before = np.argsort(before, kind="stable")
-    targets = after[by_before].tolist()
-    first = np.concatenate([[0], np.cumsum(np.bincount(before, minlength=len(exists)))]).tolist()
-    ready = np.flatnonzero((waits == 0) & exists).tolist()
-    waits = waits.tolist()
-    order = []
-    while ready:
-        node = ready.pop()
-        order.append(node)
+
+def grouped(key: np.ndarray, value: np.ndarray, keys: int) -> tuple[np.ndarray, np.ndarray]:
+    """The values of key i in the order given: `values[first[i]:first[i + 1]]`, as (first, values)."""
+    by_key = np.argsort(key, kind="stable")
+    return np.concatenate([[0], np.cumsum(np.bincount(key, minlength=keys))]), value[by_key]
+
+
+def topological_order(before: np.ndarray, after: np.ndarray, exists: np.ndarray) -> np.ndarray:
+    """The nodes that exist, each after all that have an edge to it (Kahn's algorithm); int64."""
+    nodes = len(exists)
+    waits, order = np.bincount(after, minlength=nodes), np.empty(nodes, np.int64)
+    ready = np.flatnonzero((waits == 0) & exists)
+    stack = np.concatenate([ready, np.empty(nodes, np.int64)])
+    edges = grouped(before, after, nodes)
+    return order[: run_where_it_pays(in_topological_order, nodes, *edges, waits, stack, len(ready), order)]
+
+
+def in_topological_order(first, targets, waits, stack, height, order):
+    """Fill `order`, from the ready nodes on the stack; the number of nodes in it."""
+    count = 0
+    while height > 0:
+        height -= 1
+        node = stack[height]
+        order[count] = node
+        count += 1
         for edge in range(first[node], first[node + 1]):
             target = targets[edge]
             waits[target] -= 1
-            if not waits[target]:
-                ready.append(target)
-    return order
+            if waits[target] == 0:
+                stack[height] = target
+                height += 1
+    return count
 
 
 def step_graph(run: TimelineColumns) -> StepGraph:
@@ -115,7 +134,7 @@ def _depth_of_instant(starts: np.ndarray, edges: list[tuple[np.ndarray, np.ndarr
     edges_from = np.argsort(before, kind="stable")
     first = np.searchsorted(before[edges_from], np.arange(len(nodes) + 1)).tolist()
     targets, deep = after[edges_from].tolist(), [0] * len(nodes)
-    for node in topological_order(before, after, np.ones(len(nodes), bool)):
+    for node in topological_order(before, after, np.ones(len(nodes), bool)).tolist():
         for target in targets[first[node] : first[node + 1]]:
             deep[target] = max(deep[target], deep[node] + 1)
     depth[nodes] = deep

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.critical_path import critical_nodes, node_slack
-from ppsim.analysis.graph import StepGraph
+from ppsim.analysis.graph import StepGraph, grouped
 from ppsim.analysis.stream_nodes import OPTIMIZER
+from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.immutable import EqualColumns
 from ppsim.timeline import TimelineColumns
 
 _TIED = 1e-11  # of the makespan: chains that differ by less are equally long but for rounding
+
+_MOST_COUNTED = 4  # columns in which a node counts: its kind, its device and one or two stages, or its kind and link
+_AT_ONCE = 16  # columns of which the totals of a node fill a line of the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,20 +61,17 @@ def sensitivities(run: TimelineColumns) -> Sensitivities:
     rows = len(of_row)
     number = np.full(rows, -1)
     number[remote] = first_link + link.ravel()
+    counted = np.full((len(graph.seconds), _MOST_COUNTED), -1, np.int32)
+    slot = of_row == Kind.OVERLAP_F_B
+    second = np.append(schedule.stage[1:], -1)
+    counted[:rows, 0], counted[:rows, 1] = of_row, first_device + schedule.device
+    counted[:rows, 2] = first_stage + schedule.stage
+    counted[:rows, 3] = np.where(slot & (second != schedule.stage), first_stage + second, -1)
+    counted[rows : 2 * rows, 0], counted[rows : 2 * rows, 1] = transfer, number
+    of_stream = graph.stream_kind.astype(np.int32)
+    counted[2 * rows :, 0] = np.where(of_stream == OPTIMIZER, optimizer, np.maximum(of_stream, -1))
 
-    def counts(node: int) -> set[int]:
-        if node >= 2 * rows:
-            kind = int(graph.stream_kind[node - 2 * rows])
-            return {kind} if kind >= 0 else {optimizer} if kind == OPTIMIZER else set()
-        if node >= rows:
-            return {transfer, int(number[node - rows])}
-        slot = of_row[node] == Kind.OVERLAP_F_B
-        stages = schedule.stage[node : node + 1 + slot].tolist()
-        return {int(of_row[node]), int(first_device + schedule.device[node]), *(first_stage + s for s in stages)}
-
-    most = np.zeros(first_link + len(links))
-    for totals in _chain_totals(graph, chain, counts, len(most)):
-        np.maximum(most, totals, out=most)
+    most = _most_on_a_chain(graph, chain, counted, first_link + len(links))
     by_kind = {KIND_NAMES[kind]: float(most[kind]) for kind in kinds} | {"transfer": float(most[transfer])}
     if run.plan.optimizer is not None:
         by_kind["optimizer"] = float(most[optimizer])
@@ -79,42 +79,50 @@ def sensitivities(run: TimelineColumns) -> Sensitivities:
     return Sensitivities(by_kind, most[first_stage:first_device], most[first_device:first_link], by_link)
 
 
-def _chain_totals(graph: StepGraph, chain: list[int], counts, columns: int) -> Iterator[np.ndarray]:
-    """For the end of each longest chain, how often each column counts on the way to it, the most of all ways."""
+def _most_on_a_chain(graph: StepGraph, chain: list[int], counted: np.ndarray, columns: int) -> np.ndarray:
+    """How often each column counts on the longest chains, the most of all of them; `counted` has the columns of nodes.
+
+    One pass over the nodes of the chains for each few columns, whose totals at a node share a line of the cache.
+    """
     before, after = _critical_edges(graph, chain)
-    targets, waiting = _grouped(before, after), dict(zip(*np.unique(after, return_counts=True), strict=True))
-    reached: dict[int, np.ndarray] = {node: np.zeros(columns) for node in {chain[0], *before} - set(waiting)}
-    ready = list(reached)
-    while ready:
-        node = ready.pop()
-        totals = reached.pop(node)  # what all targets have taken is let go, so that few are held at a time
-        totals[list(counts(node))] += 1.0
-        if node not in targets:
-            yield totals
-        for target in targets.get(node, ()):
-            if target in reached:
-                np.maximum(reached[target], totals, out=reached[target])
-            else:
-                reached[target] = totals.copy()
-            waiting[target] -= 1
-            if not waiting[target]:
-                ready.append(target)
+    is_there = np.zeros(len(graph.seconds), bool)
+    is_there[[chain[0], *before, *after]] = True
+    nodes = graph.order[is_there[graph.order]]
+    place = np.empty(len(graph.seconds), np.int64)
+    place[nodes] = np.arange(len(nodes))
+    first, sources = grouped(place[after], place[before], len(nodes))
+    most = np.zeros(-(-columns // _AT_ONCE) * _AT_ONCE, np.int32)
+    totals, of_nodes = np.zeros((len(nodes), _AT_ONCE), np.int32), counted[nodes]
+    for low in range(0, columns, _AT_ONCE):
+        run_where_it_pays(
+            count_on_chains, len(nodes) * columns // _AT_ONCE, low, first, sources, of_nodes, totals, most
+        )
+    return most[:columns].astype(np.float64)
 
 
-def _critical_edges(graph: StepGraph, chain: list[int]) -> tuple[list[int], list[int]]:
-    """The edges of all longest chains, once each; always those of `chain`."""
+def count_on_chains(low, first, sources, counted, totals, most):
+    """Raise `most` from column `low` on to what the nodes count on their chains; `totals` is scratch."""
+    for node in range(len(counted)):
+        own = totals[node]
+        for column in range(len(own)):
+            own[column] = 0
+        for edge in range(first[node], first[node + 1]):
+            other = totals[sources[edge]]
+            for column in range(len(own)):
+                own[column] = max(own[column], other[column])
+        for number in counted[node]:
+            if low <= number < low + len(own):
+                own[number - low] += 1
+        for column in range(len(own)):
+            most[low + column] = max(most[low + column], own[column])
+
+
+def _critical_edges(graph: StepGraph, chain: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """The edges of all longest chains; always those of `chain`."""
     room = node_slack(graph)
     tied = _TIED * float(np.nanmax(graph.end))
     critical = room[graph.after] + (graph.start[graph.after] - graph.end[graph.before]) <= tied
     follows = np.full(len(room), -1)
     follows[chain[:-1]] = chain[1:]
     critical |= follows[graph.before] == graph.after
-    edges = np.unique(np.stack([graph.before[critical], graph.after[critical]], axis=1), axis=0)
-    return edges[:, 0].tolist(), edges[:, 1].tolist()
-
-
-def _grouped(before: list[int], after: list[int]) -> dict[int, list[int]]:
-    targets: dict[int, list[int]] = {}
-    for node, target in zip(before, after, strict=True):
-        targets.setdefault(node, []).append(target)
-    return targets
+    return graph.before[critical], graph.after[critical]
