@@ -1,4 +1,4 @@
-"""Writes the tables of docs/config.md and docs/cost-model.md that come from the declarations in ppsim/costs."""
+"""Writes the tables of docs/ that come from the declarations in ppsim/costs."""
 
 import dataclasses
 import re
@@ -11,13 +11,13 @@ from ppsim.costs import Cluster, Costs, DeviceSheet, Layout, LinkSheet, Model
 from ppsim.costs.effects import EFFECTS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGES = ("config.md", "cost-model.md")
+PAGES = ("config.md", "cost-model.md", "glossary.md")
 KEYS = {"costs": Costs, "model": Model, "hardware": Cluster, "device": DeviceSheet, "link": LinkSheet, "layout": Layout}
 _PLACE = re.compile(r"(<!-- made by make_cost_docs.py: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def main() -> None:
-    """Refresh the tables of both pages."""
+    """Refresh the tables of all pages."""
     for name in PAGES:
         write_atomically(DOCS / name, refreshed((DOCS / name).read_text(encoding="utf-8")))
 

@@ -1,20 +1,45 @@
-"""Writes the table of measures of docs/glossary.md from the registry of measures."""
+"""Writes the tables of measures and of causes of idle time of docs/glossary.md from their registries."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
-from ppsim.analysis.measures import MEASURES
+from ppsim.analysis.gaps import PHASES
+from ppsim.analysis.ledger import CAUSES
+from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.base.files import write_atomically
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "glossary.md"
-BEGIN, END = "<!-- measures: written by scripts/make_glossary.py -->\n", "<!-- end of measures -->"
 
 
-def table() -> str:
+def measures() -> str:
     """A row a measure: name, unit, formula and definition, and who uses it."""
     rows = ["| name | unit | definition | in use by |", "|---|---|---|---|"]
-    rows += [f"| `{name}` | {row.unit} | {_quoted(row.meaning)} | {row.used_by} |" for name, row in MEASURES.items()]
+    rows += [f"| {_names(row)} | {row.unit} | {_quoted(row.meaning)} | {row.used_by} |" for row in MEASURES.values()]
     return "\n".join(rows) + "\n"
+
+
+def causes() -> str:
+    """A row a cause of idle time."""
+    return _table("cause", CAUSES)
+
+
+def phases() -> str:
+    """A row a phase in which a device waits for another one to compute."""
+    return _table("phase", PHASES)
+
+
+TABLES = {table.__name__: table for table in (measures, causes, phases)}
+
+
+def _table(head: str, meanings: Mapping[str, str]) -> str:
+    rows = [f"| {head} | the device is idle |", "|---|---|"]
+    return "\n".join([*rows, *(f"| `{name}` | {meaning} |" for name, meaning in meanings.items())]) + "\n"
+
+
+def _names(measure: Measure) -> str:
+    """The name of a measure, and what stands above its column where that is another."""
+    return f"`{measure.name}`" + (f", {measure.heading}" if measure.heading else "")
 
 
 def _quoted(text: str) -> str:
@@ -23,10 +48,13 @@ def _quoted(text: str) -> str:
 
 
 def page(text: str) -> str:
-    """The page with the table as the registry has it now."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    return before + begin + table() + end + after
+    """The page with the tables as the registries have them now."""
+    for name, table in TABLES.items():
+        begin, end = f"<!-- {name}: written by scripts/make_glossary.py -->\n", f"<!-- end of {name} -->"
+        before, begin, rest = text.partition(begin)
+        _, end, after = rest.partition(end)
+        text = before + begin + table() + end + after
+    return text
 
 
 if __name__ == "__main__":

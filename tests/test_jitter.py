@@ -69,3 +69,7 @@ def test_the_result_document_says_what_noise_was_drawn():
     document = drawn.to_dict()["jitter"]
     assert (document["actions"], document["slow_links"], document["seed"]) == (0.1, {"(0, 1)": 2.0}, 7)
     assert ", jitter (seed 7)\n" in drawn.summary()
+    slow = ppsim.Jitter(slow_devices={1: 1.1}, slow_links={(0, 1): 2.0})
+    never_drawn = ppsim.simulate(drawn.schedule, jitter=slow).summary()
+    assert ", device 1 x 1.1, link 0-1 x 2\n" in never_drawn
+    assert "seed" not in never_drawn

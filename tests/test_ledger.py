@@ -139,17 +139,42 @@ def test_the_table_has_units_totals_shares_and_who_is_waited_for():
         "all devices    6 ms   12 ms       18 ms    36 ms\n"
         "share        16.7 %  33.3 %      50.0 %  100.0 %\n"
         "\n"
+        "fill        before a device's first action: the first microbatch is on its way to it\n"
+        "drain       after all that a device does in the step, until the last device is done\n"
+        "dependency  another device was computing what the next action needs\n"
+        "\n"
         "waited for another device to compute:\n"
+        "  warm-up    12 ms  before a device's first backward\n"
+        "  cool-down  6 ms   after its last forward\n"
         "  device 0: device 1 in B 5 ms, device 2 in B 2 ms, device 3 in B 2 ms\n"
         "  device 1: device 2 in B 4 ms, device 3 in B 2 ms\n"
         "  device 2: device 3 in B 3 ms\n"
     )
 
 
+@settings(max_examples=50)
+@given(runs())
+def test_the_phases_sum_to_what_was_waited_for_computing(run):
+    found = run.ledger()
+    waited = np.sum(list(found.waited.values()), axis=0)
+    np.testing.assert_allclose(waited, found.blame.sum(axis=(1, 2)), rtol=1e-9, atol=1e-9 * max(run.makespan, 1e-300))
+
+
+def test_the_textbook_bubble_is_fill_warm_up_cool_down_and_drain():
+    # Device d runs p-d forwards and then waits p-1-d times B for its first backward, and p-1-d times F at its end.
+    found = ledger("1f1b", ppsim.Costs(forward=1.0, backward=2.0))
+    assert {phase: seconds.tolist() for phase, seconds in found.waited.items()} == {
+        "warm-up": [6.0, 4.0, 2.0, 0.0],
+        "steady": [0.0] * 4,
+        "cool-down": [3.0, 2.0, 1.0, 0.0],
+    }
+
+
 def test_many_devices_are_summed_in_groups():
     table = ledger("1f1b", devices=64, microbatches=64).table()
     assert "devices 60-63" in table
-    assert len(table.splitlines()) < 40
+    rows, meanings, blamed = (len(part.splitlines()) for part in table.split("\n\n"))
+    assert (rows, meanings, blamed) == (1 + 16 + 2, 3, 1 + 2 + 16)  # heads, groups, sums; causes; phases, groups
 
 
 def test_nothing_idle_is_said_so():

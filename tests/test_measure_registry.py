@@ -51,12 +51,12 @@ def test_a_measure_added_to_the_registry_is_seen_everywhere(longest_wait):
     old = {name: value for name, (value, _) in measured(before).items()}
     findings = judge("a", measured(after), {"a": old}, Tolerance(), Limits())
     assert {finding.measure: finding.verdict for finding in findings}["longest_wait"] == "regression"
-    assert "| `longest_wait` | seconds | per device: idle seconds, once more |" in make_glossary.table()
+    assert "| `longest_wait` | seconds | per device: idle seconds, once more |" in make_glossary.measures()
 
 
 def test_the_glossary_says_what_the_registry_holds():
     text = make_glossary.PAGE.read_text(encoding="utf-8")
-    assert make_glossary.table() in text
+    assert make_glossary.measures() in text
     assert make_glossary.page(text) == text
 
 

@@ -33,6 +33,7 @@ peak_memory           8 GB (device 0)    largest of a device: weights, gradients
 device   busy     idle  idle / makespan  exposed communication  peak activations  peak memory
 0       12 ms  3.04 ms           20.2 %                  30 µs                 2         8 GB
 1       12 ms  3.04 ms           20.2 %                  10 µs                 1         6 GB
+exposed communication: collectives inside its actions, and idle time under transfer, queue and sharding
 
 costs
   forward           1 ms   one microbatch through one stage  given

@@ -10,7 +10,12 @@ from ppsim.timeline import TimelineColumns
 WAITING = ("dependency", "transfer", "queue", "sharding", "reload", "overhead")
 _CAUSE = {name: number for number, name in enumerate(WAITING)}
 _OF_SHARDING = (Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD)
-_CURSOR = ("row", "device", "begin", "until")
+_CURSOR = ("row", "device", "begin", "until", "phase")
+PHASES = {
+    "warm-up": "before a device's first backward",
+    "steady": "between its first backward and its last forward",
+    "cool-down": "after its last forward",
+}
 
 
 class Gaps:
@@ -26,6 +31,8 @@ class Gaps:
         Rows in the order of `WAITING`.
     blame : float64 (devices, devices, kinds)
         Seconds that a device waited for another device to compute, by that device and the kind of what it computed.
+    waited : float64 (phases, devices)
+        The same seconds by the phase of the waiting device, in the order of `PHASES`.
     """
 
     def __init__(self, run: TimelineColumns):
@@ -43,7 +50,9 @@ class Gaps:
         self.device = schedule.device[self.row]
         self.begin, self.until = before[self.row], run.row_start[self.row]
         self.idle = np.zeros((len(WAITING), schedule.devices))
+        self.phase = _phases(run)[self.row]
         self.blame = np.zeros((schedule.devices, schedule.devices, len(KIND_NAMES)))
+        self.waited = np.zeros((len(PHASES), schedule.devices))
 
     def walk(self) -> Gaps:
         """Attribute every second of every gap."""
@@ -97,6 +106,7 @@ class Gaps:
             holder = self.row
             seconds = self._take(self.cause[holder], self.run.row_start[holder])
             np.add.at(self.blame, (self.device, self.run.schedule.device[holder], self.kind[holder]), seconds)
+            np.add.at(self.waited, (self.phase, self.device), seconds)
             idle_before = self.previous_end[self.row] < self.until
             still_open = self.until > self.begin
             here = idle_before & still_open
@@ -115,6 +125,16 @@ def _previous_ends(run: TimelineColumns) -> np.ndarray:
     ends[second] = ends[first]
     ends[run.schedule.offsets[:-1]] = -np.inf
     return ends
+
+
+def _phases(run: TimelineColumns) -> np.ndarray:
+    """The phase of each row's device before that row, as its place in `PHASES`."""
+    schedule, row = run.schedule, np.arange(len(run.row_end))
+    backward = np.isin(schedule.kind, (Kind.R, Kind.B, Kind.I))
+    first_backward = np.minimum.reduceat(np.where(backward, row, len(row)), schedule.offsets[:-1])
+    last_forward = np.maximum.reduceat(np.where(schedule.kind == Kind.F, row, -1), schedule.offsets[:-1])
+    steady_or_later = 1 + (row > last_forward[schedule.device])
+    return np.where(row <= first_backward[schedule.device], 0, steady_or_later)
 
 
 def _streamed(run: TimelineColumns) -> tuple[np.ndarray, np.ndarray]:

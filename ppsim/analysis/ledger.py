@@ -11,7 +11,7 @@ import numpy as np
 from ppsim.actions import KIND_NAMES
 from ppsim.analysis.bubbles import device_idle
 from ppsim.analysis.ends import idle_at_ends
-from ppsim.analysis.gaps import WAITING, Gaps
+from ppsim.analysis.gaps import PHASES, WAITING, Gaps
 from ppsim.analysis.ledger_text import ledger_text
 from ppsim.base.extras import need
 from ppsim.base.immutable import EqualColumns
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pandas
 
 CAUSES = {
-    "fill": "before a device's first action",
-    "drain": "after all that a device does in the step",
+    "fill": "before a device's first action: the first microbatch is on its way to it",
+    "drain": "after all that a device does in the step, until the last device is done",
     "dependency": "another device was computing what the next action needs",
     "imbalance": "the part of dependency that goes away when all stages are equal",
     "transfer": "a transfer was on its way: latency and bytes",
@@ -54,10 +54,14 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
         Idle seconds of a device (first index) by the device that was computing meanwhile and the kind of what it
         computed; a timed fused slot is OVERLAP_F_B. Sums to all that was waited for computing: dependency, imbalance
         and their part of jitter.
+    waited : mapping phase -> float64 (devices,)
+        The same seconds by what the waiting device was at: `warm-up`, before its first backward; `steady`; `cool-down`,
+        after its last forward. With `fill` and `drain`, warm-up and cool-down are the bubble of the textbooks.
     """
 
     seconds: dict[str, np.ndarray]
     blame: np.ndarray
+    waited: dict[str, np.ndarray]
 
     def __getitem__(self, cause: str) -> np.ndarray:
         return self.seconds[cause]
@@ -84,7 +88,7 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
 
     def table(self) -> str:
         """Idle time by device and cause as text with units, and whom each device waited for."""
-        return ledger_text(self.seconds, self.blame)
+        return ledger_text(self.seconds, CAUSES, self.blame, self.waited)
 
     def to_dict(self) -> dict[str, Any]:
         """Seconds by cause, in all and per device, with definitions, and who is blamed, as plain Python values."""
@@ -94,6 +98,7 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
             "definitions": dict(CAUSES),
             "total": {cause: float(seconds.sum()) for cause, seconds in self.items()},
             "devices": {cause: seconds.tolist() for cause, seconds in self.items()},
+            "waited": {phase: seconds.tolist() for phase, seconds in self.waited.items()},
             "blame": [
                 {"device": device, "waited_for_device": holder, "kind": kind, "seconds": seconds}
                 for device in range(len(self.blame))
@@ -135,7 +140,7 @@ def ledger(run: TimelineColumns) -> Ledger:
     if _differ(balanced, noiseless):
         gaps_left = _gaps_under(run, balanced)
         _move(seconds, "dependency", "imbalance", seconds["dependency"] - gaps_left.seconds("dependency"))
-    return _rounded(seconds, gaps.blame, device_idle(run))
+    return _rounded(seconds, gaps, device_idle(run))
 
 
 def _gaps_under(run: TimelineColumns, plan: Plan) -> Gaps:
@@ -185,9 +190,13 @@ def _differ(one: Plan, other: Plan) -> bool:
     )
 
 
-def _rounded(seconds: dict[str, np.ndarray], blame: np.ndarray, idle: np.ndarray) -> Ledger:
+def _rounded(seconds: dict[str, np.ndarray], gaps: Gaps, idle: np.ndarray) -> Ledger:
     """The ledger that sums to `idle`; a sum of gaps differs from it by rounding, and where measured actions overlap."""
     total = np.sum(list(seconds.values()), axis=0)
     seconds["overhead"] = np.where(total > 0, seconds["overhead"], idle)
     factor = np.divide(idle, total, out=np.ones_like(total), where=total > 0)
-    return Ledger({cause: column * factor for cause, column in seconds.items()}, blame * factor[:, None, None])
+    return Ledger(
+        {cause: column * factor for cause, column in seconds.items()},
+        gaps.blame * factor[:, None, None],
+        dict(zip(PHASES, gaps.waited * factor, strict=True)),
+    )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ppsim.actions import KIND_NAMES
+from ppsim.analysis.gaps import PHASES
 from ppsim.base.tables import aligned
 from ppsim.base.units import percent_text, seconds_text
 
@@ -15,10 +16,16 @@ MOST_BLAMED = 3  # named for each device
 _SEEN = 1e-9  # of all idle time; less is rounding
 
 
-def ledger_text(ledger: Mapping[str, np.ndarray], blame: np.ndarray) -> str:
-    """A row a device and a column a cause that occurs, with totals and shares; then who was waited for.
+def ledger_text(
+    ledger: Mapping[str, np.ndarray],
+    definitions: Mapping[str, str],
+    blame: np.ndarray,
+    waited: Mapping[str, np.ndarray],
+) -> str:
+    """A row a device and a column a cause that occurs, with totals and shares; what they mean; who was waited for.
 
-    `ledger` has seconds by cause, one entry a device; `blame` is that of `ppsim.analysis.ledger.Ledger`.
+    `ledger` has seconds by cause, one entry a device, and `definitions` says what each cause is; `blame` and `waited`
+    are those of `ppsim.analysis.ledger.Ledger`.
     """
     devices, idle = len(blame), np.sum(list(ledger.values()), axis=0)
     total = float(idle.sum())
@@ -31,11 +38,17 @@ def ledger_text(ledger: Mapping[str, np.ndarray], blame: np.ndarray) -> str:
     rows += [(_name(group), *(_text(column[group], total) for column in columns)) for group in groups]
     rows.append(("all devices", *(_text(column, total) for column in columns)))
     rows.append(("share", *(percent_text(float(column.sum()) / total) for column in columns)))
-    lines = aligned(rows, left=1)
+    lines = [*aligned(rows, left=1), "", *aligned([(cause, definitions[cause]) for cause in causes])]
     blamed = [_blame_line(blame, group, total) for group in groups]
     if any(blamed):
-        lines += ["", "waited for another device to compute:", *filter(None, blamed)]
+        lines += ["", "waited for another device to compute:", *_phase_lines(waited, total), *filter(None, blamed)]
     return "\n".join(lines) + "\n"
+
+
+def _phase_lines(waited: Mapping[str, np.ndarray], total: float) -> list[str]:
+    """When the devices waited, all together: a line a phase in which one did."""
+    rows = [(f"  {phase}", _text(seconds, total), PHASES[phase]) for phase, seconds in waited.items()]
+    return aligned([row for row, seconds in zip(rows, waited.values(), strict=True) if seconds.sum() > _SEEN * total])
 
 
 def _text(seconds: np.ndarray, total: float) -> str:

@@ -186,6 +186,7 @@ _ROWS = (
         "per device: collectives inside its actions (tensor, context and expert parallel, less what an OVERLAP_F_B "
         "slot hides), and its idle time under transfer, queue and sharding in the ledger",
         exposed_communication, ("json", "devices"), over_devices="sum", optional=True,
+        short="collectives inside its actions, and idle time under transfer, queue and sharding",
     ),
     Measure(
         "peak_activations", "microbatches through one device share of the model",

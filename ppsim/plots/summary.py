@@ -30,6 +30,7 @@ def summary_text(timeline: TimelineColumns) -> str:
     if interval := interval_text(timeline):
         lines += [interval, ""]
     lines += aligned(_device_rows(timeline), left=1)
+    lines += [f"{row.title}: {row.short}" for row in _of_devices(timeline) if row.short and "summary" not in row.shown]
     if stages := getattr(timeline.costs, "stages", None):
         lines += ["", f"stages: {stages_text(stages(timeline.schedule.num_stages))}"]
     lines += ["", "costs", *("  " + line for line in aligned(_cost_rows(timeline)))]
@@ -84,10 +85,20 @@ def _what_ran(timeline: TimelineColumns) -> str:
         return f"{counted(len(timeline.schedule), 'action')}, measured"
     plan = timeline.plan
     optimizer = "" if plan.optimizer is None else f", optimizer {plan.optimizer}"
-    noise = "" if plan.noise is None else f", jitter (seed {plan.noise['seed']})"
     actions = counted(len(timeline.schedule), "action")
     dispatch = "" if plan.dispatch == "list" else f", dispatch {plan.dispatch}"
+    noise = _noise_text(plan.noise)
     return f"{actions}, transport {timeline.transport}, engine {timeline.engine}{dispatch}{optimizer}{noise}"
+
+
+def _noise_text(noise: Mapping[str, Any] | None) -> str:
+    """What jitter a run has: its seed where anything is drawn, and the devices and links that are always slow."""
+    if noise is None:
+        return ""
+    drawn = any(noise[name] for name in ("actions", "transfers", "devices", "links"))
+    slow = [f", device {device} x {factor:g}" for device, factor in noise["slow_devices"].items()]
+    slow += [f", link {a}-{b} x {factor:g}" for (a, b), factor in noise["slow_links"].items()]
+    return "".join(slow) + (f", jitter (seed {noise['seed']})" if drawn else "")
 
 
 def _short_sizes(timeline: TimelineColumns) -> str:
@@ -100,10 +111,8 @@ def _device_rows(timeline: TimelineColumns) -> list[tuple[str, ...]]:
     devices = timeline.schedule.devices
     groups = np.array_split(np.arange(devices), min(devices, MOST_DEVICES))
     columns = []
-    for measure in shown_in("devices"):
-        values = measure.of(timeline)
-        if values is not None and measure.says_something(timeline):
-            columns.append((measure.title, values, measure.unit))
+    for measure in _of_devices(timeline):
+        columns.append((measure.title, measure.of(timeline), measure.unit))
         if measure.name == "device_idle":
             columns.append(("idle / makespan", device_idle(timeline) / (makespan(timeline) or 1.0), "fraction"))
     rows = [("device", *(title for title, _, _ in columns))]
@@ -111,6 +120,11 @@ def _device_rows(timeline: TimelineColumns) -> list[tuple[str, ...]]:
         name = str(group[0]) if len(group) == 1 else f"{group[0]}-{group[-1]}"
         rows.append((name, *(_range_text(values[group], unit) for _, values, unit in columns)))
     return rows
+
+
+def _of_devices(timeline: TimelineColumns) -> list[Measure]:
+    """The measures that the table of devices has a column for."""
+    return [row for row in shown_in("devices") if row.of(timeline) is not None and row.says_something(timeline)]
 
 
 def _range_text(values: np.ndarray, unit: str) -> str:

@@ -1,0 +1,87 @@
+"""Every word that the program prints is in docs/glossary.md: measures, causes, costs, units and the heads of tables."""
+
+import importlib
+import pkgutil
+import re
+import sys
+
+import make_glossary
+import pytest
+from command_line import ROOT, ppsim
+
+import ppsim as library
+from ppsim.analysis.gaps import PHASES
+from ppsim.analysis.ledger import CAUSES
+from ppsim.analysis.measures import MEASURES
+from ppsim.base import tables
+from ppsim.costs.given import PARAMETERS
+
+PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+SLEEP = "validation/data/cpu/sleep"
+COMMANDS = [
+    "simulate configs/llama-3-8b-8xh100.yaml --ledger",
+    "simulate --schedule pipedream --devices 4 --microbatches 8",
+    "compare configs/unit-costs.yaml --schedules 1f1b,pipedream",
+    "what-if configs/unit-costs.yaml --set costs.latency=0.1",
+    "what-if configs/unit-costs.yaml --slow 0=1.1",
+    "sweep configs/unit-costs.yaml --over schedule.microbatches=4,8",
+    "advise configs/unit-costs.yaml",
+    "choose configs/llama-3-8b-8xh100.yaml --free schedule.stages_per_device",
+    "fits configs/llama-3-8b-8xh100.yaml",
+    "check configs/unit-costs.yaml --baseline configs/baseline.json --set costs.latency=0.1",
+    f"evaluate {SLEEP}/1f1b.json {SLEEP}/zb-h1.json --profile {SLEEP}/profile.yaml",
+    f"explain {SLEEP}/1f1b.json configs/unit-costs.yaml",
+]
+
+
+@pytest.fixture
+def printed(monkeypatch):
+    """The tables that commands print, as (columns that are flush left, rows)."""
+    found, real = [], tables.aligned
+
+    def spy(rows, left=None):
+        found.append((left, [tuple(row) for row in rows]))
+        return real(rows, left)
+
+    for floor in ("analysis", "plots", "studies", "commands"):
+        package = importlib.import_module(f"ppsim.{floor}")
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"ppsim.{floor}.{module.name}")
+    for module in list(sys.modules.values()):
+        if getattr(module, "aligned", None) is real:
+            monkeypatch.setattr(module, "aligned", spy)
+    return found
+
+
+def words():
+    """What the glossary defines: the cells of the first column of each of its tables, split at commas."""
+    cells = re.findall(r"^\| ([^|]+) \|", PAGE, re.MULTILINE)
+    return {plain(word) for cell in cells for word in cell.split(",")}
+
+
+def plain(word):
+    return word.replace("`", "").replace("_", " ").strip()
+
+
+def test_what_the_registries_name_is_defined():
+    assert make_glossary.page(PAGE) == PAGE, "docs/glossary.md is out of date; run `make docs`"
+    titles = {measure.title for measure in MEASURES.values()}
+    named = {plain(word) for word in {*MEASURES, *titles, *CAUSES, *PHASES, *PARAMETERS, *library.Costs().provenance}}
+    assert named <= words()
+
+
+def test_the_words_of_printed_tables_are_defined(printed, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for command in COMMANDS:
+        outcome = ppsim(*command.split())
+        assert outcome.status in (0, 1), outcome.err
+    heads = {cell for left, rows in printed if left is not None for cell in rows[0]}
+    labels = {row[0] for left, rows in printed if left is None for row in rows}
+    causes = {
+        row[0].removeprefix("idle: ") for left, rows in printed if left == 1 for row in rows if "idle: " in row[0]
+    }
+    assert {"idle / makespan", "removes", "verdict", "per action"} <= heads
+    assert {"transfers", "cool-down", "makespan"} <= {plain(label) for label in labels}
+    found = {plain(word) for word in heads | labels | causes}
+    data = {"", "microbatches", "4", "8"}  # of the sweep: its key and values
+    assert found - data <= words()
