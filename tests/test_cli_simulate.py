@@ -3,11 +3,14 @@
 import csv
 import json
 import math
+import re
+from types import SimpleNamespace
 
 import pytest
 from command_line import LLAMA, UNIT_COSTS, ppsim
 
 import ppsim as library
+from ppsim.commands.reporting import takes_colours
 
 FLAGS = ("simulate", "--schedule", "1f1b", "--devices", 4, "--microbatches", 8)
 
@@ -149,6 +152,48 @@ def test_the_critical_path_is_outlined_on_the_chart(tmp_path):
     assert "critical path" not in (tmp_path / "plain.svg").read_text()
 
 
+def test_transfers_title_and_width_are_those_of_the_chart(tmp_path):
+    drawing = ["--latency", "0.1", "--transfers", "--title", "mine & yours", "--width", "9"]
+    assert ppsim(*FLAGS, "--gantt", tmp_path / "chart.svg", *drawing).status == 0
+    text = (tmp_path / "chart.svg").read_text()
+    assert "mine &amp; yours" in text
+    assert 'width="648pt"' in text  # 9 inches
+    assert ppsim(*FLAGS, "--latency", "0.1", "--gantt", tmp_path / "plain.svg").status == 0
+    assert text.count("<path") > (tmp_path / "plain.svg").read_text().count("<path")
+
+
+def test_a_page_begins_with_what_was_asked_for(tmp_path):
+    drawing = ["--transfers", "--critical-path", "--title", "mine"]
+    assert ppsim(*FLAGS, "--gantt", tmp_path / "chart.html", *drawing).status == 0
+    page = (tmp_path / "chart.html").read_text()
+    assert "<title>mine</title>" in page
+    assert '"on": ["transfers", "critical", "memory"]' in page
+
+
+def test_text_has_the_width_asked_for_and_colours_only_on_a_terminal(monkeypatch):
+    drawn = ppsim(*FLAGS, "--text", "--width", "60").out
+    rows = [line for line in drawn.splitlines() if line.startswith("device 0 ")][-1:]
+    assert 50 <= len(rows[0]) <= 60
+    assert "\x1b" not in drawn
+    monkeypatch.setattr("ppsim.commands.simulate.takes_colours", lambda: True)
+    coloured = ppsim(*FLAGS, "--text", "--width", "60").out
+    assert "\x1b[48;2;" in coloured
+    assert re.sub("\x1b\\[[0-9;]*m", "", coloured) == drawn
+
+
+def test_colours_go_to_terminals_unless_they_are_not_wanted(monkeypatch):
+    terminal = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert takes_colours()
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not takes_colours()
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert not takes_colours()
+
+
 @pytest.mark.parametrize(("name", "start"), [("a.json", b"{"), ("a.pftrace", b"\n")])
 def test_traces_have_the_format_of_their_ending(tmp_path, name, start):
     assert ppsim(*FLAGS, "--trace", tmp_path / name).status == 0
@@ -168,8 +213,16 @@ def test_traces_have_the_format_of_their_ending(tmp_path, name, start):
         ([UNIT_COSTS, "--gantt", "chart.doc"], ".png, .svg, .pdf, .html"),
         ([UNIT_COSTS, "--trace", "trace.txt"], ".pftrace, .json"),
         ([UNIT_COSTS, "--ledger-chart", "chart.html"], ".png, .svg, .pdf"),
-        ([UNIT_COSTS, "--critical-path"], "--critical-path needs --gantt"),
-        ([UNIT_COSTS, "--critical-path", "--gantt", "chart.html"], "--critical-path needs --gantt"),
+        ([UNIT_COSTS, "--critical-path"], "--critical-path says how to draw; it needs --gantt"),
+        ([UNIT_COSTS, "--transfers"], "--transfers says how to draw; it needs --gantt"),
+        ([UNIT_COSTS, "--title", "x"], "--title says how to draw; it needs --gantt"),
+        ([UNIT_COSTS, "--width", "9"], "inches of --gantt"),
+        ([UNIT_COSTS, "--width", "9", "--gantt", "chart.html"], "inches of --gantt"),
+        ([UNIT_COSTS, "--width", "80", "--text", "--gantt", "chart.png"], "inches of --gantt"),
+        ([UNIT_COSTS, "--width", "80.5", "--text"], "whole number of columns"),
+        ([UNIT_COSTS, "--width", "nan", "--text"], "whole number of columns"),
+        ([UNIT_COSTS, "--width", "nan", "--gantt", "chart.png"], "inches from 1"),
+        ([UNIT_COSTS, "--width", "10", "--text"], "at least 40"),
         ([UNIT_COSTS, "--gantt", "no/such/folder/chart.png"], "cannot be written"),
         ([UNIT_COSTS, "--csv", "no/such/folder/order.csv"], "cannot be written"),
         ([UNIT_COSTS, "--json", "no/such/folder/a.json"], "cannot be written"),

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from timelines import stepped
 
 import ppsim
+from ppsim.plots.boxes import make_boxes
 from ppsim.plots.text import gantt_text
+from ppsim.plots.text_groups import groups_of
 
 
 def chart(name="1f1b", devices=4, microbatches=8, costs=None, width=100, options=None, **drawing):
@@ -56,9 +58,45 @@ def test_one_device_and_one_microbatch():
     assert chart(devices=1, microbatches=1, width=40).splitlines()[1] == "device 0 │F0   │B0         "
 
 
-def test_actions_of_one_column_keep_their_letter_and_no_edge():
+def test_actions_narrower_than_three_columns_stand_as_groups():
     text = chart("interleaved-1f1b", devices=2, microbatches=4, width=40, options={"stages_per_device": 2})
-    assert rows_of(text) == ["FFFFF·B0FB1FB0FB1·B2·B3B2B3", "·FFFB0FB1FB0FB1FB2FB3B2B3··"]
+    assert rows_of(text) == ["│5 x F·│3 x BF   │5 x B        ", "·│F  │5 x BF          │3 x B ··"]
+    assert text.splitlines()[-2:] == [
+        "groups: 5 x F: so many times these actions in turn",
+        "a column is 435.5 ms; groups hold idle gaps of up to 3 columns",
+    ]
+
+
+def test_groups_name_microbatches_in_turn_repeats_and_mixes():
+    assert rows_of(chart("zb-h1", width=80)) == [
+        "│F0-3      ·······│4 x IWF                        │4 x IW              ",
+        "···│F0-2   ·····│I│5 x FIW                                │2 x IW   │W7",
+        "·····│F0-1 ··│2 x IF    │4 x IWF                       │2 x IW    │W6-7",
+        "········│4 x FI              │4 x WFI                       │W4-7      ",
+    ]
+    assert "+" in "".join(rows_of(chart("zb-v", microbatches=16, width=100)))
+
+
+def counted(label):
+    """How many actions of each kind a group's label stands for; None for a mix."""
+    if match := re.fullmatch(r"([A-Z])(\d+)-(\d+)", label):
+        return {match[1]: int(match[3]) - int(match[2]) + 1}
+    if match := re.fullmatch(r"(\d+) x ([A-Z]+)", label):
+        return {letter: int(match[1]) * match[2].count(letter) for letter in match[2]}
+    return None
+
+
+@pytest.mark.parametrize("name", ["1f1b", "gpipe", "interleaved-1f1b"])
+def test_groups_hold_every_action_once(name):
+    timeline = ppsim.simulate(ppsim.build(name, devices=4, microbatches=64))
+    boxes = make_boxes(timeline)
+    for device in range(4):
+        groups = groups_of(boxes, device, 500 / timeline.makespan, 500)
+        counts = [counted(group.labels[0]) for group in groups if counted(group.labels[0])]
+        single = [group.labels[0][0] for group in groups if not counted(group.labels[0])]
+        for letter in "FB":
+            held = sum(count.get(letter, 0) for count in counts) + single.count(letter)
+            assert held == 64 * timeline.schedule.num_stages // 4
 
 
 def test_a_timed_slot_names_both_microbatches():
@@ -96,17 +134,28 @@ def test_rows_are_as_wide_as_each_other_and_within_the_width(name, devices, grou
 @given(devices=st.integers(1, 6), microbatches=st.integers(1, 8), width=st.integers(120, 240))
 def test_every_action_appears_once_where_boxes_fit(devices, microbatches, width):
     text = chart(devices=devices, microbatches=microbatches, width=width)
-    if "letters stand in proportion" in text:
+    if "a column is" in text:  # groups
         return
     for row in rows_of(text):
         assert len(re.findall("F", row)) == len(re.findall("B", row)) == microbatches
 
 
-def test_a_crowded_chart_keeps_the_proportions_of_the_kinds_and_says_so():
-    text = chart(devices=8, microbatches=256, width=110)
-    assert "letters stand in proportion to the time in each kind" in text
-    letters = "".join(row[20:80] for row in rows_of(text))
-    assert letters.count("F") / letters.count("B") == pytest.approx(0.5, abs=0.05)
+def test_a_crowded_chart_keeps_the_proportions_of_the_kinds_in_its_colours():
+    text = chart(devices=8, microbatches=256, width=110, color=True)
+    assert "a column is" in text
+    columns = {"F": 0, "B": 0}
+    for row in rows_of(text):
+        for ground, written in re.findall(r"\x1b\[48;2;([0-9;]+)m\x1b\[38;2;[0-9;]+m(.*?)\x1b\[0m", row):
+            columns["F" if ground == "40;83;163" else "B"] += len(written)
+    assert columns["F"] / columns["B"] == pytest.approx(0.5, abs=0.05)
+
+
+def test_the_footer_only_says_what_is_there():
+    assert chart(devices=1, microbatches=1, width=40).splitlines()[-2:] == [
+        "F forward; B full backward",
+        "numbers: microbatch after the kind, where they fit",
+    ]
+    assert "idle" not in chart(devices=8, microbatches=4096, width=40).splitlines()[-3]
 
 
 def test_zero_length_actions_are_counted_in_a_note():

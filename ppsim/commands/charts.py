@@ -14,14 +14,16 @@ STATIC = (".png", ".svg", ".pdf")
 GANTT = (*STATIC, ".html")
 
 
-def save_gantt(timeline: Timeline, path: Path, memory: bool = False, critical_path: bool = False) -> None:
-    """A chart in the format that the ending of `path` says."""
+def save_gantt(timeline: Timeline, path: Path, **drawing: Any) -> None:
+    """A chart in the format that the ending of `path` says; `drawing` as in `ppsim.plots.gantt.draw`."""
     if path.suffix.lower() == ".html":
-        save_html(timeline, path)
+        shown = {"transfers": drawing["transfers"], "critical": drawing["critical_path"], "memory": True}
+        titles = None if drawing["title"] is None else [drawing["title"]]
+        save_html(timeline, path, titles, shown=[name for name, is_on in shown.items() if is_on])
     else:
         from ppsim.plots.gantt import save
 
-        save(timeline, path, memory=memory, critical_path=critical_path)
+        save(timeline, path, **drawing)
 
 
 def save_comparison(timelines: Sequence[Timeline], path: Path, titles: Sequence[str] | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -34,6 +35,8 @@ WRITTEN = (
     "chart",
     "front",
 )
+
+_COLOURS = re.compile("(\x1b\\[[0-9;]*m)")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,14 +80,22 @@ def say(message: str) -> None:
         print(visible(message), file=sys.stderr)
 
 
-def print_data(text: str) -> None:
-    """Data, on stdout, with a newline at its end; control characters in it are shown.
+def takes_colours() -> bool:
+    """Whether stdout is a terminal that shows colours; NO_COLOR (no-color.org) says no."""
+    shown = sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    return shown and not os.environ.get("NO_COLOR")
+
+
+def print_data(text: str, colours: bool = False) -> None:
+    """Data, on stdout, with a newline at its end; control characters in it are shown, but for `colours`.
 
     Raises ConfigError where stdout cannot take it, BrokenPipeError where its reader left.
     """
     if sys.stdout is None:
         raise ConfigError("stdout is closed; give a file, such as `> result.txt`, or --json FILE")
-    shown = visible(text if text.endswith("\n") else text + "\n")
+    text = text if text.endswith("\n") else text + "\n"
+    parts = _COLOURS.split(text) if colours else [text]
+    shown = "".join(part if number % 2 else visible(part) for number, part in enumerate(parts))
     encoding = sys.stdout.encoding or "utf-8"
     try:
         sys.stdout.write(shown.encode(encoding, "backslashreplace").decode(encoding))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from ppsim.base.files import write_atomically
 from ppsim.commands import charts
 from ppsim.commands.case import takes_case
 from ppsim.commands.options import JsonTarget, file_option
-from ppsim.commands.reporting import check_endings, command, print_data, say, write_json
+from ppsim.commands.reporting import check_endings, command, print_data, say, takes_colours, write_json
 from ppsim.config import Config
 from ppsim.interop.frame import bubbles_csv, timeline_csv
 from ppsim.run.schedules import lower
@@ -22,9 +22,17 @@ from ppsim.run.timelines import Timeline
 TRACES = (".pftrace", ".json")
 
 GanttFile = Annotated[Path | None, file_option("Draw a Gantt chart: FILE.png, .svg, .pdf or .html.")]
-Memory = Annotated[bool, typer.Option("--memory", help="Draw memory over time under the chart (not in .html).")]
+Memory = Annotated[bool, typer.Option("--memory", help="Draw memory over time under the chart; .html always does.")]
 CriticalPath = Annotated[
-    bool, typer.Option("--critical-path", help="Outline the chain that sets the makespan in --gantt (not .html).")
+    bool, typer.Option("--critical-path", help="Show the chain that sets the makespan in --gantt.")
+]
+Transfers = Annotated[bool, typer.Option("--transfers", help="Draw each transfer in --gantt.")]
+Width = Annotated[
+    float | None,
+    typer.Option(metavar="N", help="Inches of FILE.png, .svg and .pdf, or columns of --text. [default: as needed]"),
+]
+Title = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="Title of --gantt. [default: schedule, sizes, makespan, bubble]")
 ]
 TraceFile = Annotated[
     Path | None,
@@ -60,6 +68,9 @@ def simulate(
     gantt: GanttFile = None,
     memory: Memory = False,
     critical_path: CriticalPath = False,
+    transfers: Transfers = False,
+    width: Width = None,
+    title: Title = None,
     trace: TraceFile = None,
     csv: ScheduleFile = None,
     program: ProgramFile = None,
@@ -74,17 +85,20 @@ def simulate(
     check_endings(
         ("--gantt", gantt, charts.GANTT), ("--trace", trace, TRACES), ("--ledger-chart", ledger_chart, charts.STATIC)
     )
-    if critical_path and not (gantt and gantt.suffix.lower() in charts.STATIC):
-        raise ConfigError(f"--critical-path needs --gantt FILE with one of: {', '.join(charts.STATIC)}")
+    _check_drawing(gantt, {"--critical-path": critical_path, "--transfers": transfers, "--title": title is not None})
+    static = bool(gantt and gantt.suffix.lower() in charts.STATIC)
+    _check_width(width, static, text)
     if sharded and not program:
         raise ConfigError("--sharded says what --program FILE writes; give --program too")
     if text and json == "-":
         raise ConfigError("--text and --json - both print to stdout; choose one, or give --json a file")
     case = read()
     timeline = case.simulate()
+    drawing = {"memory": memory, "critical_path": critical_path, "transfers": transfers, "title": title}
+    drawing |= {"width": width if static else None}
     _write_files(
         [
-            (gantt, lambda path: charts.save_gantt(timeline, path, memory, critical_path)),
+            (gantt, lambda path: charts.save_gantt(timeline, path, **drawing)),
             (ledger_chart, lambda path: charts.save_ledger(timeline, path)),
             (trace, timeline.to_perfetto),
             (csv, timeline.schedule.to_csv),
@@ -93,7 +107,28 @@ def simulate(
             (bubbles, lambda path: write_atomically(path, bubbles_csv(timeline.bubbles()))),
         ]
     )
-    _print_results(timeline, case.name, json, text, ledger)
+    chart = _chart(timeline, width) if text else ""
+    _print_results(timeline, case.name, json, ledger)
+    if chart:
+        print_data(chart, takes_colours())
+
+
+def _check_drawing(gantt: Path | None, asked: Mapping[str, bool]) -> None:
+    for option, is_given in asked.items():
+        if is_given and not gantt:
+            raise ConfigError(f"{option} says how to draw; it needs --gantt FILE")
+
+
+def _check_width(width: float | None, static: bool, text: bool) -> None:
+    """Inches or columns: one of the two is asked for."""
+    if width is None:
+        return
+    if static == text:
+        raise ConfigError(
+            f"--width {width:g} counts inches of --gantt FILE.png, .svg or .pdf, or columns of --text; give one of them"
+        )
+    if text and not width.is_integer():
+        raise ConfigError(f"--width {width:g}: must be a whole number of columns")
 
 
 def _write_files(files: list[tuple[Path | None, Callable[[Path], None]]]) -> None:
@@ -105,11 +140,13 @@ def _write_files(files: list[tuple[Path | None, Callable[[Path], None]]]) -> Non
         say(f"wrote {path}")
 
 
-def _print_results(timeline: Timeline, name: str, json: str | None, text: bool, ledger: bool) -> None:
+def _chart(timeline: Timeline, width: float | None) -> str:
+    return "\n" + timeline.to_text(color=takes_colours(), width=None if width is None else int(width))
+
+
+def _print_results(timeline: Timeline, name: str, json: str | None, ledger: bool) -> None:
     if json:
         own = {"name": name} | ({"ledger": timeline.ledger().to_dict()} if ledger else {})
         write_json(timeline.to_dict() | own, json)
     if json != "-":
         print_data(timeline.summary() + ("\n" + timeline.ledger().table() if ledger else ""))
-    if text:
-        print_data("\n" + timeline.to_text())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 
@@ -15,12 +18,14 @@ from ppsim.plots.beside import GATHERS, LETTERS, REDUCTIONS, STEPS, Spans
 from ppsim.plots.boxes import Boxes, headline, kind_letter, make_boxes
 from ppsim.plots.palette import COLOURS, TITLES, channels, label_colour
 from ppsim.plots.scale import round_ticks
-from ppsim.plots.shares import kind_shares
+from ppsim.plots.text_groups import NARROWEST, Group, groups_of
 from ppsim.timeline import TimelineColumns
 
 LEAST_WIDTH = 40
 _WIDEST_SLOT = 6  # columns of the shortest action in a chart with room to spare
+_LEAST_CELL = 3  # columns of most actions; narrower ones are drawn as groups
 _RESET = "\x1b[0m"
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,9 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     """A Gantt chart in text.
 
     Each action is a box that begins with an edge (with its letter where boxes are one column wide), labelled with kind
-    and microbatch where that fits, with the kind alone otherwise; idle time is dotted. Where actions are narrower than
-    a column, letters stand in proportion to the time in each kind and the chart says so.
+    and microbatch where that fits, with the kind alone otherwise; idle time is dotted. Where most actions are narrower
+    than three columns, those that follow each other stand as groups: F0-6 are seven forwards, 12 x FB twelve times a
+    forward and a backward, F+B a mix without a pattern.
 
     Parameters
     ----------
@@ -72,13 +78,14 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     margin = len(names[-1]) + 1
     room = max(columns, LEAST_WIDTH) - margin
     per_second = _columns_per_second(boxes, room)
+    fits = _actions_fit(boxes, per_second)
+    per_second = per_second if fits else room / makespan(timeline)
     drawn = max(int(np.floor(makespan(timeline) * per_second + 0.5)), 1)  # as the columns of boxes are rounded
-    fits = _every_action_has_a_column(boxes, per_second)
-    rows = _box_rows(boxes, per_second, drawn, style, color) if fits else _share_rows(boxes, drawn, style, color)
+    rows = (_box_rows if fits else _group_rows)(boxes, per_second, drawn, style, color)
     lines = [headline(timeline)]
     lines += [name.ljust(margin) + row for name, row in zip(names, rows, strict=True)]
     lines += [(" " * margin + line).rstrip() for line in _axis(makespan(timeline), per_second, drawn, style)]
-    lines += _legend(boxes, fits, makespan(timeline) / drawn, style, color)
+    lines += _legend(boxes, fits, _ESCAPES.sub("", "".join(rows)), makespan(timeline) / drawn, style, color)
     text = "\n".join(lines) + "\n"
     return text if unicode else text.replace("µ", "u")
 
@@ -94,9 +101,11 @@ def _columns_per_second(boxes: Boxes, room: int) -> float:
     return min(whole, _WIDEST_SLOT) / shortest if whole else room / length
 
 
-def _every_action_has_a_column(boxes: Boxes, per_second: float) -> bool:
+def _actions_fit(boxes: Boxes, per_second: float) -> bool:
+    """Whether every action that takes time has a column, and most have room for an edge and two characters."""
     first, last = _columns_of(boxes, per_second)
-    return bool(np.all((last > first) | (boxes.length == 0)))
+    widths = (last - first)[boxes.length > 0]
+    return not len(widths) or (widths.min() > 0 and float(np.median(widths)) >= _LEAST_CELL)
 
 
 def _columns_of(spans: Spans, per_second: float) -> tuple[np.ndarray, np.ndarray]:
@@ -163,24 +172,25 @@ def _box_text(boxes: Boxes, box: int, width: int, style: _Style, edged: bool) ->
     return _filled(next(label for label in labels if len(label) <= width - edged), width, style, edged)
 
 
-def _share_rows(boxes: Boxes, drawn: int, style: _Style, color: bool) -> list[str]:
-    """One letter a column, in proportion to the time in each kind: what is owed most so far comes next."""
-    shares = kind_shares(boxes, np.linspace(0.0, makespan(boxes.timeline), drawn + 1))
-    shares = np.concatenate([shares, np.maximum(1.0 - shares.sum(axis=2, keepdims=True), 0.0)], axis=2)
-    devices = np.arange(shares.shape[0])
-    owed = np.zeros((shares.shape[0], shares.shape[2]))
-    chosen = np.empty(shares.shape[:2], np.int64)
-    for column in range(drawn):
-        owed += shares[:, column]
-        chosen[:, column] = np.where(shares[:, column] > 1e-9, owed, -np.inf).argmax(axis=1)
-        owed[devices, chosen[:, column]] -= 1.0
-    cells = [_colored(kind_letter(kind), COLOURS[kind], color) for kind in boxes.kinds]
-    quiet = _quiet(boxes, drawn / (makespan(boxes.timeline) or 1.0), drawn, style, set(LETTERS))
-    idle = len(boxes.kinds)
-    return [
-        "".join(beside if number == idle else cells[number] for number, beside in zip(row, letters, strict=True))
-        for row, letters in zip(chosen, quiet, strict=True)
-    ]
+def _group_rows(boxes: Boxes, per_second: float, drawn: int, style: _Style, color: bool) -> list[str]:
+    """Each device's groups of actions, each in the columns of its time."""
+    rows = list(_quiet(boxes, per_second, drawn, style, set(LETTERS)).astype(object))
+    for device, row in enumerate(rows):
+        reached = 0
+        for group in groups_of(boxes, device, per_second, drawn):
+            if group.last > reached:
+                group = replace(group, first=max(group.first, reached))
+                _put(row, group.first, group.last, _group_text(group, style, color))
+                reached = group.last
+    return ["".join(row) for row in rows]
+
+
+def _group_text(group: Group, style: _Style, color: bool) -> str:
+    """A group's edge and label, on the colours of its kinds in proportion to their time."""
+    width = group.last - group.first
+    text = style.edge + group.label.ljust(width - 1) if width > 1 else group.label
+    runs = groupby(zip(text, group.kinds(), strict=True), key=itemgetter(1))
+    return "".join(_colored("".join(one for one, _ in run), COLOURS[Kind(kind)], color) for kind, run in runs)
 
 
 def _colored(text: str, ground: str, color: bool) -> str:
@@ -205,22 +215,35 @@ def _axis(makespan: float, per_second: float, drawn: int, style: _Style) -> list
     return ["".join(rule), f"{numbers}  time ({unit.symbol})"]
 
 
-def _legend(boxes: Boxes, fits: bool, column_seconds: float, style: _Style, color: bool) -> list[str]:
+def _legend(boxes: Boxes, fits: bool, drawn: str, column_seconds: float, style: _Style, color: bool) -> list[str]:
+    """What the characters that were drawn mean, and nothing else."""
     titles = {kind: "X " * (kind == Kind.OVERLAP_F_B) + TITLES[kind] for kind in boxes.kinds}
     entries = [_colored(title, COLOURS[kind], color) for kind, title in titles.items()]
-    lines = ["; ".join([*entries, f"{style.idle} idle"])]
-    if boxes.beside:
-        titles = "; ".join(f"{part.letter} {part.title}" for part in boxes.beside)
+    lines = ["; ".join([*entries, *([f"{style.idle} idle"] if style.idle in drawn else [])])]
+    if beside := [part for part in boxes.beside if part.letter in drawn]:
+        titles = "; ".join(f"{part.letter} {part.title}" for part in beside)
         lines.append(f"where no action runs: {titles}")
     numbering = "slice (microbatch x slices + piece)" if boxes.timeline.schedule.slices > 1 else "microbatch"
-    if fits:
-        stages = ", stage before the kind" if boxes.shades > 1 else ""
+    if fits and re.search(r"\d", drawn):
+        stages = ", stage before the kind" if re.search(r"\d[A-Z]", drawn) else ""
         lines.append(f"numbers: {numbering} after the kind{stages}, where they fit")
-        hidden = int(np.count_nonzero(boxes.length == 0))
-        if hidden:
-            lines.append(f"not shown: {hidden} action(s) of zero length")
-    else:
-        lines.append(
-            f"a column is {seconds_text(column_seconds)}; letters stand in proportion to the time in each kind"
-        )
+    if not fits:
+        lines += _group_notes(drawn, numbering)
+        gaps = (boxes.start[1:] - boxes.end[:-1])[boxes.device[1:] == boxes.device[:-1]] / (column_seconds or 1.0)
+        hold = "; groups hold idle gaps of up to 3 columns" if np.any((gaps > 1e-6) & (gaps < NARROWEST - 1)) else ""
+        lines.append(f"a column is {seconds_text(column_seconds)}{hold}")
+    if hidden := int(np.count_nonzero(boxes.length == 0)):
+        lines.append(f"not shown: {hidden} action(s) of zero length")
     return lines
+
+
+def _group_notes(drawn: str, numbering: str) -> list[str]:
+    """What the labels of groups mean, of those that were drawn."""
+    examples = (
+        (r"[A-Z](\d+)-(\d+)", f"actions of one kind from the first {numbering} to the last"),
+        (r"\d+ x [A-Z]+", "so many times these actions in turn"),
+        (r"[A-Z](\+[A-Z])+", "a mix of these, most time first"),
+    )
+    found = [(re.search(pattern, drawn), meaning) for pattern, meaning in examples]
+    notes = "; ".join(f"{match[0]}: {meaning}" for match, meaning in found if match)
+    return [f"groups: {notes}"] if notes else []

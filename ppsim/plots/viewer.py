@@ -20,6 +20,7 @@ from ppsim.plots.boxes import Boxes, make_boxes
 from ppsim.plots.page_data import page_data
 from ppsim.timeline import TimelineColumns
 
+SHOWN = ("memory",)  # when a page is opened, beside the actions
 _SCRIPTS = ("data.js", "words.js", "draw.js", "marks.js", "controls.js", "viewer.js")
 _COLOURS = {
     "IDLE": palette.IDLE, "IDLE_DARK": palette.IDLE_DARK, "LANE": LANE_GROUND, "CRITICAL": palette.CRITICAL,
@@ -31,20 +32,25 @@ def save_html(
     timelines: TimelineColumns | Sequence[TimelineColumns],
     path: str | PathLike[str],
     titles: Sequence[str] | None = None,
+    *,
+    shown: Sequence[str] = SHOWN,
 ) -> None:
     """Write a page that shows timelines in any browser of 2023 or later, offline; it appears whole or not at all.
 
     Several stand below each other on one time axis; each has one of the `titles`, or its schedule's name and sizes.
-    Hover tells action, device, times and what it waited for; a click follows that back to the start.
+    Hover tells action, device, times and what it waited for; a click follows that back to the start. The page begins
+    with what is `shown` of "transfers", "critical" (the critical path), "memory" and "ledger" (idle time by cause).
     Raises ConfigError for no timelines, another number of titles, or a file that cannot be written.
     """
     every = [timelines] if isinstance(timelines, TimelineColumns) else list(timelines)
     if not every or (titles is not None and len(titles) != len(every)):
         raise ConfigError(f"a page of {len(every)} timelines and {len(titles or [])} titles; give one title each")
-    write_atomically(path, viewer_html(*map(make_boxes, every), titles=titles))
+    write_atomically(path, viewer_html(*map(make_boxes, every), titles=titles, shown=shown))
 
 
-def viewer_html(*every: Boxes, titles: Sequence[str] | None = None, framed: bool = False) -> str:
+def viewer_html(
+    *every: Boxes, titles: Sequence[str] | None = None, framed: bool = False, shown: Sequence[str] = SHOWN
+) -> str:
     """The page of `save_html`.
 
     Within the frame of another page (`framed`) it leaves name and measures to that page, and the wheel until clicked.
@@ -57,7 +63,7 @@ def viewer_html(*every: Boxes, titles: Sequence[str] | None = None, framed: bool
         "viewer.html",
         {
             "TITLE": html.escape(title),
-            "OPTIONS": json.dumps({"framed": framed}),
+            "OPTIONS": json.dumps({"framed": framed, "on": list(shown)}),
             "CHARTS": json.dumps(charts).replace("<", "\\u003c"),
             "STYLE": style(),
             "SCRIPT": base64.b64encode(zlib.compress(script().encode(), 9)).decode(),

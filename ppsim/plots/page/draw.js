@@ -1,7 +1,7 @@
 // Where everything stands on the canvas, and the rows: exact boxes near by, stacked shares of time from afar.
 const LEFT = 78, TOP = 4, AXIS = 40, TITLE = 24, GAP = 10, LEDGER = 130, TALLEST = 160, USUAL = 44, MIXED = 8;
 const view = { t0: 0, t1: 1, row: 0, y: 0 };   // seconds; pixels of a device's row (0: as fits), and scrolled away
-const on = new Set(["memory"]), hidden = new Set();   // what is shown; titles of the legend that are not
+const on = new Set(), hidden = new Set();   // what is shown; titles of the legend that are not
 let charts = [], until = 1, chosen = null, followed = [];   // chosen: { chart, item }; followed: its chain
 let canvas, context, colours = {}, width = 0, height = 0, crowded = false, mixed = false, asked = false, titled = false;
 

@@ -1,8 +1,9 @@
 // The viewer: one canvas for all schedules, moved by wheel, mouse, touch and keys; its state can stand in the address.
 let options = {}, paper = false, root = null, writing = 0, showing = 0, readState = null;
 
-function startViewer(element, given = {}) {   // options: framed, fragment, grow (most part of the window's height), onState
-  options = given; root = element;
+function startViewer(element, given = {}) {   // options: on, framed, fragment, grow (part of the window's height), onState
+  options = { on: ["memory"], ...given }; root = element;
+  for (const name of options.on) on.add(name);
   root.classList.add("viewer");
   build(root);
   canvas = parts.canvas; context = canvas.getContext("2d");
@@ -274,7 +275,7 @@ function stateText() {
   const number = (value) => String(Number(value.toPrecision(10)));
   if (view.t0 > 0 || view.t1 < until) state.set("t", [view.t0, view.t1].map(number).join(","));
   if (view.row || view.y) state.set("y", [view.row, view.y].map(Math.round).join(","));
-  if ([...on].join() !== "memory") state.set("on", [...on].join(","));
+  if ([...on].sort().join() !== [...options.on].sort().join()) state.set("on", [...on].join(","));
   if (hidden.size) state.set("off", [...hidden].join(","));
   if (chosen) state.set("at", [charts.indexOf(chosen.chart), chosen.item].join(","));
   return state.toString().replaceAll("%2C", ",");
@@ -294,7 +295,7 @@ function setState(text) {   // before anything is shown it is kept until then
   const [t0, t1] = pair("t"), [row, y] = pair("y"), [number, item] = wanted.has("at") ? pair("at") : [];
   Object.assign(view, t1 > t0 ? { t0, t1 } : { t0: 0, t1: until }, { row: row > 0 ? row : 0, y: y > 0 ? y : 0 });
   on.clear(); hidden.clear();
-  for (const name of (wanted.get("on") ?? "memory").split(",")) if (SWITCHES.some(([known]) => known === name)) on.add(name);
+  for (const name of (wanted.get("on") ?? options.on.join()).split(",")) if (SWITCHES.some(([known]) => known === name)) on.add(name);
   for (const name of (wanted.get("off") ?? "").split(",")) if (name) hidden.add(name);
   refresh();
   if (item >= 0 && item < charts[number]?.column.cause.length) choose(charts[number], item); else choose(null);
