@@ -11,6 +11,7 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.occupancy import peak_activations
 from ppsim.lowering.rows import row_tables
 from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.order_bounds import Chain, chain_of, least_makespan
 from ppsim.timeline import TimelineColumns
 
 
@@ -33,7 +34,9 @@ class LowerBound:
         compute seconds and the least time after its last. dataflow: the longest way of one microbatch. memory: each
         activation is held for at least its way to the last stage and back (an evicted or offloaded one only while its
         own actions run), so that a device which may hold `peak_activations` at once needs (sum of holding times) / peak
-        seconds between its fill and its drain.
+        seconds between its fill and its drain. counting: the nth action of a kind and stage follows the nth before it,
+        and the one that frees the memory that it takes; then the work of a device between two times
+        (`ppsim.schedule.order_bounds`; not where fused slots are timed).
     """
 
     seconds: float
@@ -55,6 +58,9 @@ def lower_bound(run: TimelineColumns) -> LowerBound:
         "fill + work + drain": head + run.device_busy + tail,
         "memory": head + _holding(run, before, lengths, weight) / np.maximum(peak_activations(run), 1e-300) + tail,
     }
+    chains = _chains(run, lengths, weight)
+    if chains:
+        per_device["counting"] = least_makespan(chains, run.schedule.devices)
     unrounded = {name: float(seconds.max()) for name, seconds in per_device.items()}
     unrounded["dataflow"] = float((before + lengths + after).max())
     bounds = {name: _without_rounding(seconds, makespan(run)) for name, seconds in unrounded.items()}
@@ -117,6 +123,29 @@ def _ways(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> tupl
     before[again[with_again]] = before[own] + lengths[own]
     after[again[with_again]] = lengths[row] + after[row]
     return before, after
+
+
+def _chains(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> list[Chain]:
+    """The microbatches by the devices that they run on; none where slots that run two actions at once are timed."""
+    schedule, table, transfer = run.schedule, run.table, run.plan.transfer_seconds
+    if len(run.plan.slots[0]) or schedule.iterations > 1:
+        return []
+    forward, backward = row_tables(schedule)
+    weight = weight[backward]
+    moves = len(schedule.evicted) or run.plan.copies is not None or schedule.recomputes
+    limits = np.full(schedule.devices, np.inf) if moves else peak_activations(run)
+    paths, path_of = np.unique(schedule.device[forward], axis=1, return_inverse=True)
+    chains = []
+    for number, device_of in enumerate(paths.T):
+        own = path_of.ravel() == number
+        rows, back, after = forward[:, own], backward[:, own], weight[:, own]
+        seconds = [lengths[rows], lengths[back], np.where(after >= 0, lengths[after], 0.0)]
+        waits = [np.append(transfer[rows[1:]].min(axis=1), 0.0), np.append(0.0, transfer[back[:-1]].min(axis=1))]
+        kept = np.where((after >= 0).all(axis=1), table.weight_grad_fraction, 0.0)
+        least = np.concatenate([column.min(axis=1) for column in seconds])
+        share = table.stage_share / schedule.slices
+        chains.append(chain_of(int(own.sum()), device_of, least, np.concatenate(waits), share, kept, limits))
+    return chains
 
 
 def _weight_rows(run: TimelineColumns) -> np.ndarray:
