@@ -12,6 +12,7 @@ from command_line import ppsim as run_ppsim
 import ppsim
 from ppsim.analysis.least import least_memory, least_step
 from ppsim.costs.derive import DerivedCosts
+from ppsim.studies.ranking import Candidate, rank
 from ppsim.studies.space import BALANCED, open_space
 
 SMALL = {
@@ -32,25 +33,27 @@ HEADROOMS = [0.0, 0.5, 0.75]
 
 
 def _every_point(config, free, headroom):
-    """Step and bytes of each point that fits, with `Config.changed` and `Config.simulate` alone."""
+    """Each point that fits, with `Config.changed` and `Config.simulate` alone, in the order of their steps."""
     space = open_space(config, free)
     costs = space.config.costs
     assert isinstance(costs, DerivedCosts)
     limit = costs.cluster.device.memory * (1 - headroom)
-    steps = []
+    fitting = []
     for layout in space.layouts():
         for chosen in space.schedules(layout["schedule.devices"]):
             for partition in space.partitions:
                 if partition == BALANCED:
                     continue
                 try:
-                    run = space.config.changed({**layout, **chosen, "layout.partition": partition}).simulate()
+                    changes = {**layout, **chosen, "layout.partition": partition}
+                    run = space.config.changed(changes).simulate()
                 except ppsim.PpsimError:
                     continue
                 assert run.peak_memory is not None
                 if run.peak_memory.max() <= limit:
-                    steps.append((run.iteration_time, float(run.peak_memory.max())))
-    return sorted(steps)
+                    measures = {"iteration_time": run.iteration_time, "peak_memory": float(run.peak_memory.max())}
+                    fitting.append(Candidate(changes, measures))
+    return sorted(fitting, key=lambda one: (one.step, one.memory))
 
 
 @pytest.mark.parametrize("headroom", HEADROOMS)
@@ -63,14 +66,48 @@ def test_the_answer_is_that_of_simulating_every_point(headroom):
     every = _every_point(SMALL, free, headroom)
     found = ppsim.choose(SMALL, free, headroom=headroom, top=5)
     assert every
-    assert [one.step for one in found.ranked] == [step for step, _ in every[:5]]
-    front = [
-        (step, size) for number, (step, size) in enumerate(every) if all(size < other for _, other in every[:number])
-    ]
-    assert [(one.step, one.memory) for one in found.front] == front
+    of_step = {step: list(alike) for step, alike in itertools.groupby(every, lambda one: f"{one.step:.4e}")}
+    assert [f"{one.step:.4e}" for one in found.ranked] == list(of_step)[:5]
+    for one, alike in zip(found.ranked, of_step.values(), strict=False):
+        simplest = min(alike, key=lambda other: other.rank)
+        assert (one.changes, one.step, one.alike) == (simplest.changes, simplest.step, len(alike) - 1)
+    front = [one for number, one in enumerate(every) if all(one.memory < other.memory for other in every[:number])]
+    assert [(one.step, one.memory) for one in found.front] == [(one.step, one.memory) for one in front]
     counts = dict(found.counts)
     assert counts.pop("points") == sum(counts.values())
     assert counts["simulated"] < len(every)
+
+
+def _candidate(step, **changes):
+    changes = {"schedule.name": "1f1b", "schedule.devices": 4, "schedule.stages_per_device": None} | {
+        f"{'schedule' if key in ('name', 'devices', 'stages_per_device') else 'layout'}.{key}": value
+        for key, value in changes.items()
+    }
+    return Candidate(changes, {"iteration_time": step, "peak_memory": 1.0})
+
+
+def test_of_equal_steps_the_simplest_is_ranked_and_the_others_are_counted():
+    simplest_first = [
+        _candidate(2.000003, devices=2, name="zb-v", recompute="full"),
+        _candidate(2.000002),
+        _candidate(2.000001, partition="E|t|t|L"),
+        _candidate(2.0, recompute="full"),
+        _candidate(1.999999, name="gpipe"),
+        _candidate(1.999998, name="zb-h1"),
+        _candidate(1.999997, name="interleaved-1f1b", stages_per_device=2),
+    ]
+    faster, slower = _candidate(1.9, devices=8), _candidate(2.1)
+    for turn in range(len(simplest_first)):
+        rest = simplest_first[turn:]
+        ranked = rank([slower, *reversed(rest), faster], top=2)
+        assert [(one.changes, one.alike) for one in ranked] == [(faster.changes, 0), (rest[0].changes, len(rest) - 1)]
+
+
+def test_on_one_device_1f1b_stands_for_every_schedule():
+    space = open_space(SMALL)
+    assert list(space.schedules(1)) == [{"schedule.name": "1f1b", "schedule.stages_per_device": None}]
+    named = open_space(SMALL, {"schedule.name": ["gpipe", "zb-h1"]})
+    assert [one["schedule.name"] for one in named.schedules(1)] == ["gpipe", "zb-h1"]
 
 
 def test_an_executor_gives_the_same_answer():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,15 +17,28 @@ from ppsim.commands.fits import read_headroom
 from ppsim.commands.options import Headroom, JsonTarget, file_option
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command, say
 from ppsim.studies import choose as study
-from ppsim.studies.best_first import Candidate
 from ppsim.studies.choose import Choice
+from ppsim.studies.ranking import DIGITS, Candidate
 from ppsim.studies.reasons import difference, limits
 from ppsim.studies.recipe import config_yaml, megatron_flags, runs_in_pytorch, torchtitan_flags
+from ppsim.studies.space import (
+    CONTEXT,
+    DATA,
+    DEVICES,
+    EXPERT,
+    MICROBATCH_SIZE,
+    PARTITION,
+    RECOMPUTE_LEVEL,
+    SHARDING,
+    TENSOR,
+    sharding_of,
+)
 
 SCHEMA = "ppsim.choose/1"
 UNITS = {
     "iteration_time": "seconds", "tokens_per_second": "tokens per second", "mfu": "fraction", "peak_memory": "bytes",
     "bubble_fraction": "fraction", "peak_activations": "microbatches through one device share of the model",
+    "alike": "points that take the same step to five digits",
     "headroom": "fraction of a device's memory", "batch": "sequences",
 }  # fmt: skip
 
@@ -103,22 +116,51 @@ def _page(found: Choice) -> Iterator[str]:
     yield from _how_to_run(found)
 
 
+# Heading of a column -> the key of a point's changes that it shows, where the points differ in it.
+COLUMNS = {
+    "stages": "schedule.stages_per_device", "pipeline": DEVICES, "tensor": TENSOR, "context": CONTEXT, "expert": EXPERT,
+    "data": DATA, "size": MICROBATCH_SIZE, "recompute": RECOMPUTE_LEVEL, "sharded": SHARDING, "partition": PARTITION,
+}  # fmt: skip
+FIRST_LEFT_OUT = ("tokens/s", "partition", "sharded")  # of a table that is too wide
+
+
 def _table(ranked: list[Candidate]) -> list[str]:
-    """The ranked points: what differs between them, then their measures."""
-    keys = [key for key in ranked[0].changes if len({str(one.changes.get(key)) for one in ranked}) > 1]
-    keys = ["schedule.name", *(key for key in keys if key not in ("schedule.name", "layout.partition"))]
-    rows = [["", *(key.split(".")[1].replace("_", " ") for key in keys), "step", "tokens/s", "peak"]]
-    for number, one in enumerate(ranked, 1):
-        values = ["-" if one.changes.get(key) is None else str(one.changes[key]) for key in keys]
-        tokens = one.measures["tokens_per_second"]
-        peak = one.measures["peak_memory"]
-        measures = [
-            seconds_text(one.step),
-            "-" if tokens is None else f"{tokens:,.0f}",
-            f"{one.memory:.4g} activations" if peak is None else value_text(peak, "bytes"),
-        ]
-        rows.append([str(number), *values, *measures])
-    return aligned(rows, left=2)
+    """The ranked points: what differs between them, then their measures, in at most `WIDTH` columns."""
+    columns = {head: [_cell(one.changes, key) for one in ranked] for head, key in COLUMNS.items()}
+    columns = {head: cells for head, cells in columns.items() if len(set(cells)) > 1}
+    columns = {"": [str(1 + place) for place in range(len(ranked))], "schedule": _names(ranked)} | columns
+    columns["step"] = [seconds_text(one.step, DIGITS) for one in ranked]
+    columns["tokens/s"] = [_number(one.measures["tokens_per_second"]) for one in ranked]
+    columns["peak"] = [_peak(one) for one in ranked]
+    if any(one.alike for one in ranked):
+        columns["and"] = [f"{one.alike:,} like it" if one.alike else "" for one in ranked]
+    for head in FIRST_LEFT_OUT:
+        if max(map(len, _lines(columns))) > WIDTH:
+            columns.pop(head, None)
+    return _lines(columns)
+
+
+def _lines(columns: Mapping[str, list[str]]) -> list[str]:
+    return aligned([[*columns], *zip(*columns.values(), strict=True)], left=2)
+
+
+def _names(ranked: list[Candidate]) -> list[str]:
+    return [one.changes["schedule.name"] for one in ranked]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def _peak(one: Candidate) -> str:
+    known = one.measures["peak_memory"] is not None
+    return value_text(one.memory, "bytes") if known else f"{one.memory:.4g} activations"
+
+
+def _cell(changes: Mapping[str, Any], key: str) -> str:
+    """A value in a word; of a partition that is a layout string this word."""
+    value = sharding_of(changes) if key == SHARDING else changes.get(key)
+    return "-" if value is None else "string" if "|" in str(value) else str(value)
 
 
 def _reasons(found: Choice) -> Iterator[str]:
@@ -191,4 +233,4 @@ def _document(found: Choice) -> dict[str, Any]:
 
 
 def _candidate(one: Candidate) -> dict[str, Any]:
-    return {"changes": dict(one.changes), **one.measures}
+    return {"changes": dict(one.changes), **one.measures, "alike": one.alike}

@@ -5,10 +5,8 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -19,42 +17,12 @@ from ppsim.studies.crew import LEFT_OUT, Crew
 from ppsim.studies.executors import Here, places
 from ppsim.studies.opening import Opener, devices_of
 from ppsim.studies.points import run_points
+from ppsim.studies.ranking import Candidate, pareto_front, rank, rounded
 from ppsim.studies.space import Point, Space
 from ppsim.studies.store import Store
 
 MOST_AT_ONCE = 64  # items of a round; of more, many would be done that the first of them make needless
 SHOWN = ("iteration_time", "tokens_per_second", "mfu", "peak_memory", "bubble_fraction", "peak_activations")
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One point that was simulated and fits.
-
-    Attributes
-    ----------
-    changes : mapping of dotted key to value
-        What makes the point out of the config.
-    measures : mapping of measure name to number
-        `SHOWN`; None where it is not known.
-    """
-
-    changes: Mapping[str, Any]
-    measures: Mapping[str, Any]
-
-    @property
-    def step(self) -> float:
-        """Seconds of one training step."""
-        return self.measures["iteration_time"]
-
-    @property
-    def memory(self) -> float:
-        """Bytes of the fullest device; live activations where bytes are not known."""
-        return self.measures["peak_memory" if self.measures["peak_memory"] is not None else "peak_activations"]
-
-    @property
-    def rank(self) -> tuple[Any, ...]:
-        """What candidates are ordered by: step, then memory, then what they are."""
-        return self.step, self.memory, str(sorted(self.changes.items(), key=lambda item: item[0]))
 
 
 @dataclass(frozen=True)
@@ -95,22 +63,10 @@ class Search:
         self.counts: Counter[str] = Counter(points=0, simulated=0, memory=0, step=0, refused=0)
         self.left_out: list[Point] = []
         self.fitting: list[Candidate] = []
+        self.ranked: list[Candidate] = []
+        self.front: list[Candidate] = []
         self.numbers = itertools.count()
         self.heap: list[tuple[float, int, _Group | _Open]] = []
-
-    @property
-    def ranked(self) -> list[Candidate]:
-        """The fastest that fit, at most `top`."""
-        return self.fitting[: self.top]
-
-    @property
-    def front(self) -> list[Candidate]:
-        """Those than which no other is as fast and as small, fastest first."""
-        front: list[Candidate] = []
-        for one in self.fitting:
-            if not front or one.memory < front[-1].memory:
-                front.append(one)
-        return front
 
     def run(self) -> None:
         """Look through the whole space."""
@@ -155,7 +111,7 @@ class Search:
 
     def _matters(self, step: float, memory: float) -> bool:
         """Whether a point with at least this step and memory can be ranked or stand on the front."""
-        if len(self.fitting) < self.top or step <= self.fitting[self.top - 1].step:
+        if len(self.ranked) < self.top or rounded(step) <= rounded(self.ranked[-1].step):
             return True
         return self.with_front and not any(one.step <= step and one.memory <= memory for one in self.front)
 
@@ -185,7 +141,10 @@ class Search:
             measures = {name: point.measures[name] for name in SHOWN}
             if measures["peak_memory"] is None or measures["peak_memory"] <= self.limit:
                 self.fitting.append(Candidate(point.changes, measures))
-        self.fitting.sort(key=lambda one: one.rank)
+        self.ranked, self.front = rank(self.fitting, self.top), pareto_front(self.fitting)
+        last = rounded(self.ranked[-1].step) if len(self.ranked) == self.top else np.inf
+        front = {id(one) for one in self.front}
+        self.fitting = [one for one in self.fitting if rounded(one.step) <= last or id(one) in front]
 
     def _plain(self, changes: Point) -> Point:
         """The changes that a config takes: without keys of the layout where no model is known."""

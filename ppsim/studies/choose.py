@@ -16,8 +16,9 @@ from ppsim.base.tables import page_table
 from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.run.timelines import Timeline
-from ppsim.studies.best_first import Candidate, Search
+from ppsim.studies.best_first import Search
 from ppsim.studies.crew import means
+from ppsim.studies.ranking import Candidate
 from ppsim.studies.space import Point, Source, Space, open_space
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ class Choice:
     Attributes
     ----------
     ranked : list of Candidate
-        The fastest points that fit, at most `top` of them, the winner first; empty where nothing fits.
+        The fastest points that fit, at most `top` of them, the winner first; empty where nothing fits. Of points with
+        equal steps (`ppsim.studies.ranking.rounded`) the simplest is ranked, and the others are its `alike`.
     front : list of Candidate
         The points than which no other is both as fast and as small, fastest first.
     counts : mapping
@@ -81,8 +83,8 @@ class Choice:
         return Chosen(config, run, text)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a ranked point: its free keys and its measures."""
-        return [{**one.changes, **one.measures} for one in self.ranked]
+        """One row a ranked point: its free keys, its measures, and how many points are `alike`."""
+        return [{**one.changes, **one.measures, "alike": one.alike} for one in self.ranked]
 
     def to_frame(self) -> pandas.DataFrame:
         """The rows as a pandas table."""

@@ -24,6 +24,7 @@ SHARDINGS: Mapping[str, Mapping[str, bool]] = {
     "weights": {"layout.distributed_optimizer": False, "layout.sharded": True},
 }
 SHARDING = "layout.sharding"  # stands for the two keys of SHARDINGS
+ALONE = "1f1b"  # the family of a pipeline of one device
 LEAST_TOKENS = 4096  # of a sequence on one GPU: context parallelism cuts no finer
 Source = str | PathLike[str] | Mapping[str, Any] | Config
 Point = dict[str, Any]  # dotted key -> value
@@ -84,8 +85,14 @@ class Space:
         return default if value is None else value
 
     def schedules(self, devices: int) -> Iterator[Point]:
-        """Every schedule on so many devices: its name and stages per device."""
-        for name in self.values.get("schedule.name", [self.config.schedule.get("name")]):
+        """Every schedule on so many devices: its name and stages per device.
+
+        A pipeline of one device has nothing to schedule: `ALONE` with one stage stands for all where it is among them.
+        """
+        names = self.values.get("schedule.name", [self.config.schedule.get("name")])
+        if devices == 1 and ALONE in names:
+            names = [ALONE]
+        for name in names:
             for stages in self._stages(name, devices):
                 yield {"schedule.name": name, "schedule.stages_per_device": stages}
 
@@ -106,8 +113,13 @@ class Space:
 
 
 TENSOR, CONTEXT, DATA, EXPERT = "layout.tensor", "layout.context", "layout.data", "layout.expert"
-MICROBATCH_SIZE, PARTITION = "layout.microbatch_size", "layout.partition"
+MICROBATCH_SIZE, PARTITION, RECOMPUTE_LEVEL = "layout.microbatch_size", "layout.partition", "layout.recompute"
 DEVICES, MICROBATCHES = "schedule.devices", "schedule.microbatches"
+
+
+def sharding_of(changes: Mapping[str, Any]) -> str | None:
+    """The name in SHARDINGS of what a point shards; None where it does not say."""
+    return next((name for name, keys in SHARDINGS.items() if keys.items() <= changes.items()), None)
 
 
 def open_space(
@@ -294,7 +306,7 @@ FREE: dict[str, Callable[[_Context], list[Any]]] = {
     CONTEXT: _context_sizes,
     EXPERT: _expert_sizes,
     MICROBATCH_SIZE: _microbatch_sizes,
-    "layout.recompute": _recompute_levels,
+    RECOMPUTE_LEVEL: _recompute_levels,
     SHARDING: lambda context: list(SHARDINGS),
     PARTITION: lambda context: ["even", BALANCED],
     DEVICES: _device_counts,
