@@ -82,7 +82,7 @@ def test_a_slow_link_lengthens_the_transfers_between_its_devices_both_ways():
 def test_noise_is_lognormal_with_mean_one(one_f_one_b):
     table = COSTS.table(one_f_one_b)
     plan = make_plan(one_f_one_b, table, "async")
-    jittered = JitteredPlan(plan, table, ppsim.Jitter(actions=0.2), seed=0)
+    jittered = JitteredPlan(plan, ppsim.Jitter(actions=0.2), seed=0)
     forward = one_f_one_b.kind == 0
     factors = np.concatenate([jittered.sample(k).seconds[forward] for k in range(400)])
     assert factors.mean() == pytest.approx(1, abs=0.01)
@@ -90,12 +90,21 @@ def test_noise_is_lognormal_with_mean_one(one_f_one_b):
     assert np.log(factors).mean() == pytest.approx(-0.02, abs=0.01)
 
 
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1"])
+def test_every_kind_has_the_noise_that_was_asked_for(name):
+    schedule = ppsim.build(name, devices=4, microbatches=8)
+    jittered = JitteredPlan(make_plan(schedule, COSTS.table(schedule), "async"), ppsim.Jitter(actions=0.1), seed=0)
+    samples = [jittered.sample(k).seconds for k in range(200)]
+    for kind in np.unique(schedule.kind):
+        assert np.log([seconds[schedule.kind == kind] for seconds in samples]).std() == pytest.approx(0.1, rel=0.05)
+
+
 def test_schedules_of_the_same_stages_meet_the_same_work_in_the_same_sample(one_f_one_b):
     split = ppsim.build("zb-h1", devices=4, microbatches=8)
     busy = []
     for schedule in (one_f_one_b, split):
         table = COSTS.table(schedule)
-        jittered = JitteredPlan(make_plan(schedule, table, "async"), table, NOISE, seed=3)
+        jittered = JitteredPlan(make_plan(schedule, table, "async"), NOISE, seed=3)
         busy.append(np.add.reduceat(jittered.sample(7).seconds, schedule.offsets[:-1]))
     assert busy[0] == pytest.approx(busy[1], rel=1e-12)
 

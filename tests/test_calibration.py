@@ -13,8 +13,10 @@ from synthetic_traces import trace_document
 
 import ppsim
 from ppsim.costs.profile import Profile, read_profile, write_profile
+from ppsim.costs.step_spread import HALVED
 from ppsim.interop.replays import read_trace, trace_of
-from ppsim.studies.calibration import calibrate, fit_line
+from ppsim.studies.calibration import calibrate, fit_line, undisturbed
+from ppsim.studies.evaluation import evaluate
 
 RECORDED = Path(__file__).resolve().parents[1] / "validation" / "data" / "cpu"
 COSTS = ppsim.Costs(forward=0.02, input_grad=0.03, weight_grad=0.01, latency=0.002)
@@ -152,13 +154,58 @@ def test_a_config_takes_a_profile_beside_it(tmp_path):
         ppsim.load_config(config)
 
 
+def test_a_profile_prices_other_numbers_of_devices():
+    profile = calibrate([trace("zb-h1")])
+    two, eight = (profile.table(ppsim.build("1f1b", devices=p, microbatches=8)) for p in (2, 8))
+    assert two.seconds[0] == pytest.approx([0.04, 0.04])
+    assert eight.seconds[0] == pytest.approx([0.01] * 8)
+    assert eight.latency == pytest.approx(np.full((8, 8), 0.002))
+
+
+def test_a_step_that_something_else_slowed_down_is_left_out():
+    document = trace_document("1f1b", COSTS, steps=8)
+    for times in ("start", "end"):
+        document["steps"][3][times] = [[2 * second for second in row] for row in document["steps"][3][times]]
+    disturbed = trace_of(document, "disturbed")
+    assert len(undisturbed(disturbed).step_seconds) == 7
+    profile = calibrate([disturbed])
+    assert (profile.steps.steps, profile.steps.disturbed) == (7, 1)
+    assert profile.seconds == calibrate([trace("1f1b", steps=7)]).seconds
+    for step in document["steps"][:4]:  # half of the steps: the run itself is noisy
+        for times in ("start", "end"):
+            step[times] = [[2 * second for second in row] for row in step[times]]
+    assert len(undisturbed(trace_of(document, "noisy")).step_seconds) == 8
+
+
+def test_a_run_by_a_profile_states_its_interval(tmp_path):
+    runs = [trace(name, noise=0.02, seed=seed) for seed, name in enumerate(("1f1b", "zb-h1", "gpipe"))]
+    write_profile(calibrate(runs), tmp_path / "profile.yaml")
+    profile = read_profile(tmp_path / "profile.yaml")
+    run = ppsim.simulate(ppsim.build("zb-v", devices=4, microbatches=8), profile)
+    assert run.interval == pytest.approx((run.makespan * profile.steps.low, run.makespan * profile.steps.high))
+    assert run.to_dict()["interval"] == list(run.interval)
+    assert "errors of 3 runs, each left out of the fit" in run.summary()
+
+
+def test_halves_of_a_lone_backward_widen_the_interval_of_schedules_that_split_it():
+    profile = calibrate([trace("1f1b", noise=0.02)])
+    whole, split = (ppsim.simulate(ppsim.build(name, devices=4, microbatches=8), profile) for name in ("1f1b", "zb-h1"))
+    assert whole.interval[1] / whole.makespan == pytest.approx(split.interval[1] / split.makespan / math.exp(HALVED))
+    assert "I and W as halves of B" in split.summary()
+    assert "I and W as halves of B" not in whole.summary()
+
+
+def test_the_interval_holds_the_steps_of_recorded_runs_that_were_left_out():
+    runs = [read_trace(path) for path in sorted((RECORDED / "sleep").glob("*.json"))]
+    inside = [evaluate([held], calibrate([run for run in runs if run is not held])).runs[0] for held in runs]
+    assert 0.85 <= sum(run.inside for run in inside) / sum(run.steps for run in inside) < 1
+
+
 def test_refusals():
     with pytest.raises(ppsim.CostError, match="no traces to calibrate on"):
         calibrate([])
     with pytest.raises(ppsim.CostError, match=r"the traces ran on \[2, 4\] devices"):
         calibrate([trace("1f1b", devices=2), trace("1f1b")])
-    with pytest.raises(ppsim.CostError, match="measured on 4 devices and the schedule has 2"):
-        calibrate([trace("1f1b")]).table(ppsim.build("1f1b", devices=2, microbatches=2))
     with pytest.raises(ppsim.CostError, match="no seconds of B, I, W"):
         Profile(devices=1, seconds={"F": [1.0]}).table(ppsim.build("1f1b", devices=1, microbatches=2))
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ppsim.base.tables import WIDTH
 from ppsim.base.units import percent_text, seconds_text, value_text
 from ppsim.commands.reporting import command, print_data, say
 from ppsim.costs.profile import LinkFit, Profile, write_profile
+from ppsim.costs.step_spread import HALVES, StepSpread
 from ppsim.interop.kineto import read_any_trace
 from ppsim.studies import calibration
 
@@ -41,6 +44,21 @@ def bandwidth_interval(fit: LinkFit) -> str:
     return f"{low} to {high}" if math.isfinite(fit.bandwidth[1]) else f"{low} or more"
 
 
+def spread_lines(steps: StepSpread) -> list[str]:
+    """How noisy the machine was, and how sure a predicted step is."""
+    ends = " to ".join(percent_text(end - 1, signed=True) for end in (steps.low, steps.high))
+    lines = [
+        f"noise from step to step    {percent_text(steps.noise)} (standard deviation over {steps.steps} steps)",
+        f"drift within a run         {percent_text(steps.drift, signed=True)} (the later half of the steps)",
+        f"disturbed steps            {steps.disturbed} left out",
+        f"a real step at 90 %        {ends} of the predicted one",
+        *textwrap.wrap(steps.sentence, WIDTH, initial_indent=" " * 27, subsequent_indent=" " * 27),
+    ]
+    if steps.halved:
+        lines += ["", *textwrap.wrap(HALVES, WIDTH)]
+    return lines
+
+
 def profile_text(profile: Profile) -> str:
     """What was measured, with units, intervals and residuals."""
     lines = [
@@ -68,5 +86,6 @@ def profile_text(profile: Profile) -> str:
     lines += [
         f"residual of actions        {percent_text(profile.residual)} (median)",
         f"jitter of actions          {percent_text(profile.jitter)} (robust standard deviation)",
+        *([] if profile.steps is None else spread_lines(profile.steps)),
     ]
     return "\n".join(lines)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ppsim.analysis.interval import spread
 from ppsim.analysis.measures import Measure, shown_in
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned
@@ -127,9 +128,22 @@ def _notes(comparison: Comparison, device_memory: float | None) -> list[str]:
     notes.append("peaks, transfers of a step and weight copies: of the device with most; activations in microbatches")
     if comparison.current is not None:
         notes.append("vs: by how much a step is longer than that of what the config runs")
+    notes += _certainty(comparison)
     if device_memory is not None:
         notes.append(f"{TOO_MUCH} more than the {value_text(device_memory, 'bytes')} of one device")
     return notes
+
+
+def _certainty(comparison: Comparison) -> list[str]:
+    """Which schedules are slower than the first for certain, as far as the costs say how wrong they may be."""
+    found = spread(comparison.timelines[0])
+    if found is None:
+        return []
+    ends = " to ".join(percent_text(end - 1, signed=True) for end in (found.low, found.high))
+    said = f"a real step at 90 %: {ends} of the predicted one ({found.sentence})"
+    if (same := comparison.as_fast()) is not None:
+        said += f"; {', '.join(same) or 'none'} may be as fast as the first, the others are slower"
+    return textwrap.wrap(said, WIDTH)
 
 
 def _refusals(refused: Mapping[str, str]) -> list[str]:

@@ -23,10 +23,11 @@ from ppsim.studies.calibration import predict, run_name
 from ppsim.studies.evaluation import Evaluation, RunError
 
 SCHEMA = "ppsim.evaluation/1"
-HEADINGS = ("run", "", "measured", "predicted", "error", "per action", "F", "B", "I", "W")
+HEADINGS = ("run", "", "measured", "predicted", "error", "per action", "in 90 %", "F", "B", "I", "W")
 NOTE = (
     "error: predicted / measured step time - 1 (measured: median over steps); per action: mean distance of starts\n"
-    "over the step time; F, B, I, W: median error of the seconds of one, without the overhead of an action"
+    "over the step time; in 90 %: measured steps within the interval that the profile states;\n"
+    "F, B, I, W: median error of the seconds of one, without the overhead of an action"
 )
 
 
@@ -89,6 +90,7 @@ def evaluation_document(evaluation: Evaluation, profile: Profile) -> dict[str, A
         "runs": [vars(run) for run in evaluation.runs],
         "mape": evaluation.mape,
         "kendall_tau": evaluation.kendall_tau,
+        "inside": evaluation.inside,
         "notes": evaluation.notes,
     }
 
@@ -100,8 +102,10 @@ def evaluation_text(evaluation: Evaluation, profile: Profile) -> str:
     for group, words in (("fitted", "fitted runs"), ("held_out", "held-out runs"), ("all", "all runs")):
         mape, tau = evaluation.mape[group], evaluation.kendall_tau[group]
         if mape is not None:
+            inside = evaluation.inside[group]
+            band = "" if inside is None else f", {percent_text(inside)} of steps in the 90 % interval"
             ranks = "" if tau is None else f", Kendall rank correlation {tau:+.2f}"
-            lines.append(f"{words}: mean absolute error of the step time {percent_text(mape, 2)}{ranks}")
+            lines.append(f"{words}: mean absolute error of the step time {percent_text(mape, 2)}{ranks}{band}")
     return "\n".join(lines)
 
 
@@ -113,5 +117,6 @@ def _cells(run: RunError) -> tuple[str, ...]:
         seconds_text(run.predicted),
         percent_text(run.error, 2, signed=True),
         percent_text(run.action_error, 2),
+        "-" if run.inside is None else f"{run.inside} of {run.steps}",
         *(percent_text(run.kind_error[kind], 2, signed=True) if kind in run.kind_error else "-" for kind in "FBIW"),
     )

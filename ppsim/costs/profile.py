@@ -14,6 +14,7 @@ from ppsim.base.documents import check_document, check_schema, checked_by, docum
 from ppsim.base.errors import CostError, shown
 from ppsim.base.files import MOST_OF_A_CONFIG, read_text, write_atomically
 from ppsim.base.rules import Check, choice, number, rule, weight, whole_number
+from ppsim.costs.step_spread import StepSpread
 from ppsim.costs.table import CostTable
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -50,7 +51,7 @@ class Profile:
     Attributes
     ----------
     devices : int
-        Pipeline devices of the runs.
+        Pipeline devices of the runs. A schedule on another number takes `latency` and `bandwidth` for all its links.
     seconds : mapping kind -> list of float
         Seconds of one microbatch through each of `len(list)` equal parts of the model, without `overhead`. A schedule
         with other stages takes the parts that its stages cover.
@@ -74,6 +75,8 @@ class Profile:
         `ppsim.Jitter.measured(profile)` draws with it, and so does `jitter: {actions: measured}` in a config.
     residual : float
         Median relative error of the fitted runs' action times.
+    steps : StepSpread or None
+        How far measured steps lie from predicted ones; None in profiles that were written without.
     fitted : list of str
         The schedules that were fitted, as `name p m`; `ppsim evaluate` calls all others held out.
     source : str
@@ -94,6 +97,7 @@ class Profile:
     transfer_bytes: float = 0.0
     jitter: float = 0.0
     residual: float = 0.0
+    steps: StepSpread | None = None
     fitted: list[str] = field(default_factory=list)
     source: str = "unknown device"
     recorded: str = ""
@@ -110,17 +114,12 @@ class Profile:
         }
 
     def table(self, schedule: ScheduleColumns) -> CostTable:
-        """The costs of `schedule`; CostError when it runs on another number of devices than the profile."""
-        if schedule.devices != self.devices:
-            raise CostError(
-                f"the profile was measured on {self.devices} devices and the schedule has {schedule.devices}; "
-                f"calibrate on {schedule.devices} devices"
-            )
+        """The costs of `schedule`, on any number of devices; CostError where a kind was not measured."""
         stages, devices = schedule.num_stages, schedule.devices
         once = completed(self.once)
         parts = {kind: covered(values, stages, once.get(kind, (0.0, 0.0))) for kind, values in self._needed().items()}
         latency = np.full((devices, devices), self.latency)
-        for pair, seconds in self.links.items():
+        for pair, seconds in self.links.items() if devices == self.devices else ():
             sender, receiver = (int(number) for number in pair.split("-"))
             latency[sender, receiver] = seconds - (self.transfer_bytes / self.bandwidth)
         return CostTable(
@@ -196,17 +195,21 @@ def write_profile(profile: Profile, path: str | PathLike[str]) -> None:
     }
     names = ("overhead", "latency", "bandwidth", "transfer_bytes", "jitter", "residual")
     document.update({name: _short(getattr(profile, name)) for name in names})
-    if profile.link_fit:
-        document["link_fit"] = {
-            name: [_short(item) for item in value] if isinstance(value, list | tuple) else _short(value)
-            for name, value in vars(profile.link_fit).items()
-        }
+    for name, part in (("link_fit", profile.link_fit), ("steps", profile.steps)):
+        if part:
+            document[name] = {key: _shortened(value) for key, value in vars(part).items()}
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = None
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment] - keep the order written above
     text = StringIO()
     yaml.dump(document, text)
     write_atomically(path, text.getvalue())
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_short(item) for item in value]
+    return _short(value) if isinstance(value, float) else value
 
 
 def _short(value: float) -> float:
@@ -223,8 +226,8 @@ def read_profile(path: str | PathLike[str]) -> Profile:
     found = dict(check_document(_schema(), document, place, WHAT))
     if faults := _faults(found):
         raise document_error(faults, place, WHAT)
-    fit = found.pop("link_fit")
-    return Profile(link_fit=fit and LinkFit(**dict(fit)), **found)
+    fit, steps = found.pop("link_fit"), found.pop("steps")
+    return Profile(link_fit=fit and LinkFit(**dict(fit)), steps=steps and StepSpread(**dict(steps)), **found)
 
 
 def _schema() -> Any:
@@ -234,6 +237,11 @@ def _schema() -> Any:
         "LinkFit",
         sizes=(list[amount], ...), seconds=(list[amount], ...), residual=(amount, ...), latency=(pair, ...),
         bandwidth=(checked_by(_pair_of(_bandwidth)), ...),
+    )  # fmt: skip
+    count, any_number = checked_by(whole_number(0)), checked_by(_finite)
+    steps = record(
+        "Steps", errors=(list[any_number], ...), noise=(amount, ...), drift=(any_number, ...), steps=(count, ...),
+        disturbed=(count, 0), halved=(bool, False),
     )  # fmt: skip
     amounts = dict.fromkeys(("overhead", "latency", "transfer_bytes", "jitter", "residual"), (amount, 0.0))
     return record(
@@ -245,6 +253,7 @@ def _schema() -> Any:
         bandwidth=(checked_by(_bandwidth), math.inf),
         links=(dict[str, amount], {}),
         link_fit=(fit | None, None),
+        steps=(steps | None, None),
         fitted=(list[checked_by(str)], []),
         source=(checked_by(str), "unknown device"),
         recorded=(checked_by(str), ""),

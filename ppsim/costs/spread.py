@@ -45,6 +45,12 @@ class Spread:
     sources: int
     doublings: float
 
+    @property
+    def sentence(self) -> str:
+        """Where the interval comes from."""
+        far = f", {self.doublings:.1f} doublings beyond them" if self.doublings >= 0.05 else ""
+        return f"derived costs: spread of {self.runs} published runs of its class, {self.group}{far}"
+
 
 def spread_of(setup: Setup, devices: int) -> Spread:
     """The spread of published runs of the class of a pipeline of `devices` devices."""

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.analysis.interval import step_interval
+from ppsim.analysis.interval import INTERVAL, step_interval
 from ppsim.analysis.measures import shown_in
 from ppsim.costs.given import PARAMETERS
 from ppsim.timeline import TimelineColumns
 
 SCHEMA = "ppsim.result/1"
-INTERVAL = "[low, high] between which a real step lies at 90 %, from published runs; null where costs were given"
 
 
 def result_document(timeline: TimelineColumns) -> dict[str, Any]:

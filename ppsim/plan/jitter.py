@@ -11,7 +11,6 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import is_number
-from ppsim.costs import CostTable
 from ppsim.costs.profile import Profile
 from ppsim.plan.resolve import Plan
 
@@ -95,15 +94,14 @@ class JitteredPlan:
     """Makes the samples of one plan.
 
     The factor of an action belongs to its kind, stage and microbatch, not to its place in a list: two schedules of the
-    same stages and microbatches meet the same factors in the same sample (common random numbers). B is I and W in one,
-    and so is its noise: its factor is the mean of theirs, weighted by their lengths.
+    same stages and microbatches meet the same factors in the same sample (common random numbers). B is I and W in one:
+    the three share one factor, so that each has the spread that was asked for and B takes as long as its halves.
     """
 
-    def __init__(self, plan: Plan, table: CostTable, jitter: Jitter, seed: int):
+    def __init__(self, plan: Plan, jitter: Jitter, seed: int):
         schedule = plan.schedule
         self.plan, self.jitter, self.seed = plan, jitter, seed
         self.shape = (schedule.num_stages, schedule.microbatches)
-        self.parts = table.seconds[[Kind.I, Kind.W]]  # with the overhead of each, which noise lengthens too
         self.remote = np.flatnonzero(plan.remote)
         producer = plan.source[self.remote]
         self.sender, self.receiver = schedule.device[producer], schedule.device[self.remote]
@@ -144,19 +142,14 @@ class JitteredPlan:
     def _action_factors(self, number: int, device: np.ndarray) -> np.ndarray:
         factors = device[self.plan.schedule.device]
         if self.cell is not None:
-            forward, inputs, weights = self._draw(_ACTIONS, self.jitter.actions, number, (3, *self.shape))
-            by_kind = [forward, self._of_both(inputs, weights), inputs, weights]
+            forward, backward = self._draw(_ACTIONS, self.jitter.actions, number, (2, *self.shape))
+            by_kind = [forward, backward, backward, backward]
             if self.plan.schedule.recomputes:
                 by_kind.append(self._draw(_RECOMPUTES, self.jitter.actions, number, self.shape))
             factors = factors * np.stack(by_kind).ravel().take(self.cell)
         first, second = self.plan.slots[:2]
         factors[first] = (factors[first] + factors[second]) / 2
         return factors
-
-    def _of_both(self, inputs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        total = self.parts.sum(axis=0)
-        share = np.divide(self.parts[0], total, out=np.full_like(total, 0.5), where=total > 0)[:, None]
-        return share * inputs + (1 - share) * weights
 
     def _transfer_seconds(self, number: int) -> np.ndarray:
         link = self.slow_link

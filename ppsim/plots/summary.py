@@ -28,7 +28,7 @@ def summary_text(timeline: TimelineColumns) -> str:
     rows = [(measure.name, measure.text(timeline), measure.brief) for measure in _measures_of([timeline])]
     lines = [sizes_text(timeline.schedule), _what_ran(timeline), "", *aligned(rows), ""]
     if interval := interval_text(timeline):
-        lines += [interval, ""]
+        lines += [*textwrap.wrap(interval, WIDTH), ""]
     lines += aligned(_device_rows(timeline), left=1)
     lines += [f"{row.title}: {row.short}" for row in _of_devices(timeline) if row.short and "summary" not in row.shown]
     if stages := getattr(timeline.costs, "stages", None):

@@ -240,7 +240,7 @@ def _runs(
         if jitter is None:
             yield plan, table, model
             continue
-        jittered = JitteredPlan(plan, table, jitter, seed)
+        jittered = JitteredPlan(plan, jitter, seed)
         for number in range(samples):
             yield jittered.sample(number), table, model
 

@@ -78,7 +78,7 @@ def simulate(
     plan = make_plan(schedule, table, transport, optimizer)
     if jitter is not None:
         check_jitter(jitter, seed)
-        plan = JitteredPlan(plan, table, jitter, int(seed)).sample(0)
+        plan = JitteredPlan(plan, jitter, int(seed)).sample(0)
     plan = dispatched(plan, table, dispatch, memory_limit, engine)
     engine, times = run_for_timeline(plan, engine)
     return Timeline(plan, table, costs, times, engine=engine)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date
 
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.errors import CostError
+from ppsim.base.errors import CostError, DeadlockError
 from ppsim.costs.profile import KINDS, LinkFit, Profile
+from ppsim.costs.step_spread import StepSpread
 from ppsim.interop.replays import Trace
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
@@ -25,18 +27,70 @@ ROUNDS = 8  # of the secant that finds the overhead
 ALIKE = 0.1  # of their median: parts that differ by no more hold equally many equal layers
 SMALL = 0.02  # of their median: smaller differences of a stage say nothing of what it holds
 RESAMPLES = 200  # for the intervals of latency and bandwidth
+DISTURBED = 6.0  # robust standard deviations above the median of its run: a step that something else slowed down
+NOTICED = 0.03  # of the median: a step that is longer by less is never called disturbed
+MOST_DISTURBED = 0.25  # of a run's steps: where more stand out, the run itself is noisy and all of it counts
 
 
 def calibrate(traces: Sequence[Trace]) -> Profile:
     """A profile of all traces together.
 
-    Action times are medians over microbatches and steps. Latency and bandwidth come from a Theil-Sen line through the
+    Steps that something else disturbed are dropped first (`undisturbed`). Action times are medians over microbatches
+    and steps. Latency and bandwidth come from a Theil-Sen line through the
     transfers of each size. The overhead of an action is first the trimmed mean of the time between the moment when it
     could have started and its start, then moved until the median error of the traces' step times is zero: a device
-    that starts late delays the others, which no gap of its own shows.
+    that starts late delays the others, which no gap of its own shows. How far measured steps lie from predicted ones is
+    found by leaving each run out of the fit (`Profile.steps`).
 
     Raises CostError where the traces do not belong together or hold no complete action.
     """
+    used = [undisturbed(trace) for trace in traces]
+    profile = _fitted(used)
+    dropped = sum(len(trace.usable_steps) - len(kept.usable_steps) for trace, kept in zip(traces, used, strict=True))
+    return replace(profile, steps=_step_spread(used, "I" not in profile.seconds, dropped))
+
+
+def undisturbed(trace: Trace) -> Trace:
+    """The trace without the steps that something else on the machine slowed down.
+
+    A step is dropped where it is longer than the median of its run by six robust standard deviations (1.4826 x median
+    absolute deviation) and by 3 %; unless more than a quarter of the steps are.
+    """
+    seconds = trace.step_seconds
+    middle = np.median(seconds)
+    limit = middle + max(DISTURBED * SIGMA * float(np.median(np.abs(seconds - middle))), NOTICED * middle)
+    kept = trace.usable_steps[seconds <= limit]
+    if not (1 - MOST_DISTURBED) * len(seconds) <= len(kept) < len(seconds):
+        return trace
+    return replace(trace, issue=trace.issue[kept], start=trace.start[kept], end=trace.end[kept])
+
+
+def _step_spread(traces: Sequence[Trace], halved: bool, disturbed: int) -> StepSpread:
+    """The errors of runs left out of the fit; a run that the others have no costs for is passed over."""
+    errors = []
+    for number, left_out in enumerate(traces):
+        others = [*traces[:number], *traces[number + 1 :]]
+        with suppress(CostError, DeadlockError):
+            if others:
+                errors.append(_log_ratio(np.median(left_out.step_seconds), predicted_step(left_out, _fitted(others))))
+    noise = np.concatenate([np.log(trace.step_seconds / np.median(trace.step_seconds)) for trace in traces])
+    halves = [np.array_split(trace.step_seconds, 2) for trace in traces if len(trace.step_seconds) > 1]
+    drift = [_log_ratio(np.median(late), np.median(early)) for early, late in halves]
+    return StepSpread(
+        errors=errors,
+        noise=float(np.sqrt(np.sum(noise**2) / max(len(noise) - len(traces), 1))),
+        drift=_median(np.array(drift)),
+        steps=len(noise),
+        disturbed=disturbed,
+        halved=halved,
+    )
+
+
+def _log_ratio(first: float, second: float) -> float:
+    return math.log(first / second) if first > 0 and second > 0 else 0.0
+
+
+def _fitted(traces: Sequence[Trace]) -> Profile:
     if not traces:
         raise CostError("no traces to calibrate on; name at least one trace file")
     devices = {trace.program.devices for trace in traces}

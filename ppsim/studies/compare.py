@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from ppsim.analysis.interval import INTERVAL, spread
 from ppsim.analysis.measures import shown_in
 from ppsim.analysis.occupancy import peak_activations
 from ppsim.analysis.steady import iteration_time
@@ -18,6 +19,7 @@ from ppsim.base.tables import html_table
 from ppsim.base.units import value_text
 from ppsim.config import Config, source_of
 from ppsim.costs import CostModel
+from ppsim.costs.step_spread import StepSpread
 from ppsim.families.registry import RegisteredFamily, families, find_family, split_stages
 from ppsim.run.schedules import Schedule, schedules
 from ppsim.run.simulation import simulate
@@ -55,17 +57,31 @@ class Comparison:
     current: Timeline | None = None
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a schedule, in the order of `timelines`: its name, whether it is asynchronous, and its measures; then
-        whether it `fits` the memory of a device and its `step_difference` from the current one in seconds, each None
-        where it is not known.
+        """One row a schedule, in the order of `timelines`: its name, whether it is asynchronous, and its measures.
+
+        Then whether it `fits` the memory of a device, its `step_difference` from the current one in seconds, and the
+        `interval` of a real step at 90 % in seconds, each None where it is not known.
         """
         measures = shown_in("compare")
         return [
             {"schedule": run.schedule.name, "asynchronous": asynchronous(run)}
             | {measure.name: measure.number(run) for measure in measures}
-            | {"fits": fits_within(run), "step_difference": self._difference(run)}
+            | {"fits": fits_within(run), "step_difference": self._difference(run), "interval": run.interval}
             for run in self.timelines
         ]
+
+    def as_fast(self) -> list[str] | None:
+        """The schedules whose real step may be as short as the first's: their intervals at 90 % overlap.
+
+        None where no interval is known. Those of a profile are each schedule's own error. Those of derived costs are
+        not: published runs differ in model and machine, which all schedules here share.
+        """
+        intervals = [run.interval for run in self.timelines]
+        if not self.timelines or intervals[0] is None or not isinstance(spread(self.timelines[0]), StepSpread):
+            return None
+        most = intervals[0][1]
+        others = zip(self.timelines[1:], intervals[1:], strict=True)
+        return [run.schedule.name for run, interval in others if interval is not None and interval[0] <= most]
 
     def _difference(self, run: Timeline) -> float | None:
         return None if self.current is None else step_difference(self.current, run)
@@ -98,13 +114,16 @@ class Comparison:
             "schema": SCHEMA,
             "schedules": self.rows(),
             "refused": dict(self.refused),
+            "as_fast": self.as_fast(),
             "current": None if self.current is None else self.current.schedule.name,
-            "units": {measure.name: measure.unit for measure in measures} | {"step_difference": "seconds"},
+            "units": {measure.name: measure.unit for measure in measures}
+            | {"step_difference": "seconds", "interval": "seconds"},
             "definitions": {measure.name: measure.meaning for measure in measures}
             | {
                 "asynchronous": "whether steps follow each other without a drain, on old weights",
                 "fits": "whether peak_memory is within the memory of a device",
                 "step_difference": "iteration_time less that of the current schedule",
+                "interval": INTERVAL,
             },
         }
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import Kind
+from ppsim.analysis.interval import spread
 from ppsim.base.errors import ConfigError
 from ppsim.costs.profile import Profile
 from ppsim.interop.replays import Trace
@@ -34,6 +35,9 @@ class RunError:
         Mean over actions of |predicted start - measured start| / measured step time, of the median step.
     kind_error : mapping kind -> float
         Median over actions of predicted / measured seconds - 1, signed, without the profile's overhead of an action.
+    steps, inside : int
+        Measured steps, and those of them within the 90 % interval of the prediction; inside is None where the profile
+        states none.
     """
 
     name: str
@@ -43,6 +47,8 @@ class RunError:
     error: float
     action_error: float
     kind_error: dict[str, float]
+    steps: int
+    inside: int | None
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,8 @@ class Evaluation:
         Mean absolute percentage error of the step time, as a fraction, over "fitted", "held_out" and "all" runs.
     kendall_tau : mapping group -> float or None
         Rank correlation of predicted and measured step times. None where a group has too few runs.
+    inside : mapping group -> float or None
+        Part of the measured steps within the 90 % interval of their prediction, as a fraction.
     notes : list of str
         What was missing from traces.
     """
@@ -63,6 +71,7 @@ class Evaluation:
     runs: list[RunError]
     mape: dict[str, float | None]
     kendall_tau: dict[str, float | None]
+    inside: dict[str, float | None]
     notes: list[str]
 
 
@@ -80,7 +89,13 @@ def evaluate(traces: Sequence[Trace], profile: Profile) -> Evaluation:
     tau = {
         name: kendall_tau([r.predicted for r in group], [r.measured for r in group]) for name, group in chosen.items()
     }
-    return Evaluation(runs, mape, tau, [note for trace in traces for note in trace.notes])
+    inside = {name: _part_inside(group) for name, group in chosen.items()}
+    return Evaluation(runs, mape, tau, inside, [note for trace in traces for note in trace.notes])
+
+
+def _part_inside(runs: Sequence[RunError]) -> float | None:
+    inside = [run.inside for run in runs if run.inside is not None]
+    return sum(inside) / sum(run.steps for run in runs) if runs and len(inside) == len(runs) else None
 
 
 def _run_error(trace: Trace, profile: Profile) -> RunError:
@@ -101,7 +116,17 @@ def _run_error(trace: Trace, profile: Profile) -> RunError:
         step / measured - 1.0,
         float(shift.mean() / measured),
         _kind_errors(actual, predicted, profile.overhead),
+        len(trace.step_seconds),
+        _inside(trace, predicted, step),
     )
+
+
+def _inside(trace: Trace, predicted: TimelineColumns, step: float) -> int | None:
+    """How many measured steps lie in the 90 % interval around a predicted `step`."""
+    found = spread(predicted)
+    if found is None:
+        return None
+    return int(np.count_nonzero((trace.step_seconds >= step * found.low) & (trace.step_seconds <= step * found.high)))
 
 
 def _kind_errors(actual: TimelineColumns, predicted: TimelineColumns, overhead: float) -> dict[str, float]:

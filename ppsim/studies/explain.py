@@ -12,6 +12,7 @@ from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.ledger import averaged
 from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.costs.profile import Profile
+from ppsim.costs.step_spread import HALVES
 from ppsim.engines.running import run_plan
 from ppsim.families.registry import families
 from ppsim.interop.result import plain
@@ -443,10 +444,6 @@ def _candidates(measured: Timeline) -> list[Callable[[], Schedule]]:
 
 
 def _notes(measured: Timeline) -> list[str]:
-    costs, notes = measured.costs, []
-    if isinstance(costs, Profile) and "B" in costs.seconds and not {"I", "W"} <= costs.seconds.keys():
-        notes.append(
-            "I and W were not measured: schedules that split the backward are priced with each as half of B; on real "
-            "models W has been 40 % off such a half. One run of zb-h1 settles it"
-        )
-    return notes
+    costs = measured.costs
+    halved = isinstance(costs, Profile) and "B" in costs.seconds and not {"I", "W"} <= costs.seconds.keys()
+    return [HALVES] if halved else []
