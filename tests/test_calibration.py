@@ -187,6 +187,20 @@ def test_a_run_by_a_profile_states_its_interval(tmp_path):
     assert "errors of 3 runs, each left out of the fit" in run.summary()
 
 
+def test_compare_says_which_schedules_are_slower_for_certain(tmp_path):
+    runs = [trace(name, noise=0.05, seed=seed) for seed, name in enumerate(("zb-h1", "zb-h2", "zb-v"))]
+    write_profile(calibrate(runs), tmp_path / "profile.yaml")
+    case = {
+        "schedule": {"name": "1f1b", "devices": 4, "microbatches": 8},
+        "costs": {"profile": str(tmp_path / "profile.yaml")},
+    }
+    found = ppsim.compare(case, ["1f1b", "gpipe", "zb-h1", "naive"])
+    assert found.timelines[0].schedule.name == "zb-h1"
+    assert found.as_fast() == []
+    assert ppsim.compare(case, ["1f1b", "gpipe", "naive"]).as_fast() == ["gpipe"]
+    assert found.rows()[0]["interval"] == found.timelines[0].interval
+
+
 def test_halves_of_a_lone_backward_widen_the_interval_of_schedules_that_split_it():
     profile = calibrate([trace("1f1b", noise=0.02)])
     whole, split = (ppsim.simulate(ppsim.build(name, devices=4, microbatches=8), profile) for name in ("1f1b", "zb-h1"))

@@ -43,7 +43,7 @@ def test_a_row_holds_what_the_timeline_says():
     row = document(UNIT_COSTS, "--schedules", "dualpipe")["schedules"][0]
     run = library.simulate(library.build("dualpipe", devices=4, microbatches=8))
     names = (measure.name for measure in shown_in("compare"))
-    assert list(row) == ["schedule", "asynchronous", *names, "fits", "step_difference"]
+    assert list(row) == ["schedule", "asynchronous", *names, "fits", "step_difference", "interval"]
     assert row["span_bubble_fraction"] == run.span_bubble_fraction
     assert row["peak_activations"] == run.peak_activations.max() == 5
 
@@ -174,7 +174,7 @@ def test_the_chart_is_written(tmp_path):
     [
         ([UNIT_COSTS, "--schedules", "1f1b,zb-h9"], "unknown schedule 'zb-h9'"),
         ([UNIT_COSTS, "--schedules", ","], "names none"),
-        ([UNIT_COSTS, "--gantt", "chart.html"], "use one of: .png, .svg, .pdf"),
+        ([UNIT_COSTS, "--gantt", "chart.gif"], "use one of: .png, .svg, .pdf"),
         (["--schedules", "1f1b"], "nothing to simulate without --devices, --microbatches"),
         ([UNIT_COSTS, "--schedules", "none.csv"], "none.csv: cannot be read"),
     ],
