@@ -93,6 +93,13 @@ def test_the_schedule_found_round_trips_through_csv(tmp_path):
     assert library.simulate(library.Schedule.from_csv(tmp_path / "best.csv"), UNITS).makespan == best.makespan
 
 
+def test_time_that_ends_before_the_solvers_first_schedule_leaves_the_best_that_is_known():
+    best = optimum(8, 24, memory_limit=5, time_limit=1e-6)
+    best.run.schedule.validate()
+    assert 3 * 24 <= best.bound <= best.makespan <= 1.1 * best.bound
+    assert best.run.peak_activations.max() <= 5
+
+
 def test_a_time_limit_keeps_the_best_so_far_with_its_bound():
     best = optimum(8, 24, memory_limit=5, time_limit=2.0)
     best.run.schedule.validate()

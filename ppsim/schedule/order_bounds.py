@@ -64,7 +64,7 @@ def chain_of(
 
 def _how_many(limit: np.ndarray, amount: np.ndarray) -> np.ndarray:
     """How many of an amount fit; a little more than the limit counts as fitting."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         number = np.where(amount > 0, np.floor(limit / amount * (1 + 1e-9) + 1e-9), EVER)
     return np.minimum(number, EVER).astype(np.int64)
 
@@ -183,8 +183,8 @@ def _most_between(rows: list) -> float:
     behind = _thresholds([tail - length for (_, tail, *_), length in zip(rows, lengths, strict=True)])
     work = np.zeros((len(before), len(behind)))
     for (start, tail, _, _, chain), length in zip(rows, lengths, strict=True):
-        earlier = np.searchsorted(start, before - 1e-12)
-        later = np.searchsorted(tail - length, behind - 1e-12)
+        earlier = np.searchsorted(start, before)
+        later = np.searchsorted(tail - length, behind)
         work += length * np.maximum(chain.number - earlier[:, None] - later[None, :], 0)
     return float(np.where(work > 0, before[:, None] + work + behind[None, :], 0.0).max())
 

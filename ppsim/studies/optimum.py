@@ -13,6 +13,8 @@ from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.extras import need
 from ppsim.costs import CostModel, Costs, CostTable
+from ppsim.families.round_search import searched_briefly
+from ppsim.families.synthesis_problem import Problem, limits_of
 from ppsim.run.schedules import build
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
@@ -80,8 +82,7 @@ def optimum(
     Raises
     ------
     ConfigError
-        OR-Tools is not installed, the case is too large, the cap holds no activation, a limit is no number above 0, or
-        no schedule was found in time.
+        OR-Tools is not installed, the case is too large, the cap holds no activation, or a limit is no number above 0.
     """
     _check_limits(memory_limit, time_limit, workers)
     start = build("zb-h1" if split else "1f1b", devices=devices, microbatches=microbatches)
@@ -92,8 +93,11 @@ def optimum(
     if run.table.microbatch_scale is not None:
         raise CostError("the exact optimum takes microbatches as alike; leave microbatch_scale out")
     problem = _Problem(start, run.table, memory_limit)
-    problem.hint(run)
-    return problem.solve(costs, time_limit, workers)
+    limits = limits_of(devices, math.inf if memory_limit is None else memory_limit)
+    search = Problem.of(devices, microbatches, np.arange(devices), costs, split, limits)
+    bases = [search.replayed(start)] if search.holds(start) else []
+    known = simulate(searched_briefly(search, bases).columns(), costs)
+    return problem.solve(known, search.least_makespan, time_limit, workers)
 
 
 def _check_limits(memory_limit: Any, time_limit: Any, workers: Any) -> None:
@@ -211,22 +215,27 @@ class _Problem:
                 demands.append(amount // grain)
         self.model.add_cumulative(held, demands, cap // grain)
 
-    def hint(self, run: Timeline) -> None:
+    def _hint(self, run: Timeline) -> None:
         """Start the search at a known schedule."""
         schedule = run.schedule
         keys = zip(schedule.kind.tolist(), schedule.stage.tolist(), schedule.microbatch.tolist(), strict=True)
         for (kind, stage, microbatch), start in zip(keys, run.row_start.tolist(), strict=True):
             self.model.add_hint(self.begin[Kind(kind), stage, microbatch], self._whole_ticks(start))
 
-    def solve(self, costs: CostModel, time_limit: float, workers: int) -> Optimum:
+    def solve(self, known: Timeline, least: float, time_limit: float, workers: int) -> Optimum:
+        """The best schedule of the solver, or the known one where that is shorter or time ran out before the first.
+
+        No schedule takes less than `least` seconds.
+        """
+        self._hint(known)
         solver = self.cp_model.CpSolver()
         solver.parameters.max_time_in_seconds = float(time_limit)
         solver.parameters.num_workers = workers
         status = solver.solve(self.model)
-        if status not in (self.cp_model.OPTIMAL, self.cp_model.FEASIBLE):
-            raise ConfigError(f"no schedule found within {time_limit:g} s; allow more time or a smaller case")
-        run = simulate(self._schedule(solver), costs)
-        bound = solver.best_objective_bound * self.tick
+        found = status in (self.cp_model.OPTIMAL, self.cp_model.FEASIBLE)
+        run = simulate(self._schedule(solver), known.costs) if found else known
+        run = min(known, run, key=lambda run: run.makespan)
+        bound = max(solver.best_objective_bound * self.tick, least)
         proven = run.makespan <= bound * (1 + 1e-9)
         return Optimum(run, run.makespan, min(bound, run.makespan), proven, self.exact)
 
