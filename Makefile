@@ -73,6 +73,7 @@ docs: $(VENV)/installed-for-tests
 	$(BIN)/python scripts/make_cost_docs.py
 	$(BIN)/python scripts/make_accuracy_docs.py
 	$(BIN)/python scripts/make_reliability_docs.py
+	$(BIN)/python scripts/make_synthesis_docs.py
 	$(BIN)/python scripts/make_pages.py
 	$(BIN)/python scripts/make_command_docs.py
 

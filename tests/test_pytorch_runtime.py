@@ -102,3 +102,18 @@ def test_two_processes_give_a_single_processs_gradients_and_the_checker_tells_wh
 def test_four_processes_give_a_single_processs_gradients(tmp_path):
     cases = runs(4, ("1f1b", "zb-v", "looped-bfs"), tmp_path)
     check(cases, run(4, cases, tmp_path))
+
+
+def found_by_search(folder):
+    """Schedules that `auto` makes for uneven stages under a limit: one stage a device, and a V."""
+    for name, v in (("one", 1), ("v", 2)):
+        costs = ppsim.Costs(forward=[1.0, 1.5] * (2 * v), backward=2.2, latency=0.1)
+        options = {"placement": name, "stages_per_device": v, "costs": costs, "memory_limit": 2.5, "rounds": 2}
+        program = ppsim.lower(ppsim.build("auto", devices=4, microbatches=8, **options), sharded=True)
+        program.check("rank", pytorch=True)
+        yield as_case(f"auto-{name}", program, folder)
+
+
+def test_schedules_found_by_search_give_a_single_processs_gradients(tmp_path):
+    cases = list(found_by_search(tmp_path))
+    check(cases, run(4, cases, tmp_path))
