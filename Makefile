@@ -76,6 +76,7 @@ docs: $(VENV)/installed-for-tests
 	$(BIN)/python scripts/make_synthesis_docs.py
 	$(BIN)/python scripts/make_pages.py
 	$(BIN)/python scripts/make_command_docs.py
+	$(BIN)/python scripts/make_explorer_picture.py
 
 $(VENV)/installed-for-docs: $(VENV)/installed
 	$(INSTALL) --editable '.[docs]'

@@ -58,6 +58,23 @@ def test_a_plotly_chart_has_one_trace_a_kind_and_one_for_idle_time():
     assert len(figure.layout.shapes) == 0
 
 
+def test_plotly_draws_idle_time_as_gaps_so_that_hidden_kinds_do_not_look_idle():
+    timeline = run("1f1b", costs=ppsim.Costs(latency=0.1))
+    idle = timeline.to_plotly().data[0]
+    found = [0.0] * 4
+    for device, length in zip(idle.y, idle.x, strict=True):
+        found[device] += length
+    assert found == pytest.approx(timeline.device_idle)
+
+
+def test_plotly_numbers_all_boxes_or_none_and_zooms_in_time_alone():
+    few, many = run("zb-h1").to_plotly(), run("zb-h1", microbatches=100).to_plotly()
+    assert all(text for trace in few.data[1:4] for text in trace.text)
+    assert not any(text for trace in many.data[1:4] for text in trace.text)
+    assert few.layout.yaxis.fixedrange is True
+    assert not few.layout.xaxis.fixedrange
+
+
 def test_hover_tells_action_device_times_and_what_it_waited_for():
     figure = run(devices=2, microbatches=2, costs=ppsim.Costs(forward=1e-3, backward=2e-3, latency=1e-4)).to_plotly()
     facts = [list(row) for trace in figure.data[1:] for row in trace.customdata]

@@ -178,6 +178,51 @@ def test_names_of_every_length_are_written_whole(tmp_path):
     assert np.array_equal(starts, np.rint(run.start * 1e9).astype(int))
 
 
+def annotations(path):
+    """The arguments of each slice of a trace, by its name."""
+    found = {}
+    for _, packet in fields(path.read_bytes()):
+        packet = dict(fields(packet))
+        if 11 not in packet:
+            continue
+        event = list(fields(packet[11]))
+        if dict(event)[9] != BEGIN:
+            continue
+        notes = (dict(fields(value)) for number, value in event if number == 4)
+        found[dict(event)[23].decode()] = {
+            note[10].decode(): note[4] if 4 in note else note[6].decode() for note in notes
+        }
+    return found
+
+
+@pytest.mark.parametrize("transport", ["async", "rank", "blocking"])
+def test_slices_carry_stage_microbatch_and_what_they_waited_for(tmp_path, transport):
+    schedule = ppsim.build("1f1b", devices=3, microbatches=12)
+    run, _ = traced(tmp_path, schedule, transport=transport)
+    given = annotations(tmp_path / "run.pftrace")
+    assert given["0F0"] == {"stage": 0, "microbatch": 0}
+    assert given["1F0"] == {"stage": 1, "microbatch": 0, "waited for": "0SEND_F0"}
+    assert given["0SEND_F0"] == {"stage": 0, "microbatch": 0, "waited for": "0F0"}
+    assert given["2F11"]["stage"] == 2
+    path = [run.schedule.label(int(row)) for row in run.schedule.first_rows[run.critical_path()]]
+    chain = [path[-1]]
+    while "waited for" in given[chain[-1]]:
+        chain.append(given[chain[-1]]["waited for"])
+    assert [name for name in chain[::-1] if "SEND" not in name] == path
+    run.to_perfetto(tmp_path / "run.json")
+    events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    assert {event["name"]: event["args"] for event in events if event["ph"] == "X"} == given
+
+
+def test_what_runs_beside_the_actions_carries_its_arguments_too(tmp_path):
+    stepped().to_perfetto(tmp_path / "run.pftrace")
+    given = annotations(tmp_path / "run.pftrace")
+    assert given["0UNSHARD"] == {"stage": 0}
+    assert given["0F0"] == {"stage": 0, "microbatch": 0, "waited for": "0UNSHARD"}
+    assert given["0REDUCE_GRAD"] == {"stage": 0, "waited for": "0B0"}
+    assert given["optimizer step"] == {"waited for": "0REDUCE_GRAD"}
+
+
 def test_json_holds_the_same_slices_arrows_and_levels(tmp_path):
     run, trace = traced(tmp_path, ppsim.build("zb-h1", devices=3, microbatches=5))
     run.to_perfetto(tmp_path / "run.json")

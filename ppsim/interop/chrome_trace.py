@@ -31,15 +31,23 @@ def _names(trace: Tracks) -> Iterator[str]:
 
 def _slices(trace: Tracks, slices: Slices) -> Iterator[str]:
     columns = (column.tolist() for name, column in vars(slices).items() if name != "inside")
-    for track, start, end, prefix, suffix, arrow_in, arrow_out in zip(*columns, strict=True):
+    for track, start, end, prefix, suffix, arrow_in, arrow_out, *about in zip(*columns, strict=True):
         where = f'"pid":{trace.tracks[track].device},"tid":{track},"ts":{start / 1000}'
         name = f"{trace.prefixes[prefix]}{trace.suffixes[suffix]}"
-        yield f'{{"ph":"X","name":"{name}",{where},"dur":{(end - start) / 1000}}}'
+        given = _arguments(trace, *about)
+        yield f'{{"ph":"X","name":"{name}",{where},"dur":{(end - start) / 1000},"args":{{{given}}}}}'
         if arrow_in != NO_ARROW:
             yield f'{{"ph":"f","bp":"e","name":"data","cat":"data","id":{arrow_in},{where}}}'
         if arrow_out != NO_ARROW:
             step = "s" if _begins(trace, prefix) else "t"
             yield f'{{"ph":"{step}","name":"data","cat":"data","id":{arrow_out},{where}}}'
+
+
+def _arguments(trace: Tracks, stage: int, microbatch: int, prefix: int, suffix: int) -> str:
+    given = [f'"stage":{stage}'] if stage >= 0 else []
+    given += [f'"microbatch":{microbatch}'] if microbatch >= 0 else []
+    given += [f'"waited for":"{trace.prefixes[prefix]}{trace.suffixes[suffix]}"'] if prefix >= 0 else []
+    return ",".join(given)
 
 
 def _begins(trace: Tracks, prefix: int) -> bool:

@@ -2,7 +2,8 @@
 
 A packet has the same bytes at the same places as all packets of its sort, so a sort is written as one matrix. For that,
 times and track numbers are padded to one width, which protobuf readers take. Field numbers: google/perfetto,
-protos/perfetto/trace/trace_packet.proto and track_event/{track_event,track_descriptor,counter_descriptor}.proto.
+protos/perfetto/trace/trace_packet.proto and track_event/{track_event,track_descriptor,counter_descriptor,
+debug_annotation}.proto.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Encoder:
         self.track_width = len(_varint(_uuid(trace, len(trace.tracks))))
         self.prefix, self.prefix_length = _texts(trace.prefixes)
         self.suffix, self.suffix_length = _texts(trace.suffixes)
+        self.number_width = len(_varint(max(trace.schedule.num_stages, trace.schedule.microbatches)))
 
     def pieces(self) -> Iterator[bytes]:
         """The file, piece by piece."""
@@ -85,22 +87,38 @@ class Encoder:
 
     def _alike(self, slices: Slices) -> Iterator[np.ndarray]:
         """Rows of slices whose begin packets are equally long and hold the same fields."""
-        sort = self.prefix_length[slices.prefix] * 64 + self.suffix_length[slices.suffix] * 4
-        sort += 2 * (slices.arrow_in != NO_ARROW) + (slices.arrow_out != NO_ARROW)
+        waits = slices.waited_prefix >= 0
+        sort = self.prefix_length[slices.prefix]
+        for part in (
+            self.suffix_length[slices.suffix], waits * self.prefix_length[slices.waited_prefix],
+            waits * self.suffix_length[slices.waited_suffix], slices.arrow_in != NO_ARROW,
+            slices.arrow_out != NO_ARROW, slices.stage >= 0, slices.microbatch >= 0,
+        ):  # fmt: skip
+            sort = sort * 64 + part
         for value in np.unique(sort):
             yield np.flatnonzero(sort == value)
 
     def _body(self, slices: Slices, rows: np.ndarray) -> list[Part]:
-        prefix, suffix, first = slices.prefix[rows], slices.suffix[rows], rows[0]
-        name = [
-            self.prefix[prefix, : self.prefix_length[slices.prefix[first]]],
-            self.suffix[suffix, : self.suffix_length[slices.suffix[first]]],
-        ]
-        body: list[Part] = [_key(23, 2) + _varint(sum(part.shape[1] for part in name)), *name]
+        first = rows[0]
+        name = self._name(slices.prefix[rows], slices.suffix[rows])
+        body: list[Part] = [_key(23, 2) + _varint(_width(name)), *name]
+        for word, column in ((b"stage", slices.stage), (b"microbatch", slices.microbatch)):
+            if column[first] >= 0:
+                body += _annotation(word, [_key(4, 0), _padded(column[rows].astype(np.int64), self.number_width)])
+        if slices.waited_prefix[first] >= 0:
+            waited = self._name(slices.waited_prefix[rows], slices.waited_suffix[rows])
+            body += _annotation(b"waited for", [_key(6, 2) + _varint(_width(waited)), *waited])
         for number, arrow in ((47, slices.arrow_out), (48, slices.arrow_in)):
             if arrow[first] != NO_ARROW:
                 body += [_key(number, 1), _fixed(arrow[rows])]
         return body
+
+    def _name(self, prefix: np.ndarray, suffix: np.ndarray) -> list[Part]:
+        """Names of one length each part, in two columns of bytes."""
+        return [
+            self.prefix[prefix, : self.prefix_length[prefix[0]]],
+            self.suffix[suffix, : self.suffix_length[suffix[0]]],
+        ]
 
     def _levels(self, levels: Levels) -> bytes:
         stream = _Stream(len(levels.track))
@@ -142,6 +160,12 @@ class _Stream:
                     buffer[at] = column
                     at += 1
         return buffer.tobytes()
+
+
+def _annotation(name: bytes, value: list[Part]) -> list[Part]:
+    """A DebugAnnotation of a TrackEvent: what a click on its slice shows."""
+    parts = [_field(10, name), *value]
+    return [_key(4, 2) + _varint(_width(parts)), *parts]
 
 
 def _width(parts: list[Part]) -> int:

@@ -9,7 +9,10 @@ from itertools import pairwise
 import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
+from ppsim.analysis.critical_path import latest_before
+from ppsim.analysis.graph import StepGraph, step_graph
 from ppsim.analysis.occupancy import occupancy
+from ppsim.analysis.stream_nodes import BARRIER, OPTIMIZER
 from ppsim.base.errors import ConfigError
 from ppsim.timeline import TimelineColumns
 
@@ -45,6 +48,10 @@ class Slices:
         Arrow that ends, and arrow that begins or goes on, at this slice; NO_ARROW where there is none.
     inside : bool
         True where the slice lies inside the one before it (the second part of a timed fused slot).
+    stage, microbatch : int32
+        -1 where the slice is about all of them.
+    waited_prefix, waited_suffix : int64, int32
+        The name of what ended last of all that had to end before the slice, in parts like its own; prefix -1 for none.
     """
 
     track: np.ndarray
@@ -55,6 +62,10 @@ class Slices:
     arrow_in: np.ndarray
     arrow_out: np.ndarray
     inside: np.ndarray
+    stage: np.ndarray
+    microbatch: np.ndarray
+    waited_prefix: np.ndarray
+    waited_suffix: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -84,11 +95,13 @@ class Tracks:
         stages = range(self.schedule.num_stages)
         self.prefixes = [f"{stage}{name}" for name in KIND_NAMES for stage in stages] + ["optimizer step"]
         self.suffixes = [*map(str, range(self.schedule.microbatches)), ""]
+        self.no_suffix = len(self.suffixes) - 1
         self.arrow_out = np.full(len(timeline.row_start), NO_ARROW, np.int64)
         remote = np.flatnonzero(timeline.plan.remote)
         self.arrow_out[timeline.plan.source[remote]] = remote + 1
         self._lay_transfers(remote)
         self._lay_tracks()
+        self._lay_waits()
 
     def pieces(self) -> Iterator[tuple[list[Slices], Levels]]:
         """Slices and live activations of some devices at a time; no track spans two pieces.
@@ -118,6 +131,40 @@ class Tracks:
         turns = np.flatnonzero(np.diff(self.sender) | np.diff(self.receiver)) + 1
         bounds = np.concatenate([[0], turns, [len(order)]]) if len(order) else np.zeros(1, np.int64)
         self.links = [(int(first), int(last)) for first, last in pairwise(bounds)]
+
+    def _lay_waits(self) -> None:
+        """For each node of the step's graph the name of what it waited for, past what has no name."""
+        graph = step_graph(self.timeline)
+        prefix, suffix = self._names_of_nodes(graph)
+        before = latest_before(graph)
+        while np.any(unnamed := (before >= 0) & (prefix[before] < 0)):
+            before[unnamed] = before[before[unnamed]]
+        self.waited_prefix = np.where(before >= 0, prefix[before], -1)
+        self.waited_suffix = np.where(before >= 0, suffix[before], self.no_suffix)
+
+    def _names_of_nodes(self, graph: StepGraph) -> tuple[np.ndarray, np.ndarray]:
+        """Prefix and suffix of the rows, the transfers and what runs on streams; prefix -1 where there is no name."""
+        run, schedule, stages = self.timeline, self.schedule, self.schedule.num_stages
+        rows = schedule.kind.astype(np.int64) * stages + schedule.stage
+        copies = run.plan.copies
+        on_stage = [run.unshards.stage, run.reductions.stage]
+        if np.any(graph.stream_kind == OPTIMIZER):
+            on_stage.append(np.zeros(1 + schedule.devices, np.int32))
+        on_stage += [] if copies is None else [copies.stage]
+        streams = graph.stream_kind.astype(np.int64) * stages + np.concatenate(on_stage)
+        streams[graph.stream_kind == OPTIMIZER] = len(self.prefixes) - 1
+        streams[graph.stream_kind == BARRIER] = -1
+        suffixes = np.full(len(streams), self.no_suffix)
+        if copies is not None:
+            suffixes[len(suffixes) - len(copies.stage) :] = copies.microbatch
+        source = run.plan.source
+        prefix = np.concatenate([rows, self._sends(source), streams])
+        return prefix, np.concatenate([schedule.microbatch, schedule.microbatch[source], suffixes])
+
+    def _sends(self, producer: np.ndarray) -> np.ndarray:
+        """The first part of the name of the transfer that sends what each of these rows makes."""
+        send = np.where(self.schedule.kind[producer] == Kind.F, Kind.SEND_F, Kind.SEND_B).astype(np.int64)
+        return send * self.schedule.num_stages + self.schedule.stage[producer]
 
     def _lay_tracks(self) -> None:
         self.tracks: list[Track] = []
@@ -164,31 +211,42 @@ class Tracks:
             np.where(self.timeline.plan.remote[rows], rows + 1, NO_ARROW),
             self.arrow_out[rows],
             self.timeline.plan.fused[rows],
+            stage,
+            self.schedule.microbatch[rows],
+            *self._waited(self.timeline.plan.slot_of_row[rows]),
         )
+
+    def _waited(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.waited_prefix[nodes], self.waited_suffix[nodes]
 
     def _transfers(self, first: int, last: int) -> Slices:
         mine = slice(*np.searchsorted(self.sender, [first, last]))
         transfer = self.transfer[mine]
         producer = self.timeline.plan.source[transfer]
-        send = np.where(self.schedule.kind[producer] == Kind.F, Kind.SEND_F, Kind.SEND_B).astype(np.int64)
         return Slices(
             self.transfer_track[mine],
             self.transfer_start[mine],
             self.transfer_end[mine],
-            send * self.schedule.num_stages + self.schedule.stage[producer],
+            self._sends(producer),
             self.schedule.microbatch[producer],
             np.full(len(transfer), NO_ARROW),
             transfer + 1,
             np.zeros(len(transfer), bool),
+            self.schedule.stage[producer],
+            self.schedule.microbatch[producer],
+            *self._waited(len(self.schedule.kind) + transfer),
         )
 
     def _beside(self, first: int, last: int) -> Iterator[Slices]:
         """What runs beside the actions: each stream has a track, and the optimizer step stands behind the actions."""
         run, stages = self.timeline, self.schedule.num_stages
-        for spans, track, prefix in (
-            (run.unshards, self.gather_track, Kind.UNSHARD * stages),
-            (run.reductions, self.reduction_track, Kind.REDUCE_GRAD * stages),
-            (run.optimizer_steps, self.compute_track, len(self.prefixes)),  # the last, for their stage is -1
+        first_gather = 2 * len(self.schedule.kind)
+        first_reduction = first_gather + len(run.unshards)
+        for spans, track, prefix, node in (
+            (run.unshards, self.gather_track, Kind.UNSHARD * stages, first_gather),
+            (run.reductions, self.reduction_track, Kind.REDUCE_GRAD * stages, first_reduction),
+            # the last prefix, for their stage is -1; their nodes stand behind the barrier's
+            (run.optimizer_steps, self.compute_track, len(self.prefixes), first_reduction + len(run.reductions) + 1),
         ):
             if spans is None:
                 continue
@@ -199,10 +257,13 @@ class Tracks:
                 _nanoseconds(spans.start[mine]),
                 _nanoseconds(spans.end[mine]),
                 prefix + spans.stage[mine].astype(np.int64),
-                np.full(count, len(self.suffixes) - 1, np.int32),
+                np.full(count, self.no_suffix, np.int32),
                 np.full(count, NO_ARROW),
                 np.full(count, NO_ARROW),
                 np.zeros(count, bool),
+                spans.stage[mine],
+                np.full(count, -1, np.int32),
+                *self._waited(node + np.flatnonzero(mine)),
             )
 
     def _levels(self, first: int, last: int) -> Levels:

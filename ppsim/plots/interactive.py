@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MOST_BOXES = 5_000  # that plotly draws and moves without delay
 _LINES = 8  # of the overview, a device
+_CHART_PIXELS, _CHARACTER_PIXELS = 900, 6  # of a figure of usual width, and of a label
 _MOST_EDGED = 300  # boxes of usual length side by side that are still told apart by white edges
 
 
@@ -34,7 +35,8 @@ def interactive_figure(
 
     With more than 5,000 boxes in view the figure is an overview: each device's row shows the part of its time in each
     kind. Look closer with `start` and `end`, or in the page that `ppsim.plots.viewer.save_html`
-    writes: it draws exact boxes as one zooms in.
+    writes: it draws exact boxes as one zooms in. Zooming changes the time axis alone, by dragging or, with
+    `figure.show(config={"scrollZoom": True})`, by the wheel; the legend hides kinds without making them look idle.
 
     Parameters
     ----------
@@ -60,7 +62,7 @@ def interactive_figure(
         _add_overview(figure, boxes, unit)
         drawn = []
     else:
-        _add_idle(figure, boxes, unit)
+        _add_idle(figure, boxes, unit, window)
         _add_bars(figure, boxes, visible, unit, window)
         drawn = [*map(palette.TITLES.get, boxes.kinds), palette.IDLE_TITLE]
     _add_beside(figure, boxes, unit, window)
@@ -96,6 +98,7 @@ def _add_bars(
     window: tuple[float, float],
 ) -> None:
     """A trace a kind; boxes that lie close have no white edges."""
+    numbered = _labels_fit(boxes, visible, window)
     edge = 0.5 if float(np.median(boxes.length)) >= (window[1] - window[0]) / _MOST_EDGED else 0.0
     # the legend takes the colour of a trace's first box
     visible = visible[np.argsort(boxes.shade[visible], kind="stable")]
@@ -104,10 +107,19 @@ def _add_bars(
         _add_spans(
             figure, boxes, mine, unit, boxes.band, name=palette.TITLES[kind], edge=edge,
             colours=boxes.colours[kind][boxes.shade[mine]].tolist(),
-            texts=[boxes.short_label(box) for box in mine.tolist()],
+            texts=[boxes.short_label(box) if numbered else "" for box in mine.tolist()],
             facts=[[boxes.name(box), boxes.waited_text(box)] for box in mine.tolist()],
             last_fact="<br>started after: %{customdata[4]}",
         )  # fmt: skip
+
+
+def _labels_fit(boxes: Boxes, visible: np.ndarray, window: tuple[float, float]) -> bool:
+    """Whether every box that takes time has room for its label: a chart numbers all or none."""
+    lengths = boxes.length[visible][boxes.length[visible] > 0]
+    if not len(lengths):
+        return False
+    characters = len(str(int(boxes.microbatch[visible].max()))) * (2 if boxes.slot[visible].any() else 1)
+    return float(lengths.min()) / (window[1] - window[0]) * _CHART_PIXELS >= characters * _CHARACTER_PIXELS + 2
 
 
 def _add_beside(
@@ -181,19 +193,33 @@ def _lay_out(
     figure.update_layout(
         title={"text": html.escape(title), "x": 0.01}, template="plotly_white", plot_bgcolor="white",
         barmode="overlay", bargap=0, hovermode="closest", dragmode="zoom", height=min(170 + 34 * devices, 1000),
-        margin={"l": 60, "r": 20, "t": 50, "b": 110}, uniformtext={"minsize": 8, "mode": "hide"},
+        margin={"l": 60, "r": 20, "t": 50, "b": 110}, uniformtext={"minsize": 8, "mode": "show"},
         legend={"orientation": "h", "yref": "container", "y": 0.01, "yanchor": "bottom", "x": 0},
         xaxis={"title": f"time ({unit.symbol})", "range": times, "ticks": "outside", **bare},
-        yaxis={"title": "device", "range": [devices - 0.5, -0.5], "dtick": 1 if devices <= 24 else None, **bare},
+        yaxis={"title": "device", "range": [devices - 0.5, -0.5], "dtick": 1 if devices <= 24 else None,
+               "fixedrange": True, **bare},
     )  # fmt: skip
 
 
-def _add_idle(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUnit) -> None:
-    """One pale bar a device behind the boxes; what of it is seen is idle."""
-    devices = boxes.timeline.schedule.devices
-    figure.add_bar(
-        orientation="h", name=palette.IDLE_TITLE, y=np.arange(devices),
-        x=np.full(devices, makespan(boxes.timeline) * unit.factor),
-        offset=boxes.band[0], width=boxes.band[1] - boxes.band[0],
-        marker={"color": palette.IDLE, "line": {"color": "#bbbbbb", "width": 0.3}}, hoverinfo="skip", legendrank=2000,
+def _add_idle(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUnit, window: tuple[float, float]) -> None:
+    """A trace of the gaps, so that what the legend hides does not look idle."""
+    gaps = _gaps(boxes)
+    mine = _within(gaps, window)
+    _add_spans(
+        figure, gaps, mine, unit, boxes.band, name=palette.IDLE_TITLE, edge=0.0, texts=[""] * len(mine),
+        colours=[palette.IDLE] * len(mine), facts=[["idle"]] * len(mine),
     )  # fmt: skip
+    figure.data[-1].legendrank = 2000
+
+
+def _gaps(boxes: Boxes) -> Spans:
+    """When devices run no action, from the first start to the makespan."""
+    devices, last = np.arange(boxes.timeline.schedule.devices), makespan(boxes.timeline)
+    device = np.concatenate([devices, boxes.device])
+    begin = np.concatenate([np.zeros(len(devices)), boxes.end])
+    end = np.concatenate([boxes.start, np.full(len(devices), last)])
+    order = np.argsort(device, kind="stable")  # what a device did last, then what it does next
+    device, begin = device[order], begin[order]
+    end = end[np.argsort(np.concatenate([boxes.device, devices]), kind="stable")]
+    idle = end > begin
+    return Spans(device[idle], np.full(int(idle.sum()), -1), begin[idle], (end - begin)[idle])
