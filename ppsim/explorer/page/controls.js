@@ -17,7 +17,7 @@ function row(text, unit, meaning, ...inputs) {   // label, and what it names: th
 }
 
 function field(holder, [key, text, unit, least, most, step], redraw, usual = "") {
-  const whole = SIZES.includes(key), input = make("input", { type: whole ? "number" : "text", name: key, value: holder[key] ?? usual, placeholder: "automatic" });
+  const whole = SIZES.includes(key), input = make("input", { type: whole ? "number" : "text", name: key, value: holder[key] ?? usual, placeholder: "auto" });
   const slider = make("input", { type: "range", min: least, max: most, step, value: holder[key] ?? (usual || least) });
   if (whole) Object.assign(input, { min: least, step });
   slider.setAttribute("aria-label", `${text}, slider`);
@@ -28,7 +28,7 @@ function field(holder, [key, text, unit, least, most, step], redraw, usual = "")
 }
 
 function entry(holder, key, text, usual, meaning, redraw) {   // a value of any sort; what equals the usual one is not kept
-  const input = make("input", { className: "whole", type: "text", name: key, value: holder[key] ?? usual ?? "", placeholder: "automatic", spellcheck: false });
+  const input = make("input", { className: "whole", type: "text", name: key, value: holder[key] ?? usual ?? "", placeholder: "auto", spellcheck: false });
   input.addEventListener("input", () => {
     const value = valueOf(input.value);
     if (value === "" || String(value) === String(usual)) delete holder[key]; else holder[key] = value;
