@@ -12,7 +12,9 @@ from ppsim.base.units import percent_text, seconds_text
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PICTURES = Path("images") / "schedules"
 DEVICES, MICROBATCHES = 4, 8
-COSTS = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, overlap=3.0)
+COSTS = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0)
+WIDTH = 8.0  # inches
+SCALES = (33.0, 99.0)  # seconds of the time axis: of 1F1B, and thrice that for what takes longer
 
 INTRODUCTION = """# Schedules
 
@@ -26,8 +28,10 @@ microbatches through one device share, and W frees them all. A formula that begi
 "~" is an approximation.
 
 Every picture and every line "in the picture" is a simulation of {devices} devices and {microbatches} microbatches with
-F = I = W = 1 s and transfers that take no time. A fused slot (OVERLAP_F_B) takes 3 s, as long as its parts, so that the
-pictures compare orders and not kernels.
+F = I = W = 1 s and transfers that take no time. The parts of a fused slot (OVERLAP_F_B) run one after the other, so that
+the pictures compare orders and not kernels. All pictures have one time scale, so that lengths compare; only those of
+schedules that take longer than 1F1B go three times as far. Numbers in the boxes are microbatches; of a microbatch cut
+into slices 3.1 is slice 1 of microbatch 3.
 
 Every schedule can be written to a CSV file and read again. A file holds the lists alone: versions of weights
 (`pipedream`, `pipedream-2bw`) and evictions (`bpipe`) are not kept in it. The page on
@@ -97,7 +101,7 @@ def draw(timeline: Timeline, path: Path) -> None:
     """The picture of one family."""
     from ppsim.plots.gantt import save
 
-    save(timeline, path)
+    save(timeline, path, width=WIDTH, until=next(scale for scale in SCALES if timeline.makespan <= scale))
 
 
 if __name__ == "__main__":

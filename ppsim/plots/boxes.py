@@ -38,6 +38,7 @@ class Boxes(Spans):
         Of a slot the microbatch of its first part.
     shade : int32
         0 for the first local stage of the device, 1 for the next ...; of bidirectional schedules, the direction first.
+        Of several iterations with one stage a device, 1 in every second iteration.
     """
 
     timeline: TimelineColumns
@@ -119,11 +120,16 @@ class Boxes(Spans):
             return f"({schedule.label(row)};{schedule.label(row + 1)}){Kind.OVERLAP_F_B.name}"
         return schedule.label(row)
 
+    def number(self, row: int) -> str:
+        """The microbatch of a row of the schedule; of slices with its piece, such as 3.1."""
+        schedule = self.timeline.schedule
+        microbatch, piece = divmod(int(schedule.microbatch[row]), schedule.slices)
+        return str(microbatch) if schedule.slices == 1 else f"{microbatch}.{piece}"
+
     def short_label(self, box: int) -> str:
         """The microbatch; of a slot both, first part first, such as 5/2."""
-        if self.slot[box]:
-            return f"{self.microbatch[box]}/{self.timeline.schedule.microbatch[self.row[box] + 1]}"
-        return str(self.microbatch[box])
+        row = int(self.row[box])
+        return f"{self.number(row)}/{self.number(row + 1)}" if self.slot[box] else self.number(row)
 
     @cached_property
     def waited(self) -> tuple[np.ndarray, np.ndarray]:
@@ -190,8 +196,19 @@ def make_boxes(timeline: TimelineColumns) -> Boxes:
         slot=kind == Kind.OVERLAP_F_B,
         microbatch=schedule.microbatch[row],
         kind=kind,
-        shade=local_stage(schedule)[row],
+        shade=_shade(schedule)[row],
     )
+
+
+def _shade(schedule: ScheduleColumns) -> np.ndarray:
+    """The local stage of each row; where a device has one stage, every second iteration has the paler shade."""
+    if _shows_iterations(schedule):
+        return schedule.microbatch // (schedule.slices * schedule.microbatches_of_a_step) % 2
+    return local_stage(schedule)
+
+
+def _shows_iterations(schedule: ScheduleColumns) -> bool:
+    return schedule.iterations > 1 and schedule.num_stages == schedule.devices
 
 
 def local_stage(schedule: ScheduleColumns) -> np.ndarray:
@@ -213,6 +230,8 @@ def local_stage(schedule: ScheduleColumns) -> np.ndarray:
 
 def second_cue(schedule: ScheduleColumns) -> str:
     """What a paler colour means, for the legend; empty where one shade is in use."""
+    if _shows_iterations(schedule):
+        return "paler: every second iteration"
     enters = (schedule.stage == 0) & (schedule.kind == Kind.F)
     if len(np.unique(schedule.device[enters])) > 1:
         return "paler: microbatches that enter at the other end"

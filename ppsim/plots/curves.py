@@ -40,15 +40,17 @@ def draw_memory(ax: Axes, timeline: TimelineColumns, memory: bool | str) -> None
     fullest, too_much = int(peaks.argmax()), capacity is not None and float(peaks.max()) > capacity
     others = [step for device, step in enumerate(steps) if device != fullest]
     colour = _TOO_MUCH if too_much else _FULLEST
-    ax.add_collection(LineCollection(others, colors=_OTHERS, linewidths=0.6, zorder=2), autolim=False)
+    thin = min(0.6, 8.0 / len(curves))  # of many devices, so that their steps are no grey cloud
+    ax.add_collection(LineCollection(others, colors=_OTHERS, linewidths=thin, zorder=2), autolim=False)
     ax.add_collection(LineCollection([steps[fullest]], colors=colour, linewidths=1.4, zorder=3), autolim=False)
     ax.set_ylim(0.0, highest * factor * 1.08 if highest > 0 else 1.0)
     ax.set_ylabel(f"memory ({symbol})" if in_bytes else "live activations\n(microbatches,\none device share)")
     ax.yaxis.set_major_locator(MaxNLocator(5, integer=not in_bytes))
+    unit = f" {symbol}" if in_bytes else ""
     ax.tick_params(length=2.5)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
-    _write_at_the_right(ax, peaks[fullest] * factor, f"device {fullest}: {peaks[fullest] * factor:.4g}", colour)
+    _write_at_the_right(ax, peaks[fullest] * factor, f"device {fullest}: {peaks[fullest] * factor:.4g}{unit}", colour)
     if capacity is not None:
         ax.axhline(capacity * factor, color="#222222", linewidth=0.9, linestyle=(0, (4, 2)), zorder=4)
         words = "does not fit" if too_much else "one device"

@@ -19,9 +19,12 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.occupancy import peak_memory
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import write_atomically
-from ppsim.plots import marks
+from ppsim.plots import labels as numbers
+from ppsim.plots import lines, marks, overview
+from ppsim.plots.beside import STEPS
 from ppsim.plots.boxes import Boxes, headline, make_boxes
 from ppsim.plots.curves import draw_memory
+from ppsim.plots.legend import add_legend
 from ppsim.timeline import TimelineColumns
 
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -74,6 +77,7 @@ def draw(
     title: str | None = None,
     labels: bool | str = "auto",
     critical_path: Any = None,
+    until: float | None = None,
 ) -> Figure:
     """A Gantt chart as a matplotlib figure: a row a device from top to bottom, colour by kind, idle time pale.
 
@@ -99,6 +103,8 @@ def draw(
         Microbatch numbers: where they fit ("auto", True), or never (False).
     critical_path : True or int array, optional
         Outline these actions (indices into `timeline.start`); True finds the critical path.
+    until : float, optional
+        End of the time axis in seconds, so that several figures have one scale. Default: the makespan.
 
     Returns
     -------
@@ -111,6 +117,8 @@ def draw(
         For a width or an option that is not one of the above.
     """
     _check(width, memory, labels, timeline)
+    if until is not None and not (type(until) in (int, float) and 0 < until < float("inf")):
+        raise ConfigError(f"until={shown(until)} is no end of the time axis; use seconds above 0")
     if ax is not None and memory:
         raise ConfigError("memory=... needs a figure of its own; leave ax out, or memory")
     boxes = make_boxes(timeline)
@@ -119,11 +127,13 @@ def draw(
         axes = [ax] if ax is not None else _new_axes([boxes], width, [_MEMORY_HEIGHT] * bool(memory))
         if memory:
             draw_memory(axes[1], timeline, memory)
-        _draw_blocks(axes, [boxes], [title], labels, transfers=transfers, critical=critical)
+        longest = makespan(timeline) if until is None else until
+        _draw_blocks(axes, [boxes], [title], labels, longest, transfers=transfers, critical=critical)
+        lines.add_evictions(axes[0], boxes)
         if transfers:
-            marks.add_transfers(axes[0], boxes)
+            lines.add_transfers(axes[0], boxes)
         if critical:
-            marks.add_outline(axes[0], boxes, critical_path)
+            lines.add_critical_path(axes[0], boxes, critical_path)
     return marks.figure_of(axes[0])
 
 
@@ -161,7 +171,7 @@ def draw_comparison(
     every = [make_boxes(timeline) for timeline in timelines]
     with matplotlib.rc_context(FONTS):
         axes = _new_axes(every, width)
-        _draw_blocks(axes, every, [None] * len(every) if titles is None else titles, labels)
+        _draw_blocks(axes, every, [None] * len(every) if titles is None else titles, labels, _shown_seconds(every))
     return marks.figure_of(axes[0])
 
 
@@ -213,7 +223,7 @@ def _width(boxes: Boxes) -> float:
     if not len(lengths):
         return _NARROW
     digits = len(str(int(boxes.microbatch.max())))
-    per_box = (digits * marks.DIGIT_POINTS + 3) / 72
+    per_box = (digits * numbers.DIGIT_POINTS + 3) / 72
     wanted = makespan(boxes.timeline) / np.quantile(lengths, 0.1) * per_box + 0.9
     return float(np.clip(wanted, _NARROW, _WIDE))
 
@@ -228,10 +238,10 @@ def _new_axes(every: Sequence[Boxes], width: float | None, below: Sequence[float
 
 
 def _draw_blocks(
-    axes: Sequence[Axes], every: Sequence[Boxes], titles: Sequence[str | None], labels: bool | str, **legend: bool
-) -> None:
+    axes: Sequence[Axes], every: Sequence[Boxes], titles: Sequence[str | None], labels: bool | str, longest: float,
+    **legend: bool,
+) -> None:  # fmt: skip
     """A block of rows a timeline, on one time axis; its name stands below the lowest of `axes`."""
-    longest = _shown_seconds(every)
     blocks = list(zip(axes, every, strict=False))
     for (ax, boxes), title in zip(blocks, titles, strict=True):
         marks.device_axis(ax, boxes.timeline.schedule.devices)
@@ -246,9 +256,9 @@ def _draw_blocks(
     if len(every) > 1:
         marks.add_ends([ax for ax, _ in blocks], every, longest)
     if not any(exact):
-        marks.add_busy_scale(axes)
+        overview.add_busy_scale(axes)
         if len(every) == 1:
-            marks.enlarge_ends(axes[0], every[0].timeline)
+            overview.enlarge_ends(axes[0], every[0].timeline)
 
 
 def _shown_seconds(every: Sequence[Boxes]) -> float:
@@ -269,7 +279,7 @@ def _add_title(ax: Axes, title: str) -> None:
 
 def _add_legend(ax: Axes, every: Sequence[Boxes], transfers: bool = False, critical: bool = False) -> None:
     """The legend below all axes, for which a figure of our own makes room."""
-    legend, figure = marks.add_legend(ax, every, transfers, critical), marks.figure_of(ax)
+    legend, figure = add_legend(ax, every, transfers, critical), marks.figure_of(ax)
     if isinstance(figure, Chart):
         figure.set_figheight(figure.get_figheight() + legend.get_window_extent().height / figure.dpi)
 
@@ -277,12 +287,16 @@ def _add_legend(ax: Axes, every: Sequence[Boxes], transfers: bool = False, criti
 def _fill(ax: Axes, boxes: Boxes, labels: bool | str) -> bool:
     """The boxes with their labels; shares, and False, where the boxes are too narrow to see."""
     points = marks.points_per_second(ax)
-    if marks.too_narrow(boxes, points):
-        marks.add_busy_shares(ax, boxes)
-        marks.add_beside(ax, boxes, points, labels=False)
-        return False
-    marks.add_boxes(ax, boxes, points)
-    marks.add_beside(ax, boxes, points, bool(labels))
-    if labels:
-        marks.add_labels(ax, boxes, points)
-    return True
+    exact = not overview.too_narrow(boxes, points)
+    if exact:
+        marks.add_boxes(ax, boxes, points)
+    else:
+        overview.add_busy_shares(ax, boxes)
+    marks.add_beside(ax, boxes, points)
+    if exact and labels:
+        numbers.add_labels(ax, boxes, points)
+        several = boxes.timeline.schedule.num_stages > boxes.timeline.schedule.devices
+        for part in boxes.beside:
+            if several or part.sort == STEPS:
+                numbers.add_beside_labels(ax, boxes, part, points)
+    return exact

@@ -22,40 +22,43 @@ if TYPE_CHECKING:
 
 
 _BAR = 0.8  # of a device's row
+_REST, _REST_COLOUR = "not idle", "#eef0ee"
 
 
-def draw_ledger(timeline: TimelineColumns) -> Figure:
-    """A matplotlib figure: a bar a device from top to bottom, its idle time stacked by cause.
+def draw_ledger(timeline: TimelineColumns, title: str | None = None) -> Figure:
+    """A matplotlib figure: a bar a device from top to bottom, as long as the step: idle time by cause, then the rest.
 
-    `savefig` writes it; `save_ledger` writes it whole or not at all.
+    `title` is by default the schedule's sizes, its idle part and its step. `savefig` writes the figure; `save_ledger`
+    writes it whole or not at all.
     """
-    ledger = bubble_ledger(timeline)
-    devices, total = len(ledger.blame), float(ledger.total.sum())
-    causes = [cause for cause, seconds in ledger.items() if seconds.sum() > 1e-9 * total]
+    ledger, step = bubble_ledger(timeline), makespan(timeline)
+    devices, whole = len(ledger.blame), len(ledger.blame) * step or 1.0
+    parts = {cause: seconds for cause, seconds in ledger.items() if seconds.sum() > 1e-9 * ledger.total.sum()}
+    colours = {**CAUSE_COLOURS, _REST: _REST_COLOUR}
+    if title is None:
+        idle = percent_text(bubble_fraction(timeline))
+        title = f"{sizes_text(timeline.schedule)}: idle {idle} of a step of {seconds_text(step)}, by cause"
     with matplotlib.rc_context(FONTS):
         figure = Chart(figsize=(7.0, max(min(0.28 * devices, 8.0), 0.7) + 1.0))
         ax = figure.subplots()
         left = np.zeros(devices)
-        for cause in causes:
-            share = percent_text(float(ledger[cause].sum()) / total)
+        for cause, seconds in {**parts, _REST: step - sum(parts.values(), np.zeros(devices))}.items():
             ax.barh(
-                np.arange(devices), ledger[cause], _BAR if devices <= 64 else 1.0, left, color=CAUSE_COLOURS[cause],
-                edgecolor="white", linewidth=0.6 if devices <= 64 else 0.0, label=f"{cause} {share}",
+                np.arange(devices), seconds, _BAR if devices <= 64 else 1.0, left, color=colours[cause],
+                edgecolor="white", linewidth=0.6 if devices <= 64 else 0.0,
+                label=f"{cause} {percent_text(float(seconds.sum()) / whole)}",
             )  # fmt: skip
-            left += ledger[cause]
+            left += seconds
         marks.device_axis(ax, devices)
-        step = makespan(timeline)
-        ax.set_xlabel(f"idle time, on the scale of the step ({marks.time_axis(ax, step, 10)})")
-        ax.set_title(
-            f"{sizes_text(timeline.schedule)}: idle {percent_text(bubble_fraction(timeline))} of a step of "
-            f"{seconds_text(step)}, by cause", loc="left", parse_math=False,
-        )  # fmt: skip
-        if causes:
-            columns = min(len(causes), 5)
-            figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=7, handlelength=1.2)
+        ax.set_xlabel(f"time of the step ({marks.time_axis(ax, step, 10)})")
+        ax.set_title(title, loc="left", parse_math=False)
+        columns = min(len(parts) + 1, 5)
+        figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=7, handlelength=1.2)
     return figure
 
 
-def save_ledger(timeline: TimelineColumns, path: str | PathLike[str], *, dpi: float = 150) -> None:
+def save_ledger(
+    timeline: TimelineColumns, path: str | PathLike[str], *, dpi: float = 150, title: str | None = None
+) -> None:
     """Draw and write whole or not at all, as PNG, SVG or PDF by the ending of `path`; ConfigError otherwise."""
-    save_figure(lambda: draw_ledger(timeline), path, dpi=dpi)
+    save_figure(lambda: draw_ledger(timeline, title), path, dpi=dpi)

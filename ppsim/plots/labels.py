@@ -1,0 +1,135 @@
+"""The numbers in the boxes of a matplotlib Gantt chart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
+
+from ppsim.plots import palette
+from ppsim.plots.beside import Beside, Spans, lane
+from ppsim.plots.boxes import Boxes, halves
+from ppsim.plots.marks import figure_of
+
+DIGIT_POINTS = 4.0  # width of a digit of a label at its usual size
+_LABEL_SIZE, _SMALLEST_LABEL, _KTH_LABEL = 6.5, 4.5, 5.0
+_DIGIT_HEIGHT = 0.78  # of the size, with a little air
+_MOST_LABELS = 5_000
+_MOST_OF_A_ROW = 0.9  # of a device's boxes of one kind must have room for their labels, or none of them is labelled
+_STEPS = (2, 5, 10, 20, 50, 100)
+_MOST_ROWS = 0.7  # of the rows must have room for every k-th number, or k is larger
+_NARROWEST_COUNTED = 2.0  # points of the usual box of a row of which every k-th number is written
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """The labels of the boxes `mine`, between the edges `band` of their rows; `part` of their slots."""
+
+    mine: np.ndarray
+    part: int
+    band: tuple[float, float]
+    texts: np.ndarray
+
+    @property
+    def wide(self) -> np.ndarray:
+        return _widths(self.texts)
+
+
+def add_labels(ax: Axes, boxes: Boxes, points: float) -> None:
+    """Microbatch numbers, at one size for the whole chart: in every box of a device's row, upright where boxes are
+    narrow; or of every k-th microbatch where they are narrower still; or none.
+    """
+    drawn = np.flatnonzero(boxes.length > 0)
+    bands = [(drawn[~boxes.slot[drawn]], 0, boxes.band)]
+    bands += [(drawn[boxes.slot[drawn]], part, half) for part, half in enumerate(halves(boxes.band))]
+    every = [
+        _Labels(mine, part, band, np.array([boxes.number(row) for row in (boxes.row[mine] + part).tolist()]))
+        for mine, part, band in bands
+        if len(mine)
+    ]
+    if every and not any(_label_rows(ax, boxes, every, points, upright) for upright in (False, True)):
+        for labels in every:
+            _label_every_kth(ax, boxes, labels, points)
+
+
+def _label_rows(ax: Axes, boxes: Boxes, every: list[_Labels], points: float, upright: bool) -> bool:
+    """Number all boxes of each row that has room for it; whether there is such a row."""
+    size = min(_label_size(ax, boxes, labels.band, 0.75) for labels in every)
+    if upright:  # as tall as a text is wide
+        size = min(_label_size(ax, boxes, labels.band, 0.95 / labels.wide.max()) for labels in every)
+    wide = np.concatenate([np.full(len(labels.mine), _DIGIT_HEIGHT) if upright else labels.wide for labels in every])
+    spans = np.concatenate([labels.mine for labels in every])
+    room = boxes.length[spans] * points - 1.0
+    size = float(np.clip(np.quantile(room / wide, 0.05), 0.0, size))
+    fits = wide * max(size, _SMALLEST_LABEL) <= room
+    count = np.bincount(boxes.device[spans], minlength=boxes.timeline.schedule.devices)
+    whole = np.bincount(boxes.device[spans], fits, len(count)) >= _MOST_OF_A_ROW * count
+    if size < _SMALLEST_LABEL and (upright or not whole.any()):
+        return False
+    shown = np.split(whole[boxes.device[spans]] & fits, np.cumsum([len(labels.mine) for labels in every])[:-1])
+    for labels, seen in zip(every, shown, strict=True):
+        grounds = [boxes.colour(box, labels.part) for box in labels.mine[seen].tolist()]
+        inks = map(palette.label_colour, grounds)
+        style = {"rotation": 90 if upright else 0, "fontsize": max(size, _SMALLEST_LABEL)}
+        _write(ax, boxes, labels.mine[seen], labels.texts[seen], labels.band, inks, **style)
+    return True
+
+
+def _label_every_kth(ax: Axes, boxes: Boxes, labels: _Labels, points: float) -> None:
+    """The numbers of every k-th microbatch, wider than their boxes, in each row where no two of them meet."""
+    mine, whole = labels.mine, boxes.microbatch[labels.mine] // boxes.timeline.schedule.slices
+    too_low = _label_size(ax, boxes, labels.band, 0.95) < _KTH_LABEL
+    if too_low or np.median(boxes.length[mine]) * points < _NARROWEST_COUNTED:
+        return
+    middle = (boxes.start[mine] + boxes.length[mine] / 2) * points
+    halo = {"path_effects": [withStroke(linewidth=1.4, foreground="white")], "fontsize": _KTH_LABEL}
+    for step in _STEPS:
+        chosen = np.flatnonzero(whole % step == 0)
+        reach = labels.wide[chosen] * _KTH_LABEL / 2 + 0.7
+        meets = np.diff(middle[chosen]) < reach[1:] + reach[:-1]
+        same_row = np.diff(boxes.device[mine[chosen]]) == 0
+        crowded = boxes.device[mine[chosen[1:]][meets & same_row]]
+        shown = chosen[~np.isin(boxes.device[mine[chosen]], crowded)]
+        if len(shown) >= _MOST_ROWS * len(chosen):
+            inks = [palette.INK] * len(shown)
+            _write(ax, boxes, mine[shown], labels.texts[shown], labels.band, inks, **halo)
+            return
+
+
+def add_beside_labels(ax: Axes, boxes: Boxes, part: Beside, points: float) -> None:
+    """The stages on their spans where there is room for all of them."""
+    edges = lane(part, boxes.beside)
+    size = _label_size(ax, boxes, edges, 0.95)
+    texts = np.array([part.label(span) for span in range(len(part))])
+    if size >= _SMALLEST_LABEL and np.all(_widths(texts) * size <= part.length * points - 1.0):
+        inks = [palette.label_colour(part.colour)] * len(part)
+        _write(ax, part, np.arange(len(part)), texts, edges, inks, fontsize=size)
+
+
+def _label_size(ax: Axes, boxes: Boxes, edges: tuple[float, float], part: float) -> float:
+    """Size of labels that fill `part` of the height between `edges` of a device's row, in points."""
+    row = ax.get_window_extent().height / figure_of(ax).dpi * 72 / boxes.timeline.schedule.devices
+    return min(_LABEL_SIZE, row * (edges[1] - edges[0]) * part)
+
+
+def _widths(texts: np.ndarray) -> np.ndarray:
+    """Widths of labels a point of their size."""
+    return np.char.str_len(texts) * DIGIT_POINTS / _LABEL_SIZE
+
+
+def _write(
+    ax: Axes, spans: Spans, shown: np.ndarray, texts: np.ndarray, edges: tuple[float, float], inks: Iterable[str],
+    **style: Any,
+) -> None:  # fmt: skip
+    """A text in the middle of each span in `shown`; none where they are too many."""
+    if len(shown) > _MOST_LABELS:
+        return
+    middles = spans.start[shown] + spans.length[shown] / 2
+    rows = spans.device[shown] + sum(edges) / 2
+    style |= {"ha": "center", "va": "center" if style.get("rotation") else "center_baseline", "zorder": 4}
+    for x, y, text, ink in zip(middles.tolist(), rows.tolist(), texts.tolist(), inks, strict=True):
+        ax.text(x, y, text, color=ink, clip_on=True, **style)

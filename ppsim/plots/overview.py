@@ -1,0 +1,112 @@
+"""Timelines with too many boxes to see, by matplotlib: busy shares on one scale, fill and drain enlarged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize
+
+from ppsim.actions import Kind, is_backward
+from ppsim.analysis.bubbles import makespan
+from ppsim.base.units import percent_text, time_unit
+from ppsim.plots import palette
+from ppsim.plots.boxes import Boxes
+from ppsim.plots.marks import figure_of
+from ppsim.plots.scale import round_ticks
+from ppsim.plots.shares import kind_shares
+from ppsim.timeline import TimelineColumns
+
+BUSY = LinearSegmentedColormap.from_list("busy", ["#ccd2cb", "#a9b6c4", "#5d83c4", "#16305f"])
+_BINS = 500  # of time in each of fill, steady part and drain
+_NARROWEST = 0.8  # points; where a quarter of the boxes is narrower, shares are drawn
+
+
+def too_narrow(boxes: Boxes, points: float) -> bool:
+    """Whether many boxes would be narrower than a pixel or two."""
+    lengths = boxes.length[boxes.length > 0]
+    return bool(len(lengths) > 2000 and float(np.quantile(lengths, 0.25)) * points < _NARROWEST)
+
+
+def add_busy_shares(ax: Axes, boxes: Boxes) -> None:
+    """Each device's row as the part of its time in which it computes, on one scale from idle to busy."""
+    ends, devices = phases(boxes.timeline), boxes.timeline.schedule.devices
+    edges = np.unique(np.concatenate([np.linspace(first, last, _BINS) for first, last in pairwise(ends)]))
+    busy = kind_shares(boxes, edges).sum(axis=2)
+    top, bottom = boxes.band if boxes.laned else (-0.5, 0.5)
+    rows = (np.arange(devices)[:, None] + np.array([top, bottom])).ravel()
+    between = np.full((2 * devices - 1, busy.shape[1]), np.nan)  # where gathers and reductions have their lanes
+    between[::2] = busy
+    ax.pcolormesh(edges, rows, between, cmap=BUSY, vmin=0.0, vmax=1.0, zorder=2, rasterized=True)
+    ax.hlines(np.arange(devices - 1) + 0.5, 0.0, ends[-1], colors="white", linewidths=0.9, zorder=3)
+
+
+def phases(timeline: TimelineColumns) -> list[float]:
+    """Borders of fill, steady part and drain, seconds from the first start; the whole where nothing is steady.
+
+    The fill ends when every device has begun its first backward, the drain begins when some device has ended its last
+    forward.
+    """
+    schedule, origin = timeline.schedule, float(timeline.device_start.min())
+    length = makespan(timeline)
+    first_backward, last_forward = 0.0, length
+    for device in range(schedule.devices):
+        rows = schedule.rows(device)
+        kind = schedule.kind[rows]
+        backward, forward = np.flatnonzero(is_backward(kind)), np.flatnonzero(kind == Kind.F)
+        if len(backward) and len(forward):
+            first_backward = max(first_backward, float(timeline.row_start[rows][backward[0]]) - origin)
+            last_forward = min(last_forward, float(timeline.row_end[rows][forward[-1]]) - origin)
+    steady = last_forward - first_backward
+    return [0.0, first_backward, last_forward, length] if steady > 0.5 * length else [0.0, length]
+
+
+def enlarge_ends(ax: Axes, timeline: TimelineColumns) -> bool:
+    """Give fill and drain most of the width where the steady part would take nearly all; lines mark the breaks."""
+    ends = phases(timeline)
+    if len(ends) != 4 or ends[1] <= 0 or ends[3] <= ends[2]:
+        return False
+    places = np.array([0.0, 0.36, 0.64, 1.0]) * ends[-1]
+
+    def forward(seconds: Any) -> Any:
+        return np.interp(seconds, ends, places)
+
+    def back(place: Any) -> Any:
+        return np.interp(place, places, ends)
+
+    ax.set_xscale("function", functions=(forward, back))
+    unit = time_unit(ends[-1])
+    ticks = [_ticks_within(first * unit.factor, last * unit.factor) for first, last in pairwise(ends)]
+    ax.set_xticks(np.concatenate(ticks) / unit.factor)
+    ax.xaxis.set_major_formatter(lambda seconds, _: f"{seconds * unit.factor:.10g}")
+    ax.set_xlim(0.0, ends[-1])
+    for border in ends[1:3]:
+        ax.axvline(border, color=palette.INK, linewidth=1.0, linestyle=(0, (2, 2)), zorder=5)
+    style: Any = {"transform": ax.get_xaxis_transform(), "ha": "center", "va": "top", "fontsize": 6.5, "zorder": 6}
+    style["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.85}
+    for (first, last), name in zip(pairwise(ends), ("fill", "steady part, time compressed", "drain"), strict=True):
+        ax.text(back((forward(first) + forward(last)) / 2), 0.985, name, **style)
+    return True
+
+
+def _ticks_within(first: float, last: float) -> np.ndarray:
+    """Round ticks of one part of the axis, none close to where it ends."""
+    step = round_ticks(last - first, 7)[1]
+    ticks = np.arange(np.ceil(first / step), last / step) * step
+    return ticks[last - ticks > 0.08 * (last - first)]
+
+
+def add_busy_scale(axes: Sequence[Axes]) -> None:
+    """The scale of `add_busy_shares` in the legend's place."""
+    figure = figure_of(axes[0])
+    for legend in figure.legends[:]:
+        legend.remove()
+    bar = figure.colorbar(
+        ScalarMappable(Normalize(0.0, 1.0), BUSY), ax=list(axes), orientation="horizontal", aspect=60, fraction=0.04,
+        shrink=0.5, pad=0.02, format=lambda part, _: percent_text(part, 0),
+    )  # fmt: skip
+    bar.set_label("part of its time in which a device computes; actions are too narrow to show")
