@@ -28,10 +28,10 @@ microbatches through one device share, and W frees them all. A formula that begi
 "~" is an approximation.
 
 Every picture and every line "in the picture" is a simulation of {devices} devices and {microbatches} microbatches with
-F = I = W = 1 s and transfers that take no time. The parts of a fused slot (OVERLAP_F_B) run one after the other, so that
-the pictures compare orders and not kernels. All pictures have one time scale, so that lengths compare; only those of
-schedules that take longer than 1F1B go three times as far. Numbers in the boxes are microbatches; of a microbatch cut
-into slices 3.1 is slice 1 of microbatch 3.
+F = I = W = 1 s and transfers that take no time. The parts of a fused slot (OVERLAP_F_B) run one after the other, so
+that the pictures compare orders and not kernels. All pictures have one time scale, so that lengths compare; only those
+of schedules that take longer than 1F1B go three times as far. Numbers in the boxes are microbatches; of a microbatch
+cut into slices 3.1 is slice 1 of microbatch 3.
 
 Every schedule can be written to a CSV file and read again. A file holds the lists alone: versions of weights
 (`pipedream`, `pipedream-2bw`) and evictions (`bpipe`) are not kept in it. The page on

@@ -335,11 +335,65 @@ def test_the_fullest_device_stands_out_and_is_named():
     assert [text.get_text() for text in axes.texts] == ["device 0: 5"]
 
 
-def test_a_row_of_one_kind_is_labelled_whole_or_not_at_all():
-    timeline = run(devices=4, microbatches=32)
-    for width in (5, 6, 7, 9, 11, 15):
-        axes = timeline.plot(width=width).axes[0]
-        assert len(labels_in(axes)) % 64 == 0
+@pytest.mark.parametrize(
+    ("width", "step", "rotation"), [(4.5, 5, 0), (7, 1, 90), (9, 1, 90), (15, 1, 0)]
+)  # fmt: skip
+def test_a_row_is_labelled_whole_or_every_kth_of_it(width, step, rotation):
+    axes = run(devices=4, microbatches=32).plot(width=width).axes[0]
+    rows = {row: sorted(int(text.get_text()) for text in labels_in(axes) if text.get_position()[1] == row)
+            for row in range(4)}  # fmt: skip
+    assert {text.get_rotation() for text in labels_in(axes)} == {rotation}
+    assert rows[0] == sorted([*range(0, 32, step)] * 2)
+    assert all(numbers in (rows[0], []) for numbers in rows.values())
+
+
+def test_slices_are_labelled_with_microbatch_and_piece():
+    labels = texts_in(run("seq1f1b", slices=2).plot().axes[0])
+    assert sorted(labels) == sorted([f"{microbatch}.{piece}" for microbatch in range(8) for piece in (0, 1)] * 8)
+
+
+def test_every_second_iteration_is_paler():
+    timeline = run("pipedream", iterations=3)
+    boxes = make_boxes(timeline)
+    assert ((boxes.microbatch // 8) % 2 == boxes.shade).all()
+    legend = timeline.plot().legends[0].get_texts()
+    assert "paler: every second iteration" in [text.get_text() for text in legend]
+
+
+def test_evictions_go_to_their_host_and_come_back():
+    timeline = run("bpipe")
+    out, back = (part for part in timeline.plot().axes[0].collections if isinstance(part, LineCollection))
+    stage, microbatch, host = timeline.schedule.evicted.T
+    end = {timeline.schedule.label(row): timeline.row_end[row] for row in range(len(timeline.schedule.kind))}
+    leaves = [end[f"{one}F{number}"] for one, number in zip(stage, microbatch, strict=True)]
+    assert [line[:, 0].tolist() for line in out.get_segments()] == [[time, time] for time in leaves]
+    assert [line[:, 1].tolist() for line in out.get_segments()] == [list(way) for way in zip(stage, host, strict=True)]
+    assert all(line[0, 0] > leave for line, leave in zip(back.get_segments(), leaves, strict=True))
+
+
+def test_the_line_of_the_critical_path_runs_forward_through_every_box_of_it():
+    timeline = run("dualpipe", 8, 20, costs=ppsim.Costs(forward=1, input_grad=1, weight_grad=1, latency=0.1))
+    *_, line = timeline.plot(critical_path=True).axes[0].collections
+    times = np.concatenate([part[:, 0] for part in line.get_segments()])
+    assert (np.diff(times) >= -1e-9).all()
+    assert times[0] == 0
+    assert times[-1] == timeline.makespan
+
+
+def test_figures_can_share_one_time_scale():
+    assert run().plot().axes[0].get_xlim() == (0, 33)
+    assert gantt.draw(run(), until=99.0).axes[0].get_xlim() == (0, 99)
+    with pytest.raises(ppsim.ConfigError, match="seconds above 0"):
+        gantt.draw(run(), until=0)
+
+
+def test_bars_of_the_ledger_are_as_long_as_the_step():
+    timeline = run("interleaved-1f1b")
+    (axes,) = timeline.plot_ledger().axes
+    ends = {bar.get_y(): bar.get_x() + bar.get_width() for bar in axes.patches}
+    assert list(ends.values()) == pytest.approx([timeline.makespan] * 4)
+    (rest,) = (bars for bars in axes.containers if bars.get_label().startswith("not idle"))
+    assert [bar.get_width() for bar in rest] == pytest.approx(timeline.makespan - timeline.device_idle)
 
 
 def test_a_chart_drawn_twice_is_the_same_byte_by_byte():

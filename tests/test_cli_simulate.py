@@ -162,6 +162,16 @@ def test_transfers_title_and_width_are_those_of_the_chart(tmp_path):
     assert text.count("<path") > (tmp_path / "plain.svg").read_text().count("<path")
 
 
+def test_charts_are_titled_with_the_name_of_the_config(tmp_path):
+    charts = [tmp_path / "chart.svg", tmp_path / "chart.html", tmp_path / "ledger.svg"]
+    assert ppsim("simulate", UNIT_COSTS, "--gantt", charts[0], "--ledger-chart", charts[2]).status == 0
+    assert ppsim("simulate", UNIT_COSTS, "--gantt", charts[1]).status == 0
+    for chart in charts:
+        assert "unit costs: 1f1b, 4 devices, 8 microbatches" in chart.read_text()
+    assert ppsim(*FLAGS, "--gantt", tmp_path / "flags.svg").status == 0
+    assert "1f1b: 1f1b" not in (tmp_path / "flags.svg").read_text()
+
+
 def test_a_page_begins_with_what_was_asked_for(tmp_path):
     drawing = ["--transfers", "--critical-path", "--title", "mine"]
     assert ppsim(*FLAGS, "--gantt", tmp_path / "chart.html", *drawing).status == 0

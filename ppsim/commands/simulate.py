@@ -32,7 +32,8 @@ Width = Annotated[
     typer.Option(metavar="N", help="Inches of FILE.png, .svg and .pdf, or columns of --text. [default: as needed]"),
 ]
 Title = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="Title of --gantt. [default: schedule, sizes, makespan, bubble]")
+    str | None,
+    typer.Option(metavar="TEXT", help="Title of --gantt. [default: name, schedule, sizes, makespan, bubble]"),
 ]
 TraceFile = Annotated[
     Path | None,
@@ -94,12 +95,13 @@ def simulate(
         raise ConfigError("--text and --json - both print to stdout; choose one, or give --json a file")
     case = read()
     timeline = case.simulate()
+    title = charts.title_of(case, timeline, gantt) if gantt and title is None else title
     drawing = {"memory": memory, "critical_path": critical_path, "transfers": transfers, "title": title}
     drawing |= {"width": width if static else None}
     _write_files(
         [
             (gantt, lambda path: charts.save_gantt(timeline, path, **drawing)),
-            (ledger_chart, lambda path: charts.save_ledger(timeline, path)),
+            (ledger_chart, lambda path: charts.save_ledger(timeline, path, charts.own_name(case))),
             (trace, timeline.to_perfetto),
             (csv, timeline.schedule.to_csv),
             (program, lambda path: lower(timeline.schedule, sharded=sharded).to_csv(path)),

@@ -129,7 +129,8 @@ def draw(
             draw_memory(axes[1], timeline, memory)
         longest = makespan(timeline) if until is None else until
         _draw_blocks(axes, [boxes], [title], labels, longest, transfers=transfers, critical=critical)
-        lines.add_evictions(axes[0], boxes)
+        if len(timeline.schedule.evicted):
+            lines.add_evictions(axes[0], boxes)
         if transfers:
             lines.add_transfers(axes[0], boxes)
         if critical:

@@ -22,7 +22,7 @@ _MOST_LABELS = 5_000
 _MOST_OF_A_ROW = 0.9  # of a device's boxes of one kind must have room for their labels, or none of them is labelled
 _STEPS = (2, 5, 10, 20, 50, 100)
 _MOST_ROWS = 0.7  # of the rows must have room for every k-th number, or k is larger
-_NARROWEST_COUNTED = 2.0  # points of the usual box of a row of which every k-th number is written
+_NARROWEST_COUNTED = 2.0  # points of short boxes of which every k-th number is written
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def _label_rows(ax: Axes, boxes: Boxes, every: list[_Labels], points: float, upr
     spans = np.concatenate([labels.mine for labels in every])
     room = boxes.length[spans] * points - 1.0
     size = float(np.clip(np.quantile(room / wide, 0.05), 0.0, size))
-    fits = wide * max(size, _SMALLEST_LABEL) <= room
+    fits = wide * max(size, _SMALLEST_LABEL) <= room + 1e-9
     count = np.bincount(boxes.device[spans], minlength=boxes.timeline.schedule.devices)
     whole = np.bincount(boxes.device[spans], fits, len(count)) >= _MOST_OF_A_ROW * count
     if size < _SMALLEST_LABEL and (upright or not whole.any()):
@@ -83,7 +83,7 @@ def _label_every_kth(ax: Axes, boxes: Boxes, labels: _Labels, points: float) -> 
     """The numbers of every k-th microbatch, wider than their boxes, in each row where no two of them meet."""
     mine, whole = labels.mine, boxes.microbatch[labels.mine] // boxes.timeline.schedule.slices
     too_low = _label_size(ax, boxes, labels.band, 0.95) < _KTH_LABEL
-    if too_low or np.median(boxes.length[mine]) * points < _NARROWEST_COUNTED:
+    if too_low or np.quantile(boxes.length[mine], 0.25) * points < _NARROWEST_COUNTED:
         return
     middle = (boxes.start[mine] + boxes.length[mine] / 2) * points
     halo = {"path_effects": [withStroke(linewidth=1.4, foreground="white")], "fontsize": _KTH_LABEL}

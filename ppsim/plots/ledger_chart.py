@@ -25,19 +25,17 @@ _BAR = 0.8  # of a device's row
 _REST, _REST_COLOUR = "not idle", "#eef0ee"
 
 
-def draw_ledger(timeline: TimelineColumns, title: str | None = None) -> Figure:
+def draw_ledger(timeline: TimelineColumns, name: str | None = None) -> Figure:
     """A matplotlib figure: a bar a device from top to bottom, as long as the step: idle time by cause, then the rest.
 
-    `title` is by default the schedule's sizes, its idle part and its step. `savefig` writes the figure; `save_ledger`
-    writes it whole or not at all.
+    `name` stands first in the title. `savefig` writes the figure; `save_ledger` writes it whole or not at all.
     """
     ledger, step = bubble_ledger(timeline), makespan(timeline)
     devices, whole = len(ledger.blame), len(ledger.blame) * step or 1.0
     parts = {cause: seconds for cause, seconds in ledger.items() if seconds.sum() > 1e-9 * ledger.total.sum()}
     colours = {**CAUSE_COLOURS, _REST: _REST_COLOUR}
-    if title is None:
-        idle = percent_text(bubble_fraction(timeline))
-        title = f"{sizes_text(timeline.schedule)}: idle {idle} of a step of {seconds_text(step)}, by cause"
+    sizes = f"{name}: " * bool(name) + sizes_text(timeline.schedule)
+    title = f"{sizes}: idle {percent_text(bubble_fraction(timeline))} of a step of {seconds_text(step)}, by cause"
     with matplotlib.rc_context(FONTS):
         figure = Chart(figsize=(7.0, max(min(0.28 * devices, 8.0), 0.7) + 1.0))
         ax = figure.subplots()
@@ -58,7 +56,7 @@ def draw_ledger(timeline: TimelineColumns, title: str | None = None) -> Figure:
 
 
 def save_ledger(
-    timeline: TimelineColumns, path: str | PathLike[str], *, dpi: float = 150, title: str | None = None
+    timeline: TimelineColumns, path: str | PathLike[str], *, dpi: float = 150, name: str | None = None
 ) -> None:
     """Draw and write whole or not at all, as PNG, SVG or PDF by the ending of `path`; ConfigError otherwise."""
-    save_figure(lambda: draw_ledger(timeline, title), path, dpi=dpi)
+    save_figure(lambda: draw_ledger(timeline, name), path, dpi=dpi)

@@ -44,12 +44,19 @@ def add_transfers(ax: Axes, boxes: Boxes) -> None:
 def add_evictions(ax: Axes, boxes: Boxes) -> None:
     """Of each evicted activation a line to its host when it leaves, and a line back when its backward needs it."""
     schedule, origin = boxes.timeline.schedule, float(boxes.timeline.device_start.min())
-    host, style = schedule.evicted[:, 2].astype(np.float64), {"color": palette.INK, "zorder": 5}
+    host, style = schedule.evicted[:, 2].astype(np.float64), {"color": palette.INK, "zorder": 3.5}
     leave, back = evicted_rows(schedule)
     moves = ((boxes.timeline.row_end[leave], leave, "v"), (boxes.timeline.row_start[back], back, "^"))
     for number, (seconds, row, arrow) in enumerate(moves):
         times, home = seconds - origin, schedule.device[row].astype(np.float64)
-        add_lines(ax, times[:, None].repeat(2, 1), np.stack([home, host], axis=1), linestyles=(0, (2, 1.5)), **style)
+        add_lines(
+            ax,
+            times[:, None].repeat(2, 1),
+            np.stack([home, host], axis=1),
+            linestyles=(0, (2, 1.5)),
+            linewidths=0.9,
+            **style,
+        )
         ax.scatter(times, home if number else host, s=11, marker=arrow, linewidths=0.0, **style)
 
 
@@ -72,7 +79,7 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any) -> None:
 
 
 def _boxes_of_path(boxes: Boxes) -> np.ndarray:
-    """The boxes of the critical path in the order in which it passes them; of a slot drawn as two boxes those it needs."""
+    """The boxes that the critical path passes, in its order; of a slot drawn as two perhaps the first alone."""
     _, chain = critical_nodes(boxes.timeline)
     rows = np.array([node for node in chain if node < len(boxes.timeline.row_start)])
     mine = np.searchsorted(boxes.row, rows, "right") - 1  # the second row of a timed slot lies in the box of its first
