@@ -70,6 +70,7 @@ bench: $(VENV)/installed-for-tests
 docs: $(VENV)/installed-for-tests
 	$(BIN)/python scripts/make_glossary.py
 	$(BIN)/python scripts/make_schedule_docs.py
+	$(BIN)/python scripts/make_gallery.py
 	$(BIN)/python scripts/make_cost_docs.py
 	$(BIN)/python scripts/make_accuracy_docs.py
 	$(BIN)/python scripts/make_reliability_docs.py

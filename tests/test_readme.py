@@ -4,6 +4,7 @@ import doctest
 import re
 
 import make_command_docs
+import make_gallery
 import make_pages
 import make_schedule_docs
 import matplotlib
@@ -79,6 +80,13 @@ def test_links_lead_to_files(page):
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
     assert not missing
+
+
+def test_the_gallery_is_up_to_date_and_has_its_pictures():
+    page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    assert make_gallery.page() == page, "docs/gallery.md is out of date; run `make docs`"
+    pictures = {picture.stem for picture in (ROOT / "docs" / make_gallery.PICTURES).iterdir()}
+    assert pictures == {chart.file for chart in make_gallery.CHARTS}
 
 
 def test_the_schedules_page_is_up_to_date():

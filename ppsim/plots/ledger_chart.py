@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _BAR = 0.8  # of a device's row
-_REST, _REST_COLOUR = "not idle", "#eef0ee"
+_REST, _REST_COLOUR = "not idle", "#e3e6e3"
 
 
 def draw_ledger(timeline: TimelineColumns, name: str | None = None) -> Figure:
