@@ -98,8 +98,12 @@ CHARTS = (
         "sweep",
         "A measure over a swept number",
         "How the bubble shrinks with more microbatches.",
-        'draw_lines({name: [(m, run(name, 4, m).bubble_fraction) for m in (4, 8, 16, 32)] '
-        'for name in ("1f1b", "zb-h1")}, "microbatches", "bubble fraction", "fraction")',
+        """draw_lines(
+    {name: [(m, run(name, 4, m).bubble_fraction) for m in (4, 8, 16, 32)] for name in ("1f1b", "zb-h1")},
+    "microbatches",
+    "bubble fraction",
+    "fraction",
+)""",
     ),
 )  # fmt: skip
 ENDING = """## In a terminal
