@@ -9,10 +9,19 @@ from ppsim.base.files import write_atomically
 from ppsim.base.rules import declarations
 from ppsim.costs import Cluster, Costs, DeviceSheet, Layout, LinkSheet, Model
 from ppsim.costs.effects import EFFECTS
+from ppsim.costs.operators import OperatorLaw
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = ("config.md", "cost-model.md", "glossary.md")
-KEYS = {"costs": Costs, "model": Model, "hardware": Cluster, "device": DeviceSheet, "link": LinkSheet, "layout": Layout}
+KEYS = {
+    "costs": Costs,
+    "model": Model,
+    "hardware": Cluster,
+    "device": DeviceSheet,
+    "link": LinkSheet,
+    "layout": Layout,
+    "operators": OperatorLaw,
+}
 _PLACE = re.compile(r"(<!-- made by make_cost_docs.py: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

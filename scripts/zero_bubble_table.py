@@ -8,6 +8,7 @@ from typing import Any
 
 import ppsim
 from ppsim import Timeline
+from ppsim.config import Config
 
 ROOT = Path(__file__).parent.parent
 CONFIG = ROOT / "configs" / "zero-bubble-28b-32xa100.yaml"
@@ -35,9 +36,15 @@ def line(row: dict[str, str], run: Timeline) -> str:
 
 def rows() -> Iterator[tuple[dict[str, str], Timeline]]:
     """Each row of the published table with its simulated run."""
+    for row, config in configs():
+        yield row, config.simulate()
+
+
+def configs() -> Iterator[tuple[dict[str, str], Config]]:
+    """Each row of the published table with its config."""
     lines = TABLE.read_text().splitlines()[1:]
     for row in csv.DictReader([lines[0].removeprefix("# "), *lines[1:]]):
-        yield row, ppsim.load_config(CONFIG, overrides=overrides(row)).simulate()
+        yield row, ppsim.load_config(CONFIG, overrides=overrides(row))
 
 
 def overrides(row: dict[str, str]) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def test_without_experts_nothing_is_exchanged_so_that_a_slot_is_its_parts_one_af
 def test_the_pieces_of_a_layer_are_all_of_its_seconds():
     costs: Any = ppsim.load_config(DEEPSEEK).costs
     block = costs.model.layers[10]
-    forward, backward = costs.collective_seconds(block)
+    forward, backward, _ = costs.exchange(block)
     seconds = {"forward": 3.0, "input_grad": 4.0, "weight_grad": 2.0,
                "forward_collectives": forward, "input_grad_collectives": backward}  # fmt: skip
     pieces = layer_pieces(costs, block, seconds)

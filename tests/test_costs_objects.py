@@ -7,7 +7,7 @@ import pytest
 
 import ppsim
 from ppsim import Cluster, ConfigError, CostError, Costs, DerivedCosts, Layout, Model
-from ppsim.costs import DEVICES, LINKS, CostTable, DeviceSheet, LinkSheet, SharedPorts
+from ppsim.costs import DEVICES, LINKS, CostTable, DeviceSheet, LinkSheet, OperatorLaw, SharedPorts
 from ppsim.costs.profile import Profile
 
 H100, NVLINK = DEVICES["H100 SXM"], LINKS["NVLink 4"]
@@ -27,7 +27,7 @@ def derived(**changes):
         (lambda: Layout(recompute=[]), ConfigError, ("recompute=[]", "none, selective, full")),
         (lambda: Layout(recompute_stages="two"), ConfigError, ("recompute_stages='two'", "whole number of at least 0")),
         (lambda: Layout(sharded="yes"), ConfigError, ("sharded='yes'", "true or false")),
-        (lambda: Layout(overlap=1), ConfigError, ("overlap=1", "true or false")),
+        (lambda: Layout(overlap=1), ConfigError, ("overlap=1", "true, false or two-stream")),
         (lambda: Layout(tensor=None), ConfigError, ("tensor=None", "whole number of at least 1")),
         (lambda: DeviceSheet("x", "989e12", 80e9, 0.5), ConfigError, ("peak='989e12'", "above 0, such as 1e9", "'x'")),
         (lambda: DeviceSheet("x", math.nan, 80e9, 0.5), ConfigError, ("peak=nan", "above 0")),
@@ -86,7 +86,7 @@ def test_objects_show_the_call_that_makes_them():
     assert repr(Costs(forward=2, latency=1)) == "Costs(forward=2.0, latency=1.0, per='device')"
     namespace = {
         kind.__name__: kind
-        for kind in (Costs, Layout, Model, Cluster, DeviceSheet, LinkSheet, DerivedCosts, SharedPorts)
+        for kind in (Costs, Layout, Model, Cluster, DeviceSheet, LinkSheet, DerivedCosts, OperatorLaw, SharedPorts)
     }
     for made in (
         Layout(recompute=["none", "full"]),

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from ppsim.analysis.least import SAFETY
-from ppsim.costs.data_parallel import optimizer_seconds
+from ppsim.costs.data_parallel import optimizer_seconds, update_seconds
 from ppsim.costs.derive import DerivedCosts
 
 
@@ -23,7 +23,8 @@ def least_of_layout(costs: Any, devices: int, microbatches: int, optimizer: str 
     if _gives(costs, "forward", "backward", "input_grad", "weight_grad", "overlap"):
         return 0.0, held * SAFETY
     seconds = sum(count * layer_seconds(costs, layer) for layer, count in Counter(layers).items())
-    stepping = optimizer_seconds(costs.held(layers), costs.layout, costs.cluster) if optimizer else 0.0
+    least = update_seconds if costs.layout.chosen("overlap_data") else optimizer_seconds
+    stepping = least(costs.held(layers), costs.layout, costs.cluster) if optimizer else 0.0
     if _gives(costs, "optimizer_step"):
         stepping = 0.0
     return (microbatches * seconds + (stepping or 0.0)) / devices * SAFETY, held * SAFETY
@@ -45,10 +46,10 @@ def _gives(costs: DerivedCosts, *endings: str) -> bool:
 def layer_seconds(costs: DerivedCosts, layer: Any) -> float:
     """Least seconds of one layer for one microbatch, forward and backward; a fused slot may hide its collectives."""
     level = costs.layout.recompute if costs.layout.recompute_stages is None else "none"
-    repeated = layer.recompute_flops(level) if isinstance(level, str) else 0.0
-    computing = costs.compute_seconds(layer.forward + layer.input_grad + layer.weight_grad + repeated)
+    if not isinstance(level, str) or costs.layout.recompute_blocks is not None:
+        level = "none"
+    computing = costs.work(layer).whole + costs.repeated(layer, level)
     if costs.layout.overlap:
         return computing
-    forward, backward = costs.collective_seconds(layer)
-    again = forward if level == "full" and layer.recomputable else 0.0
-    return computing + forward + backward + again
+    exchange = costs.exchange(layer)
+    return computing + exchange.forward + exchange.input_grad + exchange.again * (level == "full")

@@ -9,25 +9,47 @@ from typing import Annotated
 
 import typer
 
+from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH
 from ppsim.base.units import percent_text, seconds_text, value_text
 from ppsim.commands.reporting import command, print_data, say
+from ppsim.costs import operator_fit
 from ppsim.costs.profile import LinkFit, Profile, write_profile
 from ppsim.costs.step_spread import HALVES, StepSpread
 from ppsim.interop.kineto import read_any_trace
 from ppsim.studies import calibration
 
-Traces = Annotated[
-    list[Path], typer.Argument(metavar="TRACE...", help="Files that validation/replay.py wrote, or a Kineto folder.")
+_TRACES = typer.Argument(metavar="TRACE...", help="Files that validation/replay.py wrote, or a Kineto folder.")
+Traces = Annotated[list[Path], _TRACES]
+Operators = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.json", help="A file of validation/operators.py: fit a device's operators instead."),
 ]
 
 
 @command
 def calibrate(
-    traces: Traces,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.yaml", help="The profile to write.")],
+    traces: Annotated[list[Path] | None, _TRACES] = None,
+    operators: Operators = None,
 ) -> None:
-    """Fit a cost profile to measured traces."""
+    """Fit a cost profile to measured traces, or a device's operators to measured ones."""
+    if bool(traces) == bool(operators):
+        raise ConfigError("give traces, such as `ppsim calibrate trace.json -o profile.yaml`, or --operators FILE.json")
+    if operators:
+        _calibrate_operators(operators, output)
+    else:
+        _calibrate_costs(traces or [], output)
+
+
+def _calibrate_operators(measured: Path, output: Path) -> None:
+    law = operator_fit.fit_operators(operator_fit.read_measurements(measured))
+    operator_fit.write_operators(law, output)
+    say(f"wrote {output}; a config names it as hardware.device.operators")
+    print_data(law_text(law))
+
+
+def _calibrate_costs(traces: list[Path], output: Path) -> None:
     runs = [read_any_trace(path) for path in traces]
     for run in runs:
         for note in run.notes:
@@ -36,6 +58,21 @@ def calibrate(
     write_profile(profile, output)
     say(f"wrote {output}")
     print_data(profile_text(profile))
+
+
+def law_text(law: operator_fit.FittedLaw) -> str:
+    """What was measured of a device's operators, with units and the residual."""
+    return "\n".join(
+        [
+            f"measured on {law.device}, {law.data_type}",
+            f"matrix products            {value_text(law.peak, 'FLOP/s')}; a size of {law.tail:.0f} doubles their time",
+            f"attention                  {value_text(law.attention, 'FLOP/s')}; {law.attention_tail:.0f} tokens double "
+            "its time",
+            f"element-wise operations    {value_text(law.bandwidth, 'bytes per second')}",
+            f"between operators          {seconds_text(law.launch)}",
+            f"residual                   {percent_text(law.residual)} (median)",
+        ]
+    )
 
 
 def bandwidth_interval(fit: LinkFit) -> str:

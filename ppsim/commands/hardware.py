@@ -13,7 +13,8 @@ SCHEMA = "ppsim.hardware/1"
 UNITS = {
     "peak": "FLOP/s, dense bf16",
     "memory": "bytes",
-    "achieved": "fraction of peak",
+    "achieved": "fraction of peak, or of the bandwidth in collectives",
+    "operators": "products, attention, flash_2, flash_1: fractions of peak; launch: seconds",
     "memory_bandwidth": "bytes per second",
     "bandwidth": "bytes per second, one way",
     "latency": "seconds a message",
@@ -33,10 +34,14 @@ def _device_text(sheet: DeviceSheet) -> str:
     memory = value_text(sheet.memory, "bytes")
     if sheet.memory_bandwidth is not None:
         memory += f" at {value_text(sheet.memory_bandwidth, 'bytes per second')}"
-    return (
-        f"  {sheet.name}: {value_text(sheet.peak, 'FLOP/s')} dense bf16, {memory} "
-        f"({sheet.source}); {percent_text(sheet.achieved, 0)} achieved ({sheet.achieved_source})"
+    law = sheet.operators
+    reached = (
+        f"; of it {percent_text(law.products * law.sustained, 0)} in large matrix products and "
+        f"{percent_text(law.attention, 0)} in attention ({law.source})"
+        if law
+        else ""
     )
+    return f"  {sheet.name}: {value_text(sheet.peak, 'FLOP/s')} dense bf16, {memory} ({sheet.source}){reached}"
 
 
 def _link_text(sheet: LinkSheet) -> str:

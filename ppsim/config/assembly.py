@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, fields, replace
 from typing import Any
 
 from ppsim.base.errors import ConfigError, CostError
 from ppsim.base.yaml_text import Path
+from ppsim.config.machine import cluster_of, needed
 from ppsim.config.schema import MEASURED, Fault
 from ppsim.costs import Costs
 from ppsim.costs.derive import DerivedCosts
-from ppsim.costs.hardware import Cluster, DeviceSheet, LinkSheet, find_device, find_link
+from ppsim.costs.hardware import Cluster
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
 from ppsim.costs.profile import Profile, read_profile
@@ -37,7 +37,7 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
     schedule = checked["schedule"]
     faults += _schedule_faults(schedule)
     model = _model(checked.get("model"), place, faults)
-    cluster = _cluster(checked.get("hardware"), faults)
+    cluster = cluster_of(checked.get("hardware"), place, faults.attempt)
     layout = faults.attempt(("layout",), lambda: Layout(**checked.get("layout", {})))
     given = checked.get("costs", {})
     faults += _missing_partners(checked)
@@ -140,7 +140,7 @@ def _model(section: dict[str, Any] | None, place: str, faults: _Faults) -> Model
         return faults.attempt(
             ("model",), lambda: Model.from_huggingface(os.path.join(os.path.dirname(place), file), **shape)
         )
-    missing = [name for name in _needed(Model) if name not in shape]
+    missing = [name for name in needed(Model) if name not in shape]
     faults += [(("model", name), "is missing; give it, or huggingface: the path of a config.json") for name in missing]
     return None if missing else faults.attempt(("model",), lambda: Model(**shape))
 
@@ -153,41 +153,3 @@ def _profile(checked: dict[str, Any], place: str, faults: _Faults) -> Profile | 
         faults.append((("model",), "does not go with costs.profile, which prices a model by itself; leave one out"))
     path = os.path.join(os.path.dirname(place), given["profile"])
     return faults.attempt(("costs", "profile"), lambda: read_profile(path))
-
-
-def _cluster(section: dict[str, Any] | None, faults: _Faults) -> Cluster | None:
-    if section is None:
-        return None
-    device = faults.attempt(("hardware", "device"), lambda: _sheet(DeviceSheet, find_device, section["device"]))
-    links = [
-        faults.attempt(("hardware", key), lambda sheet=section[key]: _sheet(LinkSheet, find_link, sheet))
-        for key in ("link", "network")
-        if key in section
-    ]
-    if device is None or None in links:
-        return None
-    keys = ("gpus_per_node", "node_of_device", "cards_per_node", "all_reduce")
-    others = {key: section[key] for key in keys if key in section}
-    return Cluster(device, links[0], links[-1], **others)
-
-
-def _sheet(kind: Any, find: Callable[[str], Any], section: dict[str, Any]) -> Any:
-    """A known sheet, changed or not, or a whole one of the user's own."""
-    changes = {key: value for key, value in section.items() if key != "like"}
-    if "like" in section:
-        sheet = find(section["like"])
-        sources = {"achieved_source": {"achieved"}, "latency_source": {"latency"}}
-        if "source" not in changes:
-            others = changes.keys() - {"name", "achieved", "latency", *sources}
-            changes |= {"source": f"given: {', '.join(sorted(others))}; else {sheet.source}"} if others else {}
-        given = {name: "given" for name, numbers in sources.items() if numbers & changes.keys()}
-        return replace(sheet, **given | changes)
-    missing = [name for name in _needed(kind) if name not in changes]
-    if missing:
-        raise ConfigError(f"gives no {', '.join(missing)}; give {', '.join(_needed(kind))}, or like: a known one")
-    return kind(**{"name": "the user's own", **changes})
-
-
-def _needed(kind: Any) -> list[str]:
-    """Fields without a default; a name is not asked for."""
-    return [item.name for item in fields(kind) if item.default is MISSING and item.name != "name"]

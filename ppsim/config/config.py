@@ -111,7 +111,7 @@ class Config:
     def sharded(self) -> bool:
         """Whether weights are sharded over data-parallel copies, so that schedules run with UNSHARD and REDUCE_GRAD."""
         if isinstance(self.costs, DerivedCosts):
-            return self.costs.layout.sharded
+            return self.costs.layout.sharded and not self.costs.layout.shards_blocks
         return getattr(self.costs, "unshard", None) is not None
 
     def _check_gpus(self, schedule: Schedule) -> None:

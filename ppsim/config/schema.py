@@ -17,6 +17,7 @@ from ppsim.costs.given import Costs
 from ppsim.costs.hardware import Cluster, DeviceSheet, LinkSheet, find_device, find_link
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
+from ppsim.costs.operators import OperatorLaw
 from ppsim.engines.running import ENGINES
 from ppsim.families.registry import find_family, split_stages
 from ppsim.lowering.posts import TRANSPORTS
@@ -95,10 +96,26 @@ def _section(title: str, fields: Mapping[str, Any], required: Collection[str] = 
     return create_model(title, __config__=ConfigDict(extra="forbid", strict=True, protected_namespaces=()), **entries)
 
 
+def _operators(value: Any) -> str | dict[str, Any]:
+    """A file of `ppsim calibrate --operators`, or numbers of a law."""
+    checks = _declared(OperatorLaw)
+    if not isinstance(value, dict):
+        return text(value)
+    if unknown := [key for key in value if key not in checks]:
+        raise ConfigError(f"{shown(unknown[0])} is not known; the keys here are: {', '.join(checks)}")
+    made = {}
+    for key, given in value.items():
+        try:
+            made[key] = checks[key](given)
+        except ConfigError as error:
+            raise ConfigError(f"{key}: {error}") from None
+    return made
+
+
 MEASURED = "measured"  # as a sigma of jitter: the profile's
 _HARDWARE = {
     **_declared(Cluster),
-    "device": _section("Device", {"like": _known(find_device), **_declared(DeviceSheet)}),
+    "device": _section("Device", {"like": _known(find_device), **_declared(DeviceSheet), "operators": _operators}),
     **{key: _section(key.title(), {"like": _known(find_link), **_declared(LinkSheet)}) for key in ("link", "network")},
     "gpus": whole_number(),
 }

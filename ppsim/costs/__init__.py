@@ -7,6 +7,7 @@ from ppsim.costs.hardware import DEVICES, LINKS, Cluster, DeviceSheet, LinkSheet
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
 from ppsim.costs.modules import Module, module_chain
+from ppsim.costs.operators import OperatorLaw
 from ppsim.costs.shared_ports import SharedPorts
 from ppsim.costs.slices import causal_slice_costs
 from ppsim.costs.table import CostModel, CostTable
@@ -25,6 +26,7 @@ __all__ = [
     "LinkSheet",
     "Model",
     "Module",
+    "OperatorLaw",
     "SharedPorts",
     "causal_slice_costs",
     "combined_costs",

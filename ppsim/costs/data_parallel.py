@@ -37,15 +37,24 @@ def gather_seconds(held: Held, layout: Layout, cluster: Cluster) -> float:
 def optimizer_seconds(held: Held, layout: Layout, cluster: Cluster) -> float | None:
     """Seconds of one Adam step over what a GPU keeps of a stage's optimizer state; None without a memory bandwidth.
 
-    30 bytes a parameter through the GPU's memory; with a distributed optimizer also the gather of the new weights,
-    which sharded weights leave to the next UNSHARD.
+    With a distributed optimizer also the gather of the new weights, which sharded weights leave to the next UNSHARD.
     """
+    updating = update_seconds(held, layout, cluster)
+    return None if updating is None else updating + regather_seconds(held, layout, cluster)
+
+
+def update_seconds(held: Held, layout: Layout, cluster: Cluster) -> float | None:
+    """Seconds of moving 30 bytes a parameter through the GPU's memory; None without a memory bandwidth."""
     bandwidth = cluster.device.memory_bandwidth
     if bandwidth is None:
         return None
-    kept = sum(part / size for part, size in zip(held, layout.optimizer_groups, strict=True))
+    return STEP_BYTES * sum(part / size for part, size in zip(held, layout.optimizer_groups, strict=True)) / bandwidth
+
+
+def regather_seconds(held: Held, layout: Layout, cluster: Cluster) -> float:
+    """Seconds of gathering the new weights that a distributed optimizer leaves in parts; 0 with any other."""
     gathers_weights = layout.distributed_optimizer and not layout.sharded
-    return STEP_BYTES * kept / bandwidth + (gather_seconds(held, layout, cluster) if gathers_weights else 0.0)
+    return gather_seconds(held, layout, cluster) if gathers_weights else 0.0
 
 
 def _over_groups(

@@ -12,7 +12,7 @@ import numpy as np
 
 from ppsim.base.errors import CostError, shown
 from ppsim.costs import layout_string, partition
-from ppsim.costs.effects import collective_seconds, once_each, sentences, step_seconds
+from ppsim.costs.effects import Exchange, StageOnce, border_seconds, exchange, once_each, sentences, step_seconds
 from ppsim.costs.given import PARAMETERS, SCALED, Costs
 from ppsim.costs.layers import Layer
 from ppsim.costs.setup import Setup
@@ -64,23 +64,27 @@ class DerivedCosts(Setup):
         super().__post_init__()
         object.__setattr__(self, "given", _named_costs(self.given))
 
-    def collective_seconds(self, layer: Layer) -> tuple[float, float]:
-        """Seconds of the collectives in a layer's F and in its B (or I): `EFFECTS` has the formulas and sources."""
-        if layer not in self._collectives:
-            self._collectives[layer] = collective_seconds(self, layer)
-        return self._collectives[layer]
+    def exchange(self, layer: Layer) -> Exchange:
+        """Seconds of the collectives of a layer: `EFFECTS` has the formulas and sources."""
+        if layer not in self._exchanges:
+            self._exchanges[layer] = exchange(self, layer)
+        return self._exchanges[layer]
 
     @cached_property
-    def _collectives(self) -> dict[Layer, tuple[float, float]]:
+    def _exchanges(self) -> dict[Layer, Exchange]:
         return {}
 
     def _stage_bytes(self, layers: list[Layer], recompute: str, gathered: float) -> dict[str, float]:
         layout = self.layout
-        whole = sum(layer.activation_bytes(1, False, recompute) for layer in layers)
+        levels = layout.levels_of(layers, recompute)
+        whole = sum(map(_bytes_on_one, layers, levels))
         kept = sum(layer.weight_grad_bytes for layer in layers)
-        states = layout.state_bytes(self.held(layers), gathered)
+        held = self.held(layers)
+        if layout.shards_blocks:
+            gathered = min(2 * max(sum(layout.held(layer)) for layer in layers) / sum(held), 1.0) if sum(held) else 0.0
+        states = layout.state_bytes(held, gathered)
         return {
-            "activation_bytes": sum(self.activation_bytes(layer, recompute) for layer in layers),
+            "activation_bytes": sum(map(self.activation_bytes, layers, levels)),
             "weight_bytes": states[0],
             "gradient_bytes": states[1],
             "optimizer_bytes": states[2],
@@ -110,8 +114,7 @@ class DerivedCosts(Setup):
         """Seconds of each layer, forward and backward, collectives included."""
 
         def seconds(layer: Layer) -> float:
-            computing = self.compute_seconds(layer.forward + layer.input_grad + layer.weight_grad)
-            return computing + sum(self.collective_seconds(layer))
+            return self.work(layer).whole + sum(self.exchange(layer)[:2])
 
         return once_each(self.model.layers, id, seconds)
 
@@ -145,15 +148,15 @@ class DerivedCosts(Setup):
 
     def _stage_times(self, layers: list[Layer], recompute: str) -> dict[str, float]:
         """Seconds of one stage: computation of F, I and W, collectives of F and of I."""
-        collectives = np.sum([self.collective_seconds(layer) for layer in layers], axis=0) if layers else np.zeros(2)
-        forward_again = sum(self.collective_seconds(layer)[0] for layer in layers if layer.recomputable)
-        repeated = self.compute_seconds(sum(layer.recompute_flops(recompute) for layer in layers))
+        levels = self.layout.levels_of(layers, recompute)
+        works, exchanges = [self.work(layer) for layer in layers], [self.exchange(layer) for layer in layers]
+        again = sum(one.again for one, level in zip(exchanges, levels, strict=True) if level == "full")
         return {
-            "forward": self.compute_seconds(sum(layer.forward for layer in layers)),
-            "input_grad": self.compute_seconds(sum(layer.input_grad for layer in layers)) + repeated,
-            "weight_grad": self.compute_seconds(sum(layer.weight_grad for layer in layers)),
-            "forward_collectives": float(collectives[0]),
-            "input_grad_collectives": float(collectives[1]) + (forward_again if recompute == "full" else 0.0),
+            "forward": sum(work.forward for work in works),
+            "input_grad": sum(work.input_grad for work in works) + sum(map(self.repeated, layers, levels)),
+            "weight_grad": sum(work.weight_grad for work in works),
+            "forward_collectives": sum(one.forward for one in exchanges),
+            "input_grad_collectives": sum(one.input_grad for one in exchanges) + again,
         }
 
     def for_stages(self, num_stages: int, devices: int | None = None, copies: Sequence[int] | None = None) -> Costs:
@@ -167,19 +170,26 @@ class DerivedCosts(Setup):
         times = _columns(once_each(stages, _contents, lambda stage: self._stage_times(*stage)))
         states = _columns(once_each(stages, _contents, lambda stage: self._stage_bytes(*stage, gathered)))
         held = once_each(stages, _contents, lambda stage: self.held(stage[0]))
+        backward = times["input_grad"] + times["weight_grad"]
+        once = [
+            StageOnce(held[s], (copies or [1] * num_stages)[s], len(stages[s][0]), times["forward"][s], backward[s])
+            for s in range(num_stages)
+        ]
+        beside = border_seconds(self, devices or num_stages) * np.array([bool(layers) for layers, _ in stages])
         derived = {
-            "forward": times["forward"] + times["forward_collectives"],
-            "input_grad": times["input_grad"] + times["input_grad_collectives"],
+            "forward": times["forward"] + times["forward_collectives"] + beside,
+            "input_grad": times["input_grad"] + times["input_grad_collectives"] + beside,
             "weight_grad": times["weight_grad"],
             **states,
             "transfer_bytes": self.transfer_bytes,
             "latency": self.cluster.link.latency,
             "bandwidth": self.cluster.link.bandwidth,
-            **step_seconds(self, held, copies or [1] * num_stages),
+            **step_seconds(self, once),
         }
-        derived["input_fraction_of_activation"] = _input_fraction(self.transfer_bytes, derived["activation_bytes"])
+        derived["input_fraction_of_activation"] = _input_fraction(self.own_border_bytes, derived["activation_bytes"])
         if self.layout.overlap:
-            derived["overlap"] = self._two_stream(stages) if self.layout.overlap == TWO_STREAM else _overlap(times)
+            slots = self._two_stream(stages) if self.layout.overlap == TWO_STREAM else _overlap(times)
+            derived["overlap"] = slots + beside[:, None] + beside[None, :]
         given = self._given_per_stage(num_stages, devices)
         if {*BACKWARD} & given.keys():
             del derived["input_grad"], derived["weight_grad"]
@@ -190,8 +200,10 @@ class DerivedCosts(Setup):
 
     def _two_stream(self, stages: list[tuple[list[Layer], str]]) -> np.ndarray:
         """Slot lengths by [stage of F, stage of B], from the pieces of their layers."""
-        priced = [[(layer, self._stage_times([layer], level)) for layer in layers] for layers, level in stages]
-        return two_stream_slots(self, priced)
+        levels = (zip(layers, self.layout.levels_of(layers, level), strict=True) for layers, level in stages)
+        return two_stream_slots(
+            self, [[(one, self._stage_times([one], own)) for one, own in stage] for stage in levels]
+        )
 
     def _stages(self, num_stages: int) -> list[tuple[list[Layer], str]]:
         """The layers and the recompute level of each stage."""
@@ -289,6 +301,11 @@ def _contents(stage: tuple[list[Layer], str]) -> Any:
     """What tells stages of one model apart: which layers, how many of each, and the recompute level."""
     layers, recompute = stage
     return tuple(Counter(map(id, layers)).items()), recompute
+
+
+def _bytes_on_one(layer: Layer, level: str) -> float:
+    """Bytes of one sequence's activations of a layer on one GPU alone."""
+    return layer.activation_bytes(recompute=level)
 
 
 def _columns(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:

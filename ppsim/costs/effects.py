@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ppsim.base.units import format_quantity, percent_text
-from ppsim.costs.collectives import all_gather, all_reduce, all_to_all
-from ppsim.costs.data_parallel import STEP_BYTES, gather_seconds, optimizer_seconds, reduce_seconds
+from ppsim.costs.collectives import all_gather, all_reduce
+from ppsim.costs.data_parallel import STEP_BYTES, gather_seconds, reduce_seconds, regather_seconds, update_seconds
 from ppsim.costs.hardware import LinkSheet
 from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.setup import Setup
@@ -38,6 +38,10 @@ class Effect:
         What is assumed, with units and sources; None where it does not apply.
     action : function of a Setup and a Layer, optional
         Seconds inside F and inside I (and so B) of that layer, beside the computation.
+    beside : {"", "forward", "backward"}
+        Under which of the stage's actions `step` runs by buckets where `layout.overlap_data` says so.
+    repeated : bool
+        Whether full recomputation repeats what `action` adds to F.
     step : function of a Setup, the parameters that a stage holds and its copies in a pipeline, optional
         Seconds once a step of a stage; `key` is the parameter of `Costs`. None where it does not apply.
     """
@@ -49,13 +53,20 @@ class Effect:
     sentence: Callable[[Setup], str | None] | None = None
     action: Callable[[Setup, Layer], tuple[float, float]] | None = None
     step: Callable[[Setup, tuple[float, float], int], float | None] | None = None
+    repeated: bool = True
+    beside: str = ""
 
 
 def _computation(setup: Setup) -> str:
     device = setup.cluster.device
+    part = (
+        f"{percent_text(setup.rate / device.peak, 0)} of the {format_quantity(device.peak, 'FLOP/s')} of {device.name}"
+    )
+    if device.achieved is not None:
+        return f"computation runs at {format_quantity(setup.rate, 'FLOP/s')}: {part} ({device.achieved_source})"
     return (
-        f"computation runs at {format_quantity(setup.rate, 'FLOP/s')}: {percent_text(device.achieved, 0)} of the "
-        f"{format_quantity(device.peak, 'FLOP/s')} of {device.name} ({device.achieved_source})"
+        f"matrix products, attention and element-wise operations are priced each by its shape, on average "
+        f"{format_quantity(setup.rate, 'FLOP/s')}: {part} ({device.operators.source if device.operators else ''})"
     )
 
 
@@ -104,8 +115,14 @@ def _reduction(setup: Setup) -> str | None:
         return None
     return (
         f"gradients are reduced once a step by a ring {kind} of {group} GPUs beside the computation, each stage's "
-        f"when its last backward is done"
+        f"when its last backward is {'on its way' if layout.chosen('overlap_data') else 'done'}"
     )
+
+
+def _buckets(setup: Setup) -> str | None:
+    if max(setup.layout.data_groups) == 1 or not setup.layout.chosen("overlap_data"):
+        return None
+    return "gradients are reduced by buckets under the last backward, weights gathered under the first forward"
 
 
 def _optimizer(setup: Setup) -> str | None:
@@ -116,6 +133,11 @@ def _optimizer(setup: Setup) -> str | None:
         f"an optimizer step, where it is asked for, moves {STEP_BYTES} bytes a parameter at "
         f"{format_quantity(bandwidth, 'bytes per second')} through memory"
     )
+
+
+def _contention(setup: Setup) -> str | None:
+    part = percent_text(setup.cluster.contention, 0)
+    return None if setup.cluster.device.achieved else f"what runs beside computation adds {part} of its seconds to it"
 
 
 def _cards(setup: Setup) -> str | None:
@@ -129,7 +151,22 @@ def _cards(setup: Setup) -> str | None:
 
 
 def _not_counted(setup: Setup) -> str:
-    return "not counted: norms and element-wise operations beyond the achieved fraction, data loading"
+    fraction = setup.cluster.device.achieved is not None
+    return f"not counted: {'norms and element-wise operations beyond the achieved fraction, ' * fraction}data loading"
+
+
+def border_seconds(setup: Setup, devices: int) -> float:
+    """Seconds that a border's transfer adds to the action beside it: its part of the memory and of the processors.
+
+    Of the transfer between a device and the next, on average. An achieved fraction has them in it.
+    """
+    if devices == 1 or setup.cluster.device.achieved is not None:
+        return 0.0
+    nodes = setup.cluster.nodes(devices, setup.layout.gpus_per_device)
+    crossing = sum(one != other for one, other in zip(nodes, nodes[1:] + nodes[:1], strict=True)) / devices
+    network = setup.cluster.network_of_group(setup.layout.gpus_per_device)
+    of_a_byte = (1 - crossing) / setup.cluster.link.bandwidth + crossing / network.bandwidth
+    return setup.cluster.contention * setup.transfer_bytes * of_a_byte
 
 
 def _border_all_reduce(setup: Setup) -> float:
@@ -137,14 +174,21 @@ def _border_all_reduce(setup: Setup) -> float:
     size, algorithm = setup.layout.tensor, setup.cluster.all_reduce
     if setup.layout.sequence_parallel:
         algorithm = "ring"  # a reduce-scatter and an all-gather in the all-reduce's place
-    return all_reduce(size, setup.border_bytes, setup.cluster.link_of_group(size), algorithm)
+    return all_reduce(size, setup.border_bytes, setup.cluster.link_of_ring(size, 1), algorithm)
 
 
 def _tensor_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     if layer.name not in IN_A_BLOCK:
         return 0.0, 0.0
     seconds = 2 * _border_all_reduce(setup)
-    return seconds, seconds
+    if not setup.layout.chosen("overlap_tensor"):
+        return seconds, seconds
+    work, first = setup.work(layer), seconds / setup.layout.tensor
+    rest = seconds - first  # of each collective the first of t parts has nothing to run beside
+    return (
+        first + beside(setup, rest, work.forward),
+        first + beside(setup, rest, work.input_grad + work.weight_grad),
+    )
 
 
 def _tensor_parallel_ends(setup: Setup, layer: Layer) -> tuple[float, float]:
@@ -161,30 +205,72 @@ def _context_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     else:
         width = 2 * model.key_value_heads * model.head_size
     gathered = VALUE_BYTES * model.sequence * layout.microbatch_size * width / layout.tensor
-    seconds = all_gather(layout.context, gathered, setup.cluster.link_of_group(layout.tensor * layout.context))
+    seconds = all_gather(layout.context, gathered, setup.cluster.link_of_ring(layout.context, layout.tensor))
     return seconds, 2 * seconds
 
 
 def _expert_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     if not layer.expert_parameters:
         return 0.0, 0.0
-    size = setup.layout.expert
-    link = setup.cluster.link_of_group(setup.layout.tensor * size)
-    seconds = 2 * all_to_all(size, setup.transfer_bytes * setup.model.experts_per_token, link)
+    seconds = 2 * _exchange(setup)
     return seconds, seconds
 
 
+def _exchange(setup: Setup) -> float:
+    """Seconds of bringing a microbatch's tokens to their experts: inside the node and between nodes at once."""
+    layout, cluster, visits = setup.layout, setup.cluster, setup.model.experts_per_token
+    near = min(layout.expert, max(cluster.gpus_per_node // layout.tensor, 1))
+    nodes = -(-layout.expert // near)
+    inside, between = visits * (near - 1) / layout.expert, visits * (layout.expert - near) / layout.expert
+    if layout.chosen("expert_exchange") == "hierarchical":  # once to each node, there on to each expert
+        visited = min(nodes * (1 - (1 - 1 / nodes) ** visits), layout.expert_nodes or nodes)
+        inside, between = visits * (near - 1) / near, visited * (nodes - 1) / nodes
+    ways = [(inside, cluster.link_of_group(1))]
+    if nodes > 1:
+        ways.append((between, cluster.link_of_group(layout.tensor * layout.expert)))
+    return (
+        max(link.latency + copies * setup.own_border_bytes / link.bandwidth for copies, link in ways)
+        if layout.expert > 1
+        else 0.0
+    )
+
+
+def _sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
+    """What is left of gathering a block's weights under the block before it, and of reducing its gradients."""
+    layout, held = setup.layout, setup.layout.held(layer)
+    if not layout.shards_blocks:
+        return 0.0, 0.0
+    gathering = gather_seconds(held, layout, setup.cluster)
+    reducing = reduce_seconds(held, layout, setup.cluster)
+    work = setup.work(layer)
+    return (
+        beside(setup, gathering, work.forward),
+        beside(setup, gathering + reducing, work.input_grad + work.weight_grad),
+    )
+
+
+def beside(setup: Setup, collective: float, computing: float) -> float:
+    """Seconds that a collective adds to the computation that it runs beside."""
+    return max(collective - computing, 0.0) + setup.cluster.contention * min(collective, computing)
+
+
 def _gather(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
-    return gather_seconds(held, setup.layout, setup.cluster) if setup.layout.sharded else None
+    by_stage = setup.layout.sharded and not setup.layout.shards_blocks
+    return gather_seconds(held, setup.layout, setup.cluster) if by_stage else None
 
 
 def _reduce(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
-    apart = copies * max(setup.layout.data_groups) > 1
+    apart = copies * max(setup.layout.data_groups) > 1 and not setup.layout.shards_blocks
     return reduce_seconds(held, setup.layout, setup.cluster, copies) if apart else None
 
 
 def _step(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
-    return optimizer_seconds(held, setup.layout, setup.cluster)
+    return update_seconds(held, setup.layout, setup.cluster)
+
+
+def _regather(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
+    known = setup.cluster.device.memory_bandwidth is not None
+    return regather_seconds(held, setup.layout, setup.cluster) if known else None
 
 
 KORTHIKANTI, ZERO = "Korthikanti et al. 2022, arXiv 2205.05198", "Rajbhandari et al. 2020 (ZeRO), arXiv 1910.02054"
@@ -204,7 +290,8 @@ EFFECTS = (
         "the link's sheet", _between_nodes,
     ),
     Effect(
-        "transfer_bytes", "bytes", "2 s b h / c, with sequence parallelism / t", "bf16 activations and gradients",
+        "transfer_bytes", "bytes", "2 s b h / c, with sequence parallelism or `layout.scatter_transfers` / t",
+        "bf16 activations and gradients; Narayanan et al. 2021, arXiv 2104.04473, section 4.1",
         _border,
     ),
     Effect(
@@ -235,6 +322,11 @@ EFFECTS = (
         f"{KORTHIKANTI}, section 4.2", action=_tensor_parallel_ends,
     ),
     Effect(
+        "layout.sharded_by", "seconds",
+        "gather of 2 P bytes in F, gather and reduction of 4 P in I, each beside the layer's computation",
+        "FSDP", action=_sharded_blocks, repeated=False,
+    ),
+    Effect(
         "layout.recompute", "seconds",
         "I (and so B) repeats the forward: `full` all of the block with its collectives, `selective` the attention "
         "core, where its s x s matrices would be held; not embedding and head",
@@ -255,7 +347,7 @@ EFFECTS = (
     Effect(
         "reduce_grad", "seconds",
         "all-reduce of 4 P bytes; a ring's reduce-scatter half with a distributed optimizer or sharded weights",
-        f"{ZERO}, section 7", _reduction, step=_reduce,
+        f"{ZERO}, section 7", _reduction, step=_reduce, beside="backward",
     ),
     Effect(
         "unshard", "seconds", "ring all-gather of 2 P bytes of sharded weights, each UNSHARD", f"{ZERO}, section 7",
@@ -264,9 +356,23 @@ EFFECTS = (
     Effect(
         "optimizer_step", "seconds",
         "30 bytes for each parameter whose state the GPU keeps, over the memory bandwidth: reads gradient, fp32 weight "
-        "and both moments, writes these three and the bf16 weight; with a distributed optimizer also the gather of 2 P "
-        "bytes",
+        "and both moments, writes these three and the bf16 weight",
         "follows from Adam in mixed precision", _optimizer, step=_step,
+    ),
+    Effect(
+        "optimizer_step", "seconds", "with a distributed optimizer also the gather of 2 P bytes",
+        "Megatron-LM, dist_optimizer.md", step=_regather, beside="forward",
+    ),
+    Effect(
+        "layout.overlap_data", "seconds",
+        "of a reduction or gather of a stage with n layers what its last backward or first forward leaves over, at "
+        "least 1/n of it",
+        "Megatron-LM, --overlap-grad-reduce and --overlap-param-gather", _buckets,
+    ),
+    Effect(
+        "hardware.contention", "seconds",
+        "a collective that runs under computation, and a transfer beside an action, make it longer by this part of "
+        "their own seconds", "fitted: docs/accuracy.md", _contention,
     ),
     Effect(
         "hardware.cards_per_node", "seconds", "a transfer between nodes waits until its cards out and in are free",
@@ -277,6 +383,14 @@ EFFECTS = (
         _not_counted,
     ),
 )  # fmt: skip
+
+
+class Exchange(NamedTuple):
+    """Seconds of a layer's collectives in F and in I (and so B), and of those that full recomputation repeats."""
+
+    forward: float
+    input_grad: float
+    again: float
 
 
 def once_each(items: Sequence[Item], key: Callable[[Item], Any], function: Callable[[Item], Value]) -> list[Value]:
@@ -295,21 +409,52 @@ def sentences(setup: Setup) -> Iterator[str]:
     return (sentence for sentence in found if sentence)
 
 
-def collective_seconds(setup: Setup, layer: Layer) -> tuple[float, float]:
-    """Seconds inside F and inside I (and so B) of a layer beside its computation."""
-    parts = [effect.action(setup, layer) for effect in EFFECTS if effect.action]
-    return sum(part[0] for part in parts), sum(part[1] for part in parts)
+def exchange(setup: Setup, layer: Layer) -> Exchange:
+    """What the effects of `EFFECTS` add to the computation of a layer."""
+    parts = [(effect.action(setup, layer), effect.repeated) for effect in EFFECTS if effect.action]
+    again = sum(part[0] for part, repeated in parts if repeated and layer.recomputable)
+    return Exchange(sum(part[0] for part, _ in parts), sum(part[1] for part, _ in parts), again)
 
 
-def step_seconds(setup: Setup, held: list[tuple[float, float]], copies: Sequence[int]) -> dict[str, list[float]]:
-    """What is done once a step for each stage, by the parameter of `Costs`; an effect that no stage has is left out.
+class StageOnce(NamedTuple):
+    """What a stage's work of once a step follows from.
 
-    `held` are the parameters of the stages on one GPU, `copies` the devices of a pipeline that hold them.
+    Attributes
+    ----------
+    held : (float, float)
+        Dense parameters and those of routed experts on one GPU.
+    copies : int
+        Devices of a pipeline that hold the stage.
+    layers : int
+    forward, backward : float
+        Seconds of one microbatch.
     """
-    stages = list(zip(held, copies, strict=True))
-    columns = {
-        effect.key: once_each(stages, tuple, lambda stage, seconds=effect.step: seconds(setup, *stage))
-        for effect in EFFECTS
-        if effect.step
-    }
-    return {name: [seconds or 0.0 for seconds in column] for name, column in columns.items() if set(column) != {None}}
+
+    held: tuple[float, float]
+    copies: int
+    layers: int
+    forward: float
+    backward: float
+
+
+def step_seconds(setup: Setup, stages: Sequence[StageOnce]) -> dict[str, list[float]]:
+    """What is done once a step for each stage, by the parameter of `Costs`; an effect that no stage has is left out."""
+    found: dict[str, list[float]] = {}
+    for effect in EFFECTS:
+        column = (
+            once_each(stages, tuple, lambda stage, effect=effect: _once(setup, effect, stage)) if effect.step else []
+        )
+        if {*column} - {None}:
+            before = found.get(effect.key, [0.0] * len(stages))
+            found[effect.key] = [one + (seconds or 0.0) for one, seconds in zip(before, column, strict=True)]
+    return found
+
+
+def _once(setup: Setup, effect: Effect, stage: StageOnce) -> float | None:
+    """Seconds that an effect adds to a step of a stage, less what its own computation hides."""
+    assert effect.step is not None  # noqa: S101 - asked for those that have one
+    seconds = effect.step(setup, stage.held, stage.copies)
+    if not seconds or not effect.beside or not setup.layout.chosen("overlap_data"):
+        return seconds
+    first = seconds / max(stage.layers, 1)
+    return first + beside(setup, seconds - first, getattr(stage, effect.beside))

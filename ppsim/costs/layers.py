@@ -16,7 +16,7 @@ b sequences, width h and a heads, they come to:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ppsim.costs.shape import Shape
@@ -25,7 +25,9 @@ VALUE_BYTES = 2
 LOGIT_BYTES = 4
 SCORE_BYTES = 5  # softmax output and dropout output of two bytes each, dropout mask of one
 SCORE_BYTES_WITHOUT_DROPOUT = 2
+LOSS_BYTES = 10  # of each logit in a forward: bf16 read, fp32 written, read once by a fused loss
 RECOMPUTE = ("none", "selective", "full")
+MODULES = ("norms", "activations", "up", "core", "alternate")
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Linear:
         Whether the forward keeps them for the backward; an input shared with the matrix before it is kept once.
     visits : float
         How many tokens pass, relative to the tokens of the sequence (experts per token for a routed expert).
+    module : {"", "up", "down"}
+        Before or behind the activation of an MLP.
     copies : int
         How many such matrices there are (routed experts); each token visits `visits` of them.
     """
@@ -55,10 +59,17 @@ class Linear:
     visits: float = 1
     copies: int = 1
     expert: bool = False
+    module: str = ""
 
     @property
     def parameters(self) -> int:
         return self.copies * (self.inputs * self.outputs + self.bias * self.outputs)
+
+    @property
+    def held(self) -> tuple[float, float]:
+        """Bytes of its input and of its output that one token's forward keeps."""
+        of_a_value = VALUE_BYTES * self.visits
+        return of_a_value * self.inputs * self.holds_input, of_a_value * self.outputs * self.holds_output
 
     @property
     def flops(self) -> float:
@@ -67,6 +78,55 @@ class Linear:
 
 
 @dataclass(frozen=True)
+class Core:
+    """Attention itself, Q K^T and its product with V, for one sequence.
+
+    Attributes
+    ----------
+    heads, query, value : int
+        Heads, and the widths of a query and of a value.
+    flops : float
+        Of the forward.
+    score_bytes : float
+        Moved by the element-wise passes over the s x s matrices; 0 where one kernel keeps them on the chip.
+    """
+
+    heads: int
+    query: int
+    value: int
+    flops: float
+    score_bytes: float
+    kernel: str = "full"
+
+
+@dataclass(frozen=True)
+class Operators:
+    """What one layer runs in its forward, for one sequence.
+
+    Attributes
+    ----------
+    products : tuple of Linear
+    cores : tuple of Core
+    activation_bytes : float
+        Moved by element-wise passes that are split over the tensor-parallel group.
+    norm_bytes, other_bytes : float
+        Moved by norms and by the other passes, whole on each member unless sequence-parallel.
+    passes : int
+        Element-wise kernels.
+    """
+
+    products: tuple[Linear, ...] = ()
+    cores: tuple[Core, ...] = ()
+    activation_bytes: float = 0.0
+    norm_bytes: float = 0.0
+    other_bytes: float = 0.0
+    passes: int = 0
+
+    def __add__(self, other: Operators) -> Operators:
+        return Operators(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
+
+
+@dataclass(frozen=True, eq=False)
 class Layer:
     """What one layer costs for one sequence.
 
@@ -80,10 +140,15 @@ class Layer:
         Split over the tensor-parallel group; held by each of its members; of routed experts.
     split_bytes, copied_bytes, score_bytes : bytes
         Activations split over the group; whole on each member unless sequence-parallel; attention matrices (split).
+    norm_bytes, activated_bytes, up_bytes : bytes
+        Parts of `copied_bytes` and `split_bytes` that recomputation of a module gives back: outputs of norms;
+        outputs of the MLP's activation; its inputs.
     weight_grad_bytes : bytes
         What W needs: inputs of the matrices and gradients of their outputs.
     input_bytes : bytes
         The layer's input, all that full recompute keeps.
+    operators : Operators
+        What its seconds are made of.
     recomputable : bool
         Whether a recompute policy applies (blocks and prediction modules).
     """
@@ -99,8 +164,12 @@ class Layer:
     split_bytes: float
     copied_bytes: float
     score_bytes: float
+    norm_bytes: float
+    activated_bytes: float
+    up_bytes: float
     weight_grad_bytes: float
     input_bytes: float
+    operators: Operators
     recomputable: bool = True
 
     @property
@@ -117,8 +186,13 @@ class Layer:
         whole = tensor if sequence_parallel else 1
         if recompute == "full" and self.recomputable:
             return self.input_bytes / whole
-        scores = 0.0 if recompute == "selective" and self.recomputable else self.score_bytes
-        return self.copied_bytes / whole + (self.split_bytes + scores) / tensor
+        modules = recompute.split("+") if self.recomputable else []
+        ups = 1.0 if "up" in modules else 0.5 if "alternate" in modules else 0.0
+        alternate = "alternate" in modules
+        scores = 0.0 if {"selective", "core"} & {*modules} else self.score_bytes
+        copied = self.copied_bytes - (self.norm_bytes if alternate or "norms" in modules else 0.0)
+        split = self.split_bytes - (self.activated_bytes if alternate or "activations" in modules else 0.0)
+        return copied / whole + (split - ups * self.up_bytes + scores) / tensor
 
     def recompute_flops(self, recompute: str) -> float:
         """FLOPs of one sequence that the backward repeats."""
@@ -135,10 +209,11 @@ def block(model: Shape, routed: bool) -> Layer:
     attention = attention_matrices(model)
     mlp = _routed_mlp(model) if routed else _mlp(model, model.ffn)
     core, scores = _attention_core(model)
+    moved = _passes(model, [linear for linear in mlp if linear.way == "column"])
     norms = 2 * h * (2 if model.norm == "layernorm" else 1) + _attention_norms(model)
     masks = 2 * h if model.dropout else 0
     return _layer(
-        "block", s, [*attention, *mlp], attention_core=core, score_bytes=scores, norm_parameters=norms,
+        "block", s, [*attention, *mlp], moved, core=core, score_bytes=scores, norm_parameters=norms,
         copied_bytes_per_token=2 * VALUE_BYTES * h + masks, input_bytes=VALUE_BYTES * s * h,
     )  # fmt: skip
 
@@ -149,7 +224,8 @@ def embedding(model: Shape) -> Layer:
     positions = s * h if model.positions == "learned" else 0
     return Layer(
         "embedding", 0.0, 0.0, 0.0, 0.0, model.vocabulary * h, positions, 0,
-        0.0, float(s * h * model.dropout), 0.0, 0.0, VALUE_BYTES * s * h, recomputable=False,
+        0.0, float(s * h * model.dropout), 0.0, 0.0, 0.0, 0.0, 0.0, VALUE_BYTES * s * h,
+        Operators(other_bytes=2.0 * VALUE_BYTES * s * h, passes=1), recomputable=False,
     )  # fmt: skip
 
 
@@ -157,7 +233,9 @@ def head(model: Shape) -> Layer:
     """Final norm, projection to the vocabulary, loss on fp32 logits: Korthikanti et al. 2022, section 4.3."""
     s, h, vocabulary = model.sequence, model.hidden, model.vocabulary
     layer = _layer(
-        "head", s, [Linear(h, vocabulary)], norm_parameters=h * (2 if model.norm == "layernorm" else 1),
+        "head", s, [Linear(h, vocabulary)],
+        Operators(activation_bytes=float(LOSS_BYTES * s * vocabulary), norm_bytes=2.0 * VALUE_BYTES * s * h, passes=4),
+        norm_parameters=h * (2 if model.norm == "layernorm" else 1),
         copied_bytes_per_token=VALUE_BYTES * h, split_bytes_per_token=LOGIT_BYTES * vocabulary,
         input_bytes=VALUE_BYTES * s * h,
     )  # fmt: skip
@@ -172,7 +250,7 @@ def prediction(model: Shape, inner: Layer) -> Layer:
     """
     s, h = model.sequence, model.hidden
     projection = _layer(
-        "prediction", s, [Linear(2 * h, h, way="copy")],
+        "prediction", s, [Linear(2 * h, h, way="copy")], Operators(norm_bytes=4.0 * VALUE_BYTES * s * h, passes=2),
         norm_parameters=2 * h * (2 if model.norm == "layernorm" else 1),
         copied_bytes_per_token=2 * VALUE_BYTES * h, input_bytes=2 * VALUE_BYTES * s * h,
     )  # fmt: skip
@@ -214,24 +292,47 @@ def _attention_norms(model: Shape) -> int:
     return 2 * model.head_size if model.head_norm else 0
 
 
-def _attention_core(model: Shape) -> tuple[float, float]:
-    """FLOPs of Q K^T and of attention over V, and bytes of the s x s matrices, for one sequence."""
+def _passes(model: Shape, ups: list[Linear]) -> Operators:
+    """The element-wise passes of a block over one sequence, each reading and writing bf16 values.
+
+    Two norms (read, written) and two additions to the residual (read twice, written once) of width h; the activations
+    between the matrices `ups` and those that follow them; rotation of queries and keys; tokens on their way to
+    experts and back.
+    """
+    h, routed = model.hidden, sum(linear.visits for linear in ups if linear.expert)
+    activated = sum(linear.visits * linear.outputs * (3 / 2 if model.gated else 2) for linear in ups)
+    rotated = 2 * model.head_size * (model.heads + model.key_value_heads) * (model.positions == "rotary")
+    values = VALUE_BYTES * model.sequence
+    return Operators(
+        activation_bytes=float(values * (activated + rotated)),
+        norm_bytes=float(values * 4 * h),
+        other_bytes=float(values * (6 * h + 4 * h * routed)),
+        passes=4 + len(ups) + 2 * (model.positions == "rotary") + 4 * bool(routed),
+    )
+
+
+def _attention_core(model: Shape) -> tuple[Core, float]:
+    """Q K^T and attention over V, and the bytes held of the s x s matrices, for one sequence."""
     s, a = model.sequence, model.heads
     query = model.head_size + (model.rotary_head_size if model.key_value_rank else 0)
     value = model.value_head_size if model.key_value_rank else model.head_size
     flops = 2.0 * s * s * a * (query + value) / (2 if model.causal else 1)
-    if model.attention == "flash":
-        return flops, 0.0
-    return flops, float((SCORE_BYTES if model.dropout else SCORE_BYTES_WITHOUT_DROPOUT) * a * s * s)
+    if model.attention != "full":
+        return Core(a, query, value, flops, 0.0, model.attention), 0.0
+    held = SCORE_BYTES if model.dropout else SCORE_BYTES_WITHOUT_DROPOUT
+    # read and written by the softmax and by dropout with its mask; the products' own reading is in their time
+    moved = 2 * VALUE_BYTES + (2 * VALUE_BYTES + 1) * model.dropout
+    return Core(a, query, value, flops, float(moved * a * s * s)), float(held * a * s * s)
 
 
 def _mlp(model: Shape, width: int, visits: float = 1, copies: int = 1, expert: bool = False) -> list[Linear]:
     up = 2 * width if model.gated else width
     bias = model.mlp_bias and not expert
     return [
-        Linear(model.hidden, up, holds_output=True, bias=bias, visits=visits, copies=copies, expert=expert),
+        Linear(model.hidden, up, holds_output=True, bias=bias, visits=visits, copies=copies, expert=expert,
+               module="up"),
         Linear(width, model.hidden, way="row", bias=bias, visits=visits, copies=copies, expert=expert,
-               holds_output=expert),
+               holds_output=expert, module="down"),
     ]  # fmt: skip
 
 
@@ -244,18 +345,17 @@ def _routed_mlp(model: Shape) -> list[Linear]:
 
 
 def _layer(
-    name: str, s: int, linears: list[Linear], *, norm_parameters: int, copied_bytes_per_token: float,
-    input_bytes: float, attention_core: float = 0.0, score_bytes: float = 0.0, split_bytes_per_token: float = 0.0,
+    name: str, s: int, linears: list[Linear], moved: Operators, *, norm_parameters: int, copied_bytes_per_token: float,
+    input_bytes: float, core: Core | None = None, score_bytes: float = 0.0, split_bytes_per_token: float = 0.0,
 ) -> Layer:  # fmt: skip
     products = s * sum(linear.flops for linear in linears)
+    attention_core = core.flops if core else 0.0
     copied, split, weight_part = copied_bytes_per_token, split_bytes_per_token, 0.0
     for linear in linears:
-        into, out = (VALUE_BYTES * linear.visits * size for size in (linear.inputs, linear.outputs))
-        held_input = into if linear.holds_input else 0.0
-        held_output = out if linear.holds_output else 0.0
+        held_input, held_output = linear.held
         split += (held_input if linear.way == "row" else 0.0) + (held_output if linear.way == "column" else 0.0)
         copied += (held_input if linear.way != "row" else 0.0) + (held_output if linear.way != "column" else 0.0)
-        weight_part += held_input + out
+        weight_part += held_input + VALUE_BYTES * linear.visits * linear.outputs
     plain = [linear for linear in linears if not linear.expert]
     return Layer(
         name,
@@ -269,13 +369,22 @@ def _layer(
         split_bytes=s * split,
         copied_bytes=s * copied,
         score_bytes=score_bytes,
+        norm_bytes=s * sum(linear.held[0] for linear in plain if linear.way != "row"),
+        activated_bytes=s * sum(linear.held[0] for linear in linears if linear.module == "down"),
+        up_bytes=s * sum(linear.held[1] for linear in linears if linear.module == "up"),
         weight_grad_bytes=s * weight_part,
         input_bytes=float(input_bytes),
+        operators=moved + Operators(tuple(linears), (core,) if core else ()),
     )
 
 
 def _sum(name: str, layers: list[Layer]) -> Layer:
     """One layer that is all of `layers`."""
-    amounts = [field for field in Layer.__dataclass_fields__ if field not in ("name", "recomputable", "input_bytes")]
+    all_operators = sum((layer.operators for layer in layers), Operators())
+    amounts = [
+        field
+        for field in Layer.__dataclass_fields__
+        if field not in ("name", "recomputable", "input_bytes", "operators")
+    ]
     totals: dict[str, Any] = {field: sum(getattr(layer, field) for layer in layers) for field in amounts}
-    return replace(layers[0], name=name, **totals)
+    return replace(layers[0], name=name, operators=all_operators, **totals)

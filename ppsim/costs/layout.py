@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.rules import changed_fields, check_fields, declared, described, flag, rule, whole_number
+from ppsim.base.rules import changed_fields, check_fields, choice, declared, described, flag, rule, whole_number
 from ppsim.costs import partition
-from ppsim.costs.layers import RECOMPUTE, Layer
+from ppsim.costs.layers import MODULES, RECOMPUTE, Layer
 from ppsim.costs.layout_string import LayoutString
 from ppsim.costs.model import Model
 
@@ -19,9 +20,29 @@ def _levels(value: Any) -> str | tuple[str, ...]:
     """A recompute level, or one a stage as a tuple; ConfigError otherwise."""
     levels: tuple[Any, ...] = tuple(value) if isinstance(value, list | tuple) and value else (value,)
     for level in levels:
-        if not isinstance(level, str) or level not in RECOMPUTE:
-            raise ConfigError(f"{shown(level)} is not known; use one of: {', '.join(RECOMPUTE)}, or list one a stage")
+        if not isinstance(level, str) or (level not in RECOMPUTE and not {*level.split("+")} <= {*MODULES}):
+            raise ConfigError(
+                f"{shown(level)} is not known; use one of: {', '.join(RECOMPUTE)}, or modules such as "
+                f"{'+'.join(MODULES[:3])} (of {', '.join(MODULES)}), or list one a stage"
+            )
     return value if isinstance(value, str) else levels
+
+
+# What a framework does unless a layout says otherwise.
+FRAMEWORKS: Mapping[str, Mapping[str, Any]] = {
+    "megatron-lm": {"scatter_transfers": True},
+    "megatron-core": {"overlap_tensor": True, "overlap_data": True},
+    "torchtitan": {"overlap_data": True, "sharded_by": "block"},
+    "deepspeed": {"overlap_data": True, "sharded_by": "block"},
+}
+OTHERWISE: Mapping[str, Any] = {
+    "overlap_tensor": False,
+    "overlap_data": False,
+    "sharded_by": "stage",
+    "fused": True,
+    "scatter_transfers": False,
+    "expert_exchange": "all-to-all",
+}
 
 
 def _group(what: str, example: str) -> Any:
@@ -30,6 +51,10 @@ def _group(what: str, example: str) -> Any:
 
 def _policy(what: str) -> Any:
     return declared(what, flag, False, example="true")
+
+
+def _by_framework(what: str) -> Any:
+    return declared(what, flag, None, example="true", default_text="the framework's")
 
 
 def _stages(what: str, example: str, default: str = "like the others") -> Any:
@@ -71,6 +96,28 @@ class Layout:
         "`none`, `selective`, `full`, or one a stage", _levels, "none", example="selective"
     )
     recompute_stages: int | None = _stages("apply `recompute` to this many first stages", "2", "all")
+    recompute_blocks: int | None = _stages("apply `recompute` to this many blocks of each stage", "2", "all")
+    framework: str = declared(
+        ", ".join(f"`{name}`" for name in FRAMEWORKS) + ": whose defaults hold below", choice(*FRAMEWORKS),
+        "megatron-lm", example="torchtitan",
+    )  # fmt: skip
+    overlap_tensor: bool | None = _by_framework("tensor-parallel collectives run under the products beside them")
+    overlap_data: bool | None = _by_framework(
+        "gradients are reduced by buckets while backwards run, weights gathered under the next forward"
+    )
+    scatter_transfers: bool | None = _by_framework(
+        "each GPU of a tensor-parallel group sends its part of a border, gathered again on the other side"
+    )
+    sharded_by: str | None = declared(
+        "with `sharded`: `stage`, gathered by UNSHARD, or `block`, gathered under the block before it and freed",
+        choice("stage", "block"), None, example="block", default_text="the framework's",
+    )  # fmt: skip
+    expert_exchange: str | None = declared(
+        "`all-to-all`, or `hierarchical`: a token goes once to each node that has experts of it (DeepEP)",
+        choice("all-to-all", "hierarchical"), None, example="hierarchical", default_text="the framework's",
+    )  # fmt: skip
+    expert_nodes: int | None = _stages("nodes that a token's experts lie in at most", "4", "no limit")
+    fused: bool | None = _by_framework("element-wise operations are fused into one pass, by a compiler or by hand")
     overlap: bool | str = declared(
         "an OVERLAP_F_B slot hides collectives behind computation: `true` all of them, `two-stream` the exchange of "
         "tokens between experts as Megatron-Core's combined 1F1B does, layer by layer; `false` none, its parts run one "
@@ -88,6 +135,16 @@ class Layout:
             value = getattr(self, name)
             if value is not None and self.partition != "even":
                 raise ConfigError(f"{name}={value} goes with partition 'even'; leave one of them out")
+
+    def chosen(self, policy: str) -> Any:
+        """What holds for a policy that a framework sets: this layout's own word, or the framework's."""
+        own = getattr(self, policy)
+        return FRAMEWORKS[self.framework].get(policy, OTHERWISE[policy]) if own is None else own
+
+    @property
+    def shards_blocks(self) -> bool:
+        """Whether weights are gathered and freed block by block."""
+        return self.sharded and self.chosen("sharded_by") == "block"
 
     @property
     def gpus_per_device(self) -> int:
@@ -143,6 +200,15 @@ class Layout:
         first = num_stages if self.recompute_stages is None else self.recompute_stages
         return [self.recompute if stage < first else "none" for stage in range(num_stages)]
 
+    def levels_of(self, layers: Sequence[Layer], recompute: str) -> list[str]:
+        """The recompute level of each layer of a stage of that level."""
+        levels, left = [], len(layers) if self.recompute_blocks is None else self.recompute_blocks
+        for layer in layers:
+            chosen = layer.recomputable and left > 0
+            levels.append(recompute if chosen else "none")
+            left -= chosen
+        return levels
+
     @property
     def data_groups(self) -> tuple[int, int]:
         """GPUs that hold the same dense parameters, and the same routed experts."""
@@ -164,10 +230,14 @@ class Layout:
 
         18 bytes a parameter: bf16 weights 2, fp32 gradients 4, fp32 weights and both Adam moments 12; with a
         distributed optimizer 6 + 12/d over a group of d. Source: Megatron-LM, docs/source/api-guide/dist_optimizer.md.
-        Sharded weights take 2/d and, for the part of the time or of the stages that they are `gathered`, 2 more.
+        Sharded weights take 2/d and, for the part of the time or of the stages that they are `gathered`, 2 more; by
+        block only those 2, and its gradients are split too.
         """
         total = sum(held)
         split = sum(part / size for part, size in zip(held, self.optimizer_groups, strict=True))
+        if self.shards_blocks:  # the fp32 weights of the optimizer are the only ones kept; one block's gradients whole
+            gradients = split + gathered / 2 * total
+            return WEIGHT_BYTES * gathered * total, GRADIENT_BYTES * gradients, OPTIMIZER_BYTES * split
         weights = split + gathered * total if self.sharded else total
         return WEIGHT_BYTES * weights, GRADIENT_BYTES * total, OPTIMIZER_BYTES * split
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.rules import changed_fields, check_fields, declared, instance
@@ -11,6 +12,7 @@ from ppsim.costs.hardware import Cluster
 from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
+from ppsim.costs.operators import Computation, Share, work
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,14 +33,62 @@ class Setup:
         if faults:
             raise ConfigError("; ".join(faults))
 
+    def work(self, layer: Layer) -> Computation:
+        """Seconds of computation of a layer for one microbatch on one GPU."""
+        if layer not in self._work:
+            self._work[layer] = self._priced(layer)
+        return self._work[layer]
+
+    @cached_property
+    def _work(self) -> dict[Layer, Computation]:
+        return {}
+
+    def _priced(self, layer: Layer) -> Computation:
+        layout, device = self.layout, self.cluster.device
+        if device.achieved is not None:
+            return self._at_one_rate(layer)
+        tokens = self.model.sequence * layout.microbatch_size / layout.context
+        whole = layout.tensor if layout.sequence_parallel else 1
+        sequences = layout.microbatch_size / layout.context
+        share = Share(tokens, sequences, layout.tensor, layout.expert, whole, layout.chosen("fused"))
+        return work(device.rates, layer.operators, self.model.sequence, share)
+
+    def _at_one_rate(self, layer: Layer) -> Computation:
+        """Every FLOP at the achieved part of the peak; what has none is free."""
+        up = self.model.sequence * sum(one.flops for one in layer.operators.products if one.module == "up")
+        products, core, up, input_grad, weight_grad = (
+            self.share(flops) / self.rate
+            for flops in (
+                layer.forward - layer.attention_core,
+                layer.attention_core,
+                up,
+                layer.input_grad,
+                layer.weight_grad,
+            )
+        )
+        return Computation(products, core, 0.0, 0.0, 0.0, up, input_grad, weight_grad)
+
+    def repeated(self, layer: Layer, recompute: str) -> float:
+        """Seconds of the computation that a backward repeats of a layer."""
+        if not layer.recomputable or recompute == "none":
+            return 0.0
+        if recompute == "full":
+            return self.work(layer).forward
+        modules = ["core"] * bool(layer.score_bytes) if recompute == "selective" else recompute.split("+")
+        return self.work(layer).again(modules)
+
     @property
     def rate(self) -> float:
-        """FLOP/s that one GPU reaches."""
-        return self.cluster.device.peak * self.cluster.device.achieved
+        """FLOP/s that one GPU reaches over all computation of a step, nothing recomputed."""
+        device = self.cluster.device
+        if device.achieved is not None:
+            return device.peak * device.achieved
+        flops = sum(self.share(layer.forward + layer.input_grad + layer.weight_grad) for layer in self.model.layers)
+        return flops / sum(self.work(layer).whole for layer in self.model.layers)
 
-    def compute_seconds(self, flops: float) -> float:
-        """Seconds of one microbatch's share of `flops`, which are of one whole sequence."""
-        return flops * self.layout.microbatch_size / (self.layout.tensor * self.layout.context) / self.rate
+    def share(self, amount: float) -> float:
+        """One GPU's share for one microbatch of an amount of one whole sequence."""
+        return amount * self.layout.microbatch_size / (self.layout.tensor * self.layout.context)
 
     @property
     def border_bytes(self) -> float:
@@ -47,9 +97,16 @@ class Setup:
         return VALUE_BYTES * model.sequence * layout.microbatch_size * model.hidden / layout.context
 
     @property
+    def own_border_bytes(self) -> float:
+        """Bytes of them that one GPU holds: all, or with sequence parallelism its part."""
+        return self.border_bytes / (self.layout.tensor if self.layout.sequence_parallel else 1)
+
+    @property
     def transfer_bytes(self) -> float:
         """Bytes that one GPU sends to the next stage, and back, for one microbatch."""
-        return self.border_bytes / (self.layout.tensor if self.layout.sequence_parallel else 1)
+        layout = self.layout
+        split = layout.sequence_parallel or layout.chosen("scatter_transfers")
+        return self.border_bytes / (layout.tensor if split else 1)
 
     def held(self, layers: Sequence[Layer]) -> tuple[float, float]:
         """Dense parameters and parameters of routed experts of a stage on one GPU; a tied matrix in one stage once."""

@@ -46,7 +46,10 @@ class Shape:
     ffn: int = _size("width of the MLP", "14336", "4 hidden")
     gated: bool = _flag("three matrices in the MLP (SwiGLU) or two (GELU)")
     tied_embeddings: bool = _flag("the head uses the embedding's matrix: counted once, held on both stages")
-    attention: str = _word("flash", "full", what=": whether the s x s matrices are held")
+    attention: str = declared(
+        "`flash`, the best kernel of the device; `flash-2`, `flash-1`, older ones; `full`: the s x s matrices are held",
+        choice("flash", "flash-2", "flash-1", "full"), "flash", example="full",
+    )  # fmt: skip
     causal: bool = _flag("count half of the s x s matrices, as kernels do; published FLOP formulas count all", True)
     norm: str = _word("layernorm", "rmsnorm")
     positions: str = _word("rotary", "learned")

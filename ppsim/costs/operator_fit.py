@@ -1,0 +1,214 @@
+"""A device's operator law from measurements of its operators, and the file that keeps it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from ppsim.base.documents import check_document, read_json
+from ppsim.base.errors import ConfigError, CostError
+from ppsim.base.files import MOST_OF_A_CONFIG, read_text, write_atomically
+from ppsim.costs.operators import SCORES_AGAIN
+
+SCHEMA, MEASURED = "ppsim.operators/1", "ppsim.measured-operators/1"
+WHAT = "measurements of operators, as validation/operators.py writes them"
+TAILS = (0.0, *np.geomspace(4, 1024, 33))  # tried for each size that doubles a time
+LEAST_PRODUCTS = 4  # as many as the numbers that they say: rate, tail, memory, gap
+
+
+@dataclass
+class Product:
+    """One matrix product of rows x depth and depth x columns."""
+
+    rows: int
+    columns: int
+    depth: int
+    seconds: float
+
+
+@dataclass
+class Attention:
+    """Fused attention over `batch` sequences of `tokens`, forward and backward together."""
+
+    batch: int
+    heads: int
+    width: int
+    tokens: int
+    causal: bool
+    seconds: float
+
+    @property
+    def flops(self) -> float:
+        """Of the forward, twice as many of the backward, and the scores once more."""
+        forward = 4.0 * self.batch * self.heads * self.width * self.tokens**2 / (2 if self.causal else 1)
+        return forward * (1 + 2 * SCORES_AGAIN)
+
+
+@dataclass
+class Stream:
+    """An element-wise pass that moves `bytes`."""
+
+    bytes: int
+    seconds: float
+
+
+@dataclass
+class Measurements:
+    """What was measured on one device. Times are in seconds."""
+
+    schema: str
+    device: str
+    data_type: str
+    value_bytes: int
+    products: list[Product]
+    attention: list[Attention]
+    streams: list[Stream]
+
+
+@dataclass(frozen=True)
+class FittedLaw:
+    """An operator law in absolute terms.
+
+    Attributes
+    ----------
+    device, data_type : str
+        What was measured.
+    peak : float
+        FLOP/s of the largest matrix products.
+    bandwidth : float
+        Bytes per second of element-wise passes.
+    attention : float
+        FLOP/s of long attention, forward and backward.
+    tail, attention_tail : float
+        Sizes that double a time.
+    launch : float
+        Seconds between operators.
+    residual : float
+        Median relative distance of the measured times from the law's.
+    """
+
+    device: str
+    data_type: str
+    peak: float
+    bandwidth: float
+    attention: float
+    tail: float
+    attention_tail: float
+    launch: float
+    residual: float
+
+    def relative_to(self, peak: float, bandwidth: float | None) -> dict[str, Any]:
+        """The numbers of an `OperatorLaw` on a device of this peak and memory bandwidth; CostError if it is slower."""
+        parts = {"products": self.peak / peak, "attention": self.attention / peak, "sustained": 1.0}
+        parts["memory"] = 1.0 if bandwidth is None else self.bandwidth / bandwidth
+        for name, part in parts.items():
+            if part > 1:
+                raise CostError(
+                    f"{name} of {self.device} were measured {part:.2f} times as fast as the device's sheet allows; "
+                    f"give the peak and the memory_bandwidth of the device that was measured"
+                )
+        older = {"flash_2": parts["attention"], "flash_1": parts["attention"]}
+        sizes = {"tail": self.tail, "attention_tail": self.attention_tail, "launch": self.launch}
+        return {**parts, **older, **sizes, "source": f"measured on {self.device}, {self.data_type}"}
+
+
+def fit_operators(measured: Measurements) -> FittedLaw:
+    """The law that is nearest to the measured times, by least squares of relative errors.
+
+    Raises CostError where there are too few measurements.
+    """
+    if len(measured.products) < LEAST_PRODUCTS or not measured.streams or not measured.attention:
+        raise CostError(
+            f"{len(measured.products)} products, {len(measured.attention)} attentions and {len(measured.streams)} "
+            f"streams were measured; at least {LEAST_PRODUCTS}, 1 and 1 are needed"
+        )
+    longest = max(measured.streams, key=lambda one: one.bytes)
+    of_byte = longest.seconds / longest.bytes
+    tail, (of_flop, launch), errors = _nearest(
+        [_product_terms(one) for one in measured.products],
+        [one.seconds for one in measured.products],
+        [of_byte * measured.value_bytes * _values(one) for one in measured.products],
+    )
+    attention_tail, (of_attention, _), others = _nearest(
+        [(one.flops, np.array([one.tokens])) for one in measured.attention],
+        [one.seconds for one in measured.attention],
+        [2 * launch] * len(measured.attention),
+        gap=False,
+    )
+    residual = float(np.median(np.abs([*errors, *others])))
+    return FittedLaw(
+        measured.device, measured.data_type, 1 / of_flop, 1 / of_byte, 1 / of_attention, tail, attention_tail, launch,
+        residual,
+    )  # fmt: skip
+
+
+def _product_terms(one: Product) -> tuple[float, np.ndarray]:
+    return 2.0 * one.rows * one.columns * one.depth, np.array([one.rows, one.columns, one.depth])
+
+
+def _values(one: Product) -> int:
+    """Values that a product reads and writes."""
+    return (one.rows + one.columns) * one.depth + one.rows * one.columns
+
+
+def _nearest(
+    work: Sequence[tuple[float, np.ndarray]], seconds: Sequence[float], known: Sequence[float], gap: bool = True
+) -> tuple[float, tuple[float, float], np.ndarray]:
+    """The tail, seconds a FLOP and gap that are nearest to `seconds`, and the relative errors.
+
+    `work` are the FLOPs of each operator and the sizes whose tails lengthen it, `known` the seconds not to be fitted.
+    """
+    measured = np.array(seconds)
+    wanted = np.maximum(1 - np.array(known) / measured, 0.0)
+    best = (np.inf, 0.0, (1.0, 0.0), wanted)
+    for tail in TAILS:
+        flops = np.array([amount * np.prod(1 + tail / sizes) for amount, sizes in work]) / measured
+        columns = np.stack([flops, gap / measured], axis=1)
+        found = np.linalg.lstsq(columns, wanted, rcond=None)[0]
+        if not gap or found.min() <= 0:
+            found = np.array([float(flops @ wanted / (flops @ flops)), 0.0])
+        errors = columns @ found - wanted
+        best = min(
+            best, (float((errors**2).sum()), float(tail), (float(found[0]), float(found[1])), errors), key=_first
+        )
+    return best[1:]
+
+
+def _first(fit: tuple[float, object, object, object]) -> float:
+    return fit[0]
+
+
+def read_measurements(path: str | PathLike[str]) -> Measurements:
+    """The file of validation/operators.py; ConfigError with each fault where it is none."""
+    measured = check_document(Measurements, read_json(read_text(path), str(path), WHAT), str(path), WHAT)
+    if measured.schema != MEASURED:
+        raise ConfigError(f"{path}: not {WHAT}: schema is {measured.schema!r}, expected {MEASURED!r}")
+    sizes = [size for one in measured.products for size in (one.rows, one.columns, one.depth)]
+    sizes += [size for one in measured.attention for size in (one.batch, one.heads, one.width, one.tokens)]
+    times = [one.seconds for one in (*measured.products, *measured.attention, *measured.streams)]
+    if min([*sizes, *times, measured.value_bytes], default=0) <= 0:
+        raise ConfigError(f"{path}: not {WHAT}: every size and every time must be above 0")
+    return measured
+
+
+def write_operators(law: FittedLaw, path: str | PathLike[str]) -> None:
+    """Write a law, whole or not at all, as YAML that a config's `hardware.device.operators` names."""
+    numbers = {name: value if isinstance(value, str) else float(f"{value:.6g}") for name, value in vars(law).items()}
+    lines = [f"{name}: {json.dumps(value)}" for name, value in {"schema": SCHEMA, **numbers}.items()]
+    write_atomically(path, "\n".join(lines) + "\n")
+
+
+def read_operators(path: str | PathLike[str]) -> FittedLaw:
+    """The law in a file that `ppsim calibrate --operators` wrote; ConfigError where it is none."""
+    from ppsim.base.yaml_text import read_yaml
+
+    document = read_yaml(read_text(path, most=MOST_OF_A_CONFIG), str(path)).value
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise ConfigError(f"{path}: not a device's operators: schema must be {SCHEMA}, as `ppsim calibrate` writes it")
+    numbers = {name: value for name, value in document.items() if name != "schema"}
+    return check_document(FittedLaw, numbers, str(path), "a device's operators")

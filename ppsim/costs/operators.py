@@ -1,0 +1,191 @@
+"""Operators: seconds of the matrix products, the attention and the element-wise passes of a layer on one device.
+
+Three laws, whose numbers are of a device (`OperatorLaw`):
+
+    product of m x k and k x n    2 m n k (1 + tail/m) (1 + tail/n) (1 + tail/k) / (peak products sustained), or its
+                                  bytes / (bandwidth memory), whichever is longer
+    fused attention over s tokens FLOPs (1 + attention_tail/s) / (peak attention); its backward makes the scores again
+                                  and so counts 5/4 of its FLOPs: Dao 2023 (FlashAttention-2), arXiv 2307.08691, 3.1
+    element-wise pass             bytes / (bandwidth memory)
+
+and a gap of `launch` between operators.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ppsim.base.rules import check_fields, declared, described, fraction, text, weight
+from ppsim.costs.layers import VALUE_BYTES, Core, Linear, Operators
+
+FITTED_FILE = Path(__file__).with_name("operators.json")
+FITTED: Mapping[str, Any] = json.loads(FITTED_FILE.read_text(encoding="utf-8"))
+GRADIENT_BYTES = 4
+SCORES_AGAIN = 5 / 4
+BACKWARD_PASSES = 1.5  # bytes of element-wise backwards over their forward's: a norm reads x and dy and writes dx
+UNFUSED_PASSES = 3.0  # a norm, a rotation or an activation as separate operators, in part on fp32 copies
+FITTED_WORDS = "fitted: docs/accuracy.md"
+
+
+def _fitted(name: str, what: str, unit: str | None = None) -> Any:
+    more = {"unit": unit} if unit else {}
+    check = weight if unit or name == "tail" else fraction
+    value = FITTED[name]
+    return declared(f"{what} ({FITTED_WORDS})", check, value, example=f"{value:g}", **more)
+
+
+@described
+@dataclass(frozen=True)
+class OperatorLaw:
+    """How fast a device runs operators. Raises ConfigError with the field, its value and what is legal."""
+
+    products: float = declared("part of `peak` that the best matrix product reaches", fraction, example="0.8")
+    attention: float = declared("part of `peak` that the best attention kernel reaches", fraction, example="0.5")
+    flash_2: float = declared("the same of FlashAttention-2", fraction, example="0.34")
+    flash_1: float = declared("the same of FlashAttention 1 and its Triton version", fraction, example="0.14")
+    source: str = declared("where these four come from", text, "given", example="measured in May")
+    sustained: float = _fitted("sustained", "part of `products` that training keeps up")
+    tail: float = _fitted("tail", "size of a product's dimension that doubles its time")
+    attention_tail: float = declared("tokens of a sequence that double attention's time", weight, 500.0, example="400")
+    memory: float = _fitted("memory", "part of `memory_bandwidth` that element-wise passes reach")
+    launch: float = _fitted("launch", "seconds between operators", "seconds")
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def kernel(self, name: str) -> float:
+        """Part of the peak that an attention kernel reaches."""
+        return {"flash": self.attention, "flash-2": self.flash_2, "flash-1": self.flash_1}[name]
+
+
+class Rates(NamedTuple):
+    """A law on a device: its peak in FLOP/s, its memory bandwidth in bytes per second."""
+
+    law: OperatorLaw
+    peak: float
+    bandwidth: float
+
+    def product(self, rows: float, columns: float, depth: float, out_bytes: float = VALUE_BYTES) -> float:
+        """Seconds of one product of rows x depth and depth x columns; `out_bytes` moved for each result."""
+        law = self.law
+        slower = (1 + law.tail / rows) * (1 + law.tail / columns) * (1 + law.tail / depth)
+        computing = 2 * rows * columns * depth * slower / (self.peak * law.products * law.sustained)
+        return computing + self.streaming(VALUE_BYTES * (rows + columns) * depth + out_bytes * rows * columns)
+
+    def streaming(self, moved: float) -> float:
+        """Seconds of moving bytes through memory."""
+        return moved / (self.bandwidth * self.law.memory)
+
+    def attention(self, kernel: str, flops: float, tokens: float) -> float:
+        """Seconds of a fused attention forward of `flops` over sequences of `tokens`."""
+        return flops * (1 + self.law.attention_tail / tokens) / (self.peak * self.law.kernel(kernel))
+
+
+class Share(NamedTuple):
+    """What one GPU has of a microbatch.
+
+    Attributes
+    ----------
+    tokens, sequences : float
+    tensor, expert : int
+        Sizes of the groups that split matrices, and experts.
+    whole : int
+        Members that split what tensor parallelism leaves whole: all of them with sequence parallelism, else 1.
+    fused : bool
+        Whether element-wise operations are fused.
+    """
+
+    tokens: float
+    sequences: float
+    tensor: int
+    expert: int
+    whole: int
+    fused: bool
+
+
+class Computation(NamedTuple):
+    """Seconds of computation of a layer for one microbatch.
+
+    `products`, `core`, `norms`, `activations` and `others` are the parts of F; `up` is the part of `products` that
+    leads into the MLP's activation.
+    """
+
+    products: float
+    core: float
+    norms: float
+    activations: float
+    others: float
+    up: float
+    input_grad: float
+    weight_grad: float
+
+    @property
+    def forward(self) -> float:
+        return self.products + self.core + self.norms + self.activations + self.others
+
+    @property
+    def whole(self) -> float:
+        """F, I and W together."""
+        return self.forward + self.input_grad + self.weight_grad
+
+    def again(self, modules: Collection[str]) -> float:
+        """Seconds that a backward needs to make these parts of the forward again."""
+        if "alternate" in modules:
+            return self.norms + self.activations + self.products / 2
+        return sum(getattr(self, name) for name in modules)
+
+
+def work(rates: Rates, operators: Operators, sequence: int, share: Share) -> Computation:
+    """Seconds of one microbatch's share of a layer's operators; `sequence` tokens attend to each other."""
+    products = [_product(rates, linear, share) for linear in operators.products]
+    cores = [_core(rates, core, sequence, share) for core in operators.cores]
+    passing = (1.0 if share.fused else UNFUSED_PASSES) * share.sequences
+    activations = rates.streaming(operators.activation_bytes * passing / share.tensor)
+    norms, others = (
+        rates.streaming(moved * passing / share.whole) for moved in (operators.norm_bytes, operators.other_bytes)
+    )
+    others += operators.passes * rates.law.launch
+    return Computation(
+        products=sum(one[0] for one in products),
+        core=sum(one[0] for one in cores),
+        norms=norms,
+        activations=activations,
+        others=others,
+        up=sum(one[0] for one, linear in zip(products, operators.products, strict=True) if linear.module == "up"),
+        input_grad=sum(one[1] for one in products + cores) + BACKWARD_PASSES * (norms + activations + others),
+        weight_grad=sum(one[2] for one in products),
+    )
+
+
+def _product(rates: Rates, linear: Linear, share: Share) -> tuple[float, float, float]:
+    """Seconds of a matrix, or of a GPU's experts one after the other, in F, I and W."""
+    copies = linear.copies / share.expert if linear.expert else 1
+    rows = share.tokens * linear.visits / copies
+    inputs, outputs = linear.inputs, linear.outputs
+    if linear.way == "column":
+        outputs /= share.tensor
+    elif linear.way == "row":
+        inputs /= share.tensor
+    else:
+        rows /= share.tensor
+    forward = rates.product(rows, outputs, inputs)
+    input_grad = rates.product(rows, inputs, outputs)
+    weight_grad = rates.product(inputs, outputs, rows, 2 * GRADIENT_BYTES)  # read, added to and written
+    launch = rates.law.launch
+    return copies * forward + launch, copies * input_grad + launch, copies * weight_grad + launch
+
+
+def _core(rates: Rates, core: Core, sequence: int, share: Share) -> tuple[float, float, float]:
+    """Seconds of attention in F, I and W."""
+    part, launch = share.sequences / share.tensor, rates.law.launch
+    if core.kernel != "full":
+        seconds = rates.attention(core.kernel, core.flops * part, sequence)
+        return seconds + launch, 2 * SCORES_AGAIN * seconds + launch, 0.0
+    products = rates.product(sequence, sequence, core.query) + rates.product(sequence, core.value, sequence)
+    seconds, passes = core.heads * part * products, rates.streaming(core.score_bytes * part)
+    launches = 5 * launch  # two products, scaling and mask, softmax, dropout
+    return seconds + passes + launches, 2 * seconds + BACKWARD_PASSES * passes + launches, 0.0

@@ -1,0 +1,157 @@
+"""Operators priced by their shapes: products, attention, element-wise passes, experts, what recomputation repeats."""
+
+from dataclasses import replace
+
+import pytest
+
+import ppsim
+from ppsim import Cluster, ConfigError, DerivedCosts, Layout, Model
+from ppsim.config import make_config
+from ppsim.costs import DEVICES, LINKS
+from ppsim.costs.hardware import DeviceSheet
+from ppsim.costs.operators import OperatorLaw, Rates
+
+# Products at half of 1000 FLOP/s without a tail, attention at a quarter, memory at 100 B/s, no gap.
+LAW = OperatorLaw(0.5, 0.25, 0.25, 0.125, sustained=1.0, tail=0.0, attention_tail=0.0, memory=1.0, launch=0.0)
+FAST_MEMORY = DeviceSheet("unit", 1000.0, 1e9, memory_bandwidth=1e15, operators=LAW)
+LINK = LINKS["NVLink 3"]
+MODEL = Model(num_layers=2, hidden=8, heads=2, vocabulary=6, sequence=16, causal=False)
+
+
+def derived(layout=None, model=MODEL, device=FAST_MEMORY) -> DerivedCosts:
+    return DerivedCosts(model, Cluster(device, LINK, LINK), layout or Layout())
+
+
+def with_law(**changes) -> DeviceSheet:
+    return replace(FAST_MEMORY, operators=replace(LAW, **changes))
+
+
+def test_a_product_takes_its_flops_and_its_bytes():
+    rates = Rates(LAW, 1000.0, 100.0)
+    assert rates.product(4, 5, 6) == pytest.approx(2 * 4 * 5 * 6 / 500 + (2 * (4 + 5) * 6 + 2 * 4 * 5) / 100)
+    assert rates.product(4, 5, 6, out_bytes=8) - rates.product(4, 5, 6) == pytest.approx(6 * 4 * 5 / 100)
+
+
+def test_the_rate_of_a_product_falls_with_each_small_size():
+    rates = Rates(replace(LAW, tail=4.0), 1000.0, 1e15)
+    assert rates.product(4, 8, 16) == pytest.approx(2 * 4 * 8 * 16 / 500 * 2 * 1.5 * 1.25)
+    sizes = [2**power for power in range(4, 14)]
+    reached = [2 * n**3 / rates.product(n, n, n) / 1000 for n in sizes]
+    assert reached == sorted(reached)
+    assert reached[-1] == pytest.approx(0.5, rel=0.01)
+
+
+def test_a_block_without_memory_and_gaps_takes_its_products_and_its_attention():
+    block, work = MODEL.layers[1], derived().work(MODEL.layers[1])
+    products, core = block.weight_grad / 500, block.attention_core / 250
+    assert work.forward == pytest.approx(products + core)
+    assert work.input_grad == pytest.approx(products + 2 * 1.25 * core)  # the backward makes the scores again
+    assert work.weight_grad == pytest.approx(products)
+
+
+def test_attention_is_priced_by_its_kernel():
+    device = with_law(attention=0.5, flash_2=0.25, flash_1=0.125)
+    cores = {
+        kernel: derived(model=replace(MODEL, attention=kernel), device=device).work(
+            replace(MODEL, attention=kernel).layers[1]
+        ).core
+        for kernel in ("flash", "flash-2", "flash-1")
+    }  # fmt: skip
+    assert cores["flash-2"] == pytest.approx(2 * cores["flash"])
+    assert cores["flash-1"] == pytest.approx(4 * cores["flash"])
+    long, short = (
+        Rates(with_law(attention_tail=100.0).operators, 1.0, 1.0).attention("flash", 1.0, s) for s in (1e9, 100)
+    )
+    assert short == pytest.approx(2 * long)
+
+
+def test_full_attention_moves_its_scores_through_memory():
+    model = replace(MODEL, attention="full")
+    device = replace(FAST_MEMORY, memory_bandwidth=100.0)
+    slow = replace(device, memory_bandwidth=50.0)
+    scores = model.heads * model.sequence**2
+    half = [derived(model=model, device=one).work(model.layers[1]).core for one in (device, slow)]
+    products = 2 * model.heads * (2 * 2 * 16 * 4 + 2 * 16 * 16) / 100
+    assert half[1] - half[0] == pytest.approx(4 * scores / 100 + products)
+
+
+def test_tensor_parallelism_makes_products_smaller_and_so_slower():
+    device = with_law(tail=8.0)
+    alone, split = (derived(Layout(tensor=size), device=device).work(MODEL.layers[1]).products for size in (1, 2))
+    assert alone / 2 < split < alone
+
+
+def test_an_expert_is_a_product_of_the_tokens_that_reach_it():
+    model = replace(MODEL, experts=4, experts_per_token=2, ffn=16, expert_ffn=16)
+    slow = replace(FAST_MEMORY, memory_bandwidth=1e3)
+    one, spread = derived(model=model, device=slow), derived(Layout(data=4, expert=4), model, slow)
+    # the same tokens for each GPU, but one expert's weights read in the place of four
+    weights = 3 * 2 * 2 * 8 * 16 / 1e3
+    assert one.work(model.layers[1]).products - spread.work(model.layers[1]).products == pytest.approx(weights)
+
+
+def test_a_gap_follows_every_operator():
+    slow, fast = (derived(device=with_law(launch=gap)).work(MODEL.layers[1]) for gap in (1.0, 0.0))
+    assert slow.products - fast.products == pytest.approx(4)  # QKV, projection, up, down
+    assert slow.core - fast.core == pytest.approx(1)
+    assert slow.weight_grad - fast.weight_grad == pytest.approx(4)
+
+
+def test_unfused_element_wise_operations_take_three_times_as_long():
+    device = replace(FAST_MEMORY, memory_bandwidth=100.0)
+    fused, unfused = (derived(Layout(fused=way), device=device).work(MODEL.layers[1]) for way in (True, False))
+    assert (unfused.norms, unfused.activations) == pytest.approx((3 * fused.norms, 3 * fused.activations))
+    assert fused.norms == pytest.approx(4 * 2 * 16 * 8 / 100)
+
+
+@pytest.mark.parametrize(
+    ("level", "parts"),
+    [("norms", ["norms"]), ("norms+activations", ["norms", "activations"]), ("up+core", ["up", "core"])],
+)
+def test_recomputing_modules_repeats_their_seconds_and_gives_back_their_bytes(level, parts):
+    device = replace(FAST_MEMORY, memory_bandwidth=100.0)
+    none, some = (derived(Layout(recompute=one), device=device) for one in ("none", level))
+    work, block = none.work(MODEL.layers[1]), MODEL.layers[1]
+    again = some.for_stages(2).input_grad[1] - none.for_stages(2).input_grad[1]
+    assert again == pytest.approx(sum(getattr(work, part) for part in parts))
+    token = {"norms": 2 * 2 * 8, "activations": 2 * 32, "up": 2 * 32, "core": 0}
+    assert block.activation_bytes() - block.activation_bytes(recompute=level) == 16 * sum(token[part] for part in parts)
+
+
+def test_recompute_blocks_applies_to_the_first_blocks_of_each_stage():
+    none, one, both = (
+        derived(Layout(recompute=level, recompute_blocks=blocks)).for_stages(1)
+        for level, blocks in (("none", None), ("full", 1), ("full", None))
+    )
+    assert 2 * (one.input_grad[0] - none.input_grad[0]) == pytest.approx(both.input_grad[0] - none.input_grad[0])
+    assert none.activation_bytes[0] > one.activation_bytes[0] > both.activation_bytes[0]
+
+
+def test_an_achieved_fraction_takes_the_place_of_the_operators():
+    flat = derived(device=replace(FAST_MEMORY, achieved=0.1)).work(MODEL.layers[1])
+    assert flat.forward == pytest.approx(MODEL.layers[1].forward / 100)
+    with pytest.raises(ConfigError, match="gives no achieved and no operators with a memory_bandwidth"):
+        DeviceSheet("bare", 1e12, 80e9)
+
+
+def test_a_config_changes_numbers_of_a_law():
+    config = {
+        "model": {"num_layers": 4, "hidden": 64, "heads": 4, "vocabulary": 100, "sequence": 32},
+        "hardware": {"device": {"like": "H100", "operators": {"products": 0.5, "launch": "2 us"}}, "link": "NVLink 4"},
+        "schedule": {"name": "1f1b", "devices": 2, "microbatches": 2},
+    }
+    law = make_config(config, place="here").costs.cluster.device.operators
+    assert (law.products, law.launch, law.source) == (0.5, 2e-6, "given")
+    assert law.flash_2 == DEVICES["H100 SXM"].operators.flash_2
+    config["hardware"]["device"]["operators"] = {"product": 0.5}
+    with pytest.raises(ConfigError, match="'product' is not known; the keys here are: products, attention"):
+        make_config(config, place="here")
+
+
+def test_every_sheet_says_how_its_operators_run():
+    for sheet in DEVICES.values():
+        assert sheet.achieved is None
+        assert sheet.operators.source
+        assert 0 < sheet.operators.products * sheet.operators.sustained <= 1
+        model = ppsim.Model(num_layers=2, hidden=4096, heads=32, vocabulary=32000, sequence=4096)
+        assert 0.2 < derived(model=model, device=sheet).rate / sheet.peak < 0.9
