@@ -1,14 +1,17 @@
 """Operators priced by their shapes: products, attention, element-wise passes, experts, what recomputation repeats."""
 
+import json
 from dataclasses import replace
 
 import pytest
+from command_line import ppsim as command
 
 import ppsim
 from ppsim import Cluster, ConfigError, DerivedCosts, Layout, Model
 from ppsim.config import make_config
 from ppsim.costs import DEVICES, LINKS
 from ppsim.costs.hardware import DeviceSheet
+from ppsim.costs.operator_fit import read_operators
 from ppsim.costs.operators import OperatorLaw, Rates
 
 # Products at half of 1000 FLOP/s without a tail, attention at a quarter, memory at 100 B/s, no gap.
@@ -155,3 +158,48 @@ def test_every_sheet_says_how_its_operators_run():
         assert 0 < sheet.operators.products * sheet.operators.sustained <= 1
         model = ppsim.Model(num_layers=2, hidden=4096, heads=32, vocabulary=32000, sequence=4096)
         assert 0.2 < derived(model=model, device=sheet).rate / sheet.peak < 0.9
+
+
+def test_a_measured_device_takes_the_place_of_the_law(tmp_path):
+    peak, bandwidth, launch, tail = 1e12, 1e11, 1e-5, 32.0
+    rates = Rates(OperatorLaw(1.0, 0.5, 0.5, 0.5, sustained=1.0, tail=tail, memory=1.0), peak, bandwidth)
+    sizes = [(m, n, k) for m in (64, 512, 4096) for n in (64, 512, 4096) for k in (64, 512, 4096)]
+    measured = {
+        "schema": "ppsim.measured-operators/1", "device": "ours", "data_type": "bfloat16", "value_bytes": 2,
+        "products": [
+            {"rows": m, "columns": n, "depth": k, "seconds": launch + rates.product(m, n, k)} for m, n, k in sizes
+        ],
+        "attention": [
+            {"batch": 1, "heads": 1, "width": 64, "tokens": s, "causal": False,
+             "seconds": 2 * launch + 3.5 * 4 * 64 * s * s * (1 + 256 / s) / (peak / 2)} for s in (512, 2048, 8192)
+        ],
+        "streams": [{"bytes": 10**9, "seconds": 10**9 / bandwidth}],
+    }  # fmt: skip
+    source, made = tmp_path / "measured.json", tmp_path / "mine.yaml"
+    source.write_text(json.dumps(measured))
+    done = command("calibrate", "--operators", source, "-o", made)
+    assert done.status == 0, done.err
+    assert "matrix products            1 TFLOP/s" in done.out
+    law = read_operators(made)
+    assert (law.peak, law.launch, law.bandwidth) == pytest.approx((peak, launch, bandwidth), rel=0.03)
+    assert law.tail == pytest.approx(tail, rel=0.2)
+    assert law.residual < 0.02
+    config = {
+        "model": {"num_layers": 4, "hidden": 64, "heads": 4, "vocabulary": 100, "sequence": 32},
+        "hardware": {"device": {"peak": "2 TFLOP/s", "memory": "80 GB", "operators": "mine.yaml"}, "link": "NVLink 4"},
+        "schedule": {"name": "1f1b", "devices": 2, "microbatches": 2},
+    }
+    device = make_config(config, place=str(tmp_path / "c.yaml")).costs.cluster.device
+    assert device.operators.products == pytest.approx(law.peak / 2e12)
+    assert device.memory_bandwidth == law.bandwidth
+    config["hardware"]["device"]["peak"] = "1 GFLOP/s"
+    with pytest.raises(ConfigError, match="times as fast as the device's sheet allows"):
+        make_config(config, place=str(tmp_path / "c.yaml"))
+
+
+def test_calibrate_takes_traces_or_operators(tmp_path):
+    assert command("calibrate", "-o", tmp_path / "x.yaml").status == 2
+    (tmp_path / "bad.json").write_text("{}")
+    wrong = command("calibrate", "--operators", tmp_path / "bad.json", "-o", tmp_path / "x.yaml")
+    assert wrong.status == 2
+    assert "'products' is missing" in wrong.err

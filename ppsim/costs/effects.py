@@ -324,7 +324,7 @@ EFFECTS = (
     Effect(
         "layout.sharded_by", "seconds",
         "gather of 2 P bytes in F, gather and reduction of 4 P in I, each beside the layer's computation",
-        "FSDP", action=_sharded_blocks, repeated=False,
+        "PyTorch, fully_shard", action=_sharded_blocks, repeated=False,
     ),
     Effect(
         "layout.recompute", "seconds",
