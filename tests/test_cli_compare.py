@@ -222,3 +222,13 @@ def test_a_config_and_names_with_their_stages_per_device_are_compared():
     )
     with pytest.raises(library.ConfigError, match="compare needs a config"):
         library.compare(names)
+
+
+def test_asynchronous_schedules_are_marked_wherever_they_stand_among_others():
+    names = "schedule.name=zb-v,pipedream-2bw"
+    swept = ppsim("sweep", LLAMA, "--over", names).out
+    assert "asynchronous (steps follow each other without a drain, on old weights): pipedream-2bw" in swept
+    chosen = ppsim("choose", LLAMA, "--free", names, "--asynchronous").out
+    assert "pipedream-2bw (asynchronous)" in chosen
+    compared = ppsim("compare", LLAMA, "--schedules", "zb-v,pipedream-2bw").out
+    assert compared.index("zb-v") < compared.index("asynchronous: steps follow") < compared.index("pipedream-2bw")

@@ -1,6 +1,9 @@
 """Seq1F1B-I and SlimPipe: pieces of sequences over several stages a device, against their closed forms."""
 
+from typing import Any
+
 import pytest
+from command_line import LLAMA
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,6 +66,34 @@ def test_slices_of_a_causal_sequence_grow_by_equal_steps():
     assert ppsim.costs.causal_slice_costs(4, 0) == [0.25] * 4
     assert ppsim.costs.causal_slice_costs(4, 1) == [1 / 16, 3 / 16, 5 / 16, 7 / 16]
     assert sum(ppsim.costs.causal_slice_costs(5, 0.3)) == pytest.approx(1)
+
+
+def test_causal_slices_are_priced_by_their_part_of_the_time_and_by_a_model():
+    schedule = build("slimpipe", 4, 4, 1, 8)
+    listed, by_part = (
+        ppsim.simulate(schedule, ppsim.Costs(slice_costs=costs))
+        for costs in (ppsim.costs.causal_slice_costs(8, 0.5), {"attention": 0.5})
+    )
+    assert by_part == listed
+    case = ppsim.load_config(LLAMA, overrides={"schedule.name": "slimpipe"})
+    even, causal = (one.simulate() for one in (case, case.changed({"costs.slice_costs": "causal"})))
+    model: Any = case.model
+    whole, core = (
+        sum(getattr(layer, name) for layer in model.layers for name in names)
+        for names in (("forward", "input_grad", "weight_grad"), ("attention_core",))
+    )
+    first, last = causal.table.slice_fraction[[0, -1]]
+    assert (first, last) == pytest.approx(((1 - 3 * core / whole * 7 / 8) / 8, (1 + 3 * core / whole * 7 / 8) / 8))
+    assert causal.device_busy == pytest.approx(even.device_busy)
+
+
+@pytest.mark.parametrize(
+    ("costs", "sentence"),
+    [("causal", "goes with a model"), ({"attention": 2}, "from 0 to 1"), ({"part": 1}, "must give attention")],
+)
+def test_slice_costs_refuse_what_is_not_legal(costs, sentence):
+    with pytest.raises(ppsim.CostError, match=sentence):
+        ppsim.simulate(build("slimpipe", 2, 2, 1, 2), ppsim.Costs(slice_costs=costs))
 
 
 @pytest.mark.parametrize(

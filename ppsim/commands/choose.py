@@ -18,6 +18,7 @@ from ppsim.commands.options import Headroom, JsonTarget, file_option
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command, say
 from ppsim.studies import choose as study
 from ppsim.studies.choose import Choice
+from ppsim.studies.compare import is_asynchronous
 from ppsim.studies.ranking import DIGITS, Candidate
 from ppsim.studies.reasons import difference, limits
 from ppsim.studies.recipe import config_yaml, megatron_flags, runs_in_pytorch, torchtitan_flags
@@ -145,7 +146,8 @@ def _lines(columns: Mapping[str, list[str]]) -> list[str]:
 
 
 def _names(ranked: list[Candidate]) -> list[str]:
-    return [one.changes["schedule.name"] for one in ranked]
+    names = [one.changes["schedule.name"] for one in ranked]
+    return [f"{name} (asynchronous)" if is_asynchronous(name) else name for name in names]
 
 
 def _number(value: float | None) -> str:

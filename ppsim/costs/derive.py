@@ -16,6 +16,7 @@ from ppsim.costs.effects import Exchange, StageOnce, border_seconds, exchange, o
 from ppsim.costs.given import PARAMETERS, SCALED, Costs
 from ppsim.costs.layers import Layer
 from ppsim.costs.setup import Setup
+from ppsim.costs.slices import CAUSAL, attention_part
 from ppsim.costs.spread import Spread, spread_of
 from ppsim.costs.table import CostTable, Workload
 from ppsim.costs.two_stream import TWO_STREAM, two_stream_slots
@@ -211,6 +212,8 @@ class DerivedCosts(Setup):
 
     def _given_per_stage(self, num_stages: int, devices: int | None) -> dict[str, Any]:
         given = {name: value for name, value in self.given.items() if name != "per"}
+        if given.get("slice_costs") == CAUSAL:
+            given["slice_costs"] = {"attention": attention_part(self.model.layers) if self.model.causal else 0.0}
         if self.given.get("per", "device") == "device":
             scale = (devices or num_stages) / num_stages
             for name in SCALED:

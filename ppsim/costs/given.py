@@ -11,8 +11,9 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
-from ppsim.base.rules import choice, declarations, declared, described, nested, weight
+from ppsim.base.rules import choice, declarations, declared, described
 from ppsim.costs.microbatches import ORDERS, check_scale, factors
+from ppsim.costs.slices import CAUSAL, causal_slice_costs, check_slice_costs
 from ppsim.costs.table import CostTable
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -126,9 +127,11 @@ class Costs:
         "`activation_bytes`", "0.8 GB", lambda table: table.offload_bytes, group="copy", unit="bytes",
         of=" per microbatch and stage", note="one microbatch on one stage",
     )  # fmt: skip
-    slice_costs: Sequence[float] | None = declared(
-        "relative times of a microbatch's slices", nested(weight), None, default_text="equal", example="[1, 1.1, 1.2]"
-    )
+    slice_costs: Sequence[float] | Mapping[str, float] | str | None = declared(
+        "relative times of a microbatch's slices; `{attention: part}` where attention is causal and that part of the "
+        "time, `causal` by the attention of the model", check_slice_costs, None, default_text="equal",
+        example="[1, 1.1, 1.2]",
+    )  # fmt: skip
     microbatch_scale: Sequence[float] | Sequence[Sequence[float]] | Mapping[str, Any] | None = declared(
         "factors of each microbatch on its seconds, bytes and activations: one a microbatch, such a list a stage, or "
         "how to draw them", check_scale, None, default_text="1 each", of="factor, by stage and microbatch", unit="",
@@ -194,22 +197,20 @@ class Costs:
             name, value = item.name, getattr(self, item.name)
             if name in (*TIMES, "per") or (value is None and item.default is None):
                 continue
-            if name.startswith("microbatch"):
-                self._check_microbatches(name, value, item)
+            if name.startswith(("microbatch", "slice")):
+                self._check_form(name, value, item)
                 origins[name] = "default" if value == item.default else "given"
                 continue
             column = (
                 _checked_bandwidth(name, value) if name.endswith("bandwidth") else _column(name, value, item.metadata)
             )
-            if name == "slice_costs" and (column.ndim != 1 or not column.sum() > 0):
-                raise CostError(f"{name}={shown(value)} must be a list with a positive sum, one value a slice")
             if item.metadata.get("group") == "share" and np.any(column > 1):
                 raise CostError(f"{name}={shown(value)} must lie from 0 to 1")
             self._keep(name, column)
             origins[name] = "given" if item.default is None or np.any(column != item.default) else "default"
         return origins
 
-    def _check_microbatches(self, name: str, value: Any, item: Any) -> None:
+    def _check_form(self, name: str, value: Any, item: Any) -> None:
         try:
             object.__setattr__(self, name, item.metadata["check"](value))
         except ConfigError as error:
@@ -275,6 +276,10 @@ class Costs:
     def _slice_fraction(self, slices: int) -> np.ndarray:
         if self.slice_costs is None:
             return np.full(slices, 1.0 / slices)
+        if self.slice_costs == CAUSAL:
+            raise CostError("slice_costs=causal goes with a model; give its part of the time, such as {attention: 0.2}")
+        if isinstance(self.slice_costs, Mapping):
+            return np.array(causal_slice_costs(slices, self.slice_costs["attention"]))
         weights = _spread("slice_costs", self.slice_costs, slices, "slices")
         return weights / weights.sum()
 

@@ -1,6 +1,36 @@
 """What causal attention makes of the slices of a sequence: a later slice attends to more tokens."""
 
-from ppsim.base.errors import CostError, shown
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.base.rules import nested, share, weight
+from ppsim.costs.layers import Layer
+
+CAUSAL = "causal"  # as slice costs: by the attention of the model
+_weights = nested(weight)
+
+
+def check_slice_costs(value: Any) -> Any:
+    """Relative times of slices, `{attention: part}`, or `causal`; ConfigError otherwise."""
+    if value == CAUSAL:
+        return value
+    if isinstance(value, Mapping):
+        if value.keys() != {"attention"}:
+            raise ConfigError(f"{shown(dict(value))} must give attention, such as {{attention: 0.2}}")
+        return {"attention": share(value["attention"])}
+    factors = _weights(list(value) if isinstance(value, tuple) else value)
+    if not isinstance(factors, list) or not sum(factors) > 0:
+        raise ConfigError(f"{shown(value)} must be a list with a positive sum, one value a slice")
+    return factors
+
+
+def attention_part(layers: Sequence[Layer]) -> float:
+    """Part of a microbatch's computation, forward and backward, in attention over tokens: its F once, its I twice."""
+    whole = sum(layer.forward + layer.input_grad + layer.weight_grad for layer in layers)
+    return 3.0 * sum(layer.attention_core for layer in layers) / whole if whole else 0.0
 
 
 def causal_slice_costs(slices: int, attention: float) -> list[float]:

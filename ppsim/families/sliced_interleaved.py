@@ -61,7 +61,7 @@ def interleaved_seq1f1b(p: int, m: int, v: int = 2, *, slices: int = 2) -> Sched
     title="SlimPipe",
     idea="One microbatch at a time, cut in n uniform slices that follow each other through the stages, n a multiple of "
     "p: a device holds little more than one microbatch. Causal attention makes later slices longer: "
-    "`slice_costs=ppsim.costs.causal_slice_costs(n, attention)` prices that; exchanging context between devices evens "
+    "`slice_costs: {attention: part}` (of a model `causal`) prices that; exchanging context between devices evens "
     "them, which is the default of equal slices. Slices are numbered microbatch x slices + piece.",
     constraints="slices a multiple of p (default p)",
     makespan="= (mnv+p-1)(f+b)/n with n slices",

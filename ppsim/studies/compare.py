@@ -304,8 +304,13 @@ def _of_size(schedule: Schedule, devices: int, microbatches: int) -> Schedule:
 
 def asynchronous(run: TimelineColumns) -> bool:
     """Whether steps follow each other without a drain: by the schedule's family, or because it holds several."""
-    family = families().get(split_stages(run.schedule.name.removesuffix(READY))[0])
-    return run.schedule.iterations > 1 or (family is not None and family.asynchronous)
+    return run.schedule.iterations > 1 or is_asynchronous(run.schedule.name)
+
+
+def is_asynchronous(name: str) -> bool:
+    """Whether a schedule's name is that of a family whose steps follow each other without a drain."""
+    family = families().get(split_stages(name.removesuffix(READY))[0])
+    return family is not None and family.asynchronous
 
 
 def _rank(run: TimelineColumns) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ from ppsim.base.tables import aligned, html_table
 from ppsim.base.units import EXAMPLES, parse_quantity, value_text
 from ppsim.base.yaml_text import read_yaml
 from ppsim.config import Config, Source, source_of
+from ppsim.studies.compare import is_asynchronous
 from ppsim.studies.points import MEASURED, Point, own_changes, run_points
 
 if TYPE_CHECKING:
@@ -143,6 +144,10 @@ class Sweep:
         while len(heads) > len(self.keys) + 1 and _width(heads, rows) > WIDTH:
             heads, rows = heads[:-1], [row[:-1] for row in rows]
         lines = [_cut(line) for line in aligned([heads, *rows], left=len(self.keys))]
+        ran = [point for point in self.points if point.refused is None]
+        names = dict.fromkeys(str(point.changes.get("schedule.name", "")) for point in ran)
+        if apart := [name for name in names if is_asynchronous(name)]:
+            lines += ["", f"asynchronous (steps follow each other without a drain, on old weights): {', '.join(apart)}"]
         refused = [point for point in self.points if point.refused is not None]
         if refused:
             lines += ["", "refused:"]
