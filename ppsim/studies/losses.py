@@ -16,6 +16,7 @@ from ppsim.analysis.steady import iteration_time
 from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.config import Config
 from ppsim.costs.table import CostModel, CostTable
+from ppsim.families.registry import families
 from ppsim.run.schedules import Schedule
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
@@ -52,6 +53,7 @@ def slowed(case: Config, slow: Mapping[int, float], which: Iterable[str] | None 
 
     `slow` maps devices to factors above 0; `which` names families (default: all). Raises ConfigError for other devices.
     """
+    which = [*(which or families())]  # all, those that search too
     before = compare_config(case, which)
     factors = {**(case.jitter.slow_devices if case.jitter else {}), **slow}
     return _losses(before, compare_config(case.changed({"jitter.slow_devices": factors}), which))
@@ -71,7 +73,7 @@ def failed(case: Config, device: int, copies: int, which: Iterable[str] | None =
             "use layout.sharded=false"
         )
     steady = case.changed({"jitter": None})
-    before = compare_config(steady, which)
+    before = compare_config(steady, [*(which or families())])
     runs, refused = [], dict(before.refused)
     for run in before.timelines:
         try:
