@@ -5,12 +5,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from ppsim.actions import NO_MICROBATCH, Kind, is_copy
+from ppsim.base.immutable import kept
 from ppsim.lowering.rows import insert_rows
 from ppsim.schedule.columns import ScheduleColumns
 
 LOOK_AHEAD = 3
+NO_STAGE = -1
 
 
+@kept
 def insert_sharding(schedule: ScheduleColumns) -> ScheduleColumns:
     """The schedule with the weights of each device's next three stages gathered ahead of use.
 
@@ -71,24 +74,24 @@ def _upcoming_stages(schedule: ScheduleColumns, device: int) -> list[tuple[int, 
 
     A fused slot is looked at whole, so that it can bring in a fourth stage.
     """
-    first, last = int(schedule.offsets[device]), int(schedule.offsets[device + 1])
-    stages, joined = schedule.stage[first:last].tolist(), schedule.joined[first:last].tolist()
-    copies = is_copy(schedule.kind[first:last]).tolist()
-    changes: list[tuple[int, tuple[int, ...]]] = []
-    nearest: list[tuple[int, int]] = []  # stage and the slot in which it comes next
-    for row in range(len(stages) - 1, -1, -1):
-        if copies[row]:  # needs no weights
-            continue
-        stage, slot = stages[row], row - joined[row]
-        nearest = [(stage, slot), *(entry for entry in nearest if entry[0] != stage)][: LOOK_AHEAD + 1]
-        if slot != row:
-            continue
-        if len(nearest) > LOOK_AHEAD and nearest[LOOK_AHEAD][1] == nearest[LOOK_AHEAD - 1][1]:
-            upcoming = tuple(entry[0] for entry in nearest)
-        else:
-            upcoming = tuple(entry[0] for entry in nearest[:LOOK_AHEAD])
-        if changes and changes[-1][1] == upcoming:
-            changes[-1] = (first + row, upcoming)
-        else:
-            changes.append((first + row, upcoming))
-    return changes[::-1]
+    first, last = schedule.offsets[device : device + 2]
+    rows = first + np.flatnonzero(~is_copy(schedule.kind[first:last]))  # copies need no weights
+    joined, never = np.append(schedule.joined, False), len(schedule.joined)
+    held, column = np.unique(schedule.stage[rows], return_inverse=True)
+    following = np.full((len(rows), len(held)), never)  # row in which each stage comes next
+    following[np.arange(len(rows)), column] = rows
+    following = np.minimum.accumulate(following[::-1])[::-1]
+    nearest = np.argsort(following, axis=1)[:, : LOOK_AHEAD + 1]
+    following = np.take_along_axis(following, nearest, axis=1)
+    stages = np.where(following < never, held[nearest], NO_STAGE)
+    if stages.shape[1] > LOOK_AHEAD:
+        slot = following - joined[following]
+        stages[slot[:, LOOK_AHEAD] > slot[:, LOOK_AHEAD - 1], LOOK_AHEAD] = NO_STAGE
+    begins = ~joined[rows]
+    rows, stages = rows[begins], stages[begins]
+    changes = np.ones(len(rows), bool)
+    changes[1:] = (stages[1:] != stages[:-1]).any(axis=1)
+    return [
+        (row, tuple(stage for stage in upcoming if stage != NO_STAGE))
+        for row, upcoming in zip(rows[changes].tolist(), stages[changes].tolist(), strict=True)
+    ]

@@ -20,7 +20,7 @@ from ppsim.run.schedules import Schedule
 from ppsim.studies.crew import FEW, Crew, Outcome, means
 from ppsim.studies.store import Store, key_of
 
-MOST_ROWS_KEPT = 2_000_000  # of the schedules that a worker keeps: about 100 MB
+MOST_ROWS_KEPT = 500_000  # of the schedules that a process keeps: about 100 MB with their programs
 # The ledger behind this one takes longer than build, simulation and all the others together.
 MEASURED = {name: measure for name, measure in MEASURES.items() if name != "exposed_communication"}
 
@@ -121,8 +121,7 @@ def measure_points(source: Source, points: Sequence[Mapping[str, Any]], fast: bo
     """The outcome of each point; `fast` takes the compiled engine where the config leaves the engine open."""
     if fast and source.data.get("engine", "auto") == "auto" and can_compile():
         source = source.changed({"engine": "compiled"})
-    schedules = _Schedules()
-    return [_outcome(source, changes, schedules) for changes in points]
+    return [_outcome(source, changes, _KEPT) for changes in points]
 
 
 def _outcome(source: Source, changes: Mapping[str, Any], schedules: _Schedules) -> Outcome:
@@ -157,3 +156,6 @@ class _Schedules:
                 self._rows = len(made)
             self._kept[key] = made
         return self._kept[key]
+
+
+_KEPT = _Schedules()  # points come in chunks and rounds; their schedules recur in later ones
