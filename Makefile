@@ -75,6 +75,7 @@ docs: $(VENV)/installed-for-tests
 	$(BIN)/python scripts/make_accuracy_docs.py
 	$(BIN)/python scripts/make_reliability_docs.py
 	$(BIN)/python scripts/make_synthesis_docs.py
+	$(BIN)/python scripts/make_choosing_docs.py
 	$(BIN)/python scripts/make_pages.py
 	$(BIN)/python scripts/make_command_docs.py
 	$(BIN)/python scripts/make_explorer_picture.py

@@ -110,6 +110,15 @@ def test_on_one_device_1f1b_stands_for_every_schedule():
     assert [one["schedule.name"] for one in named.schedules(1)] == ["gpipe", "zb-h1"]
 
 
+def test_only_limits_a_key_and_leaves_the_others_open():
+    names = ["1f1b", "interleaved-1f1b"]
+    limited, free = open_space(SMALL, only={"schedule.name": names}), open_space(SMALL)
+    assert limited.values == {**free.values, "schedule.name": names}
+    outcome = run_ppsim("choose", LLAMA, "--only", "schedule.name")
+    assert outcome.status == 2
+    assert "--only 'schedule.name': write KEY=VALUES, such as schedule.name=1f1b,zb-v" in outcome.err
+
+
 def test_an_executor_gives_the_same_answer():
     free = {"schedule.name": NAMES, "schedule.devices": [2, 4], "layout.tensor": [1, 2]}
     here = ppsim.choose(SMALL, free)

@@ -61,6 +61,14 @@ def test_the_text_fits_100_columns():
     assert "tokens/s" in outcome.out
 
 
+def test_the_text_has_every_refusal_whole():
+    over = {"schedule.name": ["interleaved-1f1b:2"], "schedule.microbatches": [8, 9], "schedule.devices": [4]}
+    found = library.sweep({"schedule": {}}, over=over)
+    text = found.summary()
+    assert found.points[1].refused in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 100
+
+
 @pytest.mark.parametrize(
     ("text", "values"),
     [

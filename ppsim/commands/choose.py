@@ -55,6 +55,14 @@ def choose(
             "[default: what the config leaves out]",
         ),
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUES",
+            help="Try only these values of a key, such as schedule.name=1f1b,interleaved-1f1b; what else is free stays "
+            "so. Repeatable.",
+        ),
+    ] = None,
     headroom: Headroom = "10%",
     asynchronous: Annotated[
         bool, typer.Option("--asynchronous", help="Look at schedules that train on old weights too.")
@@ -67,10 +75,17 @@ def choose(
     json: JsonTarget = None,
 ) -> None:
     """Choose layout and schedule: the most tokens per second that fits; exit with status 1 where nothing fits."""
-    keys, part = _keys(free), read_headroom(headroom)
+    keys, values, part = _keys(free, "--free"), _keys(only, "--only"), read_headroom(headroom)
     with many.crew(workers, dask, slurm, store) as executor:
         found = study.choose(
-            config, keys, headroom=part, asynchronous=asynchronous, executor=executor, workers=workers, store=store
+            config,
+            keys,
+            headroom=part,
+            asynchronous=asynchronous,
+            only=values,
+            executor=executor,
+            workers=workers,
+            store=store,
         )
     if csv and found.ranked:
         found.best.run.schedule.to_csv(csv)
@@ -80,7 +95,7 @@ def choose(
         raise typer.Exit(ANSWER_IS_NO)
 
 
-def _keys(texts: list[str] | None) -> dict[str, Any] | None:
+def _keys(texts: list[str] | None, flag: str) -> dict[str, Any] | None:
     """KEY or KEY=V1,V2 as key -> values, None for all that make sense."""
     if texts is None:
         return None
@@ -88,8 +103,10 @@ def _keys(texts: list[str] | None) -> dict[str, Any] | None:
     for text in texts:
         key, sign, values = text.partition("=")
         listed = [_value(value.strip()) for value in values.split(",") if value.strip()]
-        if sign and not listed:
-            raise ConfigError(f"--free {text!r}: write KEY or KEY=VALUES, such as schedule.name=1f1b,zb-v")
+        if not listed and (sign or flag == "--only"):
+            raise ConfigError(
+                f"{flag} {text!r}: write {'KEY or ' * (flag == '--free')}KEY=VALUES, such as schedule.name=1f1b,zb-v"
+            )
         keys[key.strip()] = listed
     return keys
 

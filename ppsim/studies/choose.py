@@ -121,6 +121,7 @@ def choose(
     *,
     headroom: float = 0.1,
     asynchronous: bool = False,
+    only: Mapping[str, Iterable[Any]] | None = None,
     top: int = TOP,
     executor: Executor | None = None,
     workers: int | None = None,
@@ -143,6 +144,8 @@ def choose(
         Part of each device's memory that must stay free, from 0 to below 1.
     asynchronous : bool
         Whether schedules that train on old weights take part.
+    only : mapping of key to its values, optional
+        As in `open_space`: of these keys no other values, such as {"schedule.name": ["1f1b", "interleaved-1f1b"]}.
     top : int
         How many points are ranked.
     executor : concurrent.futures.Executor, optional
@@ -159,7 +162,7 @@ def choose(
     """
     if isinstance(headroom, bool) or not isinstance(headroom, int | float) or not 0 <= headroom < 1:
         raise ConfigError(f"headroom={shown(headroom)} must be a part of the memory from 0 to below 1, such as 0.1")
-    space = open_space(config, free, asynchronous)
+    space = open_space(config, free, asynchronous, only)
     with means(sum(1 for _ in space.layouts()), executor, workers, store) as (runner, kept):
         search = Search(space, headroom, top, runner, kept)
         search.run()

@@ -123,7 +123,10 @@ def sharding_of(changes: Mapping[str, Any]) -> str | None:
 
 
 def open_space(
-    source: Source, free: Iterable[str] | Mapping[str, Iterable[Any]] | None = None, asynchronous: bool = False
+    source: Source,
+    free: Iterable[str] | Mapping[str, Iterable[Any]] | None = None,
+    asynchronous: bool = False,
+    only: Mapping[str, Iterable[Any]] | None = None,
 ) -> Space:
     """The space of a config.
 
@@ -136,6 +139,8 @@ def open_space(
         the config leaves out (the schedule's name and devices).
     asynchronous : bool
         Whether schedules that train on old weights are looked at too.
+    only : mapping of key to its values, optional
+        These keys are free too, with no other values; what else is free stays so.
 
     Raises
     ------
@@ -143,7 +148,7 @@ def open_space(
         A key that cannot be free, a job whose size is not known, or a config that is wrong.
     """
     data, place = _read(source)
-    chosen = _chosen(data, free)
+    chosen = _chosen(data, free, {key: list(values) for key, values in (only or {}).items()})
     completed, gpus, batch = _completed(data, chosen)
     config = make_config(completed, place=place)
     if "csv" in config.schedule:
@@ -176,7 +181,9 @@ def _read(source: Source) -> tuple[dict[str, Any], str]:
 
 
 def _chosen(
-    data: Mapping[str, Any], free: Iterable[str] | Mapping[str, Iterable[Any]] | None
+    data: Mapping[str, Any],
+    free: Iterable[str] | Mapping[str, Iterable[Any]] | None,
+    only: Mapping[str, list[Any]],
 ) -> dict[str, list[Any] | None]:
     """The free keys, in the order of FREE, with the values given for them or None."""
     wanted: dict[str, list[Any] | None] = {}
@@ -184,6 +191,7 @@ def _chosen(
         wanted = {key: list(values) for key, values in free.items()}
     elif free is not None:
         wanted = dict.fromkeys([free] if isinstance(free, str) else free)
+    wanted |= only
     for key in wanted:
         if key not in FREE:
             raise ConfigError(f"free: {shown(key)} cannot be free; use some of: {', '.join(FREE)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.extras import need
-from ppsim.base.tables import aligned, html_table
+from ppsim.base.tables import WIDTH, aligned, html_table
 from ppsim.base.units import EXAMPLES, parse_quantity, value_text
 from ppsim.base.yaml_text import read_yaml
 from ppsim.config import Config, Source, source_of
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 SCHEMA = "ppsim.sweep/1"
 MOST_VALUES = 100_000
 MOST_POINTS = 10_000_000
-WIDTH = 100
 _PAGE = ("iteration_time", "tokens_per_second", "mfu", "bubble_fraction", "peak_activations", "peak_memory")
 
 
@@ -143,17 +143,19 @@ class Sweep:
         heads, *rows = [row[: len(self.keys) + len(measures)] for row in self.table()]
         while len(heads) > len(self.keys) + 1 and _width(heads, rows) > WIDTH:
             heads, rows = heads[:-1], [row[:-1] for row in rows]
-        lines = [_cut(line) for line in aligned([heads, *rows], left=len(self.keys))]
+        lines = aligned([heads, *rows], left=len(self.keys))
         ran = [point for point in self.points if point.refused is None]
         names = dict.fromkeys(str(point.changes.get("schedule.name", "")) for point in ran)
         if apart := [name for name in names if is_asynchronous(name)]:
-            lines += ["", f"asynchronous (steps follow each other without a drain, on old weights): {', '.join(apart)}"]
+            text = f"asynchronous (steps follow each other without a drain, on old weights): {', '.join(apart)}"
+            lines += ["", *textwrap.wrap(text, WIDTH)]
         refused = [point for point in self.points if point.refused is not None]
         if refused:
             lines += ["", "refused:"]
         for point in refused:
             values = ", ".join(f"{_short(key)}={value}" for key, value in point.changes.items())
-            lines.append(_cut(f"  {values}: {str(point.refused).splitlines()[0]}"))
+            text = " ".join(f"{values}: {point.refused}".split())
+            lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -312,7 +314,3 @@ def _short(key: str) -> str:
 
 def _width(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     return max(map(len, aligned([heads, *rows])))
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."
