@@ -23,7 +23,7 @@ def draw_lines(lines: Mapping[str, Sequence[tuple[float, float]]], over: str, ti
         numbers, values = zip(*sorted(pairs), strict=True)
         axes.plot(numbers, [value * factor for value in values], marker="o", markersize=4, label=name)
     whole = all(float(number).is_integer() for pairs in lines.values() for number, _ in pairs)
-    axes.xaxis.get_major_locator().set_params(integer=whole)
+    axes.locator_params(axis="x", integer=whole)
     axes.set_xlabel(over)
     axes.set_ylabel(f"{title} ({symbol})")
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
