@@ -9,6 +9,8 @@ from ppsim.analysis.least import SAFETY
 from ppsim.costs.data_parallel import optimizer_seconds, update_seconds
 from ppsim.costs.derive import DerivedCosts
 
+SECONDS = ("forward", "backward", "input_grad", "weight_grad", "overlap", "microbatch_scale")  # where given, unknown
+
 
 def least_of_layout(costs: Any, devices: int, microbatches: int, optimizer: str | None) -> tuple[float, float]:
     """Seconds and bytes that every synchronous schedule and partition takes at least in a layout; 0 where not known.
@@ -20,7 +22,7 @@ def least_of_layout(costs: Any, devices: int, microbatches: int, optimizer: str 
         return 0.0, 0.0
     layers = costs.model.layers
     held = _least_bytes(costs) / devices if not _gives(costs, "_bytes") else 0.0
-    if _gives(costs, "forward", "backward", "input_grad", "weight_grad", "overlap"):
+    if _gives(costs, *SECONDS):
         return 0.0, held * SAFETY
     seconds = sum(count * layer_seconds(costs, layer) for layer, count in Counter(layers).items())
     least = update_seconds if costs.layout.chosen("overlap_data") else optimizer_seconds
@@ -34,7 +36,7 @@ def _least_bytes(costs: DerivedCosts) -> float:
     """Bytes that the devices of a pipeline hold together, at least."""
     layers, level = costs.model.layers, costs.layout.recompute
     state = sum(costs.layout.state_bytes(costs.held(layers), 0.0))
-    if not isinstance(level, str) or costs.layout.recompute_stages is not None:
+    if not isinstance(level, str) or costs.layout.recompute_stages is not None or _gives(costs, "microbatch_scale"):
         return state
     return state + sum(count * costs.activation_bytes(layer, level) for layer, count in Counter(layers).items())
 
