@@ -12,7 +12,8 @@ from pathlib import Path
 from subprocess import run as run_program
 from typing import Any
 
-from make_accuracy_docs import ROOT, config_of, read_runs
+from make_accuracy_docs import ROOT
+from published import config_of, read_runs
 
 import ppsim
 from ppsim.base.files import write_atomically
