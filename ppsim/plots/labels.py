@@ -81,7 +81,8 @@ def _label_rows(ax: Axes, boxes: Boxes, every: list[_Labels], points: float, upr
 
 def _label_every_kth(ax: Axes, boxes: Boxes, labels: _Labels, points: float) -> None:
     """The numbers of every k-th microbatch, wider than their boxes, in each row where no two of them meet."""
-    mine, whole = labels.mine, boxes.microbatch[labels.mine] // boxes.timeline.schedule.slices
+    mine, schedule = labels.mine, boxes.timeline.schedule
+    whole = schedule.microbatch[boxes.row[mine] + labels.part] // schedule.slices
     too_low = _label_size(ax, boxes, labels.band, 0.95) < _KTH_LABEL
     if too_low or np.quantile(boxes.length[mine], 0.25) * points < _NARROWEST_COUNTED:
         return
