@@ -79,6 +79,7 @@ docs: $(VENV)/installed-for-tests
 	$(BIN)/python scripts/make_pages.py
 	$(BIN)/python scripts/make_command_docs.py
 	$(BIN)/python scripts/make_explorer_picture.py
+	$(BIN)/python scripts/make_notebooks.py
 
 $(VENV)/installed-for-docs: $(VENV)/installed
 	$(INSTALL) --editable '.[docs]'

@@ -44,7 +44,17 @@ def test_what_an_extra_adds_is_said_where_it_is_missing(installed, call, extra):
     assert f"pip install 'ppsim[{extra}]'" in done.stdout, done.stderr
 
 
-def test_the_solver_is_said_where_it_is_missing(installed):
-    done = run(installed.with_name("ppsim"), "optimum", "--devices", "2", "--microbatches", "2")
+@pytest.mark.parametrize(
+    ("extra", "command"),
+    [
+        ("solver", "optimum --devices 2 --microbatches 2"),
+        ("explore", "explore --no-browser"),
+        ("dask", "sweep CONFIG --over schedule.microbatches=4,8 --dask tcp://127.0.0.1:1"),
+        ("slurm", "sweep CONFIG --over schedule.microbatches=4,8 --slurm slurm_partition=cpu"),
+    ],
+)
+def test_what_a_command_needs_is_said_where_it_is_missing(installed, extra, command):
+    arguments = command.replace("CONFIG", str(ROOT / "configs" / "unit-costs.yaml")).split()
+    done = run(installed.with_name("ppsim"), *arguments)
     assert done.returncode == 2
-    assert "pip install 'ppsim[solver]'" in done.stderr
+    assert f"pip install 'ppsim[{extra}]'" in done.stderr

@@ -106,4 +106,4 @@ def _name(path: str | PathLike[str]) -> str:
 
 
 def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
+    return getattr(error, "strerror", None) or str(error).removeprefix("lstat: ")  # which Python 3.13 begins with

@@ -10,6 +10,7 @@ import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.bubbles import bubble_fraction, makespan
+from ppsim.analysis.steady import iteration_time, steady_bubble_fraction
 from ppsim.base.errors import ConfigError
 from ppsim.base.units import percent_text, seconds_text
 from ppsim.plots import palette
@@ -252,7 +253,12 @@ def legend_entries(every: Sequence[Boxes]) -> list[tuple[str, str]]:
 
 
 def headline(timeline: TimelineColumns) -> str:
-    """One line that names a timeline: schedule, sizes, step time and bubble."""
+    """One line that names a timeline: schedule, sizes, step time and bubble; in the steady part where there is one."""
+    if timeline.schedule.iterations > 1:
+        return (
+            f"{sizes_text(timeline.schedule)}: step {seconds_text(iteration_time(timeline))}, "
+            f"bubble fraction {percent_text(steady_bubble_fraction(timeline))} in the steady part"
+        )
     return (
         f"{sizes_text(timeline.schedule)}: makespan {seconds_text(makespan(timeline))}, "
         f"bubble fraction {percent_text(bubble_fraction(timeline))}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from ppsim.base.units import axis_unit
+from ppsim.plots.gantt import Chart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +57,7 @@ def pareto_front(pairs: Sequence[tuple[float, float]]) -> list[int]:
 
 
 def _axes() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    figure = Chart(figsize=(8, 4.5))
     axes = figure.add_subplot()
     axes.grid(alpha=0.3)
     for side in ("top", "right"):
