@@ -14,7 +14,7 @@ from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import choice, declarations, declared, described
 from ppsim.costs.microbatches import ORDERS, check_scale, factors
 from ppsim.costs.slices import CAUSAL, causal_slice_costs, check_slice_costs
-from ppsim.costs.table import CostTable
+from ppsim.costs.table import CostTable, differing, of_all_pairs
 from ppsim.schedule.columns import ScheduleColumns
 
 PerStage = float | Sequence[float] | np.ndarray
@@ -47,6 +47,7 @@ def _state(what: str, example: str, row: int) -> Any:
 
 
 def _between_devices(matrix: np.ndarray) -> np.ndarray:
+    matrix = differing(matrix)
     return matrix[~np.eye(len(matrix), dtype=bool)] if len(matrix) > 1 else matrix.ravel()
 
 
@@ -245,8 +246,8 @@ class Costs:
         return CostTable(
             seconds=np.stack([per_stage(name) for name in TIMES]) * scale,
             overlap=None if self.overlap is None else _overlap_matrix(self.overlap, stages) * scale,
-            latency=np.full((devices, devices), float(self.latency)),
-            seconds_per_byte=np.full((devices, devices), 1.0 / self.bandwidth),
+            latency=of_all_pairs(float(self.latency), devices),
+            seconds_per_byte=of_all_pairs(1.0 / self.bandwidth, devices),
             transfer_bytes=np.stack([per_stage("transfer_bytes")] * 2),
             stage_share=np.full(stages, devices / stages),
             weight_grad_fraction=per_stage("weight_grad_fraction_of_activation"),

@@ -15,7 +15,7 @@ from ppsim.base.errors import CostError, shown
 from ppsim.base.files import MOST_OF_A_CONFIG, read_text, write_atomically
 from ppsim.base.rules import Check, choice, number, rule, weight, whole_number
 from ppsim.costs.step_spread import StepSpread
-from ppsim.costs.table import CostTable
+from ppsim.costs.table import CostTable, of_all_pairs
 from ppsim.schedule.columns import ScheduleColumns
 
 SCHEMA = "ppsim.profile/1"
@@ -126,7 +126,7 @@ class Profile:
             seconds=np.stack([parts[kind] for kind in KINDS]) + self.overhead,
             overlap=None,
             latency=np.maximum(latency, 0.0),
-            seconds_per_byte=np.full((devices, devices), 1.0 / self.bandwidth),
+            seconds_per_byte=of_all_pairs(1.0 / self.bandwidth, devices),
             transfer_bytes=np.full((2, stages), self.transfer_bytes),
             stage_share=np.full(stages, devices / stages),
             weight_grad_fraction=np.ones(stages),

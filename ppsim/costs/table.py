@@ -122,6 +122,20 @@ class CostTable(EqualColumns):
         return self.microbatch_scale[stage, microbatch // schedule.slices % schedule.microbatches_of_a_step]
 
 
+_FEW_DEVICES = 256  # whose matrix by pair takes half a megabyte
+
+
+def of_all_pairs(value: float, devices: int) -> np.ndarray:
+    """One value for every pair of devices, (devices, devices); of many devices in the memory of one, and read-only."""
+    shape = devices, devices
+    return np.full(shape, value) if devices <= _FEW_DEVICES else np.broadcast_to(np.float64(value), shape)
+
+
+def differing(by_pair: np.ndarray) -> np.ndarray:
+    """The entries of a matrix by pair of devices that may differ: of one `of_all_pairs` a single one, (1, 1)."""
+    return by_pair[tuple(slice(None) if stride else slice(1) for stride in by_pair.strides)]
+
+
 class CostModel(Protocol):
     """Anything that prices a schedule: given numbers, a model on a device sheet, a measured profile."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ppsim.base.errors import CostError, shown
-from ppsim.costs.table import CostTable
+from ppsim.costs.table import CostTable, differing
 from ppsim.schedule.columns import ScheduleColumns
 
 ROUNDING = 1e-9
@@ -72,6 +72,8 @@ def _check_column(name: str, column: object, shape: tuple[int, ...], largest: fl
             f"{name} is {found}, but the schedule needs a float64 array of shape {shape}; "
             f"give such as np.full({shape}, {1.0 / shape[-1] if largest == 1.0 else 1.0!r})"
         )
+    if len(shape) == 2 and shape[0] == shape[1]:
+        column = differing(column)
     if not column.size or (column.min() >= 0 and column.max() <= min(largest, np.finfo(np.float64).max)):
         return
     place = np.argwhere(~((column >= 0) & (column <= largest) & np.isfinite(column)))[0].tolist()

@@ -15,12 +15,14 @@ def link_queues(queues):
 
     `waits[t]` becomes what transfer t waits for: its two posts, and in each queue the transfer before it.
     """
+    tail = np.full(64, -1, np.int32)
     for device in range(len(queues.offsets) - 1):
         first, last = queues.offsets[device], queues.offsets[device + 1]
         if first == last:
             continue
         lowest = queues.queue[first:last].min()
-        tail = np.full(queues.queue[first:last].max() - lowest + 1, -1, np.int64)
+        while queues.queue[first:last].max() - lowest >= len(tail):
+            tail = np.full(2 * len(tail), -1, np.int32)
         for post in range(first, last):
             number = queues.transfer[post]
             queues.waits[number] += 1
@@ -32,6 +34,8 @@ def link_queues(queues):
                 else:
                     queues.next_of_recv[queues.transfer[before]] = number
             tail[queues.queue[post] - lowest] = post
+        for post in range(first, last):
+            tail[queues.queue[post] - lowest] = -1
 
 
 @inlined

@@ -11,13 +11,21 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ppsim.base.errors import BuildError, shown
+from ppsim.base.machine import memory_bytes
+from ppsim.base.units import value_text
 from ppsim.checks.faults import validate
 from ppsim.schedule.blocks import Block
 from ppsim.schedule.columns import ScheduleColumns
 
 # A slip such as microbatches=10**9 is refused at once, not after all memory is taken.
-MOST_ACTIONS = 2**27
+BYTES_AN_ACTION = 64  # to build and simulate where nothing queues; benchmarks/test_speed_of_growth.py measures it
+MOST_NUMBERED = 2**29  # actions that the columns of a schedule can number
 MOST_DEVICES = 2**14
+
+
+def most_actions() -> int:
+    """The most actions of a schedule that this machine's memory holds while it is built and simulated."""
+    return min(memory_bytes() // BYTES_AN_ACTION, MOST_NUMBERED)
 
 
 # Takes devices, microbatches, stages per device and the family's options; returns one Block a device or a Schedule.
@@ -157,8 +165,9 @@ def split_stages(name: str) -> tuple[str, int | None]:
     return family_name, int(stages)
 
 
-def require_count(word: str, value: Any, least: int = 1, most: int = MOST_ACTIONS) -> int:
-    """`value` as an int from `least` to `most`; BuildError otherwise."""
+def require_count(word: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """`value` as an int from `least` to `most` (default: `most_actions()`); BuildError otherwise."""
+    most = most_actions() if most is None else most
     try:
         count = operator.index(value)
     except TypeError:
@@ -173,10 +182,15 @@ def require_count(word: str, value: Any, least: int = 1, most: int = MOST_ACTION
 
 
 def require_few_actions(name: str, **sizes: int) -> None:
-    """BuildError when F and B of every combination of `sizes` are more than a schedule can number."""
-    if 2 * math.prod(sizes.values()) > MOST_ACTIONS:
+    """BuildError when F and B of every combination of `sizes` are more than memory holds or a schedule can number."""
+    actions = 2 * math.prod(sizes.values())
+    if actions > most_actions():
         made = " x ".join(f"{word}={size}" for word, size in sizes.items())
-        raise BuildError(f"{name}: {made} makes more than {MOST_ACTIONS} actions; use fewer microbatches")
+        needed, there = (value_text(float(size), "bytes") for size in (actions * BYTES_AN_ACTION, memory_bytes()))
+        raise BuildError(
+            f"{name}: {made} makes more than {most_actions()} actions: {actions} need about {needed} to build and "
+            f"simulate, and this machine has {there}; use fewer microbatches"
+        )
 
 
 def nearest_multiples(count: int, of: int) -> str:

@@ -108,7 +108,7 @@ class JitteredPlan:
         self.sent_cell = self._cell(schedule.kind[producer] != Kind.F, producer) if jitter.transfers else None
         self.cell = self._cell(schedule.kind, slice(None)) if jitter.actions else None
         self.slow_device = _slow_devices(jitter, schedule.devices)
-        self.slow_link = _slow_links(jitter, schedule.devices)
+        self.slow_link = _slow_links(jitter, self.sender, self.receiver, schedule.devices)
 
     def sample(self, number: int) -> Plan:
         """The plan under the factors of sample `number`; the same number gives the same factors.
@@ -152,11 +152,11 @@ class JitteredPlan:
         return factors
 
     def _transfer_seconds(self, number: int) -> np.ndarray:
-        link = self.slow_link
+        factors = self.slow_link
         if self.jitter.links:
-            drawn = self._draw(_LINKS, self.jitter.links, number, link.shape)
-            link = link * (np.triu(drawn) + np.triu(drawn, 1).T)
-        factors = link[self.sender, self.receiver]
+            drawn = self._draw(_LINKS, self.jitter.links, number, (self.plan.schedule.devices,) * 2)
+            lower, higher = np.minimum(self.sender, self.receiver), np.maximum(self.sender, self.receiver)
+            factors = factors * drawn[lower, higher]
         if self.sent_cell is not None:
             drawn = self._draw(_TRANSFERS, self.jitter.transfers, number, (2, *self.shape))
             factors = factors * drawn.ravel().take(self.sent_cell)
@@ -172,13 +172,14 @@ def _slow_devices(jitter: Jitter, devices: int) -> np.ndarray:
     return factors
 
 
-def _slow_links(jitter: Jitter, devices: int) -> np.ndarray:
-    factors = np.ones((devices, devices))
+def _slow_links(jitter: Jitter, sender: np.ndarray, receiver: np.ndarray, devices: int) -> np.ndarray:
+    """The factor of each transfer."""
+    factors = np.ones(len(sender))
     for link, factor in jitter.slow_links.items():
         if not isinstance(link, tuple) or len(link) != 2:
             raise CostError(f"jitter slow_links names {link!r}; name a pair of devices such as (0, 1)")
         first, second = (_device(device, devices, f"jitter slow_links names device {device!r}") for device in link)
-        factors[first, second] = factors[second, first] = factor
+        factors[((sender == first) & (receiver == second)) | ((sender == second) & (receiver == first))] = factor
     return factors
 
 

@@ -13,7 +13,7 @@ from ppsim.actions import Kind
 from ppsim.base.errors import CostError
 from ppsim.base.immutable import Column, EqualColumns, unwritable
 from ppsim.checks.deadlock import refuse_slots_that_need_themselves
-from ppsim.costs.table import CostTable
+from ppsim.costs.table import CostTable, differing
 from ppsim.costs.table_check import check_table
 from ppsim.lowering.posts import Posts, queued_posts, unqueued_posts
 from ppsim.lowering.rows import crosses_devices
@@ -339,7 +339,7 @@ def transfer_bytes(schedule: ScheduleColumns, table: CostTable, producer: np.nda
 
 def _transfer_lengths(schedule: ScheduleColumns, table: CostTable) -> Any:
     """Seconds of each row's transfer, as `Plan` takes them: by its kind and stage alone where all links are alike."""
-    latency, per_byte = table.latency.ravel(), table.seconds_per_byte.ravel()
+    latency, per_byte = differing(table.latency).ravel(), differing(table.seconds_per_byte).ravel()
     alike = table.microbatch_scale is None or not table.transfer_bytes.any()
     if alike and np.all(latency == latency[0]) and np.all(per_byte == per_byte[0]):
         forward, backward = table.transfer_bytes / schedule.slices * per_byte[0] + latency[0]
@@ -348,8 +348,8 @@ def _transfer_lengths(schedule: ScheduleColumns, table: CostTable) -> Any:
         received[[Kind.B, Kind.I], :-1] = backward[1:]
         return Priced(schedule, received, crosses_devices)
     device, source = schedule.device, schedule.source
-    link = device.take(source).astype(np.int64) * schedule.devices + device
+    link = device.take(source), device
     seconds = transfer_bytes(schedule, table, source)
-    seconds *= per_byte.take(link)
-    seconds += latency.take(link)
+    seconds *= table.seconds_per_byte[link]
+    seconds += table.latency[link]
     return np.where(crosses_devices(schedule), seconds, 0.0)

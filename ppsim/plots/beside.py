@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -41,7 +42,7 @@ class Spans:
     def __len__(self) -> int:
         return len(self.device)
 
-    @property
+    @cached_property
     def end(self) -> np.ndarray:
         """End of each span in seconds from the first start."""
         return self.start + self.length

@@ -11,7 +11,7 @@ ArrayLike = int | Sequence[int] | np.ndarray
 
 # A row is one number, so that a step of a generator is one operation on one column: from the highest bits down its
 # kind, whether it is joined, its stage and its microbatch, the last two with a sign.
-_MICROBATCH_BITS, _STAGE_BITS = 30, 28
+_MICROBATCH_BITS, _STAGE_BITS = 30, 29
 _JOINED = _MICROBATCH_BITS + _STAGE_BITS
 _KIND = _JOINED + 1
 _ABOVE_MICROBATCH, _ABOVE_STAGE = 64 - _MICROBATCH_BITS, 64 - _JOINED
