@@ -98,8 +98,8 @@ def test_whole_numbers_of_any_type_are_sizes():
         ({"microbatches": 10**5000}, f"is too large; use at most {registry.most_actions()}"),
         (
             {"microbatches": 10**8},
-            f"devices=4 x microbatches=100000000 x stages_per_device=1 makes more than {registry.most_actions()} actions"
-            ": 800000000 need about 51.2 GB to build and simulate, and this machine has",
+            f"devices=4 x microbatches=100000000 x stages_per_device=1 makes more than {registry.most_actions()} "
+            "actions: 800000000 need about 51.2 GB to build and simulate, and this machine has",
         ),
         ({"stages_per_device": 0}, "stages_per_device=0 is too small"),
         ({"stages_per_device": 2}, "1f1b: stages_per_device=2 is not allowed; each device runs 1 stage(s)"),
