@@ -16,10 +16,10 @@ def calls(schedule, path):
     """Each call by name; a run for the chart and the trace is made beforehand."""
     run = ppsim.simulate(schedule, COSTS, engine="compiled")
     lists = schedule.kind, schedule.stage, schedule.microbatch, schedule.offsets
-    config = {"schedule": {"devices": 64, "microbatches": schedule.microbatches}, "costs": {"latency": 0.1}}
+    sizes = {"devices": 64, "microbatches": schedule.microbatches}
     return {
         "simulate": lambda: ppsim.simulate(schedule, COSTS, engine="compiled").bubble_fraction,
-        "compare": lambda: ppsim.compare(config, ["1f1b", "eager-1f1b"]),
+        "compare": lambda: ppsim.compare(["1f1b", "eager-1f1b"], **sizes, costs=COSTS),
         "validate": lambda: ppsim.Schedule(*lists).validate(),
         "chart (PNG)": lambda: gantt.save(run, path / "run.png"),
         "trace (Perfetto)": lambda: run.to_perfetto(path / "run.pftrace"),

@@ -37,6 +37,32 @@ The first use on a machine compiles for some seconds and says so on stderr; the 
 compiles anew.
 """
 
+LIMIT = """## Against the limit
+
+The limit is a compiled loop over the same lists that writes ends into memory that is already there, with lengths and
+sources as columns made beforehand. The whole path builds the schedule, validates and simulates it (`async` with
+latency) and takes makespan and bubble fraction.
+"""
+
+SIMPY = """## The event model against a plain SimPy model
+
+The plain model has one process a device, one event an action, and transfers that its consumers wait for. Ours makes an
+event of a transfer only where someone waits for it.
+"""
+
+VALIDATION = """## Validation
+
+Validating lists that are there, beside building (and so validating) the same schedule.
+"""
+
+CALLS = """## Growth of what users call
+
+On 1F1B of 64 devices, `async` with latency. `compare` runs 1F1B and eager 1F1B.
+"""
+
+CHART = """The command `ppsim simulate` on 8 million actions, as a process, with and without a chart:
+"""
+
 GROWTH = """## Growth
 
 Build, simulate (compiled, `async` with latency) and measure on 64 devices. Below about a hundred thousand actions the
@@ -88,6 +114,59 @@ COMPARISON = (
 
 # Text, names of benchmarks, and the columns of the table below the text.
 PARTS: list[tuple[str, list[str], dict[str, Cell]]] = [
+    (
+        LIMIT,
+        ["test_whole_path_against_the_limit"],
+        {
+            "schedule (64 devices)": note("family"),
+            "actions": actions,
+            "limit": other_time,
+            "whole path": own_time,
+            "times the limit": lambda extra, _: f"{1 / extra['ratio']:.1f}",
+            "an action": lambda extra, seconds: f"{1e9 * seconds / extra['actions']:.0f} ns",
+        },
+    ),
+    (
+        SIMPY,
+        ["test_event_model_against_plain_simpy"],
+        {
+            "schedule (64 devices)": note("family"),
+            "actions": actions,
+            "plain SimPy model": other_time,
+            "event model": own_time,
+            "ratio": note("ratio", "{:.2f}"),
+        },
+    ),
+    (
+        VALIDATION,
+        ["test_validation_within_build"],
+        {
+            "actions": actions,
+            "build": other_time,
+            "validate": own_time,
+            "part of the build": lambda extra, _: f"{1 / extra['ratio']:.2f}",
+        },
+    ),
+    (
+        CALLS,
+        ["test_growth"],
+        {
+            "call": note("call"),
+            "actions": actions,
+            "time": own_time,
+            "an action": lambda extra, seconds: f"{1e9 * seconds / extra['actions']:.0f} ns",
+        },
+    ),
+    (
+        CHART,
+        ["test_simulate_8_million_actions_with_a_chart"],
+        {
+            "actions": actions,
+            "without": other_time,
+            "with a chart": own_time,
+            "ratio": lambda extra, _: f"{1 / extra['ratio']:.1f}",
+        },
+    ),
     (
         DRY_RUN,
         ["test_against_the_dry_run_of_pytorch"],
