@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ppsim.base.errors import BuildError, shown
-from ppsim.base.machine import memory_bytes
+from ppsim.base.host_memory import memory_bytes
 from ppsim.base.units import value_text
 from ppsim.checks.faults import validate
 from ppsim.schedule.blocks import Block

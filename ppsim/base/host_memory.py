@@ -1,4 +1,4 @@
-"""What the machine has."""
+"""How much memory this machine has."""
 
 import os
 from functools import cache
