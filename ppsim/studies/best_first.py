@@ -131,7 +131,7 @@ class Search:
         config = self.space.config
         changes = [self._plain(one.changes) for one in points]
         source = Source(config.data, config.path)
-        for point in run_points(source, changes, executor=self.executor, store=self.store, fast=True):
+        for point in run_points(source, changes, executor=self.executor, store=self.store, label=None, fast=True):
             if point.measures is None:
                 self.counts["refused"] += 1
                 if point.refused == LEFT_OUT:

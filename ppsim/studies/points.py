@@ -51,7 +51,7 @@ def run_points(
     executor: Executor | None = None,
     workers: int | None = None,
     store: str | PathLike[str] | Store | None = None,
-    label: str = "simulating",
+    label: str | None = "simulating",
     fast: bool | None = None,
 ) -> Iterator[Point]:
     """Simulate a config under many changes; yield one Point for each, in order.
@@ -70,8 +70,8 @@ def run_points(
         Processes, where no executor is given.
     store : path or Store, optional
         An SQLite file in which results are kept and found again.
-    label : str
-        Above the progress bar.
+    label : str, optional
+        Beside the progress bar; None shows none.
     fast : bool, optional
         Whether the compiled engine runs what leaves the engine open; default: where the points are many.
 
@@ -84,7 +84,8 @@ def run_points(
     with means(len(changes), executor, workers, store) as (runner, kept):
         work = functools.partial(measure_points, source, fast=len(changes) >= FEW if fast is None else fast)
         crew = Crew(work, changes, runner, kept, key=functools.partial(_key, source), beside=_schedule_part)
-        for change, found in zip(changes, track(crew.in_order(), len(changes), label), strict=True):
+        outcomes = crew.in_order() if label is None else track(crew.in_order(), len(changes), label)
+        for change, found in zip(changes, outcomes, strict=True):
             yield Point(change, found.get("measures"), found.get("refused"))
 
 
