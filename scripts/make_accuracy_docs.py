@@ -308,7 +308,10 @@ in different ways, so steps are compared in seconds, or in tokens per second.
 **No figure here was fitted to itself.** The operator law ([the cost model](cost-model.md)) has six constants that no
 data sheet and no kernel benchmark gives. `scripts/fit_operators.py` fits them to these runs; each run below is priced
 with the constants that the runs of **all other sources** give. Table 4 of Qi et al. has no part in the fit at all;
-nor has any configuration of `configs/`, where none of these runs is.
+nor has any configuration of `configs/`, where none of these runs is. **Only the constants are left out**: the form of
+the law, and what the sources leave unsaid of a run (framework, kernel, recompute level), were chosen with all runs in
+view, and dense H100 and dense B200 have one source each. The errors of memory are not on this page: few sources
+publish peaks.
 
 {aims}
 

@@ -222,7 +222,7 @@ def test_the_page_holds_transfers_ledger_and_memory():
     about, columns = unpacked(viewer_html(make_boxes(timeline)))
     remote = np.flatnonzero(timeline.plan.remote)
     length = columns["transfer length"] * about["tick"]
-    assert length == pytest.approx((timeline.transfer_end - timeline.transfer_start)[remote], abs=1e-9)
+    assert length == pytest.approx((timeline.transfer_end - timeline.transfer_start)[remote], abs=about["tick"])
     assert {cause: sum(idle) for cause, idle in about["ledger"].items()} == pytest.approx(
         {cause: total for cause, total in timeline.ledger().to_dict()["total"].items() if total}, rel=1e-5
     )

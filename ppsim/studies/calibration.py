@@ -73,8 +73,9 @@ def _step_spread(traces: Sequence[Trace], halved: bool, disturbed: int) -> StepS
         with suppress(CostError, DeadlockError):
             if others:
                 errors.append(_log_ratio(np.median(left_out.step_seconds), predicted_step(left_out, _fitted(others))))
-    noise = np.concatenate([np.log(trace.step_seconds / np.median(trace.step_seconds)) for trace in traces])
-    halves = [np.array_split(trace.step_seconds, 2) for trace in traces if len(trace.step_seconds) > 1]
+    steps = [trace.step_seconds[trace.step_seconds > 0] for trace in traces]
+    noise = np.concatenate([np.log(seconds / np.median(seconds)) for seconds in steps if len(seconds)] or [np.zeros(0)])
+    halves = [np.array_split(seconds, 2) for seconds in steps if len(seconds) > 1]
     drift = [_log_ratio(np.median(late), np.median(early)) for early, late in halves]
     return StepSpread(
         errors=errors,
