@@ -15,7 +15,7 @@ _weights = nested(weight)
 
 def check_slice_costs(value: Any) -> Any:
     """Relative times of slices, `{attention: part}`, or `causal`; ConfigError otherwise."""
-    if value == CAUSAL:
+    if isinstance(value, str) and value == CAUSAL:
         return value
     if isinstance(value, Mapping):
         if value.keys() != {"attention"}:

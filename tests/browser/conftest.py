@@ -41,6 +41,8 @@ def browser(tmp_path_factory):
 @pytest.fixture
 def page(browser):
     """The browser's page, in which no script fails and the policy refuses nothing while a test runs."""
+    light = {"features": [{"name": "prefers-color-scheme", "value": "light"}]}  # whatever a test before it left
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", light)
     browser.get("about:blank")
     browser.get_log("browser")
     yield Page(browser)

@@ -12,7 +12,7 @@ async function showRuns() {
   if (state.view && !shown && runs.some((run) => run.flight)) return;   // a view of an address is one of all its charts
   shown ||= drawn.length > 0;
   if (drawn.length) await viewer.show(drawn.map((index) => runs[index].result.chart));
-  showTables(drawn);
+  showTables(drawnRuns());   // a refusal may have come while the charts were drawn
 }
 
 const drawnRuns = () => all().filter((index) => runs[index].result?.chart);
