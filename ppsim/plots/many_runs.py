@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
+from ppsim.analysis.front import pareto_front
 from ppsim.base.units import axis_unit
 from ppsim.plots.gantt import Chart
 
@@ -45,15 +46,6 @@ def draw_front(pairs: Sequence[tuple[float, float]], names: Sequence[str], memor
     axes.set_xlabel(f"{memory} ({symbol})")
     axes.set_ylabel(f"step ({time_symbol})")
     return figure
-
-
-def pareto_front(pairs: Sequence[tuple[float, float]]) -> list[int]:
-    """Indices of the pairs that no other pair is at most equal to in both and below in one, by rising first number."""
-    front: list[int] = []
-    for index in sorted(range(len(pairs)), key=lambda index: pairs[index]):
-        if not front or pairs[index][1] < pairs[front[-1]][1]:
-            front.append(index)
-    return front
 
 
 def _axes() -> tuple[Figure, Axes]:

@@ -17,7 +17,7 @@ from ppsim.studies.crew import LEFT_OUT, Crew
 from ppsim.studies.executors import Here, places
 from ppsim.studies.opening import Opener, devices_of
 from ppsim.studies.points import run_points
-from ppsim.studies.ranking import Candidate, pareto_front, rank, rounded
+from ppsim.studies.ranking import Candidate, front_of, rank, rounded
 from ppsim.studies.space import Point, Space
 from ppsim.studies.store import Store
 
@@ -141,7 +141,7 @@ class Search:
             measures = {name: point.measures[name] for name in SHOWN}
             if measures["peak_memory"] is None or measures["peak_memory"] <= self.limit:
                 self.fitting.append(Candidate(point.changes, measures))
-        self.ranked, self.front = rank(self.fitting, self.top), pareto_front(self.fitting)
+        self.ranked, self.front = rank(self.fitting, self.top), front_of(self.fitting)
         last = rounded(self.ranked[-1].step) if len(self.ranked) == self.top else np.inf
         front = {id(one) for one in self.front}
         self.fitting = [one for one in self.fitting if rounded(one.step) <= last or id(one) in front]

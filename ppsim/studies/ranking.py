@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ppsim.analysis.front import pareto_front
 from ppsim.families.registry import find_family
 from ppsim.studies.recipe import MEGATRON, TORCHTITAN
 from ppsim.studies.space import DEVICES, PARTITION, RECOMPUTE_LEVEL
@@ -77,10 +78,7 @@ def rank(candidates: Iterable[Candidate], top: int) -> list[Candidate]:
     return ranked
 
 
-def pareto_front(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Those than which no other is as fast and as small, fastest first."""
-    front: list[Candidate] = []
-    for one in sorted(candidates, key=lambda one: (one.step, one.memory, one.rank)):
-        if not front or one.memory < front[-1].memory:
-            front.append(one)
-    return front
+def front_of(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Those than which no other is as fast and as small, fastest first; of points alike in both the simplest."""
+    simplest = sorted(candidates, key=lambda one: one.rank)
+    return [simplest[index] for index in pareto_front([(one.step, one.memory) for one in simplest])]
