@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 _FULLEST, _OTHERS, _TOO_MUCH = "#2853a3", "#9a9fa6", "#c64027"
+_CLOSE = 0.2  # of the axis: the height of a label of two lines
 
 
 def draw_memory(ax: Axes, timeline: TimelineColumns, memory: bool | str) -> None:
@@ -50,11 +51,12 @@ def draw_memory(ax: Axes, timeline: TimelineColumns, memory: bool | str) -> None
     ax.tick_params(length=2.5)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
-    _write_at_the_right(ax, peaks[fullest] * factor, f"device {fullest}: {peaks[fullest] * factor:.4g}{unit}", colour)
+    labels = [(peaks[fullest] * factor, f"device {fullest}: {peaks[fullest] * factor:.4g}{unit}", colour)]
     if capacity is not None:
         ax.axhline(capacity * factor, color="#222222", linewidth=0.9, linestyle=(0, (4, 2)), zorder=4)
         words = "does not fit" if too_much else "one device"
-        _write_at_the_right(ax, capacity * factor, f"{capacity * factor:.4g} {symbol}\n{words}", "#222222")
+        labels.append((capacity * factor, f"{capacity * factor:.4g} {symbol}\n{words}", "#222222"))
+    _write_at_the_right(ax, labels)
 
 
 def _curves(timeline: TimelineColumns, in_bytes: bool) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:
@@ -73,5 +75,10 @@ def _steps(times: np.ndarray, levels: np.ndarray, first: float, last: float) -> 
     return np.stack([x, y], axis=1)
 
 
-def _write_at_the_right(ax: Axes, level: float, text: str, colour: str) -> None:
-    ax.text(1.005, level, text, transform=ax.get_yaxis_transform(), va="center", fontsize=6.5, color=colour)
+def _write_at_the_right(ax: Axes, labels: list[tuple[float, str, str]]) -> None:
+    """(level, text, colour) of one label or two; where two are too close, one stands below its level and one above."""
+    labels = sorted(labels)
+    close = labels[-1][0] - labels[0][0] < _CLOSE * ax.get_ylim()[1]
+    sides = ("top", "bottom") if close and len(labels) > 1 else ("center", "center")
+    for (level, text, colour), side in zip(labels, sides, strict=False):
+        ax.text(1.005, level, text, transform=ax.get_yaxis_transform(), va=side, fontsize=6.5, color=colour)
