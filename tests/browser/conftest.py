@@ -67,12 +67,16 @@ class Page:
 
     def until(self, script, *arguments):
         """What the script returns, as soon as that is something."""
+        return self.until_true(lambda: self.run(script, *arguments), script)
+
+    def until_true(self, found, what):
+        """What `found` returns, as soon as that is something."""
         end = time.monotonic() + WAIT
         while time.monotonic() < end:
-            if result := self.run(script, *arguments):
+            if result := found():
                 return result
             time.sleep(0.02)
-        raise AssertionError(f"nothing after {WAIT} s: {script}")
+        raise AssertionError(f"nothing after {WAIT} s: {what}")
 
     def text(self, css):
         return self.run("return document.querySelector(arguments[0]).textContent", css)

@@ -2,7 +2,6 @@
 
 import base64
 import re
-import time
 
 import pytest
 from selenium.webdriver import ActionChains
@@ -14,7 +13,6 @@ from ppsim.plots.viewer import save_html
 
 COSTS = ppsim.Costs(forward=1.0, backward=2.0, latency=0.1)
 CANVAS = ".viewer canvas"
-WAIT = 30.0  # seconds until a change is drawn
 LEFT, TOP = 78, 4  # pixels of the names at the left and above the first row
 
 
@@ -248,9 +246,8 @@ def test_a_hidden_kind_is_not_drawn_as_idle(page, chart):
     page.until(FRAMES)
     before = colours(page)
     page.find(".legend button").click()
-    end = time.monotonic() + WAIT
-    while (after := colours(page)).get("#2853a3", 0) >= 100 and time.monotonic() < end:
-        page.until(FRAMES)
+    page.until_true(lambda: colours(page).get("#2853a3", 0) < 100, "F is hidden")
+    after = colours(page)
     assert before["#2853a3"] > 1000
     assert after.get("#2853a3", 0) < 100
     assert after["#b2bab1"] == pytest.approx(before["#b2bab1"], rel=0.01)
