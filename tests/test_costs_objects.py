@@ -29,6 +29,8 @@ def derived(**changes):
         (lambda: Layout(sharded="yes"), ConfigError, ("sharded='yes'", "true or false")),
         (lambda: Layout(overlap=1), ConfigError, ("overlap=1", "true, false or two-stream")),
         (lambda: Layout(tensor=None), ConfigError, ("tensor=None", "whole number of at least 1")),
+        (lambda: Layout(data=10**400), ConfigError, ("data=1000", "too large", "at most 9007199254740992")),
+        (lambda: Layout(microbatch_size=2**53 + 1), ConfigError, ("microbatch_size=90071", "at most 90071")),
         (lambda: DeviceSheet("x", "989e12", 80e9, 0.5), ConfigError, ("peak='989e12'", "above 0, such as 1e9", "'x'")),
         (lambda: DeviceSheet("x", math.nan, 80e9, 0.5), ConfigError, ("peak=nan", "above 0")),
         (lambda: DeviceSheet("x", 1e12, 80e9, 1.5), ConfigError, ("achieved=1.5", "above 0 and at most 1")),

@@ -4,12 +4,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from synthetic_traces import trace_document
 from timelines import stepped
 
 import ppsim
 from ppsim.base.immutable import equal
 from ppsim.costs.profile import Profile
+from ppsim.interop.replays import trace_of
 from ppsim.plan.jitter import Jitter
+from ppsim.studies.calibration import calibrate, predict
+from ppsim.studies.evaluation import evaluate
+from ppsim.studies.gate import Limits, Tolerance, judge, measured
+from ppsim.studies.losses import slowed
+from ppsim.studies.optimum import optimum
+from ppsim.studies.space import as_config
+from ppsim.studies.what_if import break_even, changes
 
 SCHEDULE = ppsim.build("1f1b", devices=2, microbatches=3)
 COSTS = ppsim.Costs(forward=1, backward=2, latency=0.5)
@@ -77,31 +86,63 @@ def test_slots_are_named_by_place_and_by_kind():
 
 
 HELD = {"activation_bytes": 10.0, "weight_bytes": 100.0}
+MODEL = {"num_layers": 4, "hidden": 1024, "heads": 16, "vocabulary": 32000, "sequence": 2048}
+CLUSTER = {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR", "gpus": 4}
+
+
+def config(**costs):
+    schedule = {"name": "zb-h1", "devices": 2, "microbatches": 4}
+    return as_config({"schedule": schedule, "costs": {"forward": 1.0, "backward": 2.0, **HELD, **costs}})
 
 
 def run(**costs):
-    return ppsim.simulate(ppsim.build("zb-h1", devices=2, microbatches=4), ppsim.Costs(**HELD, **costs))
+    return config(**costs).simulate()
 
 
-def batch(**costs):
-    return ppsim.simulate_many(ppsim.build("1f1b", devices=2, microbatches=4), [ppsim.Costs(**costs)])
+def trace(**costs):
+    return trace_of(trace_document("1f1b", ppsim.Costs(**costs), noise=0.01), "trace.json")
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        run,
-        lambda **costs: run(**costs).memory(),
-        lambda **costs: run(**costs).ledger(),
-        lambda **costs: run(**costs).lower_bound(),
-        lambda **costs: run(**costs).sensitivities(),
-        batch,
-    ],
-    ids=["timeline", "memory", "ledger", "lower bound", "sensitivities", "batch"],
-)
+def of_model(latency=0.0, **schedule):
+    data = {"model": MODEL, "hardware": CLUSTER, "batch": 8, "costs": {"latency": latency}, "schedule": schedule}
+    return {**data, "layout": {"microbatch_size": 1}}
+
+
+def equal_steps(latency=0.0):
+    return break_even("one", "other", lambda name, value: value if name == "one" else latency + 0.25, 0.0, 1.0)
+
+
+RESULTS = {
+    "config": config,
+    "timeline": run,
+    "memory": lambda **costs: run(**costs).memory(),
+    "ledger": lambda **costs: run(**costs).ledger(),
+    "lower bound": lambda **costs: run(**costs).lower_bound(),
+    "sensitivities": lambda **costs: run(**costs).sensitivities(),
+    "bubbles": lambda **costs: run(**costs).bubbles(),
+    "batch": lambda **costs: ppsim.simulate_many(config().build(), [ppsim.Costs(**costs)]),
+    "sweep": lambda **costs: ppsim.sweep(config(**costs), over={"schedule.microbatches": [4, 8]}),
+    "comparison": lambda **costs: ppsim.compare(config(**costs), ["1f1b", "zb-h1"]),
+    "advice": lambda **costs: ppsim.advise(config(**costs)),
+    "choice": lambda **costs: ppsim.choose(of_model(**costs), ["schedule.name"]),
+    "fits": lambda **costs: ppsim.what_fits(as_config(of_model(**costs, name="1f1b", devices=4, microbatches=8))),
+    "interval": lambda **costs: predict(trace(), calibrate([trace(**costs)])).interval,
+    "explanation": lambda **costs: ppsim.explain(run(**costs), run()),
+    "what-if": lambda **costs: changes(run(), run(**costs)),
+    "break-even": equal_steps,
+    "losses": lambda **costs: slowed(config(**costs), {1: 1.5}, ["1f1b", "gpipe"]),
+    "optimum": lambda **costs: optimum(2, 2, ppsim.Costs(**costs)),
+    "gate": lambda **costs: judge("a.yaml", measured(run(**costs)), None, Tolerance(), Limits(bubble=0.1)),
+    "trace": trace,
+    "calibration": lambda **costs: calibrate([trace(**costs)]),
+    "evaluation": lambda **costs: evaluate([trace(**costs)], calibrate([trace()])),
+}
+
+
+@pytest.mark.parametrize("made", RESULTS.values(), ids=list(RESULTS))
 def test_two_of_the_same_are_equal_and_of_other_costs_are_not(made):
     assert made(latency=0.5) == made(latency=0.5)
-    assert made(latency=5.0, transfer_bytes=3.0) != made(latency=0.0)
+    assert made(latency=0.5) != made(latency=0.0)
     assert made() != "something else"
 
 

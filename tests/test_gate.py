@@ -224,6 +224,12 @@ def test_a_bubble_limit_of_one_or_more_needs_its_percent_sign(bubble):
     assert Limits.parse(max_bubble="15%") == Limits.parse(max_bubble=0.15) == Limits(bubble=0.15)
 
 
+def test_a_bubble_limit_above_100_percent_would_allow_any_bubble():
+    assert Limits.parse(max_bubble="100%") == Limits(bubble=1.0)
+    with pytest.raises(ppsim.ConfigError, match=r"max_bubble: '101%' would allow any bubble; use at most 100%"):
+        Limits.parse(max_bubble="101%")
+
+
 def test_limits_that_hold_are_said():
     findings = judge("a.yaml", numbers(), None, Tolerance(), Limits.parse("30%", None, "40 s"))
     assert findings_text(findings).splitlines() == [

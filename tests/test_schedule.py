@@ -146,6 +146,8 @@ def test_nothing_of_a_schedule_can_be_written(made):
         column = getattr(schedule, name)
         with pytest.raises(ValueError, match="read-only"):
             column[...] = 0
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            column.flags.writeable = True
         with pytest.raises(AttributeError, match=f"{name} cannot be set"):
             setattr(schedule, name, column)
 

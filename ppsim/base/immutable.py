@@ -13,11 +13,14 @@ Value = TypeVar("Value")
 
 
 def unwritable(column: np.ndarray) -> np.ndarray:
-    """`column` itself, closed for writing; a copy where it is a window on an array that could still be written."""
+    """`column`, closed for writing; a copy where it is a window on an array that could still be written.
+
+    What comes back is a window on the closed column, and such a one cannot be opened again.
+    """
     if column.base is not None and getattr(column.base, "flags", column.flags).writeable:
         column = column.copy()
     column.flags.writeable = False
-    return column
+    return column.view() if column.base is None else column
 
 
 def kept(view: Callable[[Any], Value]) -> Callable[[Any], Value]:

@@ -14,6 +14,7 @@ from ppsim.base.errors import ConfigError, shown
 
 Check = Callable[[Any], Any]
 Class = TypeVar("Class", bound=type)
+LARGEST = 2**53  # up to here a float holds every whole number
 
 
 def declared(what: str, check: Check | None = None, default: Any = MISSING, **more: Any) -> Any:
@@ -84,18 +85,22 @@ def is_number(value: Any) -> bool:
     )
 
 
+not_too_large = rule(lambda value: value <= LARGEST, f"is too large; use at most {LARGEST}")
+
+
 def number(holds: Callable[[float], bool], legal: str) -> Check:
     """A plain number that `holds`, as a float."""
     return rule(lambda value: is_number(value) and holds(value), legal, float)
 
 
 def whole_number(least: int = 1, most: int | None = None) -> Check:
-    """An int, no bool, within the bounds."""
+    """An int, no bool, within the bounds; without `most` up to `LARGEST`."""
     legal = f"of at least {least}" if most is None else f"from {least} to {most}"
-    return rule(
+    allowed = rule(
         lambda value: type(value) is int and value >= least and (most is None or value <= most),
         f"must be a whole number {legal}",
     )
+    return allowed if most is not None else lambda value: not_too_large(allowed(value))
 
 
 def instance(kind: type, hint: str) -> Check:
@@ -129,6 +134,7 @@ def nested(check: Check, depth: int = 1) -> Check:
     return each
 
 
+seed = rule(lambda value: type(value) is int and value >= 0, "must be a whole number of at least 0")
 flag = rule(lambda value: isinstance(value, bool), "must be true or false")
 text = rule(lambda value: isinstance(value, str) and bool(value.strip()), "must be text")
 fraction = number(lambda value: 0 < value <= 1, "must be a number above 0 and at most 1")

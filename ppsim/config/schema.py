@@ -10,7 +10,19 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from ppsim.base.documents import checked_by
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.rules import Check, choice, declarations, fraction, nested, number, share, text, weight, whole_number
+from ppsim.base.rules import (
+    Check,
+    choice,
+    declarations,
+    fraction,
+    nested,
+    number,
+    seed,
+    share,
+    text,
+    weight,
+    whole_number,
+)
 from ppsim.base.units import parse_quantity
 from ppsim.base.yaml_text import Path
 from ppsim.costs.given import Costs
@@ -130,7 +142,7 @@ _JITTER = {
     "actions": _sigma_or_measured,
     "slow_devices": _slow_devices,
     "slow_links": _slow_links,
-    "seed": whole_number(0),
+    "seed": seed,
 }
 _PUBLISHED = {"step": _quantity("seconds"), "mfu": fraction, "tokens_per_second": weight, "source": text}
 DOCUMENT = _section(

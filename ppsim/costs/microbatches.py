@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from ppsim.base.errors import ConfigError, CostError, shown
-from ppsim.base.rules import Check, nested, number, weight, whole_number
+from ppsim.base.rules import Check, nested, number, seed, weight
 
 DISTRIBUTIONS = ("lognormal", "uniform")
 ORDERS = ("given", "longest-first", "shortest-first", "zigzag")
 _EXAMPLE = "{distribution: lognormal, spread: 0.3, seed: 0}"
 _SPREAD = number(lambda value: 0 <= value <= 3, "must be a relative spread from 0 to 3, such as 0.3")
 _factors: Check = nested(weight, 2)
-_seed = whole_number(0)
 
 
 def check_scale(value: Any) -> Any:
@@ -46,7 +45,7 @@ def _checked_draw(value: Mapping[str, Any]) -> dict[str, Any]:
     spread = _SPREAD(value["spread"])
     if name == "uniform" and spread > 1:
         raise ConfigError(f"spread {spread:g} of a uniform distribution reaches below 0; use at most 1")
-    return {"distribution": name, "spread": spread, "seed": _seed(value.get("seed", 0))}
+    return {"distribution": name, "spread": spread, "seed": seed(value.get("seed", 0))}
 
 
 def factors(scale: Any, order: str, work: np.ndarray, microbatches: int) -> np.ndarray:

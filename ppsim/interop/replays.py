@@ -13,6 +13,7 @@ from ppsim.actions import FIRST_TRANSFER, Kind
 from ppsim.base.documents import check_document, check_schema, checked_by, document_error, path_text, read_json, record
 from ppsim.base.errors import ConfigError, PpsimError, ScheduleError
 from ppsim.base.files import read_text
+from ppsim.base.immutable import EqualColumns
 from ppsim.base.rules import choice, weight
 from ppsim.checks.faults import validate
 from ppsim.costs.profile import Profile
@@ -31,8 +32,8 @@ UNKNOWN = "unknown device"
 MOST_SECONDS = 1e9
 
 
-@dataclass(frozen=True)
-class Trace:
+@dataclass(frozen=True, eq=False)
+class Trace(EqualColumns):
     """What a replay measured.
 
     Attributes

@@ -111,6 +111,8 @@ class Limits:
             raise ConfigError(
                 f"max_bubble: {shown(max_bubble)} must be below 1, or percent: {max_bubble}% or {limits.bubble / 100:g}"
             )
+        if limits.bubble is not None and limits.bubble > 1:
+            raise ConfigError(f"max_bubble: {shown(max_bubble)} would allow any bubble; use at most 100%, such as 15%")
         return limits
 
     def of_measures(self) -> list[tuple[str, float]]:
