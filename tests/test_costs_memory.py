@@ -1,5 +1,7 @@
 """Bytes held by a timeline, part by part, and throughput: sums, fits, what a backward brings back, tokens, MFU."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -120,10 +122,36 @@ def test_a_backward_holds_the_block_that_it_recomputes_from_its_start_to_its_end
     assert during - before == pytest.approx(again)
 
 
-def test_nothing_is_brought_back_without_recomputation():
-    assert not run_of().table.recompute_bytes.any()
+def test_blocks_bring_nothing_back_without_recomputation():
+    assert not run_of().table.recompute_bytes[:-1].any()
     selective = Layout(recompute="selective")
-    assert not run_of(layout=selective).table.recompute_bytes.any()  # flash attention holds no scores
+    assert not run_of(layout=selective).table.recompute_bytes[:-1].any()  # flash attention holds no scores
+
+
+@pytest.mark.parametrize(("framework", "of_a_logit"), [("megatron-lm", 2), ("torchtitan", 8)])
+def test_the_loss_holds_gradients_of_the_logits_while_its_backward_runs(framework, of_a_logit):
+    layout = Layout(framework=framework, tensor=2, microbatch_size=3)
+    logits = 32 * 100 * 3 / 2
+    assert run_of(layout=layout).table.recompute_bytes[-1] == of_a_logit * logits
+    assert run_of(layout=replace(layout, loss_bytes=0)).table.recompute_bytes[-1] == 0
+
+
+def test_the_loss_is_over_before_a_block_is_recomputed():
+    model = Model(num_layers=8, hidden=64, heads=4, vocabulary=1, sequence=32)
+    costs = DerivedCosts(model, CLUSTER, Layout(recompute="full"))
+    block = model.layers[1]
+    table = costs.table(ppsim.build("1f1b", devices=4, microbatches=8))
+    assert table.recompute_bytes[-1] == block.activation_bytes() - block.activation_bytes(recompute="full")
+
+
+def test_weights_sharded_by_block_are_whole_for_embedding_head_and_two_blocks():
+    stage = DerivedCosts(MODEL, CLUSTER, Layout(framework="torchtitan", data=4, sharded=True)).for_stages(1)
+    block = MODEL.layers[1].parameters
+    root = MODEL.layers[0].parameters + MODEL.layers[-1].parameters
+    total = 8 * block + root
+    assert stage.weight_bytes[0] == pytest.approx(2 * (root + 2 * block))
+    assert stage.gradient_bytes[0] == pytest.approx(4 * (total / 4 + max(root, block)))
+    assert stage.optimizer_bytes[0] == pytest.approx(12 * total / 4)
 
 
 def test_a_capacity_is_bytes_or_text_with_a_unit():

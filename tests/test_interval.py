@@ -8,6 +8,7 @@ import make_accuracy_docs
 import pytest
 from command_line import LLAMA, ppsim
 from published import published_runs, refused_runs
+from published_memory import published_peaks
 
 import ppsim as library
 from ppsim.costs import DEVICES
@@ -124,4 +125,5 @@ def test_page_and_table_are_what_the_script_writes():
     runs, refused = make_accuracy_docs.priced_runs(), refused_runs()
     table = make_accuracy_docs.spread_table(runs)
     assert TABLE.read_text(encoding="utf-8") == make_accuracy_docs.table_text(table)
-    assert make_accuracy_docs.PAGE.read_text(encoding="utf-8") == make_accuracy_docs.page(runs, refused, table)
+    page = make_accuracy_docs.page(runs, refused, table, published_peaks())
+    assert make_accuracy_docs.PAGE.read_text(encoding="utf-8") == page

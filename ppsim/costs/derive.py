@@ -80,10 +80,10 @@ class DerivedCosts(Setup):
         levels = layout.levels_of(layers, recompute)
         whole = sum(map(_bytes_on_one, layers, levels))
         kept = sum(layer.weight_grad_bytes for layer in layers)
-        held = self.held(layers)
+        held, reduced = self.held(layers), 0.0
         if layout.shards_blocks:
-            gathered = min(2 * max(sum(layout.held(layer)) for layer in layers) / sum(held), 1.0) if sum(held) else 0.0
-        states = layout.state_bytes(held, gathered)
+            gathered, reduced = self._unsharded(layers)
+        states = layout.state_bytes(held, gathered, reduced)
         return {
             "activation_bytes": sum(map(self.activation_bytes, layers, levels)),
             "weight_bytes": states[0],
@@ -98,10 +98,28 @@ class DerivedCosts(Setup):
         held = layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute)
         return held * layout.microbatch_size / layout.context
 
-    def _recompute_bytes(self, layers: list[Layer], recompute: str) -> float:
-        """Bytes that a backward brings back for the layer that it recomputes, the largest of the stage's."""
+    def _unsharded(self, layers: list[Layer]) -> tuple[float, float]:
+        """Part of a stage's parameters that is gathered, and part whose gradients are reduced, with blocks sharded.
+
+        Two blocks at a time, and the root (embedding and head) from the first forward to the last backward; the
+        gradients of a block, or of the root, in one buffer. PyTorch's allocator has a pool for each stream, so these
+        count beside the activations whenever those are highest. Source: PyTorch, fully_shard.
+        """
+        total = sum(self.held(layers))
+        if not total:
+            return 0.0, 0.0
+        blocks = [sum(self.layout.held(layer)) for layer in layers if layer.recomputable]
+        root, largest = total - sum(blocks), max(blocks, default=0.0)
+        return min(root + 2 * largest, total) / total, max(root, largest) / total
+
+    def _backward_bytes(self, layers: list[Layer], recompute: str) -> float:
+        """Bytes that a backward of a stage brings: the largest layer that it recomputes, or the gradients of the loss.
+
+        The loss comes first and its gradients are gone before a block is recomputed.
+        """
         dropped = [self.activation_bytes(one, "none") - self.activation_bytes(one, recompute) for one in layers]
-        return max(dropped, default=0.0)
+        loss = sum(self.share(layer.logits) for layer in layers) * self.layout.chosen("loss_bytes")
+        return max([loss, *dropped])
 
     def stage_layers(self, num_stages: int) -> list[list[Layer]]:
         """The layers of each stage; CostError where the partition does not fit `num_stages`."""
@@ -234,7 +252,7 @@ class DerivedCosts(Setup):
             stage_share=blocks * devices / self.model.num_layers,
             workload=self.workload(devices),
             exchange_seconds=self._exchange_seconds(stages),
-            recompute_bytes=np.array(once_each(stages, _contents, lambda stage: self._recompute_bytes(*stage)))
+            recompute_bytes=np.array(once_each(stages, _contents, lambda stage: self._backward_bytes(*stage)))
             if "activation_bytes" not in self.given
             else None,
             **self._links(devices),

@@ -102,10 +102,17 @@ def _attention(setup: Setup) -> str:
 def _state(setup: Setup) -> str:
     split = ""
     if setup.layout.sharded:
-        split = ", weights and state split over data-parallel GPUs, at most three stages of a device gathered"
+        gathered = "at most three stages of a device gathered"
+        if setup.layout.shards_blocks:
+            gathered = "embedding, head and two blocks gathered"
+        split = f", weights and state split over data-parallel GPUs, {gathered}"
     elif setup.layout.distributed_optimizer:
         split = ", the state's 12 split over data-parallel GPUs"
     return f"weights in bf16, gradients and Adam state in fp32: 18 bytes a parameter{split}"
+
+
+def _loss(setup: Setup) -> str:
+    return f"the loss keeps fp32 logits, and its backward {setup.layout.chosen('loss_bytes')} bytes more of each"
 
 
 def _reduction(setup: Setup) -> str | None:
@@ -341,8 +348,15 @@ EFFECTS = (
     Effect(
         "layout.distributed_optimizer, layout.sharded", "bytes",
         "18 a parameter; 6 + 12/(D c) with a distributed optimizer; (2 + 12)/(D c) + 4 and 2 while gathered with "
-        "sharded weights; of routed experts D c / e in the place of D c",
-        f"Megatron-LM, dist_optimizer.md; {ZERO}", _state,
+        "sharded weights; with weights sharded by block 16/(D c), 2 of embedding, head and two blocks, 4 of the larger "
+        "of a block and of embedding with head; of routed experts D c / e in the place of D c",
+        f"Megatron-LM, dist_optimizer.md; {ZERO}; PyTorch, fully_shard", _state,
+    ),
+    Effect(
+        "layout.loss_bytes", "bytes",
+        "s b V / (t c) times this while the head's B or I runs: gradients of the log-probabilities and of the logits, "
+        "4 each, of PyTorch's `cross_entropy`; the bf16 gradient of the logits in Megatron-LM",
+        "PyTorch, torch.nn.functional.cross_entropy; Megatron-LM, core/tensor_parallel/cross_entropy.py", _loss,
     ),
     Effect(
         "reduce_grad", "seconds",

@@ -151,6 +151,8 @@ class Layer:
         What its seconds are made of.
     recomputable : bool
         Whether a recompute policy applies (blocks and prediction modules).
+    logits : float
+        How many the loss of this layer is of.
     """
 
     name: str
@@ -171,6 +173,7 @@ class Layer:
     input_bytes: float
     operators: Operators
     recomputable: bool = True
+    logits: float = 0.0
 
     @property
     def parameters(self) -> int:
@@ -239,7 +242,7 @@ def head(model: Shape) -> Layer:
         copied_bytes_per_token=VALUE_BYTES * h, split_bytes_per_token=LOGIT_BYTES * vocabulary,
         input_bytes=VALUE_BYTES * s * h,
     )  # fmt: skip
-    return replace(layer, recomputable=False)
+    return replace(layer, recomputable=False, logits=float(s * vocabulary))
 
 
 def prediction(model: Shape, inner: Layer) -> Layer:

@@ -32,8 +32,8 @@ def _levels(value: Any) -> str | tuple[str, ...]:
 FRAMEWORKS: Mapping[str, Mapping[str, Any]] = {
     "megatron-lm": {"scatter_transfers": True},
     "megatron-core": {"overlap_tensor": True, "overlap_data": True},
-    "torchtitan": {"overlap_data": True, "sharded_by": "block"},
-    "deepspeed": {"overlap_data": True, "sharded_by": "block"},
+    "torchtitan": {"overlap_data": True, "sharded_by": "block", "loss_bytes": 8},
+    "deepspeed": {"overlap_data": True, "sharded_by": "block", "loss_bytes": 8},
 }
 OTHERWISE: Mapping[str, Any] = {
     "overlap_tensor": False,
@@ -42,6 +42,7 @@ OTHERWISE: Mapping[str, Any] = {
     "fused": True,
     "scatter_transfers": False,
     "expert_exchange": "all-to-all",
+    "loss_bytes": 2,
 }
 
 
@@ -117,6 +118,12 @@ class Layout:
         choice("all-to-all", "hierarchical"), None, example="hierarchical", default_text="the framework's",
     )  # fmt: skip
     expert_nodes: int | None = _stages("nodes that a token's experts lie in at most", "4", "no limit")
+    loss_bytes: int | None = declared(
+        "bytes a logit that the loss holds while its backward runs, beside the fp32 logits: 2 where the gradient takes "
+        "their place and is cast (Megatron-LM), 8 of PyTorch's `cross_entropy`, 12 of its `loss_parallel`, 0 where "
+        "loss and head are one kernel",
+        whole_number(0), None, example="0", default_text="the framework's",
+    )  # fmt: skip
     fused: bool | None = _by_framework("element-wise operations are fused into one pass, by a compiler or by hand")
     overlap: bool | str = declared(
         "an OVERLAP_F_B slot hides collectives behind computation: `true` all of them, `two-stream` the exchange of "
@@ -225,19 +232,22 @@ class Layout:
         experts = layer.expert_parameters / (self.tensor * self.expert)
         return layer.split_parameters / self.tensor + layer.copied_parameters, experts
 
-    def state_bytes(self, held: tuple[float, float], gathered: float = 1.0) -> tuple[float, float, float]:
+    def state_bytes(
+        self, held: tuple[float, float], gathered: float = 1.0, reduced: float = 0.0
+    ) -> tuple[float, float, float]:
         """Bytes of weights, gradients and optimizer state of `held` parameters on one GPU.
 
         18 bytes a parameter: bf16 weights 2, fp32 gradients 4, fp32 weights and both Adam moments 12; with a
         distributed optimizer 6 + 12/d over a group of d. Source: Megatron-LM, docs/source/api-guide/dist_optimizer.md.
-        Sharded weights take 2/d and, for the part of the time or of the stages that they are `gathered`, 2 more; by
-        block only those 2, and its gradients are split too.
+        Sharded weights take 2/d and, for the part of the time or of the stages that they are `gathered`, 2 more. By
+        block the fp32 weights are the only ones kept: 16/d, 2 of the part that is `gathered` and 4 of the part whose
+        gradients are being `reduced`.
         """
         total = sum(held)
         split = sum(part / size for part, size in zip(held, self.optimizer_groups, strict=True))
-        if self.shards_blocks:  # the fp32 weights of the optimizer are the only ones kept; one block's gradients whole
-            gradients = split + gathered / 2 * total
-            return WEIGHT_BYTES * gathered * total, GRADIENT_BYTES * gradients, OPTIMIZER_BYTES * split
+        if self.shards_blocks:
+            gradients = GRADIENT_BYTES * (split + reduced * total)
+            return WEIGHT_BYTES * gathered * total, gradients, OPTIMIZER_BYTES * split
         weights = split + gathered * total if self.sharded else total
         return WEIGHT_BYTES * weights, GRADIENT_BYTES * total, OPTIMIZER_BYTES * split
 

@@ -71,7 +71,7 @@ class CostTable(EqualColumns):
         The part of `seconds` that every action takes whole, whatever its size: each slice of a microbatch takes all
         of it, and a fused slot, which is one action, the larger of its two parts'. None is 0.
     recompute_bytes : float64 (stages,) or None
-        Bytes that a backward of a whole microbatch holds beside the activations while it recomputes.
+        Bytes that a backward of a whole microbatch holds beside the activations: what it recomputes, or of the loss.
     recompute_seconds : float64 (stages,) or None
         Seconds of R of one whole microbatch; None: as long as F.
     input_fraction : float64 (stages,) or None
