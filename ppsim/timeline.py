@@ -65,6 +65,8 @@ class TimelineColumns:
         Of its optimizer step; empty where none was asked for.
     engine, transport : str
         What ran.
+    framework : str
+        What trained, of a measured step whose trace says so: "Megatron-LM", "Primus" or "PyTorch"; else empty.
     costs : CostModel
         What priced it; `table` holds its columns.
     """
@@ -85,11 +87,14 @@ class TimelineColumns:
     copy_start: np.ndarray
     copy_end: np.ndarray
     engine: str
+    framework: str
 
-    def __init__(self, plan: Plan, table: CostTable, costs: CostModel, times: Times, *, engine: str):
+    def __init__(
+        self, plan: Plan, table: CostTable, costs: CostModel, times: Times, *, engine: str, framework: str = ""
+    ):
         held = (unwritable(column) if isinstance(column, np.ndarray) else column for column in times)
         columns = dict(zip(Times._fields, held, strict=True))
-        vars(self).update(plan=plan, table=table, costs=costs, engine=engine, **columns)
+        vars(self).update(plan=plan, table=table, costs=costs, engine=engine, framework=framework, **columns)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{name} cannot be set: a timeline is never changed; simulate again with other costs")

@@ -11,6 +11,7 @@ from primus_dumps import recorded, write_dump
 import ppsim
 from ppsim.engines.running import run_plan
 from ppsim.plan.resolve import make_plan
+from ppsim.studies.better_schedule import runnable
 
 COSTS = ppsim.Costs(forward=1.0, backward=2.0, latency=0.1)
 
@@ -106,6 +107,31 @@ def test_the_better_schedule_is_faster_within_the_same_peak_and_weights():
     assert run.schedule.weight_copies.max() <= real.schedule.weight_copies.max()
 
 
+@pytest.mark.parametrize("framework", ["Megatron-LM", "Primus", "PyTorch", ""])
+def test_the_better_schedule_is_one_that_the_framework_runs(framework):
+    """With activations of all microbatches allowed, asynchronous and sliced families would be shorter."""
+    real = measured("gpipe", costs=ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0))
+    explanation = ppsim.explain(real, framework=framework)
+    names = runnable(framework)
+    assert explanation.better is not None
+    assert explanation.better.schedule in names
+    assert not {"pipedream", "pipedream-2bw", "slimpipe", "seq1f1b", "terapipe"} & {*names}
+    assert any(", ".join(names) in note for note in explanation.notes)
+
+
+def test_megatron_lm_has_nothing_better_than_interleaving_and_interleaving_takes_more_memory():
+    real = measured("1f1b")
+    assert ppsim.explain(real, framework="Megatron-LM").better is None
+    assert ppsim.explain(real, framework="PyTorch").better is not None
+    with pytest.raises(ppsim.ConfigError, match="framework='megatron' is not known; use one of: Megatron-LM, Primus"):
+        ppsim.explain(real, framework="megatron")
+
+
+def test_a_trace_says_which_framework_it_is_of(tmp_path):
+    assert ppsim.Timeline.from_trace(dump(tmp_path)[0]).framework == "Primus"
+    assert ppsim.simulate(ppsim.build("1f1b", devices=2, microbatches=2)).framework == ""
+
+
 def test_sizes_that_do_not_match_are_refused_with_what_to_set():
     real = measured()
     other = ppsim.simulate(ppsim.build("1f1b", devices=2, microbatches=8), COSTS)
@@ -135,6 +161,8 @@ def test_the_command_prints_tables_and_writes_picture_json_and_costs(tmp_path, e
         "equal stages",
         "3F",
         "faster within this memory",
+        "which Primus can run",
+        "exposed",
     ):
         assert words in outcome.out
     assert "no transfers were recorded" in outcome.err
@@ -156,6 +184,7 @@ def test_the_json_document_holds_all_of_it(tmp_path):
     assert {"no overhead", "no stragglers", "equal stages", "free links", "all of these"} == set(document["variants"])
     assert document["slow"][0]["where"] == "3F"
     assert document["communication"]["exposed"] > 0
+    assert "wait for a transfer" in document["definitions"]["communication exposed"]
 
 
 def test_wrong_calls_get_one_message(tmp_path):

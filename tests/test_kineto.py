@@ -5,6 +5,7 @@ tests/data/kineto was recorded by `torchrun --nproc-per-node 2 validation/profil
 
 import gzip
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -165,6 +166,7 @@ def test_ranges_of_other_frameworks_are_told_by_pattern_order_and_count(tmp_path
     write(tmp_path, *(ranges(device, named(run, device, NAMES[names])) for device in range(4)))
     measured = ppsim.Timeline.from_trace(tmp_path)
     assert measured.schedule == run.schedule
+    assert measured.framework == ("PyTorch" if names == "torchtitan" else "Megatron-LM")
     np.testing.assert_allclose(measured.start, run.start, atol=1e-9)
 
 
@@ -201,6 +203,25 @@ def test_a_file_is_read_piece_by_piece_and_only_what_is_wanted_is_kept(tmp_path,
     head, kept = events.read_events(tmp_path / "0.json", lambda event: event if "PP:" in event["name"] else None)
     assert head["distributedInfo"] == {"rank": 0, "world_size": 2}
     assert [event["name"] for event in kept] == ["PP:0F0", "PP:0B0"]
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    """Of a file of 24 MB no more than eight of the pieces that it is read in are held."""
+    spans = [("PP:0F0", 0, 1), ("PP:0B0", 1, 3)]
+    document = json.dumps(ranges(0, [*spans, ("aten::mm " + "x" * 2000, 0, 1)]))
+    event = document[document.index('{"ph": "X"', document.index("PP:0B0")) : document.rindex("]")]
+    path = tmp_path / "0.json"
+    with path.open("w") as file:
+        file.write(document[: document.rindex("]")])
+        file.writelines("," + event for _ in range(24_000_000 // len(event)))
+        file.write("]}")
+    tracemalloc.start()
+    trace = read_kineto(tmp_path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert path.stat().st_size > 23_000_000
+    assert orders(trace.program) == [["0F0", "0B0"]]
+    assert peak < 8 * events.CHUNK
 
 
 @pytest.mark.parametrize("value", [float("inf"), 10**400, None, "x", True])

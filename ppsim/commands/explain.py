@@ -19,8 +19,10 @@ from ppsim.interop.kineto import read_any_trace
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.studies import explain as study
+from ppsim.studies.better_schedule import RUNS
 from ppsim.studies.calibration import calibrate
-from ppsim.studies.explain import Explanation, Slow
+from ppsim.studies.explain import Explanation
+from ppsim.studies.slow_parts import Slow
 
 MOST_SLOW = 12
 PAGE = """<!doctype html>
@@ -47,6 +49,10 @@ def explain(
         tuple[str, str] | None,
         typer.Option(metavar="F B", help="Regular expressions of the names of forwards' and backwards' ranges."),
     ] = None,
+    framework: Annotated[
+        str | None,
+        typer.Option(help=f"Look for a better schedule among those of {', '.join(RUNS)}. [default: the trace's]"),
+    ] = None,
     gantt: Annotated[
         Path | None, options.file_option("Measured beside simulated: FILE.png, .svg, .pdf or .html.")
     ] = None,
@@ -63,7 +69,7 @@ def explain(
         say(note)
     measured = Timeline.of(recorded.timeline(step))
     run = None if config is None else read_case(config, settings).simulate()
-    explanation = study.explain(measured, run)
+    explanation = study.explain(measured, run, framework=framework)
     if profile:
         write_profile(calibrate([recorded]), profile)
         say(f"wrote {profile}")
@@ -120,7 +126,8 @@ def _headline(explanation: Explanation) -> list[str]:
         lines.append(f"simulated step  {seconds_text(run.makespan)} ({error}), bubble {bubble}")
     total, exposed = (explanation.communication[name] for name in ("total", "exposed"))
     lines.append(
-        f"transfers       {seconds_text(total)} of all devices; communication exposed: {seconds_text(exposed)}"
+        f"communication   {seconds_text(total)} in transfers of all devices; exposed, with nothing to do but wait for "
+        f"one: {seconds_text(exposed)}"
     )
     return lines
 
@@ -179,7 +186,7 @@ def _slow_row(one: Slow) -> tuple[str, ...]:
 def _better(explanation: Explanation) -> str:
     better = explanation.better
     if better is None:
-        return "no schedule family is faster within this activation peak, at the measured costs"
+        return "no schedule that could be run is faster within this activation peak, at the measured costs"
     change = percent_text(better.step / better.step_now - 1, signed=True)
     return (
         f"faster within this memory: {better.schedule} with {better.stages_per_device} stage(s) a device, "

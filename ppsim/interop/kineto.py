@@ -25,7 +25,7 @@ from ppsim.interop.replays import Trace, program_of, read_trace
 from ppsim.lowering.rows import transfer_ends
 from ppsim.schedule.columns import ScheduleColumns
 
-PREFIX = "PP:"
+PREFIX, PYTORCH = "PP:", "PyTorch"
 RECEIVED = ("gloo:recv", "nccl:recv")
 ENGINE = "autograd::engine::evaluate_function"
 SUFFIXES = (".json", ".json.gz")
@@ -94,6 +94,7 @@ def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = No
         *_times(program, ranks),
         backend="profiler",
         ranges=how,
+        framework=PYTORCH if how == PREFIX else next(one.framework for one in patterns if one.name == how),
         transport="directed" if program.is_program else "async",
         environment={"device": ranks[0].device},
         hosts=len({rank.host for rank in ranks}),

@@ -75,6 +75,7 @@ def read_primus(folder: str | PathLike[str]) -> Trace:
         start,
         end,
         backend="Primus dump_pp_data",
+        framework="Primus",
         transport="async",
         clocks_moved=moved,
         environment={"device": "unknown device (Primus dump)"},

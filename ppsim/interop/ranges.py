@@ -25,6 +25,7 @@ class Pattern:
     name: str
     forward: str
     backward: str
+    framework: str = ""
 
     def kind(self, name: str) -> tuple[str, str | None] | None:
         """Its kind, "F" or "B", and the microbatch that the name gives; None for other ranges."""
@@ -36,12 +37,13 @@ class Pattern:
 
 PATTERNS = (
     # torch/distributed/pipelining/schedules.py, the schedules of one stage a rank, which torchtitan runs too
-    Pattern("PyTorch and torchtitan", r"Forward (\d+)", r"Backward (\d+)"),
+    Pattern("PyTorch and torchtitan", r"Forward (\d+)", r"Backward (\d+)", "PyTorch"),
     # megatron/core/pipeline_parallel/schedules.py: functions (with_stack=True, or NVTX ranges) and timers
     Pattern(
         "Megatron-LM",
         r"(?:.*pipeline_parallel/schedules\.py\(\d+\): )?forward_step|forward-compute",
         r"(?:.*pipeline_parallel/schedules\.py\(\d+\): )?backward_step|backward-compute",
+        "Megatron-LM",
     ),
 )
 

@@ -71,6 +71,11 @@ class Trace(EqualColumns):
         return str(environment.get("device", UNKNOWN)) if isinstance(environment, dict) else UNKNOWN
 
     @property
+    def framework(self) -> str:
+        """What trained, where the trace says so, else nothing."""
+        return str(self.document.get("framework", ""))
+
+    @property
     def transport(self) -> str:
         """How its transfers queued, as `ppsim.simulate` takes it."""
         return str(self.document.get("transport", "async"))
@@ -198,7 +203,7 @@ class Trace(EqualColumns):
             transfer_seconds=np.nan_to_num(transfer_end - transfer_start),
         )
         times = Times(start, end, transfer_start, transfer_end)
-        return TimelineColumns(plan, table, costs, times, engine="measured")
+        return TimelineColumns(plan, table, costs, times, engine="measured", framework=self.framework)
 
     def _costs(self, step: int) -> Profile:
         """What one step's actions took: of each kind and stage the median, or that of the kind where a stage has none.

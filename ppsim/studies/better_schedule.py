@@ -1,0 +1,102 @@
+"""The schedule that would do better than a measured one: of those that its framework runs, in no more memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ppsim.base.errors import BuildError, ConfigError, PpsimError, shown
+from ppsim.families.registry import families
+from ppsim.run.schedules import Schedule
+from ppsim.run.simulation import simulate
+from ppsim.run.timelines import Timeline
+
+# Synchronous schedules of a model that is not changed for them: every microbatch is whole, weights are held once.
+RUNS: dict[str, tuple[str, ...]] = {
+    # megatron/core/pipeline_parallel/schedules.py
+    "Megatron-LM": ("1f1b", "interleaved-1f1b"),
+    # primus/core/pipeline_parallel/scheduler/schedule_table_factory.py; v-half and v-min are modes of zbv-greedy
+    "Primus": ("1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "v-half", "v-min"),
+    # torch/distributed/pipelining/schedules.py
+    "PyTorch": ("gpipe", "1f1b", "looped-bfs", "interleaved-1f1b", "interleaved-zb", "zb-v", "dualpipe-v"),
+}
+
+
+@dataclass(frozen=True)
+class Better:
+    """A schedule that would be faster at no larger activation peak and with no more weights, at the measured costs.
+
+    Attributes
+    ----------
+    schedule : str
+    stages_per_device : int
+    step, step_now : float
+        Seconds of this schedule and of the measured order, both simulated at the measured costs.
+    peak, peak_now : float
+        Largest activation peaks, in microbatches through one device share.
+    """
+
+    schedule: str
+    stages_per_device: int
+    step: float
+    step_now: float
+    peak: float
+    peak_now: float
+
+
+def runnable(framework: str) -> list[str]:
+    """Names of the families that a framework runs; of an unknown one ("") those that any of `RUNS` does.
+
+    Raises ConfigError for a framework that is not in `RUNS`.
+    """
+    if framework and framework not in RUNS:
+        raise ConfigError(f"framework={shown(framework)} is not known; use one of: {', '.join(RUNS)}")
+    chosen = [framework] if framework else [*RUNS]
+    return [name for name in families() if any(name in RUNS[one] for one in chosen)]
+
+
+def assumed(framework: str) -> str:
+    """What a better schedule is looked for among, and at what costs."""
+    who = framework or f"{', '.join(RUNS)} (the measured run does not say which ran it)"
+    return (
+        f"a better schedule is one of {', '.join(runnable(framework))}, which {who} can run; at the measured medians, "
+        f"a stage's seconds and activations split evenly over its chunks"
+    )
+
+
+def better_schedule(measured: Timeline, framework: str) -> Better | None:
+    """The shortest step of the families of `framework` at the measured costs, within the measured peak and weights."""
+    schedule, costs = measured.schedule, measured.costs
+    now = simulate(schedule, costs)
+    limit, copies = float(now.peak_activations.max()) * (1 + 1e-9), schedule.weight_copies.max()
+    best = now
+    for candidate in _candidates(measured, framework):
+        try:
+            run = simulate(candidate, costs)
+        except PpsimError:
+            continue  # the measured costs have no price for it
+        if run.schedule.weight_copies.max() > copies:
+            continue  # its weights take more memory
+        if run.peak_activations.max() <= limit and run.makespan < best.makespan * (1 - 1e-9):
+            best = run
+    if best is now:
+        return None
+    stages = best.schedule.num_stages // best.schedule.devices
+    return Better(
+        best.schedule.name, stages, best.makespan, now.makespan, float(best.peak_activations.max()),
+        float(now.peak_activations.max()),
+    )  # fmt: skip
+
+
+def _candidates(measured: Timeline, framework: str) -> Iterator[Schedule]:
+    """The schedules of each family that allows these sizes, with its own and the measured number of stages."""
+    devices, microbatches = measured.schedule.devices, measured.schedule.microbatches_of_a_step
+    stages = measured.schedule.num_stages // devices
+    for name in runnable(framework):
+        family = families()[name]
+        counts = {family.stages_per_device} if family.fixed_stages else {family.stages_per_device, max(stages, 2)}
+        for count in sorted(counts):
+            try:
+                yield Schedule.of(family.columns(devices, microbatches, count))
+            except BuildError:
+                continue
