@@ -160,8 +160,7 @@ def _awaited_transfer(run: TimelineColumns) -> np.ndarray:
     later = second[arrival[second] > arrival[second - 1]]
     awaited[later - 1], arrival[later - 1] = awaited[later], arrival[later]
     if posts is not None and plan.blocking:
-        owner = np.repeat(np.arange(run.schedule.devices), np.diff(posts.offsets))
-        sends = np.flatnonzero(posts.is_send & (posts.before < run.schedule.offsets[owner + 1]))
+        sends = np.flatnonzero(posts.is_send & (posts.before < run.schedule.offsets[posts.device + 1]))
         sends = sends[np.argsort(run.transfer_end[posts.transfer[sends]], kind="stable")]
         row, transfer = posts.before[sends], posts.transfer[sends]
         last = np.full(len(awaited), -1)

@@ -162,14 +162,13 @@ def _transfer_edges(plan: Plan, node: np.ndarray, rows: int) -> tuple[np.ndarray
 def _queue_edges(plan: Plan, posts: Posts, node: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Compute before a post, the transfer before it in its queue, and what a blocking SEND holds up."""
     offsets = plan.schedule.offsets
-    owner = np.repeat(np.arange(len(offsets) - 1), np.diff(posts.offsets))
-    after_compute = np.flatnonzero(posts.before > offsets[owner])
+    after_compute = np.flatnonzero(posts.before > offsets[posts.device])
     by_queue = np.argsort(posts.queue, kind="stable")
     follows = np.flatnonzero(posts.queue[by_queue][1:] == posts.queue[by_queue][:-1])
     before = [node[posts.before[after_compute] - 1], rows + posts.transfer[by_queue[follows]]]
     after = [rows + posts.transfer[after_compute], rows + posts.transfer[by_queue[follows + 1]]]
     if plan.blocking:
-        holding = np.flatnonzero(posts.is_send & (posts.before < offsets[owner + 1]))
+        holding = np.flatnonzero(posts.is_send & (posts.before < offsets[posts.device + 1]))
         before.append(rows + posts.transfer[holding])
         after.append(node[posts.before[holding]])
     return np.concatenate(before), np.concatenate(after)

@@ -48,7 +48,7 @@ class _QueuedLists:
 
     def __init__(self, compute: ScheduleColumns, posts: Posts, blocking: bool):
         self.compute, self.posts = compute, posts
-        self.owner = np.repeat(np.arange(compute.devices), np.diff(posts.offsets))
+        self.owner = posts.device
         count, number = len(self.owner), np.arange(len(self.owner))
         queues, queue = np.unique(posts.queue, return_inverse=True)
         sends = np.flatnonzero(posts.is_send) if blocking else np.empty(0, np.int64)

@@ -6,6 +6,7 @@ import numpy as np
 import simpy
 from simpy.events import EventPriority
 
+from ppsim.base.lists import list_of_rows
 from ppsim.plan.dispatch import Choices
 
 LAST = 2  # a priority behind SimPy's own: after everything else that happens at the same time
@@ -19,7 +20,7 @@ class ReadyModel:
         self.choices = choices
         self.env = simpy.Environment()
         self.left = [list(range(*choices.offsets[device : device + 2])) for device in range(devices)]
-        self.device = np.repeat(np.arange(devices), np.diff(choices.offsets)).tolist()
+        self.device = list_of_rows(choices.offsets).tolist()
         self.waits = choices.waits.tolist()
         self.held = [0.0] * devices
         self.free = [True] * devices

@@ -6,21 +6,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ppsim.base.compiling import compiled, inlined, run
+from ppsim.base.lists import list_of_rows
 from ppsim.plan.dispatch import Choices
 
 
 class ReadyLists(NamedTuple):
-    """`Choices` as a kernel reads it, and by device the least that a slot which takes memory takes and leaves."""
+    """What a kernel reads: choices, the device of each slot, and by device the least that a taker adds and leaves."""
 
-    offsets: np.ndarray
+    choices: Choices
     device: np.ndarray
-    seconds: np.ndarray
-    adds: np.ndarray
-    net: np.ndarray
-    limit: np.ndarray
-    first_edge: np.ndarray
-    target: np.ndarray
-    delay: np.ndarray
     least_adds: np.ndarray
     least_net: np.ndarray
 
@@ -46,7 +40,7 @@ class Progress(NamedTuple):
 def ready_order(choices: Choices) -> np.ndarray:
     """The slots of all devices in the order in which they run, device by device."""
     offsets, devices, slots = choices.offsets, len(choices.limit), len(choices.row)
-    device = np.repeat(np.arange(devices), np.diff(offsets))
+    device = list_of_rows(offsets)
     takes = choices.adds > 0
     least_adds, least_net = np.full(devices, np.inf), np.full(devices, np.inf)
     np.minimum.at(least_adds, device[takes], choices.adds[takes])
@@ -56,10 +50,7 @@ def ready_order(choices: Choices) -> np.ndarray:
     ready = np.zeros((devices, 2), np.int64)
     at_once = choices.waits == 0
     np.add.at(ready, (device[at_once], takes[at_once].astype(np.int64)), 1)
-    lists = ReadyLists(
-        offsets, device, choices.seconds, choices.adds, choices.net, choices.limit, choices.first_edge, choices.target,
-        choices.delay, least_adds, least_net,
-    )  # fmt: skip
+    lists = ReadyLists(choices, device, least_adds, least_net)
     progress = Progress(
         choices.waits.copy(), np.zeros(slots, bool), level, offsets[:-1].copy(), np.zeros(devices),
         np.ones(devices, bool), offsets[:-1].copy(), ready,
@@ -71,7 +62,7 @@ def ready_order(choices: Choices) -> np.ndarray:
 
 def run_ready(lists, progress, order):
     """Fill `order`: all that ends at a moment ends, then free devices choose, then the next moment comes."""
-    slots, devices = len(lists.seconds), len(lists.limit)
+    slots, devices = len(lists.choices.seconds), len(lists.choices.limit)
     events = [(0.0, np.int64(0))]
     events.clear()
     now = 0.0
@@ -79,18 +70,18 @@ def run_ready(lists, progress, order):
         while len(events) > 0 and events[0][0] == now:
             _, code = heapq.heappop(events)
             if code >= slots:
-                arrive(lists.target[code - slots], lists, progress)
+                arrive(lists.choices.target[code - slots], lists, progress)
                 continue
             progress.free[lists.device[code]] = True
-            for edge in range(lists.first_edge[code], lists.first_edge[code + 1]):
-                heapq.heappush(events, (now + lists.delay[edge], np.int64(slots + edge)))
+            for edge in range(lists.choices.first_edge[code], lists.choices.first_edge[code + 1]):
+                heapq.heappush(events, (now + lists.choices.delay[edge], np.int64(slots + edge)))
         for device in range(devices):
             slot = first_ready(device, lists, progress) if progress.free[device] else -1
             if slot >= 0:
                 begin(device, slot, lists, progress)
                 order[progress.position[device]] = slot
                 progress.position[device] += 1
-                heapq.heappush(events, (now + lists.seconds[slot], np.int64(slot)))
+                heapq.heappush(events, (now + lists.choices.seconds[slot], np.int64(slot)))
         if len(events) == 0:
             return
         now = events[0][0]
@@ -101,7 +92,7 @@ def arrive(slot, lists, progress):
     """One of the things that a slot waits for has come."""
     progress.waits[slot] -= 1
     if progress.waits[slot] == 0:
-        progress.ready[lists.device[slot], 1 if lists.adds[slot] > 0 else 0] += 1
+        progress.ready[lists.device[slot], 1 if lists.choices.adds[slot] > 0 else 0] += 1
 
 
 @inlined
@@ -111,14 +102,14 @@ def first_ready(device, lists, progress):
     The search ends where it has seen all that is ready, or where only takers are left and nothing has room for one.
     """
     givers, takers = progress.ready[device, 0], progress.ready[device, 1]
-    limit, most = lists.limit[device], 0.0
+    limit, most = lists.choices.limit[device], 0.0
     held = progress.held[device]
     slot = progress.head[device]
     while givers + takers > 0:
         if not progress.begun[slot]:
-            adds = lists.adds[slot]
+            adds = lists.choices.adds[slot]
             if progress.waits[slot] == 0:
-                if held + adds <= limit and most + lists.net[slot] <= limit:
+                if held + adds <= limit and most + lists.choices.net[slot] <= limit:
                     return slot
                 if adds > 0:
                     takers -= 1
@@ -136,12 +127,12 @@ def first_ready(device, lists, progress):
 def begin(device, slot, lists, progress):
     """Take a slot out of its device's list."""
     for other in range(progress.head[device], slot):
-        progress.level[other] += lists.net[slot]
+        progress.level[other] += lists.choices.net[slot]
     progress.begun[slot] = True
     progress.free[device] = False
-    progress.held[device] += lists.net[slot]
-    progress.ready[device, 1 if lists.adds[slot] > 0 else 0] -= 1
-    last = lists.offsets[device + 1]
+    progress.held[device] += lists.choices.net[slot]
+    progress.ready[device, 1 if lists.choices.adds[slot] > 0 else 0] -= 1
+    last = lists.choices.offsets[device + 1]
     head = progress.head[device]
     while head < last and progress.begun[head]:
         head += 1

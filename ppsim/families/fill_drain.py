@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ppsim.families.registry import family, require_choice
-from ppsim.schedule.blocks import Block, alternate, backward_run, concatenate, forward_run
+from ppsim.schedule.blocks import Block, alternate, backward_run, concatenate, forward_run, straight_runs
 
 
 @family(
@@ -19,9 +19,7 @@ from ppsim.schedule.blocks import Block, alternate, backward_run, concatenate, f
 )
 def naive(p: int, m: int, v: int) -> Iterator[Block]:
     """F and B of each microbatch in turn."""
-    microbatches = np.arange(m)
-    for r in range(p):
-        yield alternate(forward_run(r, microbatches), backward_run(r, microbatches))
+    return (alternate(*runs) for runs in straight_runs(p, m))
 
 
 @family(
@@ -36,10 +34,8 @@ def naive(p: int, m: int, v: int) -> Iterator[Block]:
 def gpipe(p: int, m: int, v: int, *, backward_order: str = "fifo") -> Iterator[Block]:
     """F 0..m-1, then B 0..m-1 (fifo) or m-1..0 (lifo)."""
     require_choice("backward_order", backward_order, ("fifo", "lifo"))
-    microbatches = np.arange(m)
-    backwards = microbatches if backward_order == "fifo" else microbatches[::-1]
-    for r in range(p):
-        yield concatenate(forward_run(r, microbatches), backward_run(r, backwards))
+    step = 1 if backward_order == "fifo" else -1
+    return (concatenate(forwards, backwards[::step]) for forwards, backwards in straight_runs(p, m))
 
 
 @family(

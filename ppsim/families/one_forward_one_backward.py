@@ -2,24 +2,18 @@
 
 from collections.abc import Callable, Iterator
 
-import numpy as np
-
 from ppsim.families.registry import family
-from ppsim.schedule.blocks import Block, alternate, backward_run, concatenate, forward_run
+from ppsim.schedule.blocks import Block, alternate, concatenate, straight_runs
 
 
 def warmed_up(forwards: Block, backwards: Block, warmup: int) -> Block:
     """`warmup` forwards, then pairs of a forward and a backward, then the backwards that are left."""
     paired = len(forwards) - warmup
-    return concatenate(
-        forwards[:warmup], alternate(forwards[warmup:], backwards[:paired]), backwards[paired:]
-    )  # fmt: skip
+    return concatenate(forwards[:warmup], alternate(forwards[warmup:], backwards[:paired]), backwards[paired:])
 
 
 def _one_stage_a_device(p: int, m: int, warmup: Callable[[int], int]) -> Iterator[Block]:
-    microbatches = np.arange(m)
-    for r in range(p):
-        yield warmed_up(forward_run(r, microbatches), backward_run(r, microbatches), min(warmup(r), m))
+    return (warmed_up(*runs, min(warmup(r), m)) for r, runs in enumerate(straight_runs(p, m)))
 
 
 @family(

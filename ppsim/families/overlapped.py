@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from ppsim.families.interleaved import group_sizes, looped_runs
 from ppsim.families.registry import family, require_choice
-from ppsim.schedule.blocks import Block, backward_run, concatenate, forward_run, fuse
+from ppsim.schedule.blocks import Block, concatenate, fuse, straight_runs
 
 ORDERS = ("f_b", "b_f")
 
@@ -29,10 +27,7 @@ def fused_when_warm(forwards: Block, backwards: Block, warmup: int, order: str =
 )
 def overlapped_one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Block]:
     """min(2(p-r-1) + 1, m) F; then OVERLAP(F, B); then B."""
-    microbatches = np.arange(m)
-    for r in range(p):
-        forwards, backwards = forward_run(r, microbatches), backward_run(r, microbatches)
-        yield fused_when_warm(forwards, backwards, min(2 * (p - r - 1) + 1, m))
+    return (fused_when_warm(*runs, min(2 * (p - r - 1) + 1, m)) for r, runs in enumerate(straight_runs(p, m)))
 
 
 @family(

@@ -7,7 +7,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.families.one_forward_one_backward import warmed_up
 from ppsim.families.registry import family, require_count, require_few_actions
-from ppsim.schedule.blocks import Block, concatenate, forward_run, run
+from ppsim.schedule.blocks import Block, concatenate, straight_runs
 from ppsim.schedule.columns import ScheduleColumns
 
 
@@ -17,10 +17,8 @@ def sliced_runs(name: str, p: int, m: int, slices: int, backward: Kind = Kind.B)
     BuildError unless `slices` is a count that leaves few enough pieces to number.
     """
     require_few_actions(name, devices=p, microbatches=m, slices=require_count("slices", slices))
-    pieces = np.arange(m * slices)
-    reversed_pieces = pieces.reshape(m, slices)[:, ::-1].ravel()
-    for r in range(p):
-        yield forward_run(r, pieces), run(backward, r, reversed_pieces)
+    pieces_reversed = np.arange(m * slices).reshape(m, slices)[:, ::-1].ravel()
+    return ((forwards, backwards[pieces_reversed]) for forwards, backwards in straight_runs(p, m * slices, backward))
 
 
 @family(

@@ -8,7 +8,7 @@ from ppsim.actions import Kind
 from ppsim.base.errors import BuildError
 from ppsim.families.one_forward_one_backward import warmed_up
 from ppsim.families.registry import family
-from ppsim.schedule.blocks import Block, concatenate, run
+from ppsim.schedule.blocks import Block, concatenate, run, straight_runs
 
 
 def with_delayed_weights(body: Block, delay: int) -> Block:
@@ -25,10 +25,8 @@ def with_delayed_weights(body: Block, delay: int) -> Block:
 
 def zero_bubble_lists(p: int, m: int, warmup: Callable[[int], int], delay: Callable[[int], int]) -> Iterator[Block]:
     """Device r: `warmup(r)` F; then F, I pairs; then I; W behind I from the `delay(r)`-th on, the rest at the end."""
-    microbatches = np.arange(m)
-    for r in range(p):
-        body = warmed_up(run(Kind.F, r, microbatches), run(Kind.I, r, microbatches), min(warmup(r), m))
-        yield with_delayed_weights(body, min(delay(r), m))
+    for r, runs in enumerate(straight_runs(p, m, Kind.I)):
+        yield with_delayed_weights(warmed_up(*runs, min(warmup(r), m)), min(delay(r), m))
 
 
 @family(

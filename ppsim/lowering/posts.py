@@ -6,6 +6,7 @@ import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER
 from ppsim.base.compiling import run_where_it_pays
+from ppsim.base.lists import list_of_rows
 from ppsim.lowering.rows import crosses_devices, has_transfers, transfer_ends
 from ppsim.lowering.turns import rows_in_turn
 from ppsim.schedule.columns import ScheduleColumns
@@ -34,6 +35,11 @@ class Posts:
     is_send: np.ndarray
     before: np.ndarray
     queue: np.ndarray
+
+    @property
+    def device(self) -> np.ndarray:
+        """Device of each post, int32."""
+        return list_of_rows(self.offsets)
 
 
 def queued_posts(program: ScheduleColumns, transport: str) -> Posts:

@@ -8,8 +8,8 @@ Source of the idea: arXiv 2605.18750 (ready-first over static pipeline orders); 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,7 @@ DISPATCHES = ("list", "ready")
 _ROUNDING = 1e-9
 
 
-@dataclass(frozen=True)
-class Choices:
+class Choices(NamedTuple):
     """What devices choose from: slots, which are rows or the two rows of a timed OVERLAP_F_B, in list order.
 
     Attributes

@@ -8,6 +8,7 @@ import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind, is_copy
 from ppsim.base.immutable import EqualColumns
+from ppsim.base.lists import list_of_rows
 from ppsim.costs.table import CostTable
 from ppsim.lowering.rows import row_tables
 from ppsim.schedule.columns import ScheduleColumns
@@ -49,7 +50,7 @@ class Copies(EqualColumns):
     @property
     def device(self) -> np.ndarray:
         """Device of each copy, int32."""
-        return np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int32), np.diff(self.offsets))
+        return list_of_rows(self.offsets)
 
     @property
     def behind(self) -> np.ndarray:

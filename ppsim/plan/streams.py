@@ -8,6 +8,7 @@ import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind
 from ppsim.base.immutable import EqualColumns
+from ppsim.base.lists import list_of_rows
 from ppsim.costs.table import CostTable
 from ppsim.lowering.sharding import last_backwards
 from ppsim.schedule.columns import ScheduleColumns
@@ -42,7 +43,7 @@ class Gathers(EqualColumns):
     @property
     def device(self) -> np.ndarray:
         """Device of each gather, int32."""
-        return np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int32), np.diff(self.offsets))
+        return list_of_rows(self.offsets)
 
 
 @dataclass(frozen=True, eq=False)

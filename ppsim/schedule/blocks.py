@@ -90,6 +90,13 @@ def backward_run(stage: ArrayLike, microbatch: ArrayLike) -> Block:
     return run(Kind.B, stage, microbatch)
 
 
+def straight_runs(devices: int, microbatches: int, backward: Kind = Kind.B) -> Iterator[tuple[Block, Block]]:
+    """For each device all forwards and all backwards of the one stage that it runs, microbatches in order."""
+    numbers = np.arange(microbatches)
+    for device in range(devices):
+        yield forward_run(device, numbers), run(backward, device, numbers)
+
+
 def concatenate(*blocks: Block) -> Block:
     """The blocks one after the other."""
     return Block.of(np.concatenate([block.code for block in blocks]))

@@ -12,6 +12,7 @@ import numpy as np
 from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_copy
 from ppsim.base.errors import ScheduleError, shown, visible
 from ppsim.base.immutable import unwritable
+from ppsim.base.lists import list_of_rows
 from ppsim.schedule.blocks import Block, columns
 
 MOST_SLICES = 2**31 - 1
@@ -213,7 +214,7 @@ class ScheduleColumns:
     @cached_property
     def device(self) -> np.ndarray:
         """Device of each row, int32."""
-        return unwritable(np.repeat(np.arange(self.devices, dtype=np.int32), np.diff(self.offsets)))
+        return unwritable(list_of_rows(self.offsets))
 
     @cached_property
     def holdings(self) -> np.ndarray:

@@ -1,0 +1,8 @@
+"""Lists kept in one column: list i owns the rows `offsets[i]:offsets[i + 1]`."""
+
+import numpy as np
+
+
+def list_of_rows(offsets: np.ndarray) -> np.ndarray:
+    """Number of the list that each row belongs to, int32."""
+    return np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
