@@ -5,6 +5,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CONFIG := configs/llama-3-8b-8xh100.yaml
+PAGES := glossary schedule_docs gallery cost_docs accuracy_docs reliability_docs synthesis_docs choosing_docs pages \
+	command_docs explorer_picture notebooks
 
 .PHONY: help demo test lint check unit-test coverage fuzz bench docs site dist clean
 
@@ -68,18 +70,7 @@ bench: $(VENV)/installed-for-tests
 	$(BIN)/python scripts/make_performance_docs.py .benchmarks/latest.json
 
 docs: $(VENV)/installed-for-tests
-	$(BIN)/python scripts/make_glossary.py
-	$(BIN)/python scripts/make_schedule_docs.py
-	$(BIN)/python scripts/make_gallery.py
-	$(BIN)/python scripts/make_cost_docs.py
-	$(BIN)/python scripts/make_accuracy_docs.py
-	$(BIN)/python scripts/make_reliability_docs.py
-	$(BIN)/python scripts/make_synthesis_docs.py
-	$(BIN)/python scripts/make_choosing_docs.py
-	$(BIN)/python scripts/make_pages.py
-	$(BIN)/python scripts/make_command_docs.py
-	$(BIN)/python scripts/make_explorer_picture.py
-	$(BIN)/python scripts/make_notebooks.py
+	for page in $(PAGES); do $(BIN)/python scripts/make_$$page.py || exit 1; done
 
 $(VENV)/installed-for-docs: $(VENV)/installed
 	$(INSTALL) --editable '.[docs]'

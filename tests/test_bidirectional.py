@@ -75,17 +75,3 @@ def test_every_size_is_valid_and_runs_under_queued_transfers():
                 schedule.validate()
                 if m in (p, 2 * p):
                     ppsim.simulate(schedule, costs, transport="directed")
-
-
-@pytest.mark.parametrize(
-    ("name", "p", "m", "sentence"),
-    [
-        ("chimera", 5, 10, "devices=5 is odd.*use 4 or 6 devices"),
-        ("chimera", 1, 1, "devices=1 is odd.*use 2 devices"),
-        ("chimera", 4, 10, "microbatches=10 with devices=4.*multiple of 4: 8 or 12"),
-        ("chimera", 4, 3, "microbatches=3 with devices=4.*multiple of 4: 4"),
-    ],
-)
-def test_refused_sizes_name_the_rule_and_the_nearest_legal_values(name, p, m, sentence):
-    with pytest.raises(ppsim.BuildError, match=sentence):
-        build(name, p, m)

@@ -143,18 +143,3 @@ def test_every_size_is_valid_and_runs_under_queued_transfers():
                 schedule.validate()
                 if m < 2 * p + 3:
                     ppsim.simulate(schedule, costs, transport="directed")
-
-
-@pytest.mark.parametrize(
-    ("name", "p", "m", "sentence"),
-    [
-        ("dualpipe", 3, 8, "devices=3 is odd.*use 2 or 4 devices, or dualpipe-v"),
-        ("dualpipe", 1, 8, "devices=1 is odd.*use 2 devices, or dualpipe-v"),
-        ("dualpipe", 4, 6, "microbatches=6 with devices=4.*use at least 8"),
-        ("dualpipe", 4, 9, "microbatches=9 is odd.*use 8 or 10 microbatches"),
-        ("dualpipe-v", 3, 5, "microbatches=5 with devices=3.*use at least 6"),
-    ],
-)
-def test_refused_sizes_name_the_rule_and_the_nearest_legal_values(name, p, m, sentence):
-    with pytest.raises(ppsim.BuildError, match=sentence):
-        ppsim.build(name, devices=p, microbatches=m)

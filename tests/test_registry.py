@@ -172,3 +172,22 @@ def test_a_size_is_built_whole_or_refused_with_a_legal_value(name, p, m):
     assert schedule.devices == p
     assert schedule.microbatches == m * schedule.slices * schedule.iterations
     ppsim.Schedule.from_orders(schedule.orders(), slices=schedule.slices).validate()
+
+
+@pytest.mark.parametrize(
+    ("name", "p", "m", "sentence"),
+    [
+        ("chimera", 5, 10, "devices=5 is odd.*use 4 or 6 devices"),
+        ("chimera", 1, 1, "devices=1 is odd.*use 2 devices"),
+        ("chimera", 4, 10, "microbatches=10 with devices=4.*multiple of 4: 8 or 12"),
+        ("chimera", 4, 3, "microbatches=3 with devices=4.*multiple of 4: 4"),
+        ("dualpipe", 3, 8, "devices=3 is odd.*use 2 or 4 devices, or dualpipe-v"),
+        ("dualpipe", 1, 8, "devices=1 is odd.*use 2 devices, or dualpipe-v"),
+        ("dualpipe", 4, 6, "microbatches=6 with devices=4.*use at least 8"),
+        ("dualpipe", 4, 9, "microbatches=9 is odd.*use 8 or 10 microbatches"),
+        ("dualpipe-v", 3, 5, "microbatches=5 with devices=3.*use at least 6"),
+    ],
+)
+def test_refused_sizes_name_the_rule_and_the_nearest_legal_values(name, p, m, sentence):
+    with pytest.raises(BuildError, match=sentence):
+        ppsim.build(name, devices=p, microbatches=m)

@@ -8,7 +8,8 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.immutable import EqualColumns
-from ppsim.plan.host_copies import RELOADS
+from ppsim.plan.host_copies import RELOADS, Copies
+from ppsim.plan.streams import Gathers
 from ppsim.timeline import TimelineColumns
 
 BARRIER, OPTIMIZER = -2, -1
@@ -76,15 +77,22 @@ def _one_after_the_other(device: np.ndarray, first: int) -> tuple[np.ndarray, np
     return first + later - 1, first + later
 
 
+def _after_what_stands_before(
+    run: TimelineColumns, stream: Gathers | Copies, node: np.ndarray, number: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The row before each of what is posted on a stream, where there is one."""
+    posted = stream.before > run.schedule.offsets[stream.device]
+    return node[stream.before[posted] - 1], number[posted]
+
+
 def _gather_edges(run: TimelineColumns, node: np.ndarray, first: int) -> Edges:
     """What stands before an UNSHARD, and the row that waits for it."""
     gathers = run.plan.gathers
     if gathers is None:
         return []
     number = first + np.arange(len(gathers.stage))
-    posted = gathers.before > run.schedule.offsets[gathers.device]
     return [
-        (node[gathers.before[posted] - 1], number[posted]),
+        _after_what_stands_before(run, gathers, node, number),
         (number, node[gathers.user]),
         _one_after_the_other(gathers.device, first),
     ]
@@ -96,10 +104,9 @@ def _copy_edges(run: TimelineColumns, node: np.ndarray, first: int) -> Edges:
     if copies is None:
         return []
     number = first + np.arange(len(copies.stage))
-    posted = copies.before > run.schedule.offsets[copies.device]
     reloads, behind = copies.user >= 0, copies.behind
     return [
-        (node[copies.before[posted] - 1], number[posted]),
+        _after_what_stands_before(run, copies, node, number),
         (first + behind[behind >= 0], number[behind >= 0]),
         (first + copies.origin[reloads], number[reloads]),
         (number[reloads], node[copies.user[reloads]]),

@@ -6,3 +6,14 @@ import numpy as np
 def list_of_rows(offsets: np.ndarray) -> np.ndarray:
     """Number of the list that each row belongs to, int32."""
     return np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
+
+
+class DeviceLists:
+    """Columns of things in lists, one list a device; for a class with a field `offsets`."""
+
+    offsets: np.ndarray
+
+    @property
+    def device(self) -> np.ndarray:
+        """Device of each, int32."""
+        return list_of_rows(self.offsets)

@@ -7,7 +7,8 @@ import dataclasses
 from ppsim.base.units import percent_text, value_text
 from ppsim.commands.options import JsonTarget
 from ppsim.commands.reporting import answer, command
-from ppsim.costs.hardware import DEVICES, LINKS, DeviceSheet, LinkSheet
+from ppsim.costs.hardware import DeviceSheet, LinkSheet
+from ppsim.costs.sheets import DEVICES, LINKS
 
 SCHEMA = "ppsim.hardware/1"
 UNITS = {

@@ -46,6 +46,22 @@ def _state(what: str, example: str, row: int) -> Any:
     )  # fmt: skip
 
 
+def _of_step(what: str, default_text: str, example: str, column: str, of: str, note: str) -> Any:
+    """Seconds of what has one length a stage, beside the microbatches; `column` of the table."""
+    return _cost(
+        what, default_text, example, lambda table: getattr(table, column), group="step", unit="seconds",
+        of=f" per {of}", note=note,
+    )  # fmt: skip
+
+
+def _share(what: str, default_text: str, example: str, column: str, default: float) -> Any:
+    """A part of an activation, 0 to 1; `column` of the table."""
+    return _cost(
+        f"part of an activation that {what}", default_text, example, lambda table: getattr(table, column),
+        group="share", unit="", of="fraction", default=default,
+    )  # fmt: skip
+
+
 def _between_devices(matrix: np.ndarray) -> np.ndarray:
     matrix = differing(matrix)
     return matrix[~np.eye(len(matrix), dtype=bool)] if len(matrix) > 1 else matrix.ravel()
@@ -100,19 +116,17 @@ class Costs:
         group="transfer", unit="bytes per second", of="; null is unlimited", depth=0, default=math.inf, note="one way",
     )  # fmt: skip
     per: str = declared("what times are of: `device`, `stage`", choice("device", "stage"), "device", example="stage")
-    weight_grad_fraction_of_activation: PerStage = _cost(
-        "part of an activation that lives until W, 0 to 1; I frees the rest", "1, or derived", "0.94",
-        lambda table: table.weight_grad_fraction, group="share", unit="", of="fraction", default=1.0,
-    )  # fmt: skip
+    weight_grad_fraction_of_activation: PerStage = _share(
+        "lives until W, 0 to 1; I frees the rest", "1, or derived", "0.94", "weight_grad_fraction", 1.0
+    )
     recompute: PerStage | None = _cost(
         "seconds of R, a forward again without its transfer", "`forward`", "11 ms",
         lambda table: table.recompute_seconds, group="again", unit="seconds", of=" per microbatch and stage",
         note="recomputing one microbatch through one stage",
     )  # fmt: skip
-    input_fraction_of_activation: PerStage = _cost(
-        "part of an activation that the stored input holds between F and R, 0 to 1", "0, or derived", "0.03",
-        lambda table: table.input_fraction, group="share", unit="", of="fraction", default=0.0,
-    )  # fmt: skip
+    input_fraction_of_activation: PerStage = _share(
+        "the stored input holds between F and R, 0 to 1", "0, or derived", "0.03", "input_fraction", 0.0
+    )
     offload_latency: float = _cost(
         "seconds of each OFFLOAD and RELOAD, beside `offload_bytes / offload_bandwidth`", "0 s", "20 us",
         lambda table: np.array([table.offload_latency]), group="copy", unit="seconds", of=" per copy", depth=0,
@@ -142,20 +156,18 @@ class Costs:
         "order of the microbatches of `microbatch_scale`: `given`, `longest-first`, `shortest-first`, `zigzag`",
         choice(*ORDERS), "given", example="zigzag",
     )  # fmt: skip
-    unshard: PerStage | None = _cost(
+    unshard: PerStage | None = _of_step(
         "seconds of gathering the weights of one device share; without a model it also makes the run sharded",
-        "none, or derived", "8 ms", lambda table: table.unshard_seconds, group="step", unit="seconds",
-        of=" per gather of a stage's weights", note="gathering the weights of one stage",
+        "none, or derived", "8 ms", "unshard_seconds", "gather of a stage's weights",
+        "gathering the weights of one stage",
     )  # fmt: skip
-    reduce_grad: PerStage | None = _cost(
+    reduce_grad: PerStage | None = _of_step(
         "seconds of reducing its gradients over data-parallel copies, once a step", "none, or derived", "50 ms",
-        lambda table: table.reduce_seconds, group="step", unit="seconds", of=" per step and stage",
-        note="reducing the gradients of one stage, once a step",
+        "reduce_seconds", "step and stage", "reducing the gradients of one stage, once a step",
     )  # fmt: skip
-    optimizer_step: PerStage | None = _cost(
+    optimizer_step: PerStage | None = _of_step(
         "seconds of stepping it, once a step, where `optimizer` is given", "none, or derived", "10 ms",
-        lambda table: table.optimizer_seconds, group="step", unit="seconds", of=" per step and stage",
-        note="stepping one stage, where the step has an optimizer",
+        "optimizer_seconds", "step and stage", "stepping one stage, where the step has an optimizer",
     )  # fmt: skip
     activation_bytes: PerStage | None = _cost(
         "bytes a stage holds for one microbatch", "not known, or derived", "1.2 GB",

@@ -6,7 +6,7 @@ import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER
 from ppsim.base.compiling import run_where_it_pays
-from ppsim.base.lists import list_of_rows
+from ppsim.base.lists import DeviceLists
 from ppsim.lowering.rows import crosses_devices, has_transfers, transfer_ends
 from ppsim.lowering.turns import rows_in_turn
 from ppsim.schedule.columns import ScheduleColumns
@@ -15,7 +15,7 @@ TRANSPORTS = ("async", "directed", "pair", "rank", "blocking")
 
 
 @dataclass(frozen=True)
-class Posts:
+class Posts(DeviceLists):
     """SENDs and RECVs in program order; device d owns posts `offsets[d]:offsets[d + 1]`.
 
     Attributes
@@ -35,11 +35,6 @@ class Posts:
     is_send: np.ndarray
     before: np.ndarray
     queue: np.ndarray
-
-    @property
-    def device(self) -> np.ndarray:
-        """Device of each post, int32."""
-        return list_of_rows(self.offsets)
 
 
 def queued_posts(program: ScheduleColumns, transport: str) -> Posts:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind, is_copy
 from ppsim.base.immutable import EqualColumns
-from ppsim.base.lists import list_of_rows
+from ppsim.base.lists import DeviceLists
 from ppsim.costs.table import CostTable
 from ppsim.lowering.rows import row_tables
 from ppsim.schedule.columns import ScheduleColumns
@@ -17,7 +17,7 @@ OFFLOADS, RELOADS = 0, 1
 
 
 @dataclass(frozen=True, eq=False)
-class Copies(EqualColumns):
+class Copies(DeviceLists, EqualColumns):
     """The OFFLOADs and RELOADs in program order; device d owns `offsets[d]:offsets[d + 1]`.
 
     A device has a copy engine for each way, on which copies run one after the other. Each is posted when the compute
@@ -46,11 +46,6 @@ class Copies(EqualColumns):
     origin: np.ndarray
     user: np.ndarray
     seconds: np.ndarray
-
-    @property
-    def device(self) -> np.ndarray:
-        """Device of each copy, int32."""
-        return list_of_rows(self.offsets)
 
     @property
     def behind(self) -> np.ndarray:

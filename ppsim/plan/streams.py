@@ -8,7 +8,7 @@ import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind
 from ppsim.base.immutable import EqualColumns
-from ppsim.base.lists import list_of_rows
+from ppsim.base.lists import DeviceLists
 from ppsim.costs.table import CostTable
 from ppsim.lowering.sharding import last_backwards
 from ppsim.schedule.columns import ScheduleColumns
@@ -17,7 +17,7 @@ OPTIMIZERS = ("sync", "post-validated")
 
 
 @dataclass(frozen=True, eq=False)
-class Gathers(EqualColumns):
+class Gathers(DeviceLists, EqualColumns):
     """The UNSHARDs in program order; device d owns `offsets[d]:offsets[d + 1]`.
 
     They run one after the other on a stream of their device. Each is posted when the compute actions that stand before
@@ -39,11 +39,6 @@ class Gathers(EqualColumns):
     before: np.ndarray
     user: np.ndarray
     seconds: np.ndarray
-
-    @property
-    def device(self) -> np.ndarray:
-        """Device of each gather, int32."""
-        return list_of_rows(self.offsets)
 
 
 @dataclass(frozen=True, eq=False)

@@ -211,19 +211,8 @@ def with_recompute(schedule: Schedule, stages: str = "all") -> Schedule:
 def with_offload(schedule: Schedule, stages: str = "all") -> Program:
     """The schedule with an OFFLOAD behind each F, and a RELOAD one backward before its own.
 
-    PipeOffload's transfers (arXiv 2503.01328), on any schedule; its own order is `ppsim.build("gis", ...)`.
-
-    Parameters
-    ----------
-    schedule : Schedule
-        Without R, copies, transfers, sharding actions and evictions.
-    stages : {"all", "first:n"}
-        All stages, or the first n of each device, whose activations live longest.
-
-    Raises
-    ------
-    BuildError
-        The lists hold something else already, or `stages` is neither.
+    PipeOffload's transfers (arXiv 2503.01328), on any schedule; its own order is `ppsim.build("gis", ...)`. Takes and
+    refuses what `with_recompute` does.
     """
     validate(schedule)
     return _as(Program, offloaded(schedule, stages))
