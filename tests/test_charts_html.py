@@ -5,7 +5,6 @@ import html
 import json
 import re
 import zlib
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -47,6 +46,9 @@ def unpacked(page, chart=0):
         columns[name] = np.cumsum(values) % 2**32 if summed else values
         at += count * size
     assert at == len(content)
+    for before in ["", *(f"{part['sort']} " for part in about["beside"])]:
+        since_last_end = columns[f"{before}gap"], np.append(0, columns[f"{before}length"][:-1])
+        columns[f"{before}start"] = np.cumsum(sum(since_last_end)) % 2**32
     return about, columns
 
 
@@ -139,26 +141,26 @@ def test_the_page_has_a_legend_of_all_that_it_draws():
     assert unpacked(viewer_html(make_boxes(run("seq1f1b", slices=2))))[0]["numbering"] == "slice"
 
 
-def test_a_page_of_131072_actions_stays_below_two_megabytes_even_when_no_two_times_are_alike():
-    timeline = run(devices=64, microbatches=1024)
-    boxes = make_boxes(timeline)
-    chance = np.random.default_rng(0)
-    length = boxes.length * chance.uniform(0.3, 1, len(boxes))
-    noisy = replace(
-        boxes, length=length, start=boxes.start + (boxes.length - length) * chance.uniform(0, 1, len(boxes))
-    )
-    assert len(boxes) == 131_072
-    assert len(viewer_html(boxes).encode()) < 100_000
-    assert len(viewer_html(noisy).encode()) < 2_000_000
+@pytest.mark.parametrize("name", ["1f1b", "interleaved-1f1b"])
+def test_a_page_of_131072_actions_stays_below_a_megabyte_even_when_no_two_times_are_alike(name):
+    schedule = ppsim.build(name, devices=64, microbatches=1024 // (1 + (name != "1f1b")))
+    jitter = ppsim.Jitter(actions=0.05, transfers=0.05)
+    page = viewer_html(make_boxes(ppsim.simulate(schedule, ppsim.Costs(latency=0.1), jitter=jitter)))
+    assert len(unpacked(page)[1]["start"]) == 131_072
+    assert len(page.encode()) < 1_000_000
+    assert len(viewer_html(make_boxes(ppsim.simulate(schedule))).encode()) < 100_000
 
 
-def test_the_page_holds_every_box_to_a_fraction_of_the_makespan():
+def test_the_page_rounds_times_to_a_tick_of_which_the_shortest_action_has_thousands():
     timeline = large()
+    shortest = float((timeline.end - timeline.start).min())
     boxes = make_boxes(timeline)
     about, columns = unpacked(viewer_html(boxes))
     start, length = columns["start"] * about["tick"], columns["length"] * about["tick"]
-    assert start == pytest.approx(timeline.start, abs=1e-9 * timeline.makespan)
-    assert start + length == pytest.approx(timeline.end, abs=1e-9 * timeline.makespan)
+    assert 16_384 * about["tick"] <= shortest
+    assert 256 * about["tick"] <= 0.07
+    assert np.abs(start - timeline.start).max() <= 0.51 * about["tick"]
+    assert np.abs(start + length - timeline.end).max() <= 0.51 * about["tick"]
     assert np.array_equal(columns["stage"], timeline.schedule.stage)
     assert np.array_equal(columns["microbatch"], timeline.schedule.microbatch)
     assert columns["offsets"].tolist() == timeline.schedule.offsets.tolist()
@@ -329,9 +331,9 @@ def test_the_page_holds_gathers_reductions_and_optimizer_steps():
     for sort, spans in ((GATHERS, timeline.unshards), (REDUCTIONS, timeline.reductions)):
         assert columns[f"{sort} offsets"].tolist() == [0, 1, 2]
         assert columns[f"{sort} stage"].tolist() == spans.stage.tolist()
-        assert columns[f"{sort} start"] * about["tick"] == pytest.approx(spans.start, abs=1e-8)
+        assert columns[f"{sort} start"] * about["tick"] == pytest.approx(spans.start, abs=0.51 * about["tick"])
     ends = (columns[f"{STEPS} start"] + columns[f"{STEPS} length"]) * about["tick"]
-    assert ends == pytest.approx([timeline.makespan] * 2)
+    assert ends == pytest.approx([timeline.makespan] * 2, abs=1.1 * about["tick"])
 
 
 def test_a_notebook_shows_what_runs_beside_the_actions_up_to_the_end_of_the_axis():

@@ -42,6 +42,15 @@ def test_kinds_of_one_chart_differ_in_lightness(sight):
         assert abs(cielab(one, sight)[0] - cielab(other, sight)[0]) >= 8.5, (one, other)
 
 
+@pytest.mark.parametrize("sight", SIGHT)
+def test_causes_of_idle_time_are_told_apart_by_every_reader_and_without_colour(sight):
+    for one, other in itertools.combinations([*palette.CAUSE_COLOURS.values(), palette.NOT_IDLE], 2):
+        one_lab, other_lab = cielab(one, sight), cielab(other, sight)
+        assert np.linalg.norm(one_lab - other_lab) >= 18, (one, other)
+        if sight in ("normal", "deuteranopia"):
+            assert abs(one_lab[0] - other_lab[0]) >= 6, (one, other)
+
+
 def test_idle_time_is_no_white_paper():
     assert palette.contrast(palette.IDLE, "#ffffff") >= 1.8
 

@@ -251,15 +251,15 @@ def _draw_blocks(
         _add_title(ax, headline(boxes.timeline) if title is None else title)
     _add_legend(axes[0], every, **legend)
     marks.settle(axes[0])
-    exact = [_fill(ax, boxes, labels) for ax, boxes in blocks]
+    rows, ends = [ax for ax, _ in blocks], overview.phases([boxes.timeline for boxes in every], longest)
+    exact = [_fill(ax, boxes, labels, ends) for ax, boxes in blocks]
     for ax, boxes in blocks:
         marks.add_idle_shares(ax, boxes)
-    if len(every) > 1:
-        marks.add_ends([ax for ax, _ in blocks], every, longest)
     if not any(exact):
         overview.add_busy_scale(axes)
-        if len(every) == 1:
-            overview.enlarge_ends(axes[0], every[0].timeline)
+        overview.enlarge_ends(rows, ends)
+    if len(every) > 1:
+        marks.add_ends(rows, every, longest)
 
 
 def _shown_seconds(every: Sequence[Boxes]) -> float:
@@ -285,14 +285,14 @@ def _add_legend(ax: Axes, every: Sequence[Boxes], transfers: bool = False, criti
         figure.set_figheight(figure.get_figheight() + legend.get_window_extent().height / figure.dpi)
 
 
-def _fill(ax: Axes, boxes: Boxes, labels: bool | str) -> bool:
-    """The boxes with their labels; shares, and False, where the boxes are too narrow to see."""
+def _fill(ax: Axes, boxes: Boxes, labels: bool | str, ends: Sequence[float]) -> bool:
+    """The boxes with their labels; shares between the `ends`, and False, where the boxes are too narrow to see."""
     points = marks.points_per_second(ax)
     exact = not overview.too_narrow(boxes, points)
     if exact:
         marks.add_boxes(ax, boxes, points)
     else:
-        overview.add_busy_shares(ax, boxes)
+        overview.add_busy_shares(ax, boxes, ends)
     marks.add_beside(ax, boxes, points)
     if exact and labels:
         numbers.add_labels(ax, boxes, points)

@@ -51,13 +51,16 @@ def add_labels(ax: Axes, boxes: Boxes, points: float) -> None:
         for mine, part, band in bands
         if len(mine)
     ]
-    if every and not any(_label_rows(ax, boxes, every, points, upright) for upright in (False, True)):
-        for labels in every:
-            _label_every_kth(ax, boxes, labels, points)
+    rows = np.zeros(boxes.timeline.schedule.devices, bool)
+    for upright in (False, True) if every else ():
+        if not rows.any():
+            rows = _label_rows(ax, boxes, every, points, upright)
+    for labels in every:
+        _label_every_kth(ax, boxes, labels, points, ~rows)
 
 
-def _label_rows(ax: Axes, boxes: Boxes, every: list[_Labels], points: float, upright: bool) -> bool:
-    """Number all boxes of each row that has room for it; whether there is such a row."""
+def _label_rows(ax: Axes, boxes: Boxes, every: list[_Labels], points: float, upright: bool) -> np.ndarray:
+    """Number all boxes of the rows that have room for it, where most have it; which rows (bool) these are."""
     size = min(_label_size(ax, boxes, labels.band, 0.75) for labels in every)
     if upright:  # as tall as a text is wide
         size = min(_label_size(ax, boxes, labels.band, 0.95 / labels.wide.max()) for labels in every)
@@ -68,37 +71,48 @@ def _label_rows(ax: Axes, boxes: Boxes, every: list[_Labels], points: float, upr
     fits = wide * max(size, _SMALLEST_LABEL) <= room + 1e-9
     count = np.bincount(boxes.device[spans], minlength=boxes.timeline.schedule.devices)
     whole = np.bincount(boxes.device[spans], fits, len(count)) >= _MOST_OF_A_ROW * count
-    if size < _SMALLEST_LABEL and (upright or not whole.any()):
-        return False
+    if (size < _SMALLEST_LABEL and upright) or whole.sum() < _MOST_ROWS * len(whole):
+        return np.zeros_like(whole)
     shown = np.split(whole[boxes.device[spans]] & fits, np.cumsum([len(labels.mine) for labels in every])[:-1])
     for labels, seen in zip(every, shown, strict=True):
         grounds = [boxes.colour(box, labels.part) for box in labels.mine[seen].tolist()]
         inks = map(palette.label_colour, grounds)
         style = {"rotation": 90 if upright else 0, "fontsize": max(size, _SMALLEST_LABEL)}
         _write(ax, boxes, labels.mine[seen], labels.texts[seen], labels.band, inks, **style)
-    return True
+    return whole
 
 
-def _label_every_kth(ax: Axes, boxes: Boxes, labels: _Labels, points: float) -> None:
-    """The numbers of every k-th microbatch, wider than their boxes, in each row where no two of them meet."""
+def _label_every_kth(ax: Axes, boxes: Boxes, labels: _Labels, points: float, rows: np.ndarray) -> None:
+    """In each of the `rows` (bool), the numbers of every k-th microbatch, which may be wider than their boxes.
+
+    k is the least at which no two numbers meet in most rows; rows for which it is too small have a larger one.
+    """
     mine, schedule = labels.mine, boxes.timeline.schedule
-    whole = schedule.microbatch[boxes.row[mine] + labels.part] // schedule.slices
     too_low = _label_size(ax, boxes, labels.band, 0.95) < _KTH_LABEL
     if too_low or np.quantile(boxes.length[mine], 0.25) * points < _NARROWEST_COUNTED:
         return
-    middle = (boxes.start[mine] + boxes.length[mine] / 2) * points
+    whole = schedule.microbatch[boxes.row[mine] + labels.part] // schedule.slices
     halo = {"path_effects": [withStroke(linewidth=1.4, foreground="white")], "fontsize": _KTH_LABEL}
     for step in _STEPS:
-        chosen = np.flatnonzero(whole % step == 0)
-        reach = labels.wide[chosen] * _KTH_LABEL / 2 + 0.7
-        meets = np.diff(middle[chosen]) < reach[1:] + reach[:-1]
-        same_row = np.diff(boxes.device[mine[chosen]]) == 0
-        crowded = boxes.device[mine[chosen[1:]][meets & same_row]]
-        shown = chosen[~np.isin(boxes.device[mine[chosen]], crowded)]
-        if len(shown) >= _MOST_ROWS * len(chosen):
-            inks = [palette.INK] * len(shown)
-            _write(ax, boxes, mine[shown], labels.texts[shown], labels.band, inks, **halo)
-            return
+        chosen = np.flatnonzero((whole % step == 0) & rows[boxes.device[mine]])
+        again = _meet(boxes, labels, points, chosen) & (labels.texts[chosen[1:]] == labels.texts[chosen[:-1]])
+        chosen = np.delete(chosen, 1 + np.flatnonzero(again))  # neighbours of one microbatch share their number
+        crowded = boxes.device[mine[chosen[1:]][_meet(boxes, labels, points, chosen)]]
+        free = rows.copy()
+        free[crowded] = False
+        if free.sum() < _MOST_ROWS * rows.sum():
+            continue
+        shown = chosen[free[boxes.device[mine[chosen]]]]
+        _write(ax, boxes, mine[shown], labels.texts[shown], labels.band, [palette.INK] * len(shown), **halo)
+        rows = rows & ~free
+
+
+def _meet(boxes: Boxes, labels: _Labels, points: float, chosen: np.ndarray) -> np.ndarray:
+    """Whether each of the chosen labels but the first would touch the one before it, in the size of every k-th."""
+    mine = labels.mine[chosen]
+    middle, device = (boxes.start[mine] + boxes.length[mine] / 2) * points, boxes.device[mine]
+    reach = labels.wide[chosen] * _KTH_LABEL / 2 + 0.7
+    return (np.diff(middle) < reach[1:] + reach[:-1]) & (np.diff(device) == 0)
 
 
 def add_beside_labels(ax: Axes, boxes: Boxes, part: Beside, points: float) -> None:

@@ -14,7 +14,7 @@ from ppsim.base.units import percent_text, seconds_text
 from ppsim.plots import marks
 from ppsim.plots.boxes import sizes_text
 from ppsim.plots.gantt import FONTS, Chart, save_figure
-from ppsim.plots.palette import CAUSE_COLOURS
+from ppsim.plots.palette import CAUSE_COLOURS, NOT_IDLE
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _BAR = 0.8  # of a device's row
-_REST, _REST_COLOUR = "not idle", "#e3e6e3"
+_REST = "not idle"
 
 
 def draw_ledger(timeline: TimelineColumns, name: str | None = None) -> Figure:
@@ -33,7 +33,7 @@ def draw_ledger(timeline: TimelineColumns, name: str | None = None) -> Figure:
     ledger, step = bubble_ledger(timeline), makespan(timeline)
     devices, whole = len(ledger.blame), len(ledger.blame) * step or 1.0
     parts = {cause: seconds for cause, seconds in ledger.items() if seconds.sum() > 1e-9 * ledger.total.sum()}
-    colours = {**CAUSE_COLOURS, _REST: _REST_COLOUR}
+    colours = {**CAUSE_COLOURS, _REST: NOT_IDLE}
     sizes = f"{name}: " * bool(name) + sizes_text(timeline.schedule)
     title = f"{sizes}: idle {percent_text(bubble_fraction(timeline))} of a step of {seconds_text(step)}, by cause"
     with matplotlib.rc_context(FONTS):

@@ -147,7 +147,8 @@ def add_ends(axes: Sequence[Axes], every: Sequence[Boxes], longest: float) -> No
         if boxes is every[0] or not first > 0:
             continue
         difference = percent_text(end / first - 1.0, signed=True)
-        fits = end < 0.92 * longest  # beside the end; before it otherwise, on a ground of its own
+        place = (ax.transData - ax.transAxes).transform((end, middle))[0]
+        fits = place < 0.92  # beside the end; before it otherwise, on a ground of its own
         style: Any = (
             {"ha": "left"} if fits else {"ha": "right", "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 1.0}}
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from ppsim.plots.shares import kind_shares
 from ppsim.timeline import TimelineColumns
 
 BUSY = LinearSegmentedColormap.from_list("busy", ["#ccd2cb", "#a9b6c4", "#5d83c4", "#16305f"])
-_BINS = 500  # of time in each of fill, steady part and drain
+_BINS = 1500  # of time; a third each for fill, steady part and drain
 _NARROWEST = 0.8  # points; where a quarter of the boxes is narrower, shares are drawn
 
 
@@ -32,28 +32,37 @@ def too_narrow(boxes: Boxes, points: float) -> bool:
     return bool(len(lengths) > 2000 and float(np.quantile(lengths, 0.25)) * points < _NARROWEST)
 
 
-def add_busy_shares(ax: Axes, boxes: Boxes) -> None:
-    """Each device's row as the part of its time in which it computes, on one scale from idle to busy."""
-    ends, devices = phases(boxes.timeline), boxes.timeline.schedule.devices
-    edges = np.unique(np.concatenate([np.linspace(first, last, _BINS) for first, last in pairwise(ends)]))
+def add_busy_shares(ax: Axes, boxes: Boxes, ends: Sequence[float]) -> None:
+    """Each device's row as the part of its time in which it computes, on one scale from idle to busy.
+
+    `ends` are the borders of parts of time that are drawn equally fine, as of `phases`.
+    """
+    devices = boxes.timeline.schedule.devices
+    edges = np.concatenate([np.linspace(first, last, _BINS // (len(ends) - 1)) for first, last in pairwise(ends)])
+    edges = np.unique(np.minimum(edges, makespan(boxes.timeline)))
     busy = kind_shares(boxes, edges).sum(axis=2)
     top, bottom = boxes.band if boxes.laned else (-0.5, 0.5)
     rows = (np.arange(devices)[:, None] + np.array([top, bottom])).ravel()
     between = np.full((2 * devices - 1, busy.shape[1]), np.nan)  # where gathers and reductions have their lanes
     between[::2] = busy
     ax.pcolormesh(edges, rows, between, cmap=BUSY, vmin=0.0, vmax=1.0, zorder=2, rasterized=True)
-    ax.hlines(np.arange(devices - 1) + 0.5, 0.0, ends[-1], colors="white", linewidths=0.9, zorder=3)
+    ax.hlines(np.arange(devices - 1) + 0.5, 0.0, makespan(boxes.timeline), colors="white", linewidths=0.9, zorder=3)
 
 
-def phases(timeline: TimelineColumns) -> list[float]:
-    """Borders of fill, steady part and drain, seconds from the first start; the whole where nothing is steady.
+def phases(timelines: Sequence[TimelineColumns], longest: float) -> list[float]:
+    """Borders of fill, steady part and drain of all, seconds from the first start; the whole where few is steady.
 
     The fill ends when every device has begun its first backward, the drain begins when some device has ended its last
-    forward.
+    forward; of several timelines the last and the first of these.
     """
+    filled, draining = zip(*map(_steady_part, timelines), strict=True)
+    begin, end = max(filled), min(draining)
+    return [0.0, begin, end, longest] if 0 < begin and 0.5 * longest < end - begin and end < longest else [0.0, longest]
+
+
+def _steady_part(timeline: TimelineColumns) -> tuple[float, float]:
     schedule, origin = timeline.schedule, float(timeline.device_start.min())
-    length = makespan(timeline)
-    first_backward, last_forward = 0.0, length
+    first_backward, last_forward = 0.0, makespan(timeline)
     for device in range(schedule.devices):
         rows = schedule.rows(device)
         kind = schedule.kind[rows]
@@ -61,15 +70,17 @@ def phases(timeline: TimelineColumns) -> list[float]:
         if len(backward) and len(forward):
             first_backward = max(first_backward, float(timeline.row_start[rows][backward[0]]) - origin)
             last_forward = min(last_forward, float(timeline.row_end[rows][forward[-1]]) - origin)
-    steady = last_forward - first_backward
-    return [0.0, first_backward, last_forward, length] if steady > 0.5 * length else [0.0, length]
+    return first_backward, last_forward
 
 
-def enlarge_ends(ax: Axes, timeline: TimelineColumns) -> bool:
-    """Give fill and drain most of the width where the steady part would take nearly all; lines mark the breaks."""
-    ends = phases(timeline)
-    if len(ends) != 4 or ends[1] <= 0 or ends[3] <= ends[2]:
-        return False
+def enlarge_ends(axes: Sequence[Axes], ends: Sequence[float]) -> None:
+    """Give fill and drain most of the width where the steady part would take nearly all; lines mark the breaks.
+
+    The axes share their time; `ends` are the borders of the three `phases`, or nothing is enlarged.
+    """
+    if len(ends) != 4:
+        return
+    top = axes[0]
     places = np.array([0.0, 0.36, 0.64, 1.0]) * ends[-1]
 
     def forward(seconds: Any) -> Any:
@@ -78,19 +89,19 @@ def enlarge_ends(ax: Axes, timeline: TimelineColumns) -> bool:
     def back(place: Any) -> Any:
         return np.interp(place, places, ends)
 
-    ax.set_xscale("function", functions=(forward, back))
+    top.set_xscale("function", functions=(forward, back))
     unit = time_unit(ends[-1])
     ticks = [_ticks_within(first * unit.factor, last * unit.factor) for first, last in pairwise(ends)]
-    ax.set_xticks(np.concatenate(ticks) / unit.factor)
-    ax.xaxis.set_major_formatter(lambda seconds, _: f"{seconds * unit.factor:.10g}")
-    ax.set_xlim(0.0, ends[-1])
-    for border in ends[1:3]:
+    top.set_xticks(np.concatenate(ticks) / unit.factor)
+    top.xaxis.set_major_formatter(lambda seconds, _: f"{seconds * unit.factor:.10g}")
+    top.set_xlim(0.0, ends[-1])
+    for ax, border in product(axes, ends[1:3]):
         ax.axvline(border, color=palette.INK, linewidth=1.0, linestyle=(0, (2, 2)), zorder=5)
-    style: Any = {"transform": ax.get_xaxis_transform(), "ha": "center", "va": "top", "fontsize": 6.5, "zorder": 6}
+    style: Any = {"transform": top.get_xaxis_transform(), "ha": "center", "va": "top", "fontsize": 6.5, "zorder": 6}
     style["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.85}
-    for (first, last), name in zip(pairwise(ends), ("fill", "steady part, time compressed", "drain"), strict=True):
-        ax.text(back((forward(first) + forward(last)) / 2), 0.985, name, **style)
-    return True
+    names = ("fill", "steady part, time compressed", "drain" if len(axes) == 1 else "from the first drain on")
+    for (first, last), name in zip(pairwise(ends), names, strict=True):
+        top.text(back((forward(first) + forward(last)) / 2), 0.985, name, **style)
 
 
 def _ticks_within(first: float, last: float) -> np.ndarray:

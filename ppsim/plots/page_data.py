@@ -22,7 +22,8 @@ from ppsim.plots.boxes import Boxes, kind_letter, legend_entries, sizes_text
 from ppsim.plots.shares import PERIODS_A_BIN, bin_seconds
 from ppsim.timeline import TimelineColumns
 
-_TICKS = 2**32 - 1  # of the makespan; times in the file are rounded to one, 2e-10 of the makespan
+_MOST_TICKS = 2**32 - 1  # of the makespan
+_FINE, _COARSE = 2**14, 2**8  # ticks of the shortest action, and of the shortest transfer, at least
 _LEVELS = 2**16 - 1  # of the largest amount of memory
 _MOST_POINTS = 65_536  # of the memory curves of all devices; longer ones show the most in each part of the time
 NONE, BEFORE, INPUT, OTHER_INPUT, LISTED = range(5)  # what an item waited for; the page's data.js reads them
@@ -59,7 +60,7 @@ def page_data(boxes: Boxes, title: str | None = None) -> dict[str, Any]:
         "devices": timeline.schedule.devices,
         "makespan": makespan(timeline),
         "bubble": bubble_fraction(timeline),
-        "tick": makespan(timeline) / _TICKS,
+        "tick": tick_seconds(timeline),
         "period": bin_seconds(boxes) / PERIODS_A_BIN,
         "legend": legend_entries([boxes]),
         "numbering": "slice" if timeline.schedule.slices > 1 else "microbatch",
@@ -148,20 +149,31 @@ def _beside(boxes: Boxes) -> list[PageColumn]:
 
 
 def _times(before: str, spans: Spans, timeline: TimelineColumns) -> list[PageColumn]:
-    """Which spans are a device's, and their times; what takes time takes a tick at least."""
+    """Which spans are a device's, and their times; what takes time takes a tick at least.
+
+    A start is told by the gap after the span before it, which is often none.
+    """
     start = _ticks(spans.start, timeline)
     length = np.maximum(_ticks(spans.end, timeline) - start, spans.length > 0)
     offsets = np.searchsorted(spans.device, np.arange(timeline.schedule.devices + 1))
     return [
         PageColumn(f"{before}offsets", offsets, 4, summed=True),
-        PageColumn(f"{before}start", start, 4, summed=True),
+        PageColumn(f"{before}gap", np.diff(start, prepend=0) - np.append(0, length[:-1]), 4),
         PageColumn(f"{before}length", length, 4),
     ]
 
 
+def tick_seconds(timeline: TimelineColumns) -> float:
+    """The unit to which a page rounds times: no finer than reading the shortest action asks, for a file packs worse."""
+    finest = makespan(timeline) / _MOST_TICKS
+    parts = ((timeline.row_end - timeline.row_start, _FINE), (timeline.transfer_end - timeline.transfer_start, _COARSE))
+    lasting = [(lengths[lengths > 0], ticks) for lengths, ticks in parts]
+    return max(finest, min((float(lengths.min()) / ticks for lengths, ticks in lasting if len(lengths)), default=finest))
+
+
 def _ticks(times: np.ndarray, timeline: TimelineColumns) -> np.ndarray:
     """Seconds from the first start as whole ticks."""
-    return np.rint(times * (_TICKS / makespan(timeline))) if makespan(timeline) > 0 else np.zeros(len(times))
+    return np.rint(times / tick_seconds(timeline)) if makespan(timeline) > 0 else np.zeros(len(times))
 
 
 def _waits(boxes: Boxes) -> tuple[list[PageColumn], int]:
@@ -249,6 +261,7 @@ def _thinned(times: np.ndarray, levels: np.ndarray, most: int) -> tuple[np.ndarr
     """A step curve of at most `most` points: of a longer one the highest level in each of as many parts of its time."""
     if len(times) <= most:
         return times, levels
-    part = (times * (most / (times[-1] + 1))).astype(np.int64)
+    step = np.ceil((times[-1] + 1) / most)
+    part = times // step
     first = np.flatnonzero(np.diff(part, prepend=-1))
-    return times[first], np.maximum.reduceat(levels, first)
+    return part[first] * step, np.maximum.reduceat(levels, first)

@@ -18,20 +18,21 @@ COLOURS = {
 IDLE, IDLE_TITLE = "#b2bab1", "idle"
 IDLE_DARK = "#454945"  # on the dark ground of a page
 IDLE_HATCH = "#8c948b"  # of the lines over idle time in static charts
-# Causes of idle time, apart from each other and from white paper in the same way.
+# Causes of idle time, and what is none, each on a step of lightness of its own.
 CAUSE_COLOURS = {
-    "fill": "#c9d4e3",
-    "drain": "#6f8fb8",
-    "dependency": "#d55e00",
-    "imbalance": "#eccb2f",
-    "transfer": "#6a1fc4",
-    "queue": "#4fdfa2",
-    "sharding": "#a07070",
-    "reload": "#220011",
-    "optimizer": "#404010",
-    "jitter": "#a883ee",
-    "overhead": "#701060",
+    "fill": "#85abde",
+    "drain": "#1e5ba5",
+    "dependency": "#ca5800",
+    "imbalance": "#ded03a",
+    "transfer": "#3c229d",
+    "queue": "#63d25a",
+    "sharding": "#676e4b",
+    "reload": "#1e041b",
+    "optimizer": "#002604",
+    "jitter": "#ab88a2",
+    "overhead": "#38205e",
 }
+NOT_IDLE = "#e9ece9"
 TRANSFER_FORWARD = "#1f4e86"
 TRANSFER_BACKWARD = "#8a5a00"
 CRITICAL = "#000000"

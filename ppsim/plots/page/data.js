@@ -22,7 +22,14 @@ async function chartOf(data) {
     if (summed) for (let i = 1; i < count; i++) column[i] += column[i - 1];
     columns[name] = column;
   }
+  for (const before of ["", ...data.beside.map((part) => `${part.sort} `)]) columns[`${before}start`] = startsOf(columns, before);
   return new Chart(data, columns);
+}
+
+function startsOf(columns, before) {   // each starts a gap after the end of the one before; a device's first one may lie before it
+  const gap = columns[`${before}gap`], length = columns[`${before}length`];
+  for (let i = 1; i < gap.length; i++) gap[i] += gap[i - 1] + length[i - 1];
+  return gap;
 }
 
 // Items are numbered on: first the boxes, then the transfers, then each sort of what runs beside the actions.
