@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -69,6 +69,8 @@ class TimelineColumns:
         What trained, of a measured step whose trace says so: "Megatron-LM", "Primus" or "PyTorch"; else empty.
     costs : CostModel
         What priced it; `table` holds its columns.
+    name : str or None
+        Of the config that it is a run of, for titles; see `named`.
     """
 
     plan: Plan
@@ -88,6 +90,7 @@ class TimelineColumns:
     copy_end: np.ndarray
     engine: str
     framework: str
+    name: str | None = None
 
     def __init__(
         self, plan: Plan, table: CostTable, costs: CostModel, times: Times, *, engine: str, framework: str = ""
@@ -95,6 +98,12 @@ class TimelineColumns:
         held = (unwritable(column) if isinstance(column, np.ndarray) else column for column in times)
         columns = dict(zip(Times._fields, held, strict=True))
         vars(self).update(plan=plan, table=table, costs=costs, engine=engine, framework=framework, **columns)
+
+    def named(self, name: str | None) -> Self:
+        """The same timeline under the name of its config, which stands in the titles of its charts."""
+        made = type(self).__new__(type(self))
+        vars(made).update(vars(self), name=name)
+        return made
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{name} cannot be set: a timeline is never changed; simulate again with other costs")

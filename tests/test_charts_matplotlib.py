@@ -282,6 +282,18 @@ def test_vector_charts_hold_text_as_text_and_are_the_same_each_time(tmp_path):
     assert "time (s)" in words
 
 
+def test_titles_carry_the_name_of_a_config_once():
+    config = ppsim.load_config("configs/llama-3-8b-8xh100.yaml")
+    run_, other = config.simulate(), config.simulate(ppsim.build("gpipe", devices=8, microbatches=32))
+    sizes = "1f1b, 8 devices, 32 microbatches: "
+    assert run_.plot().axes[0].get_title(loc="left").startswith(f"{config.data['name']}: {sizes}")
+    assert run_.plot_ledger().axes[0].get_title(loc="left").startswith(f"{config.data['name']}: {sizes}")
+    titles = [axes.get_title(loc="left") for axes in gantt.draw_comparison([run_, other]).axes]
+    assert titles[0].startswith(f"{config.data['name']}: {sizes}")
+    assert titles[1].startswith("gpipe, 8 devices, 32 microbatches: ")
+    assert run().plot().axes[0].get_title(loc="left").startswith("1f1b, 4 devices, 8 microbatches: ")
+
+
 def test_names_with_dollars_are_no_formulas():
     schedule = ppsim.Schedule.from_orders([["0F0", "0B0"]], name="a$b_$")
     figure = ppsim.simulate(schedule).plot()

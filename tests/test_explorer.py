@@ -55,7 +55,7 @@ def test_a_case_is_answered_with_what_the_library_says(client):
     assert found["ledger"]["total"] == run.ledger().to_dict()["total"]
     assert "memory is not known" in found["memory"]["unknown"]
     assert found["chart"]["makespan"] == run.makespan
-    assert ["start", 64 + 32, 4, True] in found["chart"]["columns"]
+    assert ["length", 64 + 32, 4, False] in found["chart"]["columns"]
 
 
 def test_a_case_is_copied_as_command_config_and_python_that_run_the_same(client, tmp_path):

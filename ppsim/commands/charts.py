@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ppsim.commands.reporting import say
-from ppsim.config import Config
-from ppsim.plots.boxes import headline, sizes_text
 from ppsim.plots.viewer import save_html
 from ppsim.run.timelines import Timeline
 
@@ -47,22 +45,8 @@ def save_figure(make: Callable[[], Any], path: Path) -> None:
     say(f"wrote {path}")
 
 
-def save_ledger(timeline: Timeline, path: Path, name: str | None = None) -> None:
-    """Idle time by device and cause; `name` is the config's."""
+def save_ledger(timeline: Timeline, path: Path) -> None:
+    """Idle time by device and cause."""
     from ppsim.plots.ledger_chart import save_ledger as save
 
-    save(timeline, path, name=name)
-
-
-def title_of(config: Config, timeline: Timeline, path: Path) -> str | None:
-    """The title of a chart of a config that has a name of its own: the name, and what the chart says by itself."""
-    if not (name := own_name(config)):
-        return None
-    is_page = path.suffix.lower() == ".html"  # which shows the measures itself
-    return f"{name}: {sizes_text(timeline.schedule) if is_page else headline(timeline)}"
-
-
-def own_name(config: Config) -> str | None:
-    """The config's `name`, where it says more than its schedule's."""
-    name = config.data.get("name")
-    return None if name == config.schedule.get("name") else name
+    save(timeline, path)

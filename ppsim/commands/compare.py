@@ -19,7 +19,7 @@ from ppsim.commands.case import takes_case
 from ppsim.commands.fits import read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, check_endings, command
 from ppsim.config import Config
-from ppsim.plots.boxes import headline, sizes_text
+from ppsim.plots.boxes import headline, title_text, without_repeated_names
 from ppsim.run.schedules import Schedule
 from ppsim.studies.compare import Comparison, asynchronous, compare_config
 
@@ -162,6 +162,6 @@ def _wrapped(text: str) -> list[str]:
 def _titles(comparison: Comparison, measured: bool) -> list[str]:
     """What stands above each chart, which may show its measures itself; asynchronous schedules are marked."""
     return [
-        "asynchronous: " * asynchronous(run) + (sizes_text(run.schedule) if measured else headline(run))
-        for run in comparison.timelines
+        "asynchronous: " * asynchronous(run) + (title_text(run) if measured else headline(run))
+        for run in without_repeated_names(comparison.timelines)
     ]

@@ -95,13 +95,12 @@ def simulate(
         raise ConfigError("--text and --json - both print to stdout; choose one, or give --json a file")
     case = read()
     timeline = case.simulate()
-    title = charts.title_of(case, timeline, gantt) if gantt and title is None else title
     drawing = {"memory": memory, "critical_path": critical_path, "transfers": transfers, "title": title}
     drawing |= {"width": width if static else None}
     _write_files(
         [
             (gantt, lambda path: charts.save_gantt(timeline, path, **drawing)),
-            (ledger_chart, lambda path: charts.save_ledger(timeline, path, charts.own_name(case))),
+            (ledger_chart, lambda path: charts.save_ledger(timeline, path)),
             (trace, timeline.to_perfetto),
             (csv, timeline.schedule.to_csv),
             (program, lambda path: lower(timeline.schedule, sharded=sharded).to_csv(path)),

@@ -95,7 +95,7 @@ class Config:
         self._check_gpus(schedule)
         if self.sharded and not (schedule.kind == Kind.UNSHARD).any():
             schedule = lower(schedule, sharded=True)
-        return simulate(
+        run = simulate(
             schedule,
             self.costs,
             transport=self.transport,
@@ -106,6 +106,8 @@ class Config:
             dispatch=dispatch,
             memory_limit=self.memory_limit if dispatch == "ready" else None,
         )
+        name = self.data.get("name")
+        return run if name in (None, schedule.name) else run.named(name)
 
     @property
     def sharded(self) -> bool:

@@ -252,15 +252,27 @@ def legend_entries(every: Sequence[Boxes]) -> list[tuple[str, str]]:
     ]
 
 
+def title_text(timeline: TimelineColumns) -> str:
+    """The config's name, where there is one, and name and sizes of the schedule."""
+    sizes = sizes_text(timeline.schedule)
+    return sizes if timeline.name is None else f"{timeline.name}: {sizes}"
+
+
+def without_repeated_names(timelines: Sequence[TimelineColumns]) -> list[TimelineColumns]:
+    """The same timelines for charts one below the other: a config's name stands above the first of its runs."""
+    names = [None, *(timeline.name for timeline in timelines)]
+    return [run.named(None) if run.name == before else run for before, run in zip(names, timelines, strict=False)]
+
+
 def headline(timeline: TimelineColumns) -> str:
     """One line that names a timeline: schedule, sizes, step time and bubble; in the steady part where there is one."""
     if timeline.schedule.iterations > 1:
         return (
-            f"{sizes_text(timeline.schedule)}: step {seconds_text(iteration_time(timeline))}, "
+            f"{title_text(timeline)}: step {seconds_text(iteration_time(timeline))}, "
             f"bubble fraction {percent_text(steady_bubble_fraction(timeline))} in the steady part"
         )
     return (
-        f"{sizes_text(timeline.schedule)}: makespan {seconds_text(makespan(timeline))}, "
+        f"{title_text(timeline)}: makespan {seconds_text(makespan(timeline))}, "
         f"bubble fraction {percent_text(bubble_fraction(timeline))}"
     )
 

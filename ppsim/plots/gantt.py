@@ -22,7 +22,7 @@ from ppsim.base.files import write_atomically
 from ppsim.plots import labels as numbers
 from ppsim.plots import lines, marks, overview
 from ppsim.plots.beside import STEPS
-from ppsim.plots.boxes import Boxes, headline, make_boxes
+from ppsim.plots.boxes import Boxes, headline, make_boxes, without_repeated_names
 from ppsim.plots.curves import draw_memory
 from ppsim.plots.legend import add_legend
 from ppsim.timeline import TimelineColumns
@@ -172,7 +172,9 @@ def draw_comparison(
     every = [make_boxes(timeline) for timeline in timelines]
     with matplotlib.rc_context(FONTS):
         axes = _new_axes(every, width)
-        _draw_blocks(axes, every, [None] * len(every) if titles is None else titles, labels, _shown_seconds(every))
+        if titles is None:
+            titles = [headline(timeline) for timeline in without_repeated_names(timelines)]
+        _draw_blocks(axes, every, titles, labels, _shown_seconds(every))
     return marks.figure_of(axes[0])
 
 

@@ -12,7 +12,7 @@ from ppsim.analysis.bubbles import bubble_fraction, makespan
 from ppsim.analysis.ledger import ledger as bubble_ledger
 from ppsim.base.units import percent_text, seconds_text
 from ppsim.plots import marks
-from ppsim.plots.boxes import sizes_text
+from ppsim.plots.boxes import title_text
 from ppsim.plots.gantt import FONTS, Chart, save_figure
 from ppsim.plots.palette import CAUSE_COLOURS, NOT_IDLE
 from ppsim.timeline import TimelineColumns
@@ -25,17 +25,16 @@ _BAR = 0.8  # of a device's row
 _REST = "not idle"
 
 
-def draw_ledger(timeline: TimelineColumns, name: str | None = None) -> Figure:
+def draw_ledger(timeline: TimelineColumns) -> Figure:
     """A matplotlib figure: a bar a device from top to bottom, as long as the step: idle time by cause, then the rest.
 
-    `name` stands first in the title. `savefig` writes the figure; `save_ledger` writes it whole or not at all.
+    `savefig` writes it; `save_ledger` writes it whole or not at all.
     """
     ledger, step = bubble_ledger(timeline), makespan(timeline)
     devices, whole = len(ledger.blame), len(ledger.blame) * step or 1.0
     parts = {cause: seconds for cause, seconds in ledger.items() if seconds.sum() > 1e-9 * ledger.total.sum()}
     colours = {**CAUSE_COLOURS, _REST: NOT_IDLE}
-    sizes = f"{name}: " * bool(name) + sizes_text(timeline.schedule)
-    title = f"{sizes}: idle {percent_text(bubble_fraction(timeline))} of a step of {seconds_text(step)}, by cause"
+    title = f"{title_text(timeline)}: idle {percent_text(bubble_fraction(timeline))} of a step of {seconds_text(step)}, by cause"
     with matplotlib.rc_context(FONTS):
         figure = Chart(figsize=(7.0, max(min(0.28 * devices, 8.0), 0.7) + 1.0))
         ax = figure.subplots()
@@ -55,8 +54,6 @@ def draw_ledger(timeline: TimelineColumns, name: str | None = None) -> Figure:
     return figure
 
 
-def save_ledger(
-    timeline: TimelineColumns, path: str | PathLike[str], *, dpi: float = 150, name: str | None = None
-) -> None:
+def save_ledger(timeline: TimelineColumns, path: str | PathLike[str], *, dpi: float = 150) -> None:
     """Draw and write whole or not at all, as PNG, SVG or PDF by the ending of `path`; ConfigError otherwise."""
-    save_figure(lambda: draw_ledger(timeline, name), path, dpi=dpi)
+    save_figure(lambda: draw_ledger(timeline), path, dpi=dpi)

@@ -13,7 +13,7 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.base.units import ScaledUnit, time_unit
 from ppsim.plots import palette
 from ppsim.plots.beside import Spans, lane, part_of_row
-from ppsim.plots.boxes import Boxes, legend_entries, make_boxes, sizes_text
+from ppsim.plots.boxes import Boxes, legend_entries, make_boxes, title_text
 from ppsim.plots.page_data import measures_line
 from ppsim.plots.scale import round_ticks
 from ppsim.plots.viewer import viewer_html
@@ -32,7 +32,7 @@ def timeline_html(timeline: TimelineColumns) -> str:
     boxes = make_boxes(timeline)
     chart = _picture(boxes) if len(boxes) <= MOST_BOXES else _frame(boxes)
     return (
-        f'<div style="font:13px sans-serif"><b>{html.escape(sizes_text(timeline.schedule))}</b><br>'
+        f'<div style="font:13px sans-serif"><b>{html.escape(title_text(timeline))}</b><br>'
         f"{html.escape(measures_line(timeline))}<br>{chart}</div>"
     )
 

@@ -18,7 +18,7 @@ from ppsim.analysis.occupancy import occupancy, peak_activations, peak_memory
 from ppsim.analysis.stream_nodes import OPTIMIZER
 from ppsim.plots import palette
 from ppsim.plots.beside import GATHERS, REDUCTIONS, STEPS, Beside, Spans, lane, part_of_row
-from ppsim.plots.boxes import Boxes, kind_letter, legend_entries, sizes_text
+from ppsim.plots.boxes import Boxes, kind_letter, legend_entries, title_text
 from ppsim.plots.shares import PERIODS_A_BIN, bin_seconds
 from ppsim.timeline import TimelineColumns
 
@@ -48,14 +48,14 @@ class PageColumn(NamedTuple):
 
 
 def page_data(boxes: Boxes, title: str | None = None) -> dict[str, Any]:
-    """What the page's script draws, as plain values; `title` takes the place of the schedule's sizes."""
+    """What the page's script draws, as plain values; `title` takes the place of name and sizes."""
     timeline = boxes.timeline
     points, memory = _memory(timeline)
     waits, last = _waits(boxes)
     columns = [*_boxes(boxes), *waits, *_beside(boxes), *points]
     packed = zlib.compress(b"".join(column.planes for column in columns), 9)
     return {
-        "title": sizes_text(timeline.schedule) if title is None else title,
+        "title": title_text(timeline) if title is None else title,
         "measures": measures_line(timeline),
         "devices": timeline.schedule.devices,
         "makespan": makespan(timeline),

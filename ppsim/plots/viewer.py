@@ -16,7 +16,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.plots import palette
 from ppsim.plots.beside import LANE_GROUND
-from ppsim.plots.boxes import Boxes, make_boxes
+from ppsim.plots.boxes import Boxes, make_boxes, title_text, without_repeated_names
 from ppsim.plots.page_data import page_data
 from ppsim.timeline import TimelineColumns
 
@@ -37,7 +37,7 @@ def save_html(
 ) -> None:
     """Write a page that shows timelines in any browser of 2023 or later, offline; it appears whole or not at all.
 
-    Several stand below each other on one time axis; each has one of the `titles`, or its schedule's name and sizes.
+    Several stand below each other on one time axis; each has one of the `titles`, or its names and sizes.
     Hover tells action, device, times and what it waited for; a click follows that back to the start. The page begins
     with what is `shown` of "transfers", "critical" (the critical path), "memory" and "ledger" (idle time by cause).
     Raises ConfigError for no timelines, another number of titles, or a file that cannot be written.
@@ -55,8 +55,10 @@ def viewer_html(
 
     Within the frame of another page (`framed`) it leaves name and measures to that page, and the wheel until clicked.
     """
-    charts = [page_data(boxes, title) for boxes, title in zip(every, titles or [None] * len(every), strict=True)]
-    names = [boxes.timeline.schedule.name for boxes in every]
+    timelines = [boxes.timeline for boxes in every]
+    titles = titles or [title_text(timeline) for timeline in without_repeated_names(timelines)]
+    charts = [page_data(boxes, title) for boxes, title in zip(every, titles, strict=True)]
+    names = [timeline.schedule.name for timeline in timelines]
     several = ", ".join(names) if len(names) < 5 else f"{len(names)} schedules"
     title = charts[0]["title"] if len(charts) == 1 else several
     return filled(
