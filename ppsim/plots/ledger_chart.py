@@ -34,7 +34,8 @@ def draw_ledger(timeline: TimelineColumns) -> Figure:
     devices, whole = len(ledger.blame), len(ledger.blame) * step or 1.0
     parts = {cause: seconds for cause, seconds in ledger.items() if seconds.sum() > 1e-9 * ledger.total.sum()}
     colours = {**CAUSE_COLOURS, _REST: NOT_IDLE}
-    title = f"{title_text(timeline)}: idle {percent_text(bubble_fraction(timeline))} of a step of {seconds_text(step)}, by cause"
+    idle = percent_text(bubble_fraction(timeline))
+    title = f"{title_text(timeline)}: idle {idle} of a step of {seconds_text(step)}, by cause"
     with matplotlib.rc_context(FONTS):
         figure = Chart(figsize=(7.0, max(min(0.28 * devices, 8.0), 0.7) + 1.0))
         ax = figure.subplots()

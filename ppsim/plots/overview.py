@@ -57,7 +57,8 @@ def phases(timelines: Sequence[TimelineColumns], longest: float) -> list[float]:
     """
     filled, draining = zip(*map(_steady_part, timelines), strict=True)
     begin, end = max(filled), min(draining)
-    return [0.0, begin, end, longest] if 0 < begin and 0.5 * longest < end - begin and end < longest else [0.0, longest]
+    steady = begin > 0 and end < longest and end - begin > 0.5 * longest
+    return [0.0, begin, end, longest] if steady else [0.0, longest]
 
 
 def _steady_part(timeline: TimelineColumns) -> tuple[float, float]:

@@ -167,8 +167,8 @@ def tick_seconds(timeline: TimelineColumns) -> float:
     """The unit to which a page rounds times: no finer than reading the shortest action asks, for a file packs worse."""
     finest = makespan(timeline) / _MOST_TICKS
     parts = ((timeline.row_end - timeline.row_start, _FINE), (timeline.transfer_end - timeline.transfer_start, _COARSE))
-    lasting = [(lengths[lengths > 0], ticks) for lengths, ticks in parts]
-    return max(finest, min((float(lengths.min()) / ticks for lengths, ticks in lasting if len(lengths)), default=finest))
+    shortest = [float(lengths[lengths > 0].min()) / ticks for lengths, ticks in parts if np.any(lengths > 0)]
+    return max(finest, min(shortest, default=finest))
 
 
 def _ticks(times: np.ndarray, timeline: TimelineColumns) -> np.ndarray:
