@@ -1,4 +1,4 @@
-"""BPipe: eviction levels the activations of 1F1B and leaves its time alone."""
+"""BPipe: eviction levels the activations of 1F1B, and takes time where its moves are long."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ppsim
-from ppsim.analysis.evictions import unhidden_moves
 
 
 def bpipe(p, m):
@@ -20,28 +19,36 @@ def one_f_one_b(p, m):
 def test_the_lists_are_those_of_1f1b_and_early_devices_lend_to_their_mirror():
     schedule = bpipe(4, 8)
     assert schedule.orders() == one_f_one_b(4, 8).orders()
-    assert schedule.evicted.tolist() == [[0, 2, 3], [0, 3, 3], [0, 6, 3], [0, 7, 3]]
+    assert schedule.evicted.tolist() == [[0, 1, 3], [0, 3, 3], [0, 5, 3], [0, 7, 3]]
 
 
 @settings(deadline=None, max_examples=80)
-@given(st.integers(1, 14), st.integers(1, 40), st.floats(0.1, 5), st.floats(0.1, 5), st.floats(0, 3))
-def test_no_device_holds_more_than_half_of_p_and_one_at_any_costs(p, m, F, B, latency):
-    costs = ppsim.Costs(forward=F, backward=B, latency=latency)
+@given(st.integers(1, 14), st.integers(1, 40), st.floats(0.1, 5), st.floats(0.1, 5), st.floats(0, 9), st.floats(0, 9))
+def test_no_device_holds_more_than_half_of_p_and_one_at_any_costs(p, m, F, B, latency, moved):
+    costs = ppsim.Costs(forward=F, backward=B, latency=latency, activation_bytes=moved, bandwidth=1.0)
     run, plain = ppsim.simulate(bpipe(p, m), costs), ppsim.simulate(one_f_one_b(p, m), costs)
     assert run.peak_activations.max() <= -(-(p + 2) // 2)
     assert run.peak_activations.max() <= plain.peak_activations.max()
-    assert run.makespan == plain.makespan
+    assert run.makespan >= plain.makespan
     if m >= p > 1:
         assert run.peak_activations.max() == -(-(p + 2) // 2)
 
 
-def test_evicted_activations_wait_on_the_host_from_the_end_of_f_to_the_start_of_b():
+@settings(deadline=None, max_examples=60)
+@given(st.integers(2, 12), st.integers(1, 30), st.floats(0.1, 5), st.floats(0.1, 5), st.floats(0, 1))
+def test_moves_no_longer_than_f_and_b_take_no_time(p, m, F, B, part):
+    costs = ppsim.Costs(forward=F, backward=B, activation_bytes=part * min(F, B), bandwidth=1.0)
+    assert ppsim.simulate(bpipe(p, m), costs).makespan == ppsim.simulate(one_f_one_b(p, m), costs).makespan
+
+
+def test_evicted_activations_wait_on_the_host_from_the_end_of_f_to_the_action_before_b():
     run = ppsim.simulate(bpipe(4, 4), ppsim.Costs(forward=1, backward=2))
     owner, host = (
         list(zip(*(column.tolist() for column in run.activations_over_time(r)), strict=True)) for r in (0, 3)
     )
-    assert owner == [(0, 1), (1, 2), (2, 3), (4, 2), (12, 1), (15, 0), (16, 1), (18, 0), (19, 1), (21, 0)]
-    assert host == [(3, 2), (4, 3), (15, 2), (16, 1), (19, 0)]
+    # Device 0 evicts microbatches 1 and 3, which leave at 2 and 4 s; 1 is back at 4 s, and 3 when B of 2 starts.
+    assert owner == [(0, 1), (1, 2), (3, 3), (12, 2), (18, 1), (21, 0)]
+    assert host == [(2, 1), (3, 2), (15, 0)]
 
 
 def test_memory_counts_an_evicted_activation_on_its_host():
@@ -51,15 +58,26 @@ def test_memory_counts_an_evicted_activation_on_its_host():
         assert run.peak_memory.tolist() == [1 + 10 * held for held in run.peak_activations]
 
 
-def test_moves_that_last_longer_than_the_activations_are_away_are_not_hidden():
-    def unhidden(**link):
-        costs = ppsim.Costs(forward=1, backward=2, activation_bytes=80, **link)
-        return unhidden_moves(ppsim.simulate(bpipe(4, 4), costs)).tolist()
+def test_a_move_takes_its_bytes_over_the_link_and_f_and_b_wait_for_it():
+    costs = ppsim.Costs(forward=1, backward=2, activation_bytes=80, bandwidth=80 / 3.5)
+    run = ppsim.simulate(bpipe(4, 4), costs)
+    # Microbatch 1 leaves device 0 when its F has ended at 2 s; the F of microbatch 3 needs that room at 5.5 s, its own
+    # move follows at 6.5 s, and what comes back takes its room.
+    assert run.offloads.microbatch.tolist() == run.reloads.microbatch.tolist() == [1, 3]
+    assert list(zip(run.offloads.start, run.offloads.end, strict=True)) == [(2, 5.5), (6.5, 10)]
+    assert list(zip(run.reloads.start, run.reloads.end, strict=True)) == [(10, 13.5), (15.5, 19)]
+    assert run.start[:8].tolist() == [0, 1, 2, 5.5, 10, 13.5, 16, 19]
+    assert run.ledger()["reload"][0] == 2.5 + 0.5
 
-    # Device 0 evicts microbatch 2 from 3 s to 16 s and microbatch 3 from 4 s to 19 s.
-    assert unhidden(bandwidth=80 / 6.5) == [0] * 4
-    assert unhidden(bandwidth=80 / 7) == [1, 0, 0, 0]
-    assert unhidden(bandwidth=80 / 8) == [3 + 1, 0, 0, 0]
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(2, 8), st.integers(1, 20), st.floats(0, 8), st.sampled_from(ppsim.lowering.posts.TRANSPORTS))
+def test_both_engines_give_equal_bits_with_moves(p, m, seconds, transport):
+    costs = ppsim.Costs(forward=1, backward=2, latency=0.25, activation_bytes=seconds, bandwidth=1.0)
+    event, compiled = (
+        ppsim.simulate(bpipe(p, m), costs, transport=transport, engine=engine) for engine in ("event", "compiled")
+    )
+    assert event == compiled
 
 
 def test_a_program_of_the_schedule_keeps_what_is_evicted():

@@ -393,14 +393,14 @@ def test_every_second_iteration_is_paler():
 
 
 def test_evictions_go_to_their_host_and_come_back():
-    timeline = run("bpipe")
-    out, back = (part for part in timeline.plot().axes[0].collections if isinstance(part, LineCollection))
-    stage, microbatch, host = timeline.schedule.evicted.T
-    end = {timeline.schedule.label(row): timeline.row_end[row] for row in range(len(timeline.schedule.kind))}
-    leaves = [end[f"{one}F{number}"] for one, number in zip(stage, microbatch, strict=True)]
-    assert [line[:, 0].tolist() for line in out.get_segments()] == [[time, time] for time in leaves]
-    assert [line[:, 1].tolist() for line in out.get_segments()] == [list(way) for way in zip(stage, host, strict=True)]
-    assert all(line[0, 0] > leave for line, leave in zip(back.get_segments(), leaves, strict=True))
+    timeline = run("bpipe", costs=ppsim.Costs(forward=1, backward=2, latency=0.25))
+    out, back = [part for part in timeline.plot().axes[0].collections if isinstance(part, LineCollection)][-2:]
+    hosts = timeline.schedule.evicted[:, 2].tolist()
+    for lines, moves, outward in ((out, timeline.offloads, True), (back, timeline.reloads, False)):
+        ways = list(zip(moves.device.tolist(), hosts, strict=True))
+        drawn = [(line[:, 0].tolist(), tuple(line[:, 1].tolist())) for line in lines.get_segments()]
+        assert [times for times, _ in drawn] == [list(both) for both in zip(moves.start, moves.end, strict=True)]
+        assert [rows for _, rows in drawn] == [way if outward else way[::-1] for way in ways]
 
 
 def test_the_line_of_the_critical_path_runs_forward_through_every_box_of_it():

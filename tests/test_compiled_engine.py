@@ -296,6 +296,7 @@ def tables_with_everything(draw, schedule):
         recompute_seconds=some(schedule.num_stages),
         offload_bytes=some(schedule.num_stages),
         offload_seconds_per_byte=float(draw(st.sampled_from([0.0, 1.0, 0.3]))),
+        offload_switch=draw(st.sampled_from([None, 2, 3])),
         link_ports=draw(st.sampled_from([None, ways, ways])),
         port_capacity=random.integers(1, 4, ports),
     )

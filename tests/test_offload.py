@@ -46,6 +46,25 @@ def test_bytes_over_bandwidth_are_added_to_the_latency():
     assert (run.offloads.end - run.offloads.start).tolist() == [1, 1]
 
 
+def test_neighbours_that_share_a_switch_go_one_after_the_other_in_each_way():
+    orders = [[f"0F{k}", f"0OFFLOAD{k}", f"0RELOAD{k}", f"0B{k}"] for k in range(2)]
+    for engine in ("event", "compiled"):
+        run = run_of(orders, engine=engine, per="stage", offload_latency=1.5, offload_switch=2)
+        # Both could leave at 1 s: the lower device goes first. The RELOAD of device 0 passes the OFFLOAD of device 1.
+        assert list(zip(run.offloads.start, run.offloads.end, strict=True)) == [(1, 2.5), (2.5, 4)]
+        assert list(zip(run.reloads.start, run.reloads.end, strict=True)) == [(2.5, 4), (4, 5.5)]
+        assert run.end.tolist() == [1, 6, 1, 7.5]
+        apart = [orders[0], ["0F2", "0B2"], orders[1]]
+        apart = run_of(apart, engine=engine, per="stage", offload_latency=1.5, offload_switch=2)
+        assert apart.offloads.start.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("switch", [1, 0, 2.0, "two", True])
+def test_a_switch_is_shared_by_a_whole_number_of_devices(switch):
+    with pytest.raises(ppsim.CostError, match=r"offload_switch=.*whole number of at least 2"):
+        ppsim.Costs(offload_switch=switch)
+
+
 def test_an_activation_is_counted_until_its_copy_out_ends_and_from_the_start_of_its_copy_in():
     run = run_of(LISTS, offload_latency=0.25, activation_bytes=10.0, weight_bytes=1.0)
     times, levels = run.activations_over_time(0)

@@ -11,8 +11,9 @@ from random_schedules import schedules
 import ppsim
 
 TRANSPORTS = ("async", "directed", "pair", "rank", "blocking")
-LATENCY, OVERLAP = 0.7, 2.3
-SECONDS = {"F": 1.0, "B": 2.5, "I": 1.5, "W": 1.0}
+LATENCY, OVERLAP, COPY = 0.7, 2.3, 0.9
+SECONDS = {"F": 1.0, "B": 2.5, "I": 1.5, "W": 1.0, "R": 0.8}
+COPIES = ("OFFLOAD", "RELOAD")
 ACTION = re.compile(r"(\d+)([A-Z_]+?)(\d+)$")
 
 
@@ -36,8 +37,9 @@ def transfer_of(stage, kind, microbatch):
 class Oracle:
     """Walks the lists over and over, giving each action and transfer its time once all that it waits for is known."""
 
-    def __init__(self, program, transport, overlap):
-        self.lists, self.transport, self.overlap = program, transport, overlap
+    def __init__(self, program, transport, overlap, switch=None):
+        self.lists, self.transport, self.overlap, self.switch = program, transport, overlap, switch
+        self.engines, self.posted, self.copied, self.line_free = {}, {}, {}, {}
         self.ends_of = {}
         for device, row in enumerate(program):
             for cell in row:
@@ -54,7 +56,7 @@ class Oracle:
         """Times by action and by transfer, or None for a deadlock."""
         moved = True
         while moved:
-            moved = sum(self.step(device) for device in range(len(self.lists))) + self.transfer() > 0
+            moved = sum(self.step(device) for device in range(len(self.lists))) + self.transfer() > 0 or self.copy()
         done = all(at == len(row) for at, row in zip(self.position, self.lists, strict=True))
         return (self.times, self.arrivals) if done else None
 
@@ -62,7 +64,10 @@ class Oracle:
         if self.position[device] == len(self.lists[device]):
             return False
         parts = parse(self.lists[device][self.position[device]])
-        if "_" in parts[0][1]:
+        if parts[0][1] in COPIES:
+            self.engines.setdefault((device, parts[0][1]), []).append(parts[0])
+            self.posted[parts[0]] = self.clock[device]
+        elif "_" in parts[0][1]:
             self.post(device, *parts[0])
         elif len(parts) == 2 and self.overlap is None:
             if not self.compute(device, [next(part for part in parts if part not in self.times)], None):
@@ -75,16 +80,44 @@ class Oracle:
         return True
 
     def compute(self, device, parts, seconds):
-        needs = [transfer_of(*part) for part in parts if part[1] != "W"]
+        needs = [transfer_of(*part) for part in parts if part[1] not in "WR"]
         needs = [need for need in needs if need in self.ends_of] + self.blocking[device]
         needs_itself = len({(stage, microbatch) for stage, _, microbatch in parts}) < len(parts)
-        if needs_itself or any(need not in self.arrivals for need in needs):
+        back = [(stage, "RELOAD", microbatch) for stage, kind, microbatch in parts if kind in "RBI"]
+        back = [copy for copy in back if copy in self.posted]
+        late = any(copy not in self.copied for copy in back)
+        if needs_itself or late or any(need not in self.arrivals for need in needs):
             return False
-        start = max([self.clock[device], *(self.arrivals[need][1] for need in needs)])
+        here = [self.arrivals[need][1] for need in needs] + [self.copied[copy][1] for copy in back]
+        start = max([self.clock[device], *here])
         self.clock[device] = start + (SECONDS[parts[0][1]] if seconds is None else seconds)
         self.blocking[device].clear()
         for part in parts:
             self.times[part] = start, self.clock[device]
+        return True
+
+    def copy(self):
+        """Start the copy that can start first: behind its engine's last, its OFFLOAD and what its switch carries."""
+        first = None
+        for (device, way), line in self.engines.items():
+            copy = next((one for one in line if one not in self.copied), None)
+            if copy is None:
+                continue
+            stage, _, microbatch = copy
+            needs = [self.posted[copy], *(self.copied[one][1] for one in line if one in self.copied)]
+            if way == "RELOAD":
+                if (stage, "OFFLOAD", microbatch) not in self.copied:
+                    continue
+                needs.append(self.copied[stage, "OFFLOAD", microbatch][1])
+            shared = (device, way) if self.switch is None else (device // self.switch, way)
+            ready = max(needs)
+            turn = max(ready, self.line_free.get(shared, 0.0)), ready, device, shared, copy
+            first = turn if first is None else min(first, turn)
+        if first is None:
+            return False
+        start, _, _, shared, copy = first
+        self.copied[copy] = start, start + COPY
+        self.line_free[shared] = start + COPY
         return True
 
     def post(self, device, stage, kind, microbatch):
@@ -128,12 +161,14 @@ class Oracle:
         return False
 
 
-def check(program, transport, overlap):
+def check(program, transport, overlap, switch=None):
     costs = ppsim.Costs(
         forward=SECONDS["F"], input_grad=SECONDS["I"], weight_grad=SECONDS["B"] - SECONDS["I"],
-        overlap=overlap, latency=LATENCY, per="stage",
+        overlap=overlap, latency=LATENCY, recompute=SECONDS["R"], offload_latency=COPY,
+        offload_switch=switch, per="stage",
     )  # fmt: skip
-    expected = Oracle(program.orders(), transport, overlap).run()
+    oracle = Oracle(program.orders(), transport, overlap, switch)
+    expected = oracle.run()
     if expected is None:
         with pytest.raises(ppsim.DeadlockError, match="each waits for the next in a cycle"):
             ppsim.simulate(program, costs, transport=transport, engine="event")
@@ -146,6 +181,10 @@ def check(program, transport, overlap):
         if run.plan.remote[row]:
             arrival = arrivals[transfer_of(*action)]
             assert (run.transfer_start[row], run.transfer_end[row]) == pytest.approx(arrival, abs=1e-9)
+    for name, spans in (("OFFLOAD", run.offloads), ("RELOAD", run.reloads)):
+        for number in range(len(spans)):
+            copy = int(spans.stage[number]), name, int(spans.microbatch[number])
+            assert (spans.start[number], spans.end[number]) == pytest.approx(oracle.copied[copy], abs=1e-9)
 
 
 def shuffled_posts(program, random):
@@ -167,6 +206,17 @@ def test_every_transport_follows_the_longest_path(schedule, receive, timed):
         return
     for transport in TRANSPORTS:
         check(program, transport, OVERLAP if timed else None)
+
+
+@settings(deadline=None, max_examples=80)
+@given(schedule=schedules(recompute=True, offload=True), switch=st.sampled_from([None, 2, 3]))
+def test_recomputes_and_copies_follow_the_longest_path(schedule, switch):
+    try:
+        program = ppsim.lower(schedule)
+    except ppsim.DeadlockError:
+        return
+    for transport in TRANSPORTS:
+        check(program, transport, None, switch)
 
 
 @settings(deadline=None, max_examples=80)

@@ -132,7 +132,7 @@ def _chains(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> li
         return []
     forward, backward = row_tables(schedule)
     weight = weight[backward]
-    moves = len(schedule.evicted) or run.plan.copies is not None or schedule.recomputes
+    moves = run.plan.copies is not None or schedule.recomputes
     limits = np.full(schedule.devices, np.inf) if moves else peak_activations(run)
     paths, path_of = np.unique(schedule.device[forward], axis=1, return_inverse=True)
     chains = []
@@ -169,10 +169,6 @@ def _holding(run: TimelineColumns, before: np.ndarray, lengths: np.ndarray, weig
     forward, backward = row_tables(schedule)
     weight = weight_rows[backward]
     held = before[backward] + lengths[backward] - before[forward]
-    if len(schedule.evicted):
-        stage, microbatch, _ = schedule.evicted.T
-        away = forward[stage, microbatch], backward[stage, microbatch]
-        held[stage, microbatch] = lengths[away[0]] + lengths[away[1]]
     if run.plan.copies is not None:
         away = run.plan.copies.stage, run.plan.copies.microbatch
         held[away] = lengths[forward[away]] + lengths[backward[away]]

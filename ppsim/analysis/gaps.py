@@ -138,15 +138,15 @@ def _phases(run: TimelineColumns) -> np.ndarray:
 
 
 def _streamed(run: TimelineColumns) -> tuple[np.ndarray, np.ndarray]:
-    """When the UNSHARD or RELOAD that each row's slot waits for ends, -inf for none; and whether it is a RELOAD."""
+    """When the UNSHARD or copy that each row's slot waits for ends, -inf for none; and whether it is a copy."""
     gathered, reloaded = np.full((2, len(run.row_end)), -np.inf)
     first, second = run.plan.slots[:2]
     if run.plan.gathers is not None:
         gathered[run.plan.gathers.user] = run.unshard_end
         gathered[first] = np.maximum(gathered[first], gathered[second])
     if run.plan.copies is not None:
-        reloads = np.flatnonzero(run.plan.copies.user >= 0)
-        reloaded[run.plan.copies.user[reloads]] = run.copy_end[reloads]
+        needed = np.flatnonzero(run.plan.copies.user >= 0)
+        reloaded[run.plan.copies.user[needed]] = run.copy_end[needed]
         reloaded[first] = np.maximum(reloaded[first], reloaded[second])
     return np.maximum(gathered, reloaded), reloaded > gathered
 

@@ -30,7 +30,7 @@ CAUSES = {
     "transfer": "a transfer was on its way: latency and bytes",
     "queue": "a transfer stood behind others, or behind one that could not start",
     "sharding": "weights were gathered or gradients reduced, and no computing hid it",
-    "reload": "an activation was on its way back from host memory, and no computing hid it",
+    "reload": "an activation was on its way back, or had to leave to make room, and no computing hid it",
     "optimizer": "the optimizer step ran, or waited for the other devices' gradients",
     "jitter": "the part of dependency, transfer and queue that goes away without noise",
     "overhead": "all that the next action needs was there: the cost of starting it, in measured runs",

@@ -12,7 +12,6 @@ from ppsim.base.immutable import kept
 from ppsim.plan.holding import held_changes
 from ppsim.plan.host_copies import RELOADS, copied_part
 from ppsim.plan.resolve import transfer_bytes
-from ppsim.schedule.evicted import evicted_rows, with_visits
 from ppsim.timeline import TimelineColumns
 
 PARTS = ("weights", "gradients", "optimizer_state", "activations", "transfer_buffers")
@@ -25,44 +24,32 @@ class Occupancy:
         self.timeline = timeline
         self.schedule, self.plan, self.table = timeline.schedule, timeline.plan, timeline.table
 
-    def _activation_changes(self, device: int, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What each row of a device adds at its start and frees at its end, with evictions; `weight` is by stage."""
-        schedule, rows = self.schedule, self.schedule.rows(device)
-        adds, frees = held_changes(schedule, self.table, weight, rows)
-        if len(schedule.evicted):
-            for changes, at in ((frees, self._evicted_rows[0]), (adds, self._evicted_rows[1])):
-                here = at[(at >= rows.start) & (at < rows.stop)]
-                changes[here - rows.start] = self._amount(weight, here)
-        return adds, frees
-
     def _amount(self, weight: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """What a whole activation of each of these rows holds; `weight` is by stage."""
         schedule = self.schedule
         stage, microbatch = schedule.stage[rows], schedule.microbatch[rows]
         return weight[stage] / schedule.slices * self.table.scale_of(schedule, stage, microbatch)
 
-    @cached_property
-    def _evicted_rows(self) -> tuple[np.ndarray, np.ndarray]:
-        return evicted_rows(self.schedule)
+    def _visits(self, device: int, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """From when to when activations are on a device beside what its actions hold there, and their amount.
 
-    def _hosted(self, device: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows whose end brings, and whose start takes, the activations that the device keeps for others."""
-        here = self.schedule.evicted[:, 2] == device
-        return self._evicted_rows[0][here], self._evicted_rows[1][here]
-
-    def _copied(self, device: int, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """When activations of a device have left for host memory, when they are on their way back, and their amount.
-
-        An activation is counted until its copy out ends and from the start of its copy in; `weight` is per stage.
+        An activation that moves is counted where it comes from until the move ends, and where it goes to from the start
+        of the move on; while it is away the amount of its own device is negative. `weight` is per stage.
         """
-        copies = self.plan.copies
+        copies, run = self.plan.copies, self.timeline
         if copies is None:
             return np.empty(0), np.empty(0), np.empty(0)
-        reload = np.flatnonzero((copies.way == RELOADS) & (copies.device == device))
-        stage, microbatch = copies.stage[reload], copies.microbatch[reload]
-        amount = weight[stage] * copied_part(self.schedule, self.table, stage, microbatch) / self.schedule.slices
+        reload = np.flatnonzero(copies.way == RELOADS)
+        away, hosted = reload[copies.device[reload] == device], reload[copies.host[reload] == device]
+        both = np.concatenate([away, hosted])
+        stage, microbatch = copies.stage[both], copies.microbatch[both]
+        amount = weight[stage] * copied_part(self.schedule, self.table, copies, both) / self.schedule.slices
         amount = amount * self.table.scale_of(self.schedule, stage, microbatch)
-        return self.timeline.copy_end[copies.origin[reload]], self.timeline.copy_start[reload], amount
+        return (
+            np.concatenate([run.copy_end[copies.origin[away]], run.copy_start[copies.origin[hosted]]]),
+            np.concatenate([run.copy_start[away], run.copy_end[hosted]]),
+            np.where(np.arange(len(both)) < len(away), -amount, amount),
+        )
 
     def _live(self, device: int, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Live amount on a device just after each row's start and just after its end; `weight` is per stage.
@@ -70,7 +57,7 @@ class Occupancy:
         Actions of a device run one at a time, so list order is time order; a timed fused slot takes before it frees.
         Device by device the columns stay in the processor's caches, which a million rows do not.
         """
-        adds, frees = self._activation_changes(device, weight)
+        adds, frees = held_changes(self.schedule, self.table, weight, self.schedule.rows(device))
         second = np.flatnonzero(self.plan.fused[self.schedule.rows(device)])
         if len(second):
             adds[second - 1] += adds[second]
@@ -88,8 +75,9 @@ class Occupancy:
         unit = share[0] if np.all(share == share[0]) else 1.0  # counting first keeps whole numbers exact
         counted = share / unit
         peak = np.array([self._live(device, counted)[0].max() for device in range(self.schedule.devices)]) * unit
-        copying = [] if self.plan.copies is None else self.plan.copies.device
-        for device in np.unique([*self.schedule.evicted[:, 2], *copying]).astype(int).tolist():
+        copies = self.plan.copies
+        moving = np.empty(0, int) if copies is None else np.concatenate([copies.device, copies.host])
+        for device in np.unique(moving[moving >= 0]).tolist():
             peak[device] = self.activations_over_time(device)[1].max()
         return peak
 
@@ -101,15 +89,8 @@ class Occupancy:
         happens = np.stack([~in_slot, np.append(~in_slot[1:], True)], axis=1)
         times = np.stack([self.timeline.row_start[rows], self.timeline.row_end[rows]], axis=1)
         levels = np.stack([after_start, after_end], axis=1)
-        leave, back = self._hosted(device)
-        amount = self._amount(self.table.stage_share, leave)
-        away, again, copied = self._copied(device, self.table.stage_share)
-        visits = (
-            np.concatenate([self.timeline.row_end[leave], away]),
-            np.concatenate([self.timeline.row_start[back], again]),
-            np.concatenate([amount, -copied]),
-        )
-        return _steps(*with_visits(times[happens], levels[happens], *visits))
+        visits = self._visits(device, self.table.stage_share)
+        return _steps(*_with_visits(times[happens], levels[happens], *visits))
 
     @cached_property
     def peak_memory(self) -> np.ndarray | None:
@@ -155,29 +136,27 @@ class Occupancy:
                 "optimizer_bytes"
             )
         rows = np.arange(len(schedule.kind))[schedule.rows(device)]
-        adds, frees = self._activation_changes(device, activation_bytes)
+        adds, frees = held_changes(schedule, self.table, activation_bytes, schedule.rows(device))
         received = rows[self.plan.remote[rows]]
         sent = self._sent_by(device)
-        leave, back = self._hosted(device)
-        hosted_bytes = self._amount(activation_bytes, leave)
         in_bytes = transfer_bytes(schedule, self.table, self.plan.source[received])
         out_bytes = transfer_bytes(schedule, self.table, self.plan.source[sent])
         again, again_bytes = self._recomputing(device)
         run = self.timeline
-        away, back_again, copied = self._copied(device, activation_bytes)
+        begin, over, visiting = self._visits(device, activation_bytes)
+        comes, goes = np.where(visiting >= 0, begin, over), np.where(visiting >= 0, over, begin)
+        moved = np.abs(visiting)
         times = [
-            run.row_end[rows], run.row_end[received], run.transfer_end[sent], run.row_start[back], run.row_end[again],
-            away, run.row_start[rows], run.transfer_start[received], run.transfer_start[sent], run.row_end[leave],
-            run.row_start[again], back_again,
+            run.row_end[rows], run.row_end[received], run.transfer_end[sent], run.row_end[again], goes,
+            run.row_start[rows], run.transfer_start[received], run.transfer_start[sent], run.row_start[again], comes,
         ]  # fmt: skip
         changes = [
-            -frees, -in_bytes, -out_bytes, -hosted_bytes, -again_bytes, -copied,
-            adds, in_bytes, out_bytes, hosted_bytes, again_bytes, copied,
+            -frees, -in_bytes, -out_bytes, -again_bytes, -moved, adds, in_bytes, out_bytes, again_bytes, moved,
         ]  # fmt: skip
         time, change = np.concatenate(times), np.concatenate(changes)
-        is_take = np.repeat([0] * 6 + [1] * 6, [len(part) for part in times])
+        is_take = np.repeat([0] * 5 + [1] * 5, [len(part) for part in times])
         order = np.lexsort((is_take, time))
-        is_buffer = np.repeat([False, True, True, False, False, False] * 2, [len(part) for part in times])
+        is_buffer = np.repeat([False, True, True, False, False] * 2, [len(part) for part in times])
         return time[order], change[order], is_buffer[order]
 
     def _recomputing(self, device: int) -> tuple[np.ndarray, np.ndarray]:
@@ -221,3 +200,18 @@ def _steps(times: np.ndarray, levels: np.ndarray) -> tuple[np.ndarray, np.ndarra
     times, levels = times[last], levels[last]
     changed = np.append(True, np.abs(np.diff(levels)) > 1e-12 * levels.max())
     return times[changed], levels[changed]
+
+
+def _with_visits(
+    times: np.ndarray, levels: np.ndarray, arrive: np.ndarray, depart: np.ndarray, amount: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The step curve (times, levels) with visits on top: `amount[i]` more from `arrive[i]` until `depart[i]`.
+
+    Returns times and levels with one entry at each time at which either changes; at one time, what leaves leaves first.
+    """
+    moved = np.concatenate([arrive, depart])
+    order = np.argsort(moved, kind="stable")
+    visiting = np.cumsum(np.concatenate([amount, -amount])[order])
+    both = np.union1d(times, moved)
+    own_at, visits_at = (np.searchsorted(at, both, "right") for at in (times, moved[order]))
+    return both, np.append(0.0, levels)[own_at] + np.append(0.0, visiting)[visits_at]

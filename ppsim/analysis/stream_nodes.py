@@ -99,17 +99,17 @@ def _gather_edges(run: TimelineColumns, node: np.ndarray, first: int) -> Edges:
 
 
 def _copy_edges(run: TimelineColumns, node: np.ndarray, first: int) -> Edges:
-    """What stands before a copy, the copy before it, a RELOAD's OFFLOAD, and the row that waits for a RELOAD."""
+    """What stands before a copy, the copy before it, the OFFLOAD before a RELOAD, and the row that waits for a copy."""
     copies = run.plan.copies
     if copies is None:
         return []
     number = first + np.arange(len(copies.stage))
-    reloads, behind = copies.user >= 0, copies.behind
+    needed, late, behind = copies.user >= 0, copies.after >= 0, copies.behind
     return [
         _after_what_stands_before(run, copies, node, number),
         (first + behind[behind >= 0], number[behind >= 0]),
-        (first + copies.origin[reloads], number[reloads]),
-        (number[reloads], node[copies.user[reloads]]),
+        (first + copies.after[late], number[late]),
+        (number[needed], node[copies.user[needed]]),
     ]
 
 

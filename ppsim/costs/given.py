@@ -11,7 +11,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
-from ppsim.base.rules import choice, declarations, declared, described
+from ppsim.base.rules import choice, declarations, declared, described, whole_number
 from ppsim.costs.microbatches import ORDERS, check_scale, factors
 from ppsim.costs.slices import CAUSAL, causal_slice_costs, check_slice_costs
 from ppsim.costs.table import CostTable, differing, of_all_pairs
@@ -142,6 +142,12 @@ class Costs:
         "`activation_bytes`", "0.8 GB", lambda table: table.offload_bytes, group="copy", unit="bytes",
         of=" per microbatch and stage", note="one microbatch on one stage",
     )  # fmt: skip
+    offload_switch: int | None = declared(
+        "neighbouring devices that share a switch, which lets one OFFLOAD and one RELOAD through at a time",
+        whole_number(2), None, default_text="none: each has its own way", example="2", of="neighbouring devices",
+        unit="", group="copy", depth=0, note="neighbours that share a way to host memory",
+        column=lambda table: None if table.offload_switch is None else np.array([table.offload_switch]),
+    )  # fmt: skip
     slice_costs: Sequence[float] | Mapping[str, float] | str | None = declared(
         "relative times of a microbatch's slices; `{attention: part}` where attention is causal and that part of the "
         "time, `causal` by the attention of the model", check_slice_costs, None, default_text="equal",
@@ -210,7 +216,7 @@ class Costs:
             name, value = item.name, getattr(self, item.name)
             if name in (*TIMES, "per") or (value is None and item.default is None):
                 continue
-            if name.startswith(("microbatch", "slice")):
+            if item.metadata["check"] is not None:
                 self._check_form(name, value, item)
                 origins[name] = "default" if value == item.default else "given"
                 continue
@@ -267,6 +273,7 @@ class Costs:
             offload_latency=float(self.offload_latency),
             offload_seconds_per_byte=1.0 / self.offload_bandwidth,
             offload_bytes=known("offload_bytes"),
+            offload_switch=self.offload_switch,
             input_fraction=per_stage("input_fraction_of_activation"),
             slice_fraction=self._slice_fraction(schedule.slices),
             microbatch_scale=None

@@ -80,6 +80,9 @@ class CostTable(EqualColumns):
         Of a copy between a device and its host's memory, one way.
     offload_bytes : float64 (stages,) or None
         Bytes of one whole microbatch that an OFFLOAD moves; None: `activation_bytes`, or none where that is not known.
+    offload_switch : int or None
+        Neighbouring devices (0 to n-1, n to 2n-1 ...) that share a switch, through which one copy to host memory and
+        one back go at a time; None: each device has its own way.
     unshard_seconds, reduce_seconds, optimizer_seconds : float64 (stages,) or None
         Of gathering a stage's weights, reducing its gradients over the data-parallel copies, and stepping its
         parameters. None: UNSHARD is free, nothing is reduced, the step is free.
@@ -113,6 +116,7 @@ class CostTable(EqualColumns):
     offload_latency: float = 0.0
     offload_seconds_per_byte: float = 0.0
     offload_bytes: np.ndarray | None = None
+    offload_switch: int | None = None
     microbatch_scale: np.ndarray | None = None
 
     def scale_of(self, schedule: ScheduleColumns, stage: np.ndarray, microbatch: np.ndarray) -> Any:

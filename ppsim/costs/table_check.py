@@ -35,6 +35,8 @@ def check_table(table: CostTable, schedule: ScheduleColumns) -> None:
     for name in ("offload_latency", "offload_seconds_per_byte"):
         if not 0 <= getattr(table, name) <= np.finfo(np.float64).max:
             raise CostError(f"{name} is {shown(getattr(table, name))}, and must be a finite number of at least 0")
+    if table.offload_switch is not None and not (type(table.offload_switch) is int and table.offload_switch >= 2):
+        raise CostError(f"offload_switch is {shown(table.offload_switch)}, and must be a whole number of at least 2")
     total = float(table.slice_fraction.sum())
     if abs(total - 1.0) > ROUNDING:
         slices = schedule.slices

@@ -19,7 +19,7 @@ class CompiledModel:
     """Runs a plan by following who waits for whom, without a clock.
 
     A time is the largest of a few earlier times plus a length, in whatever order the times are worked out. Only where
-    transfers share ports does that order matter.
+    transfers share ports, or copies a switch, does that order matter.
     """
 
     def __init__(self, plan: Plan):
@@ -70,12 +70,12 @@ class CompiledModel:
         queues = _queues(posts, len(plan.seconds))
         run(kernels.link_queues, queues)
         devices = self._devices(posts)
-        if plan.ports is None:
+        if plan.ports is None and not len(self.copies.free):
             run(kernels.walk_and_post, rows, queues, self.gathers, self.copies, devices, times)
             return times
         from ppsim.engines.contention import run_in_time_order
 
-        ports = _port_columns(plan.ports, posts)
+        ports = _port_columns(plan.ports, posts, len(plan.seconds))
         run(run_in_time_order, rows, queues, self.gathers, self.copies, ports, devices, times)
         return times
 
@@ -125,19 +125,29 @@ def _copy_columns(plan: Plan) -> CopyColumns:
     """The copies, with times to be filled."""
     copies, offsets = plan.copies, plan.schedule.offsets
     if copies is None:
-        none = np.empty(0, np.int32)
-        times = np.empty(0), np.empty(0), np.empty(0)
-        return CopyColumns(np.zeros(len(offsets), np.int64), np.empty(0, np.int8), none, none, *times, none)
+        ways, numbers, seconds = (np.empty(0, kind) for kind in (np.int8, np.int32, np.float64))
+        followers = numbers, numbers, ways, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, bool)
+        begin = np.zeros(len(offsets), np.int64)
+        return CopyColumns(begin, ways, numbers, numbers, seconds, seconds, seconds, numbers, *followers)
     of_row = np.full(int(offsets[-1]), -1, np.int32)
-    reloads = np.flatnonzero(copies.user >= 0)
-    of_row[copies.user[reloads]] = reloads
-    columns = copies.offsets, copies.way, copies.before, copies.origin, copies.seconds
-    start, end = np.empty((2, len(copies.stage)))
-    return CopyColumns(*columns, start, end, of_row)
+    needed = np.flatnonzero(copies.user >= 0)
+    of_row[copies.user[needed]] = needed
+    behind = copies.behind
+    next_of_engine, reload = np.full((2, len(behind)), -1)
+    next_of_engine[behind[behind >= 0]] = np.flatnonzero(behind >= 0)
+    late = np.flatnonzero(copies.after >= 0)
+    reload[copies.after[late]] = late
+    waits = 1 + (behind >= 0) + (copies.after >= 0)
+    start, end = np.full((2, len(behind)), np.nan)
+    columns = copies.offsets, copies.way, copies.before, copies.after, copies.seconds, start, end, of_row
+    followers = copies.device, copies.line, waits.astype(np.int8), next_of_engine, reload, np.ones(copies.lines, bool)
+    return CopyColumns(*columns, *followers)
 
 
-def _port_columns(ports: Ports, posts: Posts) -> PortColumns:
+def _port_columns(ports: Ports | None, posts: Posts, rows: int) -> PortColumns:
     """The ports, and the SEND of each transfer."""
+    if ports is None:
+        return PortColumns(np.full((rows, 1), -1, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
     send_post = np.zeros(len(ports.of_transfer), np.int64)
     send_post[posts.transfer[posts.is_send]] = np.flatnonzero(posts.is_send)
     return PortColumns(ports.of_transfer, ports.capacity, send_post)

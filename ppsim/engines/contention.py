@@ -1,7 +1,8 @@
-"""The compiled engine's loop where transfers share ports: it follows time, because who goes first depends on it.
+"""The compiled engine's loop where transfers share ports or copies a switch: it follows time, which says who is first.
 
 At each moment all that ends is handled first, with what it makes ready; then what is ready joins the lines of its
 ports, lower sending device first, then program order; then starts what heads all its lines and finds a place at each.
+Copies that are ready join the line of their switch at the same moment.
 What takes no time makes another round at the same moment. The operations on times are those of the event model.
 """
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from ppsim.base.compiling import compiled, inlined
 from ppsim.engines.kernel_columns import Agenda, Lines
-from ppsim.engines.kernels import post_copies, post_gathers, wait_for_sends
+from ppsim.engines.kernels import post_gathers, wait_for_sends
 
 
 @compiled
@@ -22,21 +23,93 @@ def run_in_time_order(rows, queues, gathers, copies, ports, devices, times):
     times.transfer_end[:] = np.nan
     behind = np.full(ports.of_transfer.shape, -1, np.int64)
     lines = Lines(ports.capacity.copy(), np.full(places, -1, np.int64), np.full(places, -1, np.int64), behind)
-    # An event is (time, device) where a slot ends, or a gather or copy it waits for, or (time, count + transfer).
-    agenda = Agenda([(0.0, device) for device in range(count)], [np.int64(0)], [np.int64(0)])
+    switches = len(copies.free)
+    waiting_copies = Lines(
+        copies.free,
+        np.full(switches, -1, np.int64),
+        np.full(switches, -1, np.int64),
+        np.full(len(copies.end), -1, np.int64),
+    )
+    # An event is (time, device) where a slot ends, or a gather that it waits for, (time, count + transfer), or
+    # (time, count + rows + copy).
+    agenda = Agenda(
+        [(0.0, device) for device in range(count)], [np.int64(0)], [np.int64(0)], [np.int64(0)], [np.int64(0)]
+    )
     agenda.ready.clear()
     agenda.changed.clear()
+    agenda.ready_copies.clear()
+    agenda.changed_lines.clear()
     now = 0.0
     while True:
         if len(agenda.events) == 0 or agenda.events[0][0] > now:
             arbitrate(now, rows, queues, ports, times, lines, agenda)
+            arbitrate_copies(now, rows, copies, waiting_copies, agenda)
             if len(agenda.events) == 0:
                 return
         now, code = heapq.heappop(agenda.events)
         if code < count:
             advance(code, now, rows, queues, ports, gathers, copies, times, devices, agenda)
-        else:
+        elif code < count + len(rows.seconds):
             end_transfer(code - count, now, rows, queues, ports, gathers, copies, times, devices, lines, agenda)
+        else:
+            copy = code - count - len(rows.seconds)
+            end_copy(copy, now, rows, queues, ports, gathers, copies, times, devices, agenda)
+
+
+@inlined
+def end_copy(copy, now, rows, queues, ports, gathers, copies, times, devices, agenda):
+    """Free the switch of a copy, count it off for those behind it and let the device that waits for it go on."""
+    copies.end[copy] = now
+    if copies.line[copy] >= 0:
+        copies.free[copies.line[copy]] = True
+        agenda.changed_lines.append(np.int64(copies.line[copy]))
+    for follower in (copies.next_of_engine[copy], copies.reload[copy]):
+        if follower >= 0:
+            count_off_copy(follower, now, rows, copies, agenda)
+    device = np.int64(copies.device[copy])
+    if devices.waiting_for[device] == -2 - copy:
+        devices.waiting_for[device] = -1
+        advance(device, now, rows, queues, ports, gathers, copies, times, devices, agenda)
+
+
+@inlined
+def count_off_copy(copy, now, rows, copies, agenda):
+    """One more of what a copy waits for has come: after the last it starts, or is ready for its switch."""
+    copies.waits[copy] -= 1
+    if copies.waits[copy] > 0:
+        return
+    if copies.line[copy] >= 0:
+        heapq.heappush(agenda.ready_copies, np.int64(copy))
+    else:
+        start_copy(copy, now, rows, copies, agenda)
+
+
+@inlined
+def start_copy(copy, now, rows, copies, agenda):
+    """Put a copy on its way."""
+    copies.start[copy] = now
+    push(agenda.events, now + copies.seconds[copy], len(rows.offsets) - 1 + len(rows.seconds) + copy)
+
+
+@inlined
+def arbitrate_copies(now, rows, copies, lines, agenda):
+    """Let the copies that are ready join the lines of their switches, then start what heads a line that is free."""
+    while len(agenda.ready_copies) > 0:
+        copy = heapq.heappop(agenda.ready_copies)
+        line = copies.line[copy]
+        if lines.head[line] < 0:
+            lines.head[line] = copy
+        else:
+            lines.behind[lines.tail[line]] = copy
+        lines.tail[line] = copy
+        agenda.changed_lines.append(np.int64(line))
+    while len(agenda.changed_lines) > 0:
+        line = agenda.changed_lines.pop()
+        copy = lines.head[line]
+        if lines.free[line] and copy >= 0:
+            lines.free[line] = False
+            lines.head[line] = lines.behind[copy]
+            start_copy(copy, now, rows, copies, agenda)
 
 
 @inlined
@@ -70,7 +143,11 @@ def advance(device, now, rows, queues, ports, gathers, copies, times, devices, a
         post += 1
     devices.posted[device] = post - queues.offsets[device]
     post_gathers(device, row, now, gathers, devices)
-    post_copies(device, row, now, copies, devices)
+    copy = devices.next_copy[device]
+    while copy < copies.offsets[device + 1] and copies.before[copy] <= row:
+        count_off_copy(np.int64(copy), now, rows, copies, agenda)
+        copy += 1
+    devices.next_copy[device] = copy
     if row == last:
         return
     stop = row + 2 if row + 1 < last and rows.fused[row + 1] else row + 1
@@ -79,13 +156,14 @@ def advance(device, now, rows, queues, ports, gathers, copies, times, devices, a
         missing = wait_for_sends(device, post, queues, times, devices)
     gathered = now
     for part in range(row, stop):
-        if rows.remote[part] and missing < 0 and np.isnan(times.transfer_end[part]):
+        if rows.remote[part] and missing == -1 and np.isnan(times.transfer_end[part]):
             missing = part
         if len(gathers.of_row) > 0 and gathers.of_row[part] >= 0:
             gathered = max(gathered, gathers.end[gathers.of_row[part]])
-        if len(copies.of_row) > 0 and copies.of_row[part] >= 0:
-            gathered = max(gathered, copies.end[copies.of_row[part]])
-    if missing >= 0:
+        copy = np.int64(copies.of_row[part]) if len(copies.of_row) > 0 else np.int64(-1)
+        if missing == -1 and copy >= 0 and np.isnan(copies.end[copy]):
+            missing = -2 - copy
+    if missing != -1:
         devices.waiting_for[device] = missing
     elif gathered > now:
         push(agenda.events, gathered, device)

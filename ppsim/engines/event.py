@@ -90,7 +90,7 @@ class EventModel:
     transfer, lets the row's seconds pass and hands the result to the link. Under `async` the link starts a transfer
     when its producer ends; otherwise a transfer starts when it heads a queue at both of its ends. Where links share
     ports, it then stands in the lines before them. UNSHARDs run one after the other on the gather stream of a device,
-    OFFLOADs and RELOADs on its copy engines.
+    OFFLOADs and RELOADs on its copy engines, and through switches where neighbours share them.
     `Ending` runs the gradient reductions and optimizer steps.
     """
 
@@ -111,7 +111,7 @@ class EventModel:
         self.ends_headed = bytearray(rows)
         self.queues_of: tuple[list[Any], list[Any]] = ([None] * rows, [None] * rows)  # of RECVs, of SENDs
         self.gathers = GatherStreams(self.env, plan)
-        self.copies = CopyStreams(self.env, plan)
+        self.copies = CopyStreams(self.env, plan, self.arbitrate_later)
         self.ports = None if plan.ports is None else PortLines(plan.ports, _turns(plan.posts))
         self.arbitrating = False
         self.ending = Ending(self.env, plan)
@@ -265,7 +265,7 @@ class EventModel:
             self.arbitrate_later()
 
     def arbitrate_later(self) -> None:
-        """Look at the ports once everything else of this moment has happened."""
+        """Look at ports and switches once everything else of this moment has happened."""
         if not self.arbitrating:
             self.arbitrating = True
             arbitration = Arrival(self.env)
@@ -277,6 +277,7 @@ class EventModel:
         self.arbitrating = False
         for transfer in self.ports.start() if self.ports else ():
             self.start_transfer(transfer).callbacks.append(lambda _, transfer=transfer: self.leave_queues(transfer))
+        self.copies.start_first()
 
     def _arrived(self) -> np.ndarray:
         """Transfers that have ended at a standstill; without posts nothing is on its way then."""

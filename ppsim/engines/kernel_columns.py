@@ -52,16 +52,26 @@ class GatherColumns(NamedTuple):
 
 
 class CopyColumns(NamedTuple):
-    """The copies of a plan with their times, and by row the RELOAD that it waits for, or -1; empty without copies."""
+    """The copies of a plan with their times, and by row the RELOAD that it waits for, or -1; empty without copies.
+
+    `waits` is how much a copy waits for: its post, the copy before it on its engine, an OFFLOAD. `next_of_engine` and
+    `reload` are the copies that wait for it, or -1; `free` says of each line whether its switch is free.
+    """
 
     offsets: np.ndarray
     way: np.ndarray
     before: np.ndarray
-    origin: np.ndarray
+    after: np.ndarray
     seconds: np.ndarray
     start: np.ndarray
     end: np.ndarray
     of_row: np.ndarray
+    device: np.ndarray
+    line: np.ndarray
+    waits: np.ndarray
+    next_of_engine: np.ndarray
+    reload: np.ndarray
+    free: np.ndarray
 
 
 class PortColumns(NamedTuple):
@@ -73,7 +83,7 @@ class PortColumns(NamedTuple):
 
 
 class Devices(NamedTuple):
-    """Where each device stands: its row, the posts made, and the transfer that it waits for or -1.
+    """Where each device stands: its row, the posts made, and the transfer that it waits for, -1, or -2 - a copy.
 
     `running_until` is the row behind the slot that it runs, or -1; `free_at` when it had ended its last slot;
     `sends_done` the posts up to which it knows when SENDs ended, `sent_at` the latest of those ends; `next_gather`
@@ -104,8 +114,13 @@ class Lines(NamedTuple):
 
 
 class Agenda(NamedTuple):
-    """Lists of events, of SENDs whose transfers are ready for their ports, and of ports where something changed."""
+    """Lists of events, of SENDs whose transfers are ready for their ports, and of ports where something changed.
+
+    Beside them copies that are ready for their switch, and the lines before switches where something changed.
+    """
 
     events: list
     ready: list
     changed: list
+    ready_copies: list
+    changed_lines: list

@@ -144,8 +144,8 @@ def post_copies(device, row, now, copies, devices):
     copy = devices.next_copy[device]
     while copy < copies.offsets[device + 1] and copies.before[copy] <= row:
         start = max(now, devices.copied_at[device, copies.way[copy]])
-        if copies.origin[copy] >= 0:
-            start = max(start, copies.end[copies.origin[copy]])
+        if copies.after[copy] >= 0:
+            start = max(start, copies.end[copies.after[copy]])
         copies.start[copy] = start
         copies.end[copy] = devices.copied_at[device, copies.way[copy]] = start + copies.seconds[copy]
         copy += 1

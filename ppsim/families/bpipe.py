@@ -12,25 +12,29 @@ from ppsim.schedule.columns import ScheduleColumns
 def _evictions(p: int, m: int) -> Iterator[np.ndarray]:
     """Stage, microbatch and host of what each device evicts.
 
-    1F1B keeps p-r consecutive microbatches under way on device r, and each window of p-r has one of each remainder
-    modulo p-r: evicting those of remainder most-1 and above leaves most-1 at home beside the one at work.
+    1F1B keeps w = p-r (at most m) consecutive microbatches under way on device r, and each window of w has one of each
+    remainder modulo w: evicting w-most+1 of the remainders leaves most-1 at home beside the one at work. No two of them
+    are neighbours, so that one activation moves out while another one that stayed is worked on, and back likewise.
     """
     most = (p + 3) // 2
     microbatch = np.arange(m)
     for r in range(p // 2):
-        if min(m, p - r) > most:
-            away = microbatch[microbatch % (p - r) >= most - 1]
-            yield np.stack(np.broadcast_arrays(r, away, p - 1 - r), axis=1)
+        w = min(m, p - r)
+        if w > most:
+            away, remainder = w - most + 1, microbatch % w
+            evicted = microbatch[(remainder + 1) * away // w > remainder * away // w]
+            yield np.stack(np.broadcast_arrays(r, evicted, p - 1 - r), axis=1)
 
 
 @family(
     "bpipe",
     title="BPipe",
-    idea="1F1B's order. Device r < p/2 evicts some activations to device p-1-r when their forward ends and has them "
-    "back when their backward starts, which levels the p to 1 activations of 1F1B to about p/2+1 on every device. The "
-    "moves are taken as hidden; `ppsim.analysis.evictions.unhidden_moves` tells by how much they are not.",
-    makespan="= (m+p-1)(F+B) + 2c floor((p-1)(m+p-1)/p), plus unhidden moves of activations",
-    peak_activations="<= ceil((p+2)/2)",
+    idea="1F1B's order. Device r < p/2 evicts some activations to device p-1-r when their forward ends and calls them "
+    "back while the action before their backward runs, which levels the p to 1 activations of 1F1B to about p/2+1 on "
+    "every device. A move takes the latency of the link and the activation's bytes over its bandwidth; what one action "
+    "does not hide makes the step longer.",
+    makespan="= (m+p-1)(F+B) + 2c floor((p-1)(m+p-1)/p), where moves take no longer than F and B",
+    peak_activations="<= ceil((p+2)/2) where moves take no longer than F and B",
     source="Kim et al. 2023, BPipe: Memory-Balanced Pipeline Parallelism for Training Large Language Models, ICML 2023",
 )
 def bpipe(p: int, m: int, v: int) -> ScheduleColumns:

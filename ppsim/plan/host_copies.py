@@ -1,12 +1,12 @@
-"""Activations on their way to host memory and back: what is copied, when it is posted and how long it takes."""
+"""Activations on their way to host memory or another device and back: what moves, when, through what, how long."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ppsim.actions import FIRST_TRANSFER, Kind, is_copy
+from ppsim.actions import FIRST_TRANSFER, Kind, is_backward, is_copy
 from ppsim.base.immutable import EqualColumns
 from ppsim.base.lists import DeviceLists
 from ppsim.costs.table import CostTable
@@ -14,18 +14,24 @@ from ppsim.lowering.rows import row_tables
 from ppsim.schedule.columns import ScheduleColumns
 
 OFFLOADS, RELOADS = 0, 1
+HOST_MEMORY = -1
 
 
 @dataclass(frozen=True, eq=False)
 class Copies(DeviceLists, EqualColumns):
-    """The OFFLOADs and RELOADs in program order; device d owns `offsets[d]:offsets[d + 1]`.
+    """The OFFLOADs and RELOADs, and the moves of evicted activations, in program order.
 
-    A device has a copy engine for each way, on which copies run one after the other. Each is posted when the compute
-    actions that stand before it have ended; a RELOAD also waits for the end of its OFFLOAD.
+    Device d owns `offsets[d]:offsets[d + 1]`. A device has a copy engine for each way, on which copies run one after
+    the other. Each is posted when the compute actions that stand before it have ended; a RELOAD also waits for the end
+    of its OFFLOAD. One from another device waits for every OFFLOAD posted before it, whose room it takes, and an F on a
+    device that evicts until the OFFLOADs before it leave it the room that it has where moves take no time. Where
+    neighbours share a switch, a copy that could start joins the switch's line for its way, which lets one through at a
+    time: first come, first served, at equal times the lower device, then program order.
 
     Attributes
     ----------
     offsets : int64 (devices + 1,)
+        Device d owns `offsets[d]:offsets[d + 1]`.
     stage, microbatch : int32 (copies,)
     way : int8 (copies,)
         OFFLOADS or RELOADS.
@@ -33,8 +39,14 @@ class Copies(DeviceLists, EqualColumns):
         Posted after all rows of its device below this one.
     origin : int32 (copies,)
         Of a RELOAD the copy that it brings back; else -1.
+    after : int32 (copies,)
+        Of a RELOAD the OFFLOAD whose end it waits for, where no RELOAD before it does; else -1.
     user : int32 (copies,)
-        Of a RELOAD the row that waits for it: the first R or backward of its activation; else -1.
+        The row that waits for it: of a RELOAD the first R or backward of its activation, of an OFFLOAD an F; else -1.
+    host : int32 (copies,)
+        The device that keeps the activation meanwhile, or HOST_MEMORY.
+    line : int32 (copies,)
+        Number of the switch's line, or -1 where the copy goes through no switch.
     seconds : float64 (copies,)
     """
 
@@ -44,7 +56,10 @@ class Copies(DeviceLists, EqualColumns):
     way: np.ndarray
     before: np.ndarray
     origin: np.ndarray
+    after: np.ndarray
     user: np.ndarray
+    host: np.ndarray
+    line: np.ndarray
     seconds: np.ndarray
 
     @property
@@ -56,30 +71,112 @@ class Copies(DeviceLists, EqualColumns):
         behind[order[1:][same]] = order[:-1][same]
         return behind
 
+    @property
+    def lines(self) -> int:
+        """How many lines before switches there are."""
+        return int(self.line.max(initial=-1)) + 1
+
 
 def find_copies(program: ScheduleColumns, table: CostTable) -> Copies | None:
-    """The OFFLOADs and RELOADs of a valid program, or None where there are none."""
-    row = np.flatnonzero(is_copy(program.kind))
-    if not len(row):
+    """The OFFLOADs and RELOADs of a valid program and the moves of what it evicts, or None where nothing moves."""
+    found = [_copies_in_lists(program), _moves_of_evicted(program.compute)]
+    device, before, way, stage, microbatch, host = (np.concatenate(column) for column in zip(*found, strict=True))
+    if not len(device):
         return None
-    compute = program.compute
-    stage, microbatch = program.stage[row], program.microbatch[row]
-    way = (program.kind[row] == Kind.RELOAD).astype(np.int8)
-    cell = stage.astype(np.int64) * program.microbatches + microbatch
-    number = np.arange(len(row))
-    offload_of = np.full(program.num_stages * program.microbatches, -1, np.int32)
-    offload_of[cell[way == OFFLOADS]] = number[way == OFFLOADS]
-    before = np.cumsum(program.kind < FIRST_TRANSFER).astype(np.int32)[row]
-    return Copies(
-        np.searchsorted(row, program.offsets),
+    order = np.lexsort((before, device))  # stable: what stands at one place stays in program order
+    device, before, way, stage, microbatch, host = (
+        column[order] for column in (device, before, way, stage, microbatch, host)
+    )
+    compute, reloads = program.compute, way == RELOADS
+    cell = stage.astype(np.int64) * compute.microbatches + microbatch
+    offload_of = np.full(compute.num_stages * compute.microbatches, -1, np.int32)
+    offload_of[cell[~reloads]] = np.flatnonzero(~reloads)
+    origin = np.where(reloads, offload_of[cell], -1)
+    last_offload = np.maximum.accumulate(np.where(reloads, -1, np.arange(len(way))))
+    user = np.where(reloads, _first_users(compute)[stage, microbatch], -1)
+    copies = Copies(
+        np.searchsorted(device, np.arange(compute.devices + 1)),
         stage,
         microbatch,
-        way,
+        way.astype(np.int8),
         before,
-        np.where(way == RELOADS, offload_of[cell], -1),
-        np.where(way == RELOADS, _first_users(compute)[stage, microbatch], -1),
-        copy_seconds(compute, table, stage, microbatch),
+        origin,
+        _each_once(np.where(reloads & (host != HOST_MEMORY), last_offload, origin)),
+        _with_rows_that_need_room(compute, user, device, before, reloads) if len(compute.evicted) else user,
+        host,
+        np.empty(0, np.int32),
+        np.empty(0),
     )
+    return priced(copies, compute, table)
+
+
+def _with_rows_that_need_room(
+    compute: ScheduleColumns, user: np.ndarray, device: np.ndarray, before: np.ndarray, reloads: np.ndarray
+) -> np.ndarray:
+    """`user` with, for each move out, the first F that does not start before it has ended.
+
+    Activations are counted in list order, moves taking no time. An F may start while so many moves out are under way as
+    leave the count within the largest one of its device; a RELOAD under way or done is in the count.
+    """
+    rows = len(compute.kind)
+    coming = np.bincount(before[reloads], minlength=rows + 1)[:rows]
+    waiting = np.cumsum(coming - np.bincount(user[reloads] + 1, minlength=rows + 1)[:rows])
+    leaving = np.bincount(before[~reloads], minlength=rows + 1)[:rows]
+    forward, backward = compute.kind == Kind.F, is_backward(compute.kind)
+    freed = np.append(0, backward[:-1].astype(np.int64))
+    level = np.cumsum(forward + coming - leaving - freed)  # 0 again behind the last row of each device
+    room = np.maximum.reduceat(level, compute.offsets[:-1])[compute.device] - level + waiting
+    first = np.searchsorted(device, compute.device)
+    out = np.flatnonzero(~reloads)
+    posted = np.cumsum(leaving) - np.searchsorted(out, first)  # moves out of the device before each row
+    last = posted - 1 - room
+    needing = np.flatnonzero(forward & (last >= 0))
+    copy, at = np.unique(out[np.searchsorted(out, first[needing]) + last[needing]], return_index=True)
+    user = user.copy()
+    user[copy] = needing[at]
+    return user
+
+
+def _each_once(after: np.ndarray) -> np.ndarray:
+    """The same with -1 where an earlier copy, behind which this one stands in its line, waits for the same."""
+    once = np.full_like(after, -1)
+    first = np.unique(after, return_index=True)[1]
+    once[first] = after[first]
+    return once
+
+
+def _copies_in_lists(program: ScheduleColumns) -> tuple[np.ndarray, ...]:
+    """Device, place, way, stage, microbatch and host of the OFFLOADs and RELOADs, int32."""
+    row = np.flatnonzero(is_copy(program.kind))
+    before = np.cumsum(program.kind < FIRST_TRANSFER)[row]
+    way = program.kind[row] == Kind.RELOAD
+    columns = (
+        program.device[row],
+        before,
+        way,
+        program.stage[row],
+        program.microbatch[row],
+        np.full(len(row), HOST_MEMORY),
+    )
+    return tuple(column.astype(np.int32) for column in columns)
+
+
+def _moves_of_evicted(compute: ScheduleColumns) -> tuple[np.ndarray, ...]:
+    """The same of the moves of evicted activations: out behind F, and back beside the action before the backward."""
+    stage, microbatch, host = compute.evicted.T
+    forward, backward = (table[stage, microbatch] for table in row_tables(compute))
+    leaves, back = forward + 1, np.maximum(backward - 1, forward + 1)
+    before = np.concatenate([leaves, back])
+    way = np.repeat([OFFLOADS, RELOADS], len(stage))
+    columns = (
+        np.tile(compute.device[forward], 2),
+        before,
+        way,
+        np.tile(stage, 2),
+        np.tile(microbatch, 2),
+        np.tile(host, 2),
+    )
+    return tuple(column.astype(np.int32) for column in columns)
 
 
 def _first_users(compute: ScheduleColumns) -> np.ndarray:
@@ -90,23 +187,36 @@ def _first_users(compute: ScheduleColumns) -> np.ndarray:
     return users
 
 
-def copy_seconds(compute: ScheduleColumns, table: CostTable, stage: np.ndarray, microbatch: np.ndarray) -> np.ndarray:
-    """Seconds of a copy of each (stage, microbatch), one way: latency + bytes / bandwidth."""
-    held = table.offload_bytes if table.offload_bytes is not None else table.activation_bytes
-    if held is None:
-        return np.full(len(stage), table.offload_latency)
-    moved = held[stage] * stored_part(compute, table, stage, microbatch) / compute.slices
-    moved = moved * table.scale_of(compute, stage, microbatch)
-    return table.offload_latency + moved * table.offload_seconds_per_byte
+def priced(copies: Copies, compute: ScheduleColumns, table: CostTable) -> Copies:
+    """The same copies under the costs of a table: how long each lasts, and the switches that they go through."""
+    neighbours = table.offload_switch or 1
+    switched = (copies.host == HOST_MEMORY) & (neighbours > 1)
+    line = np.where(switched, 2 * (copies.device // neighbours) + copies.way, -1).astype(np.int32)
+    return replace(copies, line=line, seconds=_seconds(compute, table, copies))
 
 
-def copied_part(compute: ScheduleColumns, table: CostTable, stage: np.ndarray, microbatch: np.ndarray) -> np.ndarray:
-    """Part of the whole activation of each (stage, microbatch) that leaves the device with an OFFLOAD."""
-    part = stored_part(compute, table, stage, microbatch)
+def _seconds(compute: ScheduleColumns, table: CostTable, copies: Copies) -> np.ndarray:
+    """Seconds of each copy, one way: latency + bytes / bandwidth of the way to host memory, or of the link."""
+    stage, microbatch, to_host = copies.stage, copies.microbatch, copies.host == HOST_MEMORY
+    ends = np.where(copies.way == OFFLOADS, [copies.device, copies.host], [copies.host, copies.device])
+    latency = np.where(to_host, table.offload_latency, table.latency[ends[0], ends[1]])
+    per_byte = np.where(to_host, table.offload_seconds_per_byte, table.seconds_per_byte[ends[0], ends[1]])
+    whole = np.zeros(compute.num_stages) if table.activation_bytes is None else table.activation_bytes
+    to_memory = whole if table.offload_bytes is None else table.offload_bytes
+    moved = np.where(to_host, to_memory[stage], whole[stage]) * stored_part(compute, table, stage, microbatch)
+    moved = moved / compute.slices * table.scale_of(compute, stage, microbatch)
+    return latency + moved * per_byte
+
+
+def copied_part(compute: ScheduleColumns, table: CostTable, copies: Copies, chosen: np.ndarray) -> np.ndarray:
+    """Part of its whole activation that each of the chosen copies moves."""
+    stage = copies.stage[chosen]
+    part = stored_part(compute, table, stage, copies.microbatch[chosen])
     if table.offload_bytes is None or table.activation_bytes is None:
         return part
     most = np.maximum(table.activation_bytes, table.offload_bytes)
-    return part * np.divide(table.offload_bytes, most, out=np.ones_like(most), where=most > 0)[stage]
+    moved = np.divide(table.offload_bytes, most, out=np.ones_like(most), where=most > 0)[stage]
+    return part * np.where(copies.host[chosen] == HOST_MEMORY, moved, 1.0)
 
 
 def stored_part(compute: ScheduleColumns, table: CostTable, stage: np.ndarray, microbatch: np.ndarray) -> np.ndarray:

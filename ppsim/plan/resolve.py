@@ -17,7 +17,7 @@ from ppsim.costs.table import CostTable, differing
 from ppsim.costs.table_check import check_table
 from ppsim.lowering.posts import Posts, queued_posts, unqueued_posts
 from ppsim.lowering.rows import crosses_devices
-from ppsim.plan.host_copies import Copies, copy_seconds, find_copies
+from ppsim.plan.host_copies import Copies, find_copies, priced
 from ppsim.plan.ports import Ports, make_ports
 from ppsim.plan.streams import Gathers, Reductions, find_gathers, find_reductions, optimizer_seconds
 from ppsim.schedule.columns import ScheduleColumns, Slots
@@ -44,7 +44,7 @@ class Plan(EqualColumns):
     gathers : Gathers or None
         UNSHARDs that take time.
     copies : Copies or None
-        OFFLOADs and RELOADs.
+        OFFLOADs and RELOADs, and the moves of evicted activations.
     dispatch : str
         "ready" where the order of the lists is the one that devices chose, else "list".
     reductions : Reductions or None
@@ -207,13 +207,9 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
         gathers = replace(gathers, seconds=table.unshard_seconds[gathers.stage])
     if reductions is not None and table.reduce_seconds is not None:
         reductions = replace(reductions, seconds=table.reduce_seconds[reductions.stage])
-    copies = plan.copies
-    if copies is not None:
-        seconds = copy_seconds(plan.schedule, table, copies.stage, copies.microbatch)
-        copies = replace(copies, seconds=seconds)
     return replace(
         plan,
-        copies=copies,
+        copies=None if plan.copies is None else priced(plan.copies, plan.schedule, table),
         seconds=_lengths(plan.schedule, table),
         transfer_seconds=_transfer_lengths(plan.schedule, table),
         gathers=gathers,
@@ -307,7 +303,7 @@ def _check_lengths(plan: Plan) -> None:
         "transfers": vars(plan)["transfer_seconds"],
         "gathers": None if gathers is None else gathers.seconds,
         "gradient reductions": None if reductions is None else reductions.seconds,
-        "copies to host memory and back": None if plan.copies is None else plan.copies.seconds,
+        "copies of activations": None if plan.copies is None else plan.copies.seconds,
         "optimizer steps": optimizer,
     }
     with np.errstate(over="ignore", invalid="ignore"):

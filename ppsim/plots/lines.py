@@ -14,10 +14,10 @@ from matplotlib.patheffects import Normal, withStroke
 from ppsim.actions import Kind
 from ppsim.analysis.critical_path import critical_nodes
 from ppsim.base.errors import ConfigError
+from ppsim.plan.host_copies import OFFLOADS, RELOADS
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes
 from ppsim.plots.marks import add_lines, add_rectangles
-from ppsim.schedule.evicted import evicted_rows
 
 _ALONG = 0.88  # of the height of a box, below its number: where the line of the critical path runs
 
@@ -42,22 +42,18 @@ def add_transfers(ax: Axes, boxes: Boxes) -> None:
 
 
 def add_evictions(ax: Axes, boxes: Boxes) -> None:
-    """Of each evicted activation a line to its host when it leaves, and a line back when its backward needs it."""
-    schedule, origin = boxes.timeline.schedule, float(boxes.timeline.device_start.min())
-    host, style = schedule.evicted[:, 2].astype(np.float64), {"color": palette.INK, "zorder": 3.5}
-    leave, back = evicted_rows(schedule)
-    moves = ((boxes.timeline.row_end[leave], leave, "v"), (boxes.timeline.row_start[back], back, "^"))
-    for number, (seconds, row, arrow) in enumerate(moves):
-        times, home = seconds - origin, schedule.device[row].astype(np.float64)
-        add_lines(
-            ax,
-            times[:, None].repeat(2, 1),
-            np.stack([home, host], axis=1),
-            linestyles=(0, (2, 1.5)),
-            linewidths=0.9,
-            **style,
-        )
-        ax.scatter(times, home if number else host, s=11, marker=arrow, linewidths=0.0, **style)
+    """Of each evicted activation a line to its host while it moves there, and a line while it moves back."""
+    timeline, copies = boxes.timeline, boxes.timeline.plan.copies
+    if copies is None or not np.any(copies.host >= 0):
+        return
+    origin, style = float(timeline.device_start.min()), {"color": palette.INK, "zorder": 3.5}
+    for way, arrow in ((OFFLOADS, "v"), (RELOADS, "^")):
+        mine = np.flatnonzero((copies.host >= 0) & (copies.way == way))
+        times = np.stack([timeline.copy_start[mine], timeline.copy_end[mine]], axis=1) - origin
+        ends = np.stack([copies.device[mine], copies.host[mine]], axis=1).astype(np.float64)
+        rows = ends if way == OFFLOADS else ends[:, ::-1]
+        add_lines(ax, times, rows, linestyles=(0, (2, 1.5)), linewidths=0.9, **style)
+        ax.scatter(times[:, 1], rows[:, 1], s=11, marker=arrow, linewidths=0.0, **style)
 
 
 def add_critical_path(ax: Axes, boxes: Boxes, actions: Any) -> None:

@@ -17,6 +17,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import seconds_text, value_text
 from ppsim.costs.given import PARAMETERS, TIMES
+from ppsim.plan.host_copies import HOST_MEMORY
 from ppsim.plots.boxes import counted, sizes_text
 from ppsim.timeline import TimelineColumns
 
@@ -156,7 +157,7 @@ def _has_a_row(name: str, origin: str, timeline: TimelineColumns) -> bool:
     if group == "again":
         return timeline.schedule.recomputes
     if group == "copy":
-        return timeline.plan.copies is not None
+        return timeline.plan.copies is not None and bool((timeline.plan.copies.host == HOST_MEMORY).any())
     if group == "transfer":
         return origin != "default" and timeline.schedule.devices > 1
     return "note" in PARAMETERS[name] and not (group == "slot" and origin == "default")

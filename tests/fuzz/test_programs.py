@@ -62,14 +62,15 @@ def test_both_engines_give_equal_bits_or_the_same_deadlock(data, transport, seed
         assert event.lower_bound().seconds <= event.makespan * (1 + 1e-9)
 
 
-@given(schedule=schedules(), data=st.data(), random=st.randoms(use_true_random=False))
+@given(schedule=schedules(recompute=True, offload=True), data=st.data(), random=st.randoms(use_true_random=False))
 @fuzz
 def test_times_are_those_of_an_oracle_that_shares_no_code_with_the_engines(schedule, data, random):
     with case("random programs against the oracle"):
         program = ppsim.lower(schedule, receive=data.draw(st.sampled_from(["early", "just-in-time"])))
         if data.draw(st.booleans()):
             program = shuffled_posts(program, random)
-        check(program, data.draw(st.sampled_from(TRANSPORTS)), data.draw(st.sampled_from([OVERLAP, None])))
+        switch = data.draw(st.sampled_from([None, 2, 3]))
+        check(program, data.draw(st.sampled_from(TRANSPORTS)), data.draw(st.sampled_from([OVERLAP, None])), switch)
 
 
 def orders_of(actions):
