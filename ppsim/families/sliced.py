@@ -21,6 +21,12 @@ def sliced_runs(name: str, p: int, m: int, slices: int, backward: Kind = Kind.B)
     return ((forwards, backwards[pieces_reversed]) for forwards, backwards in straight_runs(p, m * slices, backward))
 
 
+def warmed_up_slices(name: str, p: int, m: int, slices: int, backward: Kind = Kind.B) -> Iterator[Block]:
+    """For each device min(p-r-1 + slices-1, m slices) F of pieces; then F and backward in pairs; then the backwards."""
+    runs = enumerate(sliced_runs(name, p, m, slices, backward))
+    return (warmed_up(*of_device, min(p - r - 1 + slices - 1, m * slices)) for r, of_device in runs)
+
+
 @family(
     "seq1f1b",
     title="Seq1F1B",
@@ -34,11 +40,7 @@ def sliced_runs(name: str, p: int, m: int, slices: int, backward: Kind = Kind.B)
 )
 def seq1f1b(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
     """min(p-r-1 + k-1, mk) F of pieces; then F, B pairs; then B."""
-    blocks = (
-        warmed_up(forwards, backwards, min(p - r - 1 + slices - 1, m * slices))
-        for r, (forwards, backwards) in enumerate(sliced_runs("seq1f1b", p, m, slices))
-    )
-    return ScheduleColumns.from_blocks(blocks, slices=slices)
+    return ScheduleColumns.from_blocks(warmed_up_slices("seq1f1b", p, m, slices), slices=slices)
 
 
 @family(

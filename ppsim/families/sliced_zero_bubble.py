@@ -1,9 +1,8 @@
 """Seq1F1B with the backward split: the zero-bubble order ZB-H1 over pieces of sequences."""
 
 from ppsim.actions import Kind
-from ppsim.families.one_forward_one_backward import warmed_up
 from ppsim.families.registry import family
-from ppsim.families.sliced import sliced_runs
+from ppsim.families.sliced import warmed_up_slices
 from ppsim.families.zero_bubble import with_delayed_weights
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -21,8 +20,6 @@ from ppsim.schedule.columns import ScheduleColumns
 )
 def split_seq1f1b(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
     """min(p-r-1 + k-1, mk) F of pieces; then F, I pairs, with W behind I from the r-th on."""
-    blocks = (
-        with_delayed_weights(warmed_up(forwards, inputs, min(p - r - 1 + slices - 1, m * slices)), min(r, m * slices))
-        for r, (forwards, inputs) in enumerate(sliced_runs("seq1f1b-zb", p, m, slices, Kind.I))
-    )
+    bodies = enumerate(warmed_up_slices("seq1f1b-zb", p, m, slices, Kind.I))
+    blocks = (with_delayed_weights(body, min(r, m * slices)) for r, body in bodies)
     return ScheduleColumns.from_blocks(blocks, slices=slices)
