@@ -6,9 +6,11 @@ from pathlib import Path
 
 import ppsim
 from ppsim import Timeline
+from ppsim.base.units import percent_text, seconds_text, value_text
 from ppsim.config import Config
 
 CONFIGS = Path(__file__).parent.parent / "configs"
+UNITS = {"step": "seconds", "mfu": "fraction", "tokens_per_second": "tokens per second"}
 HEADER = (
     "config",
     "parameters",
@@ -36,12 +38,17 @@ def row(name: str, config: Config) -> Iterator[str]:
     run = config.simulate()
     yield name
     yield f"{config.model.parameters / 1e9:.1f} B"
-    yield f"{run.bubble_fraction:.3f}"
-    yield f"{run.makespan:.2f} s"
-    yield f"{run.mfu:.3f}"
-    yield ", ".join(f"{key} {value:g}" for key, value in config.published.items() if key != "source")
+    yield percent_text(run.bubble_fraction)
+    yield seconds_text(run.makespan)
+    yield percent_text(run.mfu)
+    yield ", ".join(value_text(value, UNITS[key]) + " MFU" * (key == "mfu") for key, value in published(config))
     yield f"{1 / relative_speed(config, run):.2f}"
-    yield f"{fitted_fraction(config):.2f}"  # twelve runs; a reader who wants the cells before it stops here
+    yield percent_text(fitted_fraction(config), 0)  # twelve runs; a reader who wants the cells before it stops here
+
+
+def published(config: Config) -> list[tuple[str, float]]:
+    """What was published of a config: each measure with its number."""
+    return [(key, value) for key, value in config.published.items() if key in UNITS]
 
 
 def data_parallelism() -> str:
@@ -53,7 +60,10 @@ def data_parallelism() -> str:
     began = [run.reductions.start[run.reductions.device == device] for device in range(run.schedule.devices)]
     longest = max(float((end - start).sum()) for start, end in zip(began, reduced, strict=True))
     added = run.makespan - one.simulate().makespan
-    return f"530B over 8 copies: reductions {longest:.2f} s, step + {added:.2f} s; published + 1.32 s, not overlapped"
+    return (
+        f"530B over 8 copies: reductions {seconds_text(longest, 2)}, step + {seconds_text(added, 2)}; published "
+        f"+ 1.32 s, not overlapped"
+    )
 
 
 def relative_speed(config: Config, run: Timeline) -> float:

@@ -19,6 +19,7 @@ from published import CONSTANTS, LEFT_OUT, Run, class_of_run, published_runs, re
 from published_memory import Peak, published_peaks
 
 from ppsim.base.files import write_atomically
+from ppsim.base.units import format_quantity, percent_text, seconds_text
 from ppsim.costs.operators import FITTED
 from ppsim.costs.spread import DIMENSIONS, TABLE, scales
 
@@ -233,7 +234,7 @@ def _peak_rows(peaks: Sequence[Peak]) -> Iterator[tuple[str, ...]]:
     yield ("run", "published", "predicted", "error")
     for peak in peaks:
         name = peak.name if peak.counted else f"{peak.name}, not counted"
-        yield (name, *(f"{size / 1e9:.1f} GB" for size in (peak.measured, peak.predicted)), _signed(peak.error))
+        yield (name, *(format_quantity(size, "bytes") for size in (peak.measured, peak.predicted)), _signed(peak.error))
 
 
 def _aim_rows(runs: Sequence[Priced], peaks: Sequence[Peak]) -> Iterator[tuple[str, ...]]:
@@ -273,14 +274,14 @@ def _mean(runs: Sequence[Priced]) -> float:
 
 
 def _percent(part: float) -> str:
-    return f"{100 * part:.1f} %"
+    return percent_text(part)
 
 
 def _class_rows(runs: Sequence[Priced], table: dict[str, dict[str, Any]]) -> Iterator[tuple[str, ...]]:
     yield ("class", *ERRORS, "sources", "left out and inside", "widened by", "interval of measured / predicted")
     for group, members in by(runs, "group").items():
         row, needs = table[group], left_out_needs(members)
-        inside = f"{100 * np.mean(np.array(needs) == 1):.0f} %" if needs else "one source only"
+        inside = percent_text(float(np.mean(np.array(needs) == 1)), 0) if needs else "one source only"
         interval = f"{row['low']:.2f} to {row['high']:.2f}"
         yield (group, *_errors(members), str(row["sources"]), inside, f"{row['widened']:.2f}", interval)
 
@@ -298,7 +299,7 @@ def _errors(members: Sequence[Priced | Peak]) -> tuple[str, ...]:
     return (
         str(len(errors)),
         _signed(float(np.median(errors))),
-        f"{100 * float(np.mean(np.abs(errors))):.0f} %",
+        percent_text(float(np.mean(np.abs(errors))), 0),
         _signed(worst),
     )
 
@@ -307,7 +308,8 @@ def _run_rows(runs: Sequence[Priced]) -> Iterator[tuple[str, ...]]:
     yield ("run", "class", "published", "predicted", "error")
     for members in by(runs, "source").values():
         for run in members:
-            yield (run.name, run.group, f"{run.measured:.3g} s", f"{run.predicted:.3g} s", _signed(run.error))
+            seconds = (seconds_text(time, 3) for time in (run.measured, run.predicted))
+            yield (run.name, run.group, *seconds, _signed(run.error))
 
 
 def _left_out_rows() -> Iterator[tuple[str, ...]]:
@@ -324,7 +326,7 @@ def _page_rows() -> Iterator[tuple[str, ...]]:
 
 
 def _signed(error: float) -> str:
-    return f"{100 * error:+.0f} %"
+    return percent_text(error, 0, signed=True)
 
 
 def _lines(rows: Iterable[tuple[str, ...]]) -> str:

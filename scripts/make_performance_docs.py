@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ppsim.base.files import write_atomically
+from ppsim.base.units import seconds_text
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 
@@ -87,12 +88,17 @@ def actions(extra: dict, _: float) -> str:
 
 def own_time(_: dict, seconds: float) -> str:
     """The benchmark's own time."""
-    return duration(seconds)
+    return seconds_text(seconds, 3)
 
 
 def other_time(extra: dict, _: float) -> str:
     """The time that it is compared with."""
-    return duration(extra["other_seconds"])
+    return seconds_text(extra["other_seconds"], 3)
+
+
+def each_action(extra: dict, seconds: float) -> str:
+    """Time of an action."""
+    return seconds_text(seconds / extra["actions"], 2)
 
 
 def note(key: str, layout: str = "{}") -> Cell:
@@ -123,7 +129,7 @@ PARTS: list[tuple[str, list[str], dict[str, Cell]]] = [
             "limit": other_time,
             "whole path": own_time,
             "times the limit": lambda extra, _: f"{1 / extra['ratio']:.1f}",
-            "an action": lambda extra, seconds: f"{1e9 * seconds / extra['actions']:.0f} ns",
+            "an action": each_action,
         },
     ),
     (
@@ -154,7 +160,7 @@ PARTS: list[tuple[str, list[str], dict[str, Cell]]] = [
             "call": note("call"),
             "actions": actions,
             "time": own_time,
-            "an action": lambda extra, seconds: f"{1e9 * seconds / extra['actions']:.0f} ns",
+            "an action": each_action,
         },
     ),
     (
@@ -185,8 +191,8 @@ PARTS: list[tuple[str, list[str], dict[str, Cell]]] = [
             "schedule": note("family"),
             "actions": actions,
             "time": own_time,
-            "an action": lambda extra, seconds: f"{1e9 * seconds / extra['actions']:.0f} ns",
-            "in the slowest round": lambda extra, _: f"{1e9 * extra['slowest'] / extra['actions']:.0f} ns",
+            "an action": each_action,
+            "in the slowest round": lambda extra, _: each_action(extra, extra["slowest"]),
             "actions a second": lambda extra, seconds: f"{extra['actions'] / seconds / 1e6:.1f} M",
         },
     ),
@@ -270,13 +276,6 @@ def table(benches: list[dict], columns: dict[str, Cell]) -> str:
     rows = [[make(bench["extra_info"], bench["stats"]["min"]) for make in columns.values()] for bench in benches]
     lines = [list(columns), ["---"] * len(columns), *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
-
-
-def duration(seconds: float) -> str:
-    """Seconds in the unit that reads best."""
-    if seconds < 1:
-        return f"{1e3 * seconds:.3g} ms"
-    return f"{seconds:.3g} s"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import ppsim
+from ppsim.base.units import percent_text
 
 PAGE = Path(__file__).parent.parent / "docs" / "synthesis.md"
 STAGES = {"one": 1, "v": 2}
@@ -64,7 +65,7 @@ def row(case: tuple) -> str:
     )  # fmt: skip
     run = ppsim.simulate(schedule, COSTS[label])
     bound = run.lower_bound()
-    gap = "0: proven shortest" if bound.gap == 0 else f"{bound.gap:.1%}"
+    gap = "0: proven shortest" if bound.gap == 0 else percent_text(bound.gap)
     return (
         f"| {placement} | {p} | {m} | {label} | {limit} | {published} | {run.makespan:g} | {bound.seconds:g} | {gap} | "
         f"{source} |"

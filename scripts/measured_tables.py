@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ppsim.base.units import format_quantity, seconds_text
+from ppsim.base.units import format_quantity, percent_text, seconds_text
 from ppsim.commands.calibrate import bandwidth_interval
 from ppsim.interop.replays import read_trace
 from ppsim.studies.calibration import calibrate
@@ -18,13 +18,12 @@ def error_table(found: Evaluation, device: str) -> str:
     """Step-time errors of the runs, and what they come to, as Markdown."""
     lines = ["| run | | measured | predicted | error | per action |", "|---|---|---|---|---|---|"]
     for run in found.runs:
-        lines.append(
-            f"| {run.name} | {'fitted' if run.fitted else 'held out'} | {seconds_text(run.measured)} "
-            f"| {seconds_text(run.predicted)} | {100 * run.error:+.2f} % | {100 * run.action_error:.2f} % |"
-        )
+        errors = percent_text(run.error, 2, signed=True), percent_text(run.action_error, 2)
+        cells = "fitted" if run.fitted else "held out", seconds_text(run.measured), seconds_text(run.predicted), *errors
+        lines.append(f"| {' | '.join((run.name, *cells))} |")
     lines += [
         "",
-        f"{device}: held-out runs have a mean absolute error of {100 * (found.mape['held_out'] or 0):.2f} %, "
+        f"{device}: held-out runs have a mean absolute error of {percent_text(found.mape['held_out'] or 0, 2)}, "
         f"and a Kendall rank correlation of {found.kendall_tau['held_out']:+.2f}.",
     ]
     return "\n".join(lines)

@@ -7,6 +7,7 @@ from command_line import CONFIGS, LLAMA, UNIT_COSTS
 from command_line import ppsim as run_ppsim
 
 import ppsim
+from ppsim.base.units import seconds_text, value_text
 
 
 def test_the_head_on_the_last_stage_is_named_and_moving_blocks_away_helps_most():
@@ -34,6 +35,14 @@ def test_the_best_come_first_and_what_does_not_fit_last():
     assert keys == sorted(keys)
     assert {one.fits for one in found.advice} == {True, False}
     assert len(found.to_frame()) == len(found.advice)
+
+
+def test_a_notebook_shows_numbers_with_their_units():
+    table = ppsim.advise(LLAMA)._repr_html_()
+    first = ppsim.advise(LLAMA).advice[0]
+    assert f"<td>{seconds_text(first.step)}</td>" in table
+    assert f"<td>{value_text(first.peak, 'bytes')}</td>" in table
+    assert "changes" not in table
 
 
 def test_the_document_lists_every_change():

@@ -8,7 +8,7 @@ from korthikanti import model as megatron_model
 
 import ppsim
 from ppsim import Cluster, ConfigError, CostError, DerivedCosts, Layout, Model
-from ppsim.costs.collectives import all_gather, all_reduce, all_to_all, ring_all_reduce, tree_all_reduce
+from ppsim.costs.collectives import all_gather, all_reduce, ring_all_reduce, tree_all_reduce
 from ppsim.costs.hardware import DeviceSheet, LinkSheet
 from ppsim.costs.sheets import DEVICES, LINKS, find_device, find_link
 
@@ -50,7 +50,6 @@ def test_a_group_that_leaves_the_node_pays_the_network():
 def test_collectives_follow_the_ring_and_cost_nothing_alone():
     assert all_gather(4, 800.0, FAST) == 3 * (1.0 + 200 / 100)
     assert all_reduce(4, 800.0, FAST) == 2 * all_gather(4, 800.0, FAST)
-    assert all_to_all(4, 800.0, FAST) == 3 * (1.0 + 200 / 100)
     assert all_reduce(1, 800.0, FAST) == 0
 
 

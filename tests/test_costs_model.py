@@ -58,9 +58,7 @@ def test_activation_bytes_of_a_plain_block_are_those_of_korthikanti_table_2(shap
 def test_flash_attention_drops_the_score_matrices_as_selective_recompute_does():
     flash, full = plain(8, 64, 32, attention="flash").layers[1], plain(8, 64, 32).layers[1]
     assert flash.activation_bytes() == full.activation_bytes(recompute="selective")
-    assert flash.recompute_flops("selective") == 0
-    assert full.recompute_flops("selective") == full.attention_core == 4 * 32**2 * 64
-    assert full.recompute_flops("full") == full.forward
+    assert full.attention_core == 4 * 32**2 * 64
 
 
 def test_a_causal_kernel_computes_half_of_the_attention_matrix():
@@ -117,7 +115,7 @@ def test_selective_recompute_saves_and_costs_what_korthikanti_publish(name, save
         saved, abs=0.005
     )
     # The paper's increase holds forward and backward of the attention core, three times the forward that is repeated.
-    repeated = model.num_layers * block.recompute_flops("selective")
+    repeated = model.num_layers * block.attention_core
     assert 3 * repeated / model.step_flops() == pytest.approx(added, abs=0.0006)
 
 

@@ -1,8 +1,10 @@
 """Rows of text as lines with aligned columns: the tables that commands, summaries and reports print."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
+
+from ppsim.base.units import value_text
 
 WIDTH = 100  # of a line of running text
 
@@ -28,7 +30,12 @@ def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<div style='overflow-x:auto'><table><tr>{head}</tr>{body}</table></div>"
 
 
-def page_table(frame: Any) -> str:
-    """A pandas table as HTML that fits the page of a notebook: one that is wider has a bar of its own to scroll."""
-    table = frame.to_html(index=False, float_format="{:.4g}".format)
-    return f"<div style='overflow-x:auto'>{table}</div>"
+def page_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> str:
+    """Rows of values as a table of HTML; a column is headed by its key, `units` are those of numbers (`value_text`)."""
+
+    def cell(name: str, value: Any) -> str:
+        is_word = isinstance(value, str | bool)
+        return str(value) if is_word else value_text(value, units.get(name, ""))
+
+    heads = list(dict.fromkeys(name for row in rows for name in row))
+    return html_table(heads, [[cell(name, row.get(name)) for name in heads] for row in rows])

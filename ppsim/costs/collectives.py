@@ -45,8 +45,3 @@ def ring_all_reduce(size: int, total_bytes: float, link: Link) -> float:
 def tree_all_reduce(size: int, total_bytes: float, link: Link) -> float:
     """Up and down two trees that carry half of the bytes each: few hops, all bytes twice."""
     return 2 * (math.ceil(math.log2(size)) * link.latency + total_bytes / link.bandwidth)
-
-
-def all_to_all(size: int, sent_bytes: float, link: Link) -> float:
-    """Each member sends sent_bytes / size to each other member, one pair after the other."""
-    return (size - 1) * (link.latency + sent_bytes / size / link.bandwidth)

@@ -197,14 +197,6 @@ class Layer:
         split = self.split_bytes - (self.activated_bytes if alternate or "activations" in modules else 0.0)
         return copied / whole + (split - ups * self.up_bytes + scores) / tensor
 
-    def recompute_flops(self, recompute: str) -> float:
-        """FLOPs of one sequence that the backward repeats."""
-        if not self.recomputable or recompute == "none":
-            return 0.0
-        if recompute == "full":
-            return self.forward
-        return self.attention_core if self.score_bytes else 0.0
-
 
 def block(model: Shape, routed: bool) -> Layer:
     """A transformer block: norm, attention, norm, MLP; with `routed` the MLP is a mixture of experts."""

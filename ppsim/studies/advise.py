@@ -23,6 +23,7 @@ from ppsim.studies.space import Source, as_config
 if TYPE_CHECKING:
     import pandas
 
+UNITS = {"step": "seconds", "step_difference": "seconds", "tokens_per_second": "tokens per second"}
 STAGES_TRIED = (2, 3, 4)
 Changes = Mapping[str, Any]
 
@@ -93,7 +94,9 @@ class AdviceList:
         return need("pandas", "a table of changes").DataFrame(self.rows())
 
     def _repr_html_(self) -> str:
-        return page_table(self.to_frame().drop(columns="changes"))
+        peak = "activations" if self.run.peak_memory is None else "bytes"
+        rows = [{name: value for name, value in row.items() if name != "changes"} for row in self.rows()]
+        return page_table(rows, {**UNITS, "peak": peak, "peak_difference": peak})
 
 
 def advise(config: Source, headroom: float = 0.0) -> AdviceList:

@@ -13,6 +13,7 @@ from ppsim.analysis.measures import MEASURES
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.extras import need
 from ppsim.base.tables import page_table
+from ppsim.base.units import percent_text
 from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.run.timelines import Timeline
@@ -101,11 +102,11 @@ class Choice:
         return draw_front([(one.memory, one.step) for one in drawn], [*map(_name, drawn)], memory.title, memory.unit)
 
     def _repr_html_(self) -> str:
-        return page_table(self.to_frame())
+        return page_table(self.rows(), {name: measure.unit for name, measure in MEASURES.items()})
 
     @property
     def _nothing(self) -> str:
-        return f"no point fits with {self.headroom:.0%} of the memory kept free"
+        return f"no point fits with {percent_text(self.headroom)} of the memory kept free"
 
 
 def _name(one: Candidate) -> str:
