@@ -36,7 +36,7 @@ NORMAL_90 = 1.645  # standard deviations of a normal distribution that hold 90 %
 class Priced:
     """A published run beside its simulation; seconds of one step, and what `ppsim.costs.spread` classes it by.
 
-    `sweep` is what runs of one source share that differ in their layout.
+    `sweep` is what runs of one source share that differ in their layout or schedule.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Priced:
     scales: dict[str, float]
     sweep: str = ""
     tokens: float = 1.0
+    schedule: str = ""
 
     @property
     def ratio(self) -> float:
@@ -63,7 +64,7 @@ def main() -> None:
     """Write the page and the table of the package."""
     runs = priced_runs()
     table = spread_table(runs)
-    write_atomically(TABLE, table_text(table))
+    write_atomically(TABLE, table_text(table, order_of_schedules(runs)))
     write_atomically(PAGE, page(runs, refused_runs(), table, published_peaks()))
 
 
@@ -86,7 +87,7 @@ def priced(run: Run, left_out: Mapping[str, Mapping[str, float]]) -> Priced:
     return Priced(
         run.name, run.source, run.measured, timeline.iteration_time, class_of_run(run),
         scales(run.costs, timeline.schedule.devices), run.sweep,
-        workload.tokens * timeline.schedule.microbatches / workload.gpus,
+        workload.tokens * timeline.schedule.microbatches / workload.gpus, timeline.schedule.name,
     )  # fmt: skip
 
 
@@ -103,6 +104,7 @@ def _row(members: list[Priced], unseen: float) -> dict[str, Any]:
     return {
         "low": round(low, 3),
         "high": round(high, 3),
+        "middle": round(float(np.interp(0.5, *_weighted(members))), 3),
         "widened": round(wider, 3),
         "runs": len(members),
         "sources": len({run.source for run in members}),
@@ -142,12 +144,27 @@ def unseen_source(runs: Iterable[Priced]) -> float:
 
 def quantiles(members: Sequence[Priced]) -> tuple[float, float]:
     """5th and 95th percentile of measured / predicted, each source weighing the same."""
+    low, high = np.interp(QUANTILES, *_weighted(members))
+    return float(low), float(high)
+
+
+def _weighted(members: Sequence[Priced]) -> tuple[np.ndarray, list[float]]:
+    """Where each measured / predicted lies among all, from 0 to 1, each source weighing the same; and these ratios."""
     ordered = sorted(members, key=lambda run: run.ratio)
     sizes = {source: len(own) for source, own in by(members, "source").items()}
     weights = np.array([1 / sizes[run.source] for run in ordered])
-    middle = (np.cumsum(weights) - weights / 2) / weights.sum()
-    low, high = np.interp(QUANTILES, middle, [run.ratio for run in ordered])
-    return float(low), float(high)
+    return (np.cumsum(weights) - weights / 2) / weights.sum(), [run.ratio for run in ordered]
+
+
+def order_of_schedules(runs: Sequence[Priced]) -> dict[str, float]:
+    """The factor that predicted ratios of two schedules' steps are off by at 90 %, of pairs measured on one model."""
+    apart = [
+        abs(math.log(one.ratio / other.ratio))
+        for members in by(runs, "sweep").values()
+        for one, other in combinations(members, 2)
+        if one.sweep and one.schedule != other.schedule
+    ]
+    return {"apart": round(math.exp(np.quantile(apart, 0.9, method="higher")), 3), "pairs": len(apart)}
 
 
 def by(runs: Iterable[Priced], key: str) -> dict[str, list[Priced]]:
@@ -158,14 +175,16 @@ def by(runs: Iterable[Priced], key: str) -> dict[str, list[Priced]]:
     return found
 
 
-def table_text(table: dict[str, dict[str, Any]]) -> str:
+def table_text(table: dict[str, dict[str, Any]], order: dict[str, float]) -> str:
     """The data file of the package, with where it comes from."""
     about = (
-        "By class of run: ends of the 90 % interval of measured / predicted seconds of a step, and what the runs span "
-        "(forward FLOPs of a block on one GPU, dense peak in FLOP/s). Written by scripts/make_accuracy_docs.py from "
-        "docs/data/published_runs.yaml and table 4 of arXiv 2401.10241; docs/accuracy.md says how."
+        "By class of run: ends and middle of the 90 % interval of measured / predicted seconds of a step, and what the "
+        "runs span (forward FLOPs of a block on one GPU, dense peak in FLOP/s). Written by "
+        "scripts/make_accuracy_docs.py from docs/data/published_runs.yaml and table 4 of arXiv 2401.10241; "
+        "docs/accuracy.md says how. order: the factor that predicted ratios of two schedules' steps on one "
+        "model are off by at 90 %."
     )
-    return json.dumps({"about": about, "classes": table}, indent=2) + "\n"
+    return json.dumps({"about": about, "order": order, "classes": table}, indent=2) + "\n"
 
 
 def taus(runs: Sequence[Priced]) -> dict[str, tuple[float, int]]:
@@ -203,6 +222,7 @@ def page(
         by_source=_lines(_source_rows(runs)),
         constants=_lines(_constant_rows()),
         sweeps=_lines(_sweep_rows(runs)),
+        order=_order_text(order_of_schedules(runs)),
         unseen=f"{unseen_source(runs):.2f}",
         refused=_lines([("run", "why"), *refused]),
         left_out=_lines(_left_out_rows()),
@@ -254,6 +274,11 @@ def _aim_rows(runs: Sequence[Priced], peaks: Sequence[Peak]) -> Iterator[tuple[s
     yield (f"Kendall's tau, mean over {len(every)} sweeps", "at least 0.8", f"{np.mean(every):.2f}")
     yield ("peak memory: mean of absolute errors, each source weighing the same", "at most 4 %",
            _percent(memory_error(peaks)))  # fmt: skip
+
+
+def _order_text(order: Mapping[str, float]) -> str:
+    pairs, apart = order["pairs"], order["apart"]
+    return f"{pairs} pairs of schedules measured on one model, nine in ten lie within a factor {apart:.2f}"
 
 
 def _sweep_rows(runs: Sequence[Priced]) -> Iterator[tuple[str, ...]]:
@@ -366,8 +391,8 @@ without a pipeline; a dense model on the device whose peak is nearest.
 
 {by_class}
 
-**The interval** of a run with derived costs (`run.interval`, the summary, JSON) is its step time times the interval
-of its class: from the 5th to the 95th percentile of published over predicted seconds, each source weighing the same,
+**The interval** of a run with derived costs (`run.interval`, the summary, beside the makespan of charts, and with its
+median as `quantiles` P5, P50 and P95 in JSON) is its step time times the interval of its class: from the 5th to the 95th percentile of published over predicted seconds, each source weighing the same,
 widened at both ends. How far follows from leaving out one source after the other: "left out and inside" is the part
 of the runs that lie inside the percentiles of the other sources of their class, and "widened by" the factor that
 brings nine in ten of them inside. A class that one source alone measured is widened by {unseen}: that is how far, at
@@ -375,6 +400,10 @@ brings nine in ten of them inside. A class that one source alone measured is wid
 sources both are rough.
 
 "Left out" here is the interval's; the errors are of constants fitted without the source in any case.
+
+What is wrong with a model or a machine is wrong with all its schedules: of {order}
+of their predicted ratio. So `ppsim compare` calls a schedule slower for certain where its predicted step is longer by
+more than that.
 
 Hidden size, forward FLOPs of a block on one GPU, the number of GPUs and the peak of a GPU are compared with what the
 runs of the class span. Each doubling beyond moves both ends apart by a tenth; that tenth is assumed. Costs that are

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import make_accuracy_docs
@@ -12,7 +13,8 @@ from published_memory import published_peaks
 
 import ppsim as library
 from ppsim.costs import DEVICES
-from ppsim.costs.spread import DENSE, PER_DOUBLING, TABLE, class_of, scales, spread_of
+from ppsim.costs.spread import DENSE, PER_DOUBLING, TABLE, class_of, order_of_schedules, scales, spread_of
+from ppsim.plots.boxes import headline
 
 CLASSES = json.loads(TABLE.read_text(encoding="utf-8"))["classes"]
 
@@ -29,7 +31,10 @@ def test_a_derived_step_lies_between_the_ends_of_its_class(llama):
     wider = PER_DOUBLING ** math.log2(beyond / most)
     assert wider > 1
     assert run.interval == pytest.approx((run.makespan * row["low"] / wider, run.makespan * row["high"] * wider))
-    assert run.to_dict()["interval"] == list(run.interval)
+    document = run.to_dict()
+    assert document["interval"] == list(run.interval)
+    assert [document["quantiles"][name] for name in ("P5", "P95")] == document["interval"]
+    assert document["quantiles"]["P50"] == pytest.approx(run.makespan * row["middle"])
     assert (
         "step at 90 %: 4.2 s to 5.73 s (derived costs: spread of 27 published runs of its class, dense on H100, "
         in " ".join(run.summary().split())
@@ -40,10 +45,40 @@ def test_given_costs_have_no_interval(llama):
     schedule = library.build("1f1b", devices=4, microbatches=8)
     run = library.simulate(schedule)
     assert run.interval is None
-    assert run.to_dict()["interval"] is None
+    assert run.to_dict()["interval"] is run.to_dict()["quantiles"] is None
+    assert "90 %" not in headline(run)
     assert "step at 90 %" not in run.summary()
     assert library.simulate(schedule, replace(llama.costs, given={"forward": 0.1})).interval is None
     assert library.simulate(schedule, replace(llama.costs, given={"latency": 1e-6})).interval is not None
+
+
+def test_charts_say_the_interval_beside_the_makespan(llama, tmp_path):
+    run = llama.simulate()
+    assert "makespan 4.956 s (90 %: 4.2 s to 5.73 s), " in headline(run)
+    chart = tmp_path / "run.svg"
+    assert ppsim("simulate", LLAMA, "--gantt", chart).status == 0
+    assert "(90 %: 4.2 s to 5.73 s)" in " ".join(re.sub("<[^>]*>", " ", chart.read_text(encoding="utf-8")).split())
+
+
+def test_an_order_is_certain_where_steps_lie_further_apart_than_published_pairs_lie_from_their_prediction(llama):
+    apart, pairs = order_of_schedules()
+    assert 1 < apart < 1.2
+    assert pairs > 15
+    found = library.compare(llama, ["zb-h1", "1f1b", "gpipe"])
+    steps = [run.makespan for run in found.timelines]
+    near = [run.schedule.name for run in found.timelines[1:] if run.makespan < steps[0] * apart]
+    assert found.as_fast() == near
+    assert found.slower() == [["1f1b", "gpipe"], [], []]
+    said = " ".join(ppsim("compare", LLAMA, "--schedules", "zb-h1,1f1b,gpipe").out.split())
+    assert "certain order: none may be as fast as the first, the others are slower" in said
+
+
+def test_the_factor_of_an_order_is_of_pairs_of_schedules_within_a_sweep():
+    runs = [
+        replace(priced(ratio, "one"), sweep=sweep, schedule=name)
+        for ratio, sweep, name in ((1.0, "a", "x"), (1.1, "a", "y"), (1.0, "b", "x"), (3.0, "b", "x"), (9.0, "c", "y"))
+    ]
+    assert make_accuracy_docs.order_of_schedules(runs) == {"apart": 1.1, "pairs": 1}
 
 
 def test_the_command_prints_the_interval():
@@ -124,6 +159,7 @@ def test_the_page_has_every_tenth_run_as_it_is_priced():
 def test_page_and_table_are_what_the_script_writes():
     runs, refused = make_accuracy_docs.priced_runs(), refused_runs()
     table = make_accuracy_docs.spread_table(runs)
-    assert TABLE.read_text(encoding="utf-8") == make_accuracy_docs.table_text(table)
+    order = make_accuracy_docs.order_of_schedules(runs)
+    assert TABLE.read_text(encoding="utf-8") == make_accuracy_docs.table_text(table, order)
     page = make_accuracy_docs.page(runs, refused, table, published_peaks())
     assert make_accuracy_docs.PAGE.read_text(encoding="utf-8") == page

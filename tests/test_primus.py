@@ -10,7 +10,7 @@ from primus_dumps import head_heavy, recorded, write_dump
 
 import ppsim
 from ppsim.interop.kineto import read_any_trace
-from ppsim.studies.calibration import calibrate, predicted_step
+from ppsim.studies.calibration import calibrate, predict, predicted_step
 
 
 def made(folder, chunks=1, **options):
@@ -60,14 +60,17 @@ def test_a_made_run_with_two_chunks_is_predicted_from_the_one_with_one(tmp_path)
 
 
 @pytest.mark.parametrize("runs", ["made", *map(str, recorded("pp8_vpp2"))])
-def test_a_run_with_two_chunks_is_predicted_within_3_percent_from_the_one_with_one(tmp_path, runs):
+def test_a_run_with_two_chunks_is_predicted_within_3_percent_and_the_interval_from_the_one_with_one(tmp_path, runs):
     """The recorded runs lie beside the repository (`../shared/data/primus`) or are not there; made ones always are."""
     if runs == "made":
         one, two = (read_any_trace(made(tmp_path / str(chunks), chunks)[0]) for chunks in (1, 2))
     else:
         one, two = read_any_trace(Path(runs).parent / "pp8"), read_any_trace(runs)
-    error = predicted_step(two, calibrate([one])) / np.median(two.step_seconds) - 1
-    assert abs(error) < 0.03
+    profile, measured = calibrate([one]), float(np.median(two.step_seconds))
+    assert abs(predicted_step(two, profile) / measured - 1) < 0.03
+    interval = predict(two, profile).interval
+    assert interval is not None
+    assert interval[0] < measured < interval[1]
 
 
 @pytest.mark.parametrize("run", ["made", *map(str, recorded("pp8")), *map(str, recorded("pp8_vpp2"))])

@@ -8,7 +8,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.steady import iteration_time
 from ppsim.base.units import seconds_text
 from ppsim.costs.profile import Profile
-from ppsim.costs.spread import Spread
+from ppsim.costs.spread import Spread, order_of_schedules
 from ppsim.costs.step_spread import StepSpread
 from ppsim.timeline import TimelineColumns
 
@@ -16,6 +16,8 @@ INTERVAL = (
     "[low, high] between which a real step lies at 90 %, from published runs (derived costs) or from left-out runs "
     "(a profile); null for given costs"
 )
+
+QUANTILES = "seconds of a real step: 5 in 100 are expected below P5, 50 below P50, 95 below P95; null as interval is"
 
 
 def spread(timeline: TimelineColumns) -> Spread | StepSpread | None:
@@ -37,6 +39,27 @@ def step_interval(timeline: TimelineColumns) -> tuple[float, float] | None:
     return None if found is None else (iteration_time(timeline) * found.low, iteration_time(timeline) * found.high)
 
 
+def step_quantiles(timeline: TimelineColumns) -> dict[str, float] | None:
+    """P5, P50 and P95 of a real step in seconds; None without a spread."""
+    found, step = spread(timeline), iteration_time(timeline)
+    return None if found is None else {"P5": step * found.low, "P50": step * found.middle, "P95": step * found.high}
+
+
+def surely_faster(one: TimelineColumns, other: TimelineColumns) -> bool:
+    """Whether a real step of `one` is shorter than one of `other` at 90 %, both of the same model on the same machine.
+
+    Intervals of a profile are each schedule's own error: they must not meet. Those of derived costs are mostly the
+    model's and the machine's, which both share: the steps must lie further apart than published pairs lie from their
+    predicted ratio. False where no spread is known.
+    """
+    first, second = spread(one), spread(other)
+    if first is None or second is None:
+        return False
+    if isinstance(first, StepSpread):
+        return iteration_time(one) * first.high < iteration_time(other) * second.low
+    return iteration_time(one) * order_of_schedules()[0] < iteration_time(other)
+
+
 def interval_text(timeline: TimelineColumns) -> str | None:
     """The interval and where it comes from, as one line; None without one."""
     found, interval = spread(timeline), step_interval(timeline)
@@ -44,3 +67,11 @@ def interval_text(timeline: TimelineColumns) -> str | None:
         return None
     low, high = (seconds_text(seconds, 3) for seconds in interval)
     return f"step at 90 %: {low} to {high} ({found.sentence})"
+
+
+def short_interval(timeline: TimelineColumns) -> str:
+    """The interval in a few characters, such as ` (90 %: 4.2 s to 5.7 s)`; nothing without one."""
+    interval = step_interval(timeline)
+    if interval is None:
+        return ""
+    return f" (90 %: {seconds_text(interval[0], 3)} to {seconds_text(interval[1], 3)})"

@@ -28,8 +28,8 @@ class Spread:
 
     Attributes
     ----------
-    low, high : float
-        The ends of the interval, to be multiplied with the predicted seconds.
+    low, middle, high : float
+        P5, P50 and P95, to be multiplied with the predicted seconds.
     group : str
         The class of run that it is of.
     runs, sources : int
@@ -39,6 +39,7 @@ class Spread:
     """
 
     low: float
+    middle: float
     high: float
     group: str
     runs: int
@@ -55,10 +56,16 @@ class Spread:
 def spread_of(setup: Setup, devices: int) -> Spread:
     """The spread of published runs of the class of a pipeline of `devices` devices."""
     group = class_of(setup, devices)
-    row, own = _table()[group], scales(setup, devices)
+    row, own = _table()["classes"][group], scales(setup, devices)
     doublings = sum(_outside(own[name], *row["measured"][name]) for name in DIMENSIONS)
     wider = PER_DOUBLING**doublings
-    return Spread(row["low"] / wider, row["high"] * wider, group, row["runs"], row["sources"], doublings)
+    return Spread(row["low"] / wider, row["middle"], row["high"] * wider, group, row["runs"], row["sources"], doublings)
+
+
+def order_of_schedules() -> tuple[float, int]:
+    """The factor that the ratio of two derived steps, of one model by two schedules, is off by at 90 %; of how many."""
+    row = _table()["order"]
+    return row["apart"], row["pairs"]
 
 
 def class_of(setup: Setup, devices: int) -> str:
@@ -93,4 +100,4 @@ def _outside(value: float, least: float, most: float) -> float:
 
 @cache
 def _table() -> Mapping[str, Any]:
-    return json.loads(TABLE.read_text(encoding="utf-8"))["classes"]
+    return json.loads(TABLE.read_text(encoding="utf-8"))

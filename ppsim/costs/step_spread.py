@@ -64,8 +64,13 @@ class StepSpread:
 
     @property
     def low(self) -> float:
-        """P5 of measured / predicted; P50 is 1, which the fitted overhead brings about."""
+        """P5 of measured / predicted."""
         return math.exp(-self.half)
+
+    @property
+    def middle(self) -> float:
+        """P50 of measured / predicted: 1, which the fitted overhead brings about."""
+        return 1.0
 
     @property
     def high(self) -> float:

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.analysis.interval import INTERVAL, step_interval
+from ppsim.analysis.interval import INTERVAL, QUANTILES, step_interval, step_quantiles
 from ppsim.analysis.measures import shown_in
 from ppsim.costs.given import PARAMETERS
 from ppsim.timeline import TimelineColumns
 
 SCHEMA = "ppsim.result/1"
+SURE = {"interval": INTERVAL, "quantiles": QUANTILES}
 
 
 def result_document(timeline: TimelineColumns) -> dict[str, Any]:
@@ -35,8 +36,9 @@ def result_document(timeline: TimelineColumns) -> dict[str, Any]:
         "jitter": plain(timeline.plan.noise),
         **{measure.name: plain(measure.of(timeline)) for measure in measures},
         "interval": plain(step_interval(timeline)),
-        "units": {measure.name: measure.unit for measure in measures} | {"interval": "seconds"},
-        "definitions": {measure.name: measure.meaning for measure in measures} | {"interval": INTERVAL},
+        "quantiles": plain(step_quantiles(timeline)),
+        "units": {measure.name: measure.unit for measure in measures} | dict.fromkeys(SURE, "seconds"),
+        "definitions": {measure.name: measure.meaning for measure in measures} | SURE,
         "costs": _cost_document(timeline),
         **_stage_document(timeline),
         "assumptions": list(getattr(timeline.costs, "assumptions", [])),

@@ -10,6 +10,7 @@ import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.bubbles import bubble_fraction, makespan
+from ppsim.analysis.interval import short_interval
 from ppsim.analysis.steady import iteration_time, steady_bubble_fraction
 from ppsim.base.errors import ConfigError
 from ppsim.base.units import percent_text, seconds_text
@@ -268,11 +269,12 @@ def headline(timeline: TimelineColumns) -> str:
     """One line that names a timeline: schedule, sizes, step time and bubble; in the steady part where there is one."""
     if timeline.schedule.iterations > 1:
         return (
-            f"{title_text(timeline)}: step {seconds_text(iteration_time(timeline))}, "
+            f"{title_text(timeline)}: "
+            f"step {seconds_text(iteration_time(timeline))}{short_interval(timeline)}, "
             f"bubble fraction {percent_text(steady_bubble_fraction(timeline))} in the steady part"
         )
     return (
-        f"{title_text(timeline)}: makespan {seconds_text(makespan(timeline))}, "
+        f"{title_text(timeline)}: makespan {seconds_text(makespan(timeline))}{short_interval(timeline)}, "
         f"bubble fraction {percent_text(bubble_fraction(timeline))}"
     )
 

@@ -12,6 +12,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import bubble_fraction, makespan
 from ppsim.analysis.critical_path import latest_before
 from ppsim.analysis.graph import StepGraph, step_graph
+from ppsim.analysis.interval import short_interval
 from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.measures import shown_in
 from ppsim.analysis.occupancy import occupancy, peak_activations, peak_memory
@@ -59,6 +60,7 @@ def page_data(boxes: Boxes, title: str | None = None) -> dict[str, Any]:
         "measures": measures_line(timeline),
         "devices": timeline.schedule.devices,
         "makespan": makespan(timeline),
+        "interval": short_interval(timeline),
         "bubble": bubble_fraction(timeline),
         "tick": tick_seconds(timeline),
         "period": bin_seconds(boxes) / PERIODS_A_BIN,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from ppsim.analysis.interval import INTERVAL, spread
+from ppsim.analysis.interval import INTERVAL, surely_faster
 from ppsim.analysis.measures import shown_in
 from ppsim.analysis.occupancy import peak_activations
 from ppsim.analysis.steady import iteration_time
@@ -19,7 +19,6 @@ from ppsim.base.tables import html_table
 from ppsim.base.units import value_text
 from ppsim.config import Config, source_of
 from ppsim.costs import CostModel
-from ppsim.costs.step_spread import StepSpread
 from ppsim.families.registry import RegisteredFamily, families, find_family, split_stages
 from ppsim.run.schedules import Schedule, schedules
 from ppsim.run.simulation import simulate
@@ -71,17 +70,24 @@ class Comparison:
         ]
 
     def as_fast(self) -> list[str] | None:
-        """The schedules whose real step may be as short as the first's: their intervals at 90 % overlap.
+        """The schedules whose real step may be as short as the first's, at 90 %; all others are slower for certain.
 
-        None where no interval is known. Those of a profile are each schedule's own error. Those of derived costs are
-        not: published runs differ in model and machine, which all schedules here share.
+        None where the costs do not say how wrong they may be.
         """
-        intervals = [run.interval for run in self.timelines]
-        if not self.timelines or intervals[0] is None or not isinstance(spread(self.timelines[0]), StepSpread):
+        if not self.timelines or self.timelines[0].interval is None:
             return None
-        most = intervals[0][1]
-        others = zip(self.timelines[1:], intervals[1:], strict=True)
-        return [run.schedule.name for run, interval in others if interval is not None and interval[0] <= most]
+        first, *others = self.timelines
+        return [run.schedule.name for run in others if not surely_faster(first, run)]
+
+    def slower(self) -> list[list[str]] | None:
+        """For each schedule the names of those after it that are slower for certain; None like `as_fast`."""
+        if self.as_fast() is None:
+            return None
+        runs = self.timelines
+        return [
+            [other.schedule.name for other in runs[number + 1 :] if surely_faster(run, other)]
+            for number, run in enumerate(runs)
+        ]
 
     def _difference(self, run: Timeline) -> float | None:
         return None if self.current is None else step_difference(self.current, run)
@@ -115,6 +121,7 @@ class Comparison:
             "schedules": self.rows(),
             "refused": dict(self.refused),
             "as_fast": self.as_fast(),
+            "slower": self.slower(),
             "current": None if self.current is None else self.current.schedule.name,
             "units": {measure.name: measure.unit for measure in measures}
             | {"step_difference": "seconds", "interval": "seconds"},
@@ -124,6 +131,8 @@ class Comparison:
                 "fits": "whether peak_memory is within the memory of a device",
                 "step_difference": "iteration_time less that of the current schedule",
                 "interval": INTERVAL,
+                "as_fast": "schedules whose real step may be as short as the first's; the others are slower at 90 %",
+                "slower": "for each schedule in turn those after it that are slower at 90 %",
             },
         }
 

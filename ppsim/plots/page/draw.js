@@ -87,7 +87,7 @@ function drawTitle({ chart, title }) {
   const wide = context.measureText(chart.title).width;
   context.font = "12px system-ui, sans-serif";
   context.fillStyle = colours.quiet;
-  context.fillText(`${seconds(chart.makespan)}${apart} · bubble ${percent(chart.bubble)}`, 8 + wide + 14, title + TITLE / 2 + 2);
+  context.fillText(`${seconds(chart.makespan)}${chart.interval}${apart} · bubble ${percent(chart.bubble)}`, 8 + wide + 14, title + TITLE / 2 + 2);
 }
 
 function drawDevice(chart, band, device) {
