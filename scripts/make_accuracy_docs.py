@@ -392,7 +392,8 @@ without a pipeline; a dense model on the device whose peak is nearest.
 {by_class}
 
 **The interval** of a run with derived costs (`run.interval`, the summary, beside the makespan of charts, and with its
-median as `quantiles` P5, P50 and P95 in JSON) is its step time times the interval of its class: from the 5th to the 95th percentile of published over predicted seconds, each source weighing the same,
+median as `quantiles` P5, P50 and P95 in JSON) is its step time times the interval of its class: from the 5th to the
+95th percentile of published over predicted seconds, each source weighing the same,
 widened at both ends. How far follows from leaving out one source after the other: "left out and inside" is the part
 of the runs that lie inside the percentiles of the other sources of their class, and "widened by" the factor that
 brings nine in ten of them inside. A class that one source alone measured is widened by {unseen}: that is how far, at

@@ -81,6 +81,8 @@ def page_data(boxes: Boxes, title: str | None = None) -> dict[str, Any]:
 def measures_line(timeline: TimelineColumns) -> str:
     """The headline measures in one line."""
     parts = [measure.phrase(timeline) for measure in shown_in("notebook")]
+    if interval := short_interval(timeline):
+        parts.insert(1, f"step at {interval.strip(' ()')}")
     return " · ".join([*parts, f"transport {timeline.transport}", f"engine {timeline.engine}"])
 
 
