@@ -148,3 +148,12 @@ def test_the_command_says_what_it_gains_in_one_line_of_compare():
     assert [line.split()[0] for line in listed[1:3]] == ["zb-h1+ready", "zb-h1"]
     document = command_line.ppsim("simulate", *sizes, "--schedule", "zb-h1", "--dispatch", "ready", "--json", "-").out
     assert '"dispatch": "ready"' in document
+
+
+@ENGINES
+def test_slots_that_wait_for_each_other_are_a_deadlock(engine):
+    # Device 1 needs the F1 of the slot of device 0, which needs the B0 of the slot of device 1.
+    lists = ppsim.Schedule.from_orders([["0F0", "(0F1;0B0)OVERLAP_F_B", "0B1"],
+                                        ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]])  # fmt: skip
+    with pytest.raises(ppsim.DeadlockError, match="each waits for the next in a cycle"):
+        ready(lists, ppsim.Costs(overlap=2.5), engine=engine)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import copy
+from itertools import count
+
 import numpy as np
 
-from ppsim.actions import KIND_NAMES, Kind
+from ppsim.actions import Kind
 from ppsim.timeline import TimelineColumns
 
 WAITING = ("dependency", "transfer", "queue", "sharding", "reload", "overhead")
 _CAUSE = {name: number for number, name in enumerate(WAITING)}
 _OF_SHARDING = (Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD)
+_LONG, _DOUBLINGS = 256, 7  # rounds; a stride is 128
+_DEAR = 50  # what a stride costs, in rounds of one cursor
 _CURSOR = ("row", "device", "begin", "until", "phase")
 PHASES = {
     "warm-up": "before a device's first backward",
     "steady": "between its first backward and its last forward",
     "cool-down": "after its last forward",
 }
+Waits = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], None]
 
 
 class Gaps:
@@ -23,20 +30,19 @@ class Gaps:
 
     A gap's cursor is a row and a moment `until`; each step attributes the seconds just before `until` to one cause and
     moves the cursor back, until the gap's beginning. Every step passes a row or a transfer, so it ends; all gaps move
-    at once.
+    at once. Whom a device waited for are pairs, of which there may be very many: where a `report` is given, each step
+    hands them over as columns of waiting device, computing device, kind and seconds.
 
     Attributes
     ----------
     idle : float64 (causes, devices)
         Rows in the order of `WAITING`.
-    blame : float64 (devices, devices, kinds)
-        Seconds that a device waited for another device to compute, by that device and the kind of what it computed.
     waited : float64 (phases, devices)
-        The same seconds by the phase of the waiting device, in the order of `PHASES`.
+        Seconds that a device waited for another to compute, by the phase of the waiting device, as in `PHASES`.
     """
 
-    def __init__(self, run: TimelineColumns):
-        self.run = run
+    def __init__(self, run: TimelineColumns, report: Waits | None = None):
+        self.run, self.report = run, report
         plan, schedule = run.plan, run.schedule
         self.previous_end = _previous_ends(run)
         self.transfer = _awaited_transfer(run)
@@ -51,15 +57,40 @@ class Gaps:
         self.begin, self.until = before[self.row], run.row_start[self.row]
         self.idle = np.zeros((len(WAITING), schedule.devices))
         self.phase = _phases(run)[self.row]
-        self.blame = np.zeros((schedule.devices, schedule.devices, len(KIND_NAMES)))
         self.waited = np.zeros((len(PHASES), schedule.devices))
 
     def walk(self) -> Gaps:
         """Attribute every second of every gap."""
+        for rounds in count():
+            if not len(self.row):
+                return self
+            if rounds == _LONG and self.report is None:
+                self._leap()
+            self._round()
+        raise AssertionError
+
+    def _round(self) -> None:
+        """Take every cursor back to a row before which its device was idle."""
+        self._behind_transfers()
+        self._behind_compute()
+
+    def _leap(self) -> None:
+        """Take cursors that have far to go over many rounds at once, as long as none ends on the way.
+
+        Not where strides cost more than rounds: chains are about as long as there are devices.
+        """
+        rows = np.flatnonzero((self.run.row_start > self.previous_end) & ~self.run.plan.fused)
+        if len(self.row) * self.run.schedule.devices < _DEAR * len(rows):
+            return
+        strides = _Strides(self, rows)
         while len(self.row):
-            self._behind_transfers()
-            self._behind_compute()
-        return self
+            stride, able = strides.of(self)
+            if not able.any():
+                return
+            stride, device = stride[able], self.device[able]
+            np.add.at(self.idle.T, device, strides.idle[:, stride].T)
+            np.add.at(self.waited, (self.phase[able], device), strides.computed[stride])
+            self.row[able], self.until[able] = strides.target[stride], strides.until[stride]
 
     def seconds(self, cause: str) -> np.ndarray:
         """Idle seconds of each device under one of `WAITING`."""
@@ -105,7 +136,8 @@ class Gaps:
         while len(self.row):
             holder = self.row
             seconds = self._take(self.cause[holder], self.run.row_start[holder])
-            np.add.at(self.blame, (self.device, self.run.schedule.device[holder], self.kind[holder]), seconds)
+            if self.report is not None:
+                self.report(self.device, self.run.schedule.device[holder], self.kind[holder], seconds)
             np.add.at(self.waited, (self.phase, self.device), seconds)
             idle_before = self.previous_end[self.row] < self.until
             still_open = self.until > self.begin
@@ -116,6 +148,51 @@ class Gaps:
         if arrived:
             for name, parts in zip(_CURSOR, zip(*arrived, strict=True), strict=True):
                 setattr(self, name, np.concatenate(parts))
+
+
+class _Strides:
+    """Where the cursor at each of some rows is after up to `2**_DOUBLINGS` rounds, and what it attributes on the way.
+
+    Attributes
+    ----------
+    target : int64 (rows,)
+        Row of the cursor then; -1 where it has come to its end within the first round.
+    until, computed : float64 (rows,)
+        Its moment then, and the seconds that it waited for computing.
+    idle : float64 (causes, rows)
+    """
+
+    def __init__(self, gaps: Gaps, rows: np.ndarray):
+        self.number = np.full(len(gaps.previous_end), -1)
+        self.number[rows] = np.arange(len(rows))
+        one = copy(gaps)
+        one.row, one.device, one.phase = rows, np.arange(len(rows)), np.zeros(len(rows), np.int64)
+        one.until = gaps.run.row_start[rows]
+        one.begin = np.full(len(rows), one.until.min() - 1.0)  # before all gaps: nothing ends on the way
+        one.idle, one.waited = np.zeros((len(WAITING), len(rows))), np.zeros((1, len(rows)))
+        one._round()
+        self.start = gaps.run.row_start
+        self.idle, self.computed = one.idle, one.waited[0]
+        self.target, self.until = np.full(len(rows), -1), np.full(len(rows), -np.inf)
+        self.target[one.device], self.until[one.device] = one.row, one.until
+        for _ in range(_DOUBLINGS):
+            self._double()
+
+    def _double(self) -> None:
+        """Let every stride be followed by that of its target."""
+        number = self.number[self.target]
+        on = np.flatnonzero((self.target >= 0) & (self.until == self.start[self.target]) & (number >= 0))
+        on = on[self.target[number[on]] >= 0]
+        then = number[on]
+        self.idle[:, on] += self.idle[:, then]
+        self.computed[on] += self.computed[then]
+        self.target[on], self.until[on] = self.target[then], self.until[then]
+
+    def of(self, gaps: Gaps) -> tuple[np.ndarray, np.ndarray]:
+        """The number of each cursor's stride, and where it can be taken: all of it lies within the gap."""
+        stride = self.number[gaps.row]
+        able = (stride >= 0) & (gaps.until == self.start[gaps.row])
+        return stride, able & (self.target[stride] >= 0) & (self.until[stride] > gaps.begin)
 
 
 def _previous_ends(run: TimelineColumns) -> np.ndarray:

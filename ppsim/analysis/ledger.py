@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppsim.actions import KIND_NAMES
+from ppsim.analysis.blame import Blame, blame
 from ppsim.analysis.bubbles import device_idle
 from ppsim.analysis.ends import idle_at_ends
 from ppsim.analysis.gaps import PHASES, WAITING, Gaps
-from ppsim.analysis.ledger_text import ledger_text
+from ppsim.analysis.ledger_text import device_groups, ledger_text
 from ppsim.base.extras import need
+from ppsim.base.host_memory import require_memory
 from ppsim.base.immutable import EqualColumns
 from ppsim.engines.running import run_for_timeline
 from ppsim.plan.resolve import Plan, repriced
@@ -22,6 +24,7 @@ from ppsim.timeline import TimelineColumns
 if TYPE_CHECKING:
     import pandas
 
+_BYTES_A_PAIR = 800  # of the document, with its text
 CAUSES = {
     "fill": "before a device's first action: the first microbatch is on its way to it",
     "drain": "after all that a device does in the step, until the last device is done",
@@ -50,18 +53,29 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
     ----------
     seconds : mapping cause -> float64 (devices,)
         In the order of `CAUSES`, which defines each; never negative.
-    blame : float64 (devices, devices, kinds)
-        Idle seconds of a device (first index) by the device that was computing meanwhile and the kind of what it
-        computed; a timed fused slot is OVERLAP_F_B. Sums to all that was waited for computing: dependency, imbalance
-        and their part of jitter.
     waited : mapping phase -> float64 (devices,)
         The same seconds by what the waiting device was at: `warm-up`, before its first backward; `steady`; `cool-down`,
         after its last forward. With `fill` and `drain`, warm-up and cool-down are the bubble of the textbooks.
+    run : TimelineColumns
+        Whose idle time this is.
+    factor : float64 (devices,)
+        By which the gaps of each device are rounded to its idle time.
     """
 
     seconds: dict[str, np.ndarray]
-    blame: np.ndarray
     waited: dict[str, np.ndarray]
+    run: TimelineColumns
+    factor: np.ndarray
+
+    @cached_property
+    def blame(self) -> Blame:
+        """Idle seconds of each device by the device that was computing meanwhile and the kind of what it computed.
+
+        A timed fused slot is OVERLAP_F_B. Sums to all that was waited for computing: dependency, imbalance and their
+        part of jitter. Where nearly every device waits for nearly every other, as with a microbatch for each thousand
+        devices, it has an entry for each pair; it is worked out when it is asked for.
+        """
+        return blame(self.run, self.factor)
 
     def __getitem__(self, cause: str) -> np.ndarray:
         return self.seconds[cause]
@@ -79,19 +93,24 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
 
     def blamed(self, device: int) -> list[tuple[int, str, float]]:
         """(device, kind, seconds) that `device` waited for, longest first."""
-        holders, kinds = np.nonzero(self.blame[device])
-        rows = [
-            (int(holder), KIND_NAMES[kind], float(self.blame[device, holder, kind]))
-            for holder, kind in zip(holders, kinds, strict=True)
-        ]
-        return sorted(rows, key=lambda row: (-row[2], row[0], row[1]))
+        return self.blame.of(device)
 
     def table(self) -> str:
         """Idle time by device and cause as text with units, and whom each device waited for."""
-        return ledger_text(self.seconds, CAUSES, self.blame, self.waited)
+        groups = device_groups(self.run.schedule.devices)
+        group = np.repeat(np.arange(len(groups)), [len(devices) for devices in groups])
+        return ledger_text(self.seconds, CAUSES, blame(self.run, self.factor, group), self.waited)
 
     def to_dict(self) -> dict[str, Any]:
-        """Seconds by cause, in all and per device, with definitions, and who is blamed, as plain Python values."""
+        """Seconds by cause, in all and per device, with definitions, and who is blamed, as plain Python values.
+
+        ConfigError where the pairs of devices that waited for each other are more than memory holds.
+        """
+        pairs = len(self.blame.seconds)
+        require_memory(
+            f"a document of the {pairs} pairs of devices that waited for each other", pairs * _BYTES_A_PAIR,
+            "use fewer devices, or read the ledger's table, which sums groups of devices",
+        )  # fmt: skip
         return {
             "schema": "ppsim.ledger/1",
             "unit": "seconds",
@@ -101,7 +120,7 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
             "waited": {phase: seconds.tolist() for phase, seconds in self.waited.items()},
             "blame": [
                 {"device": device, "waited_for_device": holder, "kind": kind, "seconds": seconds}
-                for device in range(len(self.blame))
+                for device in range(self.run.schedule.devices)
                 for holder, kind, seconds in self.blamed(device)
             ],
         }
@@ -109,7 +128,7 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
     def to_frame(self) -> pandas.DataFrame:
         """Seconds as a table with one row a device and one column a cause (needs pandas)."""
         pandas = need("pandas", "a table of a ledger")
-        return pandas.DataFrame(self.seconds, index=pandas.RangeIndex(len(self.blame), name="device"))
+        return pandas.DataFrame(self.seconds, index=pandas.RangeIndex(self.run.schedule.devices, name="device"))
 
     def __str__(self) -> str:
         return self.table()
@@ -140,7 +159,7 @@ def ledger(run: TimelineColumns) -> Ledger:
     if _differ(balanced, noiseless):
         gaps_left = _gaps_under(run, balanced)
         _move(seconds, "dependency", "imbalance", seconds["dependency"] - gaps_left.seconds("dependency"))
-    return _rounded(seconds, gaps, device_idle(run))
+    return _rounded(seconds, gaps)
 
 
 def _gaps_under(run: TimelineColumns, plan: Plan) -> Gaps:
@@ -190,13 +209,14 @@ def _differ(one: Plan, other: Plan) -> bool:
     )
 
 
-def _rounded(seconds: dict[str, np.ndarray], gaps: Gaps, idle: np.ndarray) -> Ledger:
-    """The ledger that sums to `idle`; a sum of gaps differs from it by rounding, and where measured actions overlap."""
-    total = np.sum(list(seconds.values()), axis=0)
+def _rounded(seconds: dict[str, np.ndarray], gaps: Gaps) -> Ledger:
+    """The ledger that sums to what is idle; gaps differ from it by rounding, and where measured actions overlap."""
+    idle, total = device_idle(gaps.run), np.sum(list(seconds.values()), axis=0)
     seconds["overhead"] = np.where(total > 0, seconds["overhead"], idle)
     factor = np.divide(idle, total, out=np.ones_like(total), where=total > 0)
     return Ledger(
         {cause: column * factor for cause, column in seconds.items()},
-        gaps.blame * factor[:, None, None],
         dict(zip(PHASES, gaps.waited * factor, strict=True)),
+        gaps.run,
+        factor,
     )

@@ -1,8 +1,11 @@
-"""How much memory this machine has."""
+"""How much memory this machine has, and what would need more."""
 
 import os
 from functools import cache
 from pathlib import Path
+
+from ppsim.base.errors import ConfigError
+from ppsim.base.units import value_text
 
 _UNKNOWN = 2**33
 _LIMIT_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")
@@ -19,3 +22,10 @@ def memory_bytes() -> int:
         return min(whole, int(_LIMIT_OF_CONTAINER.read_text()))
     except (OSError, ValueError):  # no container, or no limit ("max")
         return whole
+
+
+def require_memory(what: str, needed: float, instead: str) -> None:
+    """ConfigError where `what` needs more bytes than this machine has; `instead` says what to ask for."""
+    if needed > memory_bytes():
+        need, there = value_text(float(needed), "bytes"), value_text(float(memory_bytes()), "bytes")
+        raise ConfigError(f"{what} needs about {need} of memory, and this machine has {there}; {instead}")

@@ -15,6 +15,7 @@ from ppsim.costs import layout_string, partition
 from ppsim.costs.effects import Exchange, StageOnce, border_seconds, exchange, once_each, sentences, step_seconds
 from ppsim.costs.given import PARAMETERS, SCALED, Costs
 from ppsim.costs.layers import Layer
+from ppsim.costs.pairs import of_nodes, of_ways
 from ppsim.costs.setup import Setup
 from ppsim.costs.slices import CAUSAL, attention_part
 from ppsim.costs.spread import Spread, spread_of
@@ -265,22 +266,20 @@ class DerivedCosts(Setup):
         backward = times["input_grad_collectives"] * (not {*BACKWARD} & self.given.keys())
         return np.stack([forward, backward, backward, np.zeros_like(forward)])
 
-    def _links(self, devices: int) -> dict[str, np.ndarray]:
+    def _links(self, devices: int) -> dict[str, Any]:
         """Columns of the transfers between each pair of devices: link or network, and the cards on the way."""
         cluster, group = self.cluster, self.layout.gpus_per_device
         nodes = np.array(cluster.nodes(devices, group))
-        same = nodes[:, None] == nodes[None, :]
         link, network = cluster.link, cluster.network_of_group(group)
         columns = {}
         if "latency" not in self.given:
-            columns["latency"] = np.where(same, link.latency, network.latency)
+            columns["latency"] = of_nodes(nodes, link.latency, network.latency)
         if "bandwidth" not in self.given:
-            columns["seconds_per_byte"] = np.where(same, 1 / link.bandwidth, 1 / network.bandwidth)
+            columns["seconds_per_byte"] = of_nodes(nodes, 1 / link.bandwidth, 1 / network.bandwidth)
         if cluster.cards_per_node is not None:
             _, card = np.unique(cluster.card_of_devices(devices, group), axis=0, return_inverse=True)
-            out, into = 2 * card.reshape(-1, 1), 2 * card.reshape(1, -1) + 1
-            ports = np.stack(np.broadcast_arrays(out, into), axis=-1)
-            columns["link_ports"] = np.where(same[..., None], -1, ports).astype(np.int32)
+            out, into = 2 * card.reshape(-1, 1), 2 * card.reshape(-1, 1) + 1
+            columns["link_ports"] = of_ways(nodes, out, into, np.ones(2, bool))
             columns["port_capacity"] = np.ones(2 * (card.max() + 1), np.int64)
         return columns
 

@@ -13,8 +13,9 @@ from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import choice, declarations, declared, described, whole_number
 from ppsim.costs.microbatches import ORDERS, check_scale, factors
+from ppsim.costs.pairs import of_all_pairs, values_between
 from ppsim.costs.slices import CAUSAL, causal_slice_costs, check_slice_costs
-from ppsim.costs.table import CostTable, differing, of_all_pairs
+from ppsim.costs.table import CostTable
 from ppsim.schedule.columns import ScheduleColumns
 
 PerStage = float | Sequence[float] | np.ndarray
@@ -62,14 +63,9 @@ def _share(what: str, default_text: str, example: str, column: str, default: flo
     )  # fmt: skip
 
 
-def _between_devices(matrix: np.ndarray) -> np.ndarray:
-    matrix = differing(matrix)
-    return matrix[~np.eye(len(matrix), dtype=bool)] if len(matrix) > 1 else matrix.ravel()
-
-
 def _bandwidths(table: CostTable) -> np.ndarray:
     with np.errstate(divide="ignore"):
-        return 1.0 / _between_devices(table.seconds_per_byte)
+        return 1.0 / values_between(table.seconds_per_byte)
 
 
 @described
@@ -103,7 +99,7 @@ class Costs:
     )  # fmt: skip
     latency: float = _cost(
         "seconds of each transfer, beside `transfer_bytes / bandwidth`", "0 s, or the link's", "5 us",
-        lambda table: np.unique(_between_devices(table.latency)),
+        lambda table: np.unique(values_between(table.latency)),
         group="transfer", unit="seconds", of=" per transfer", depth=0, default=0.0, note="each transfer",
     )  # fmt: skip
     transfer_bytes: PerStage = _cost(

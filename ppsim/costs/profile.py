@@ -14,8 +14,9 @@ from ppsim.base.documents import check_document, check_schema, checked_by, docum
 from ppsim.base.errors import CostError, shown
 from ppsim.base.files import MOST_OF_A_CONFIG, read_text, write_atomically
 from ppsim.base.rules import Check, choice, number, rule, weight, whole_number
+from ppsim.costs.pairs import of_all_pairs, of_nodes
 from ppsim.costs.step_spread import StepSpread
-from ppsim.costs.table import CostTable, of_all_pairs
+from ppsim.costs.table import CostTable
 from ppsim.schedule.columns import ScheduleColumns
 
 SCHEMA = "ppsim.profile/1"
@@ -118,14 +119,10 @@ class Profile:
         stages, devices = schedule.num_stages, schedule.devices
         once = completed(self.once)
         parts = {kind: covered(values, stages, once.get(kind, (0.0, 0.0))) for kind, values in self._needed().items()}
-        latency = np.full((devices, devices), self.latency)
-        for pair, seconds in self.links.items() if devices == self.devices else ():
-            sender, receiver = (int(number) for number in pair.split("-"))
-            latency[sender, receiver] = seconds - (self.transfer_bytes / self.bandwidth)
         return CostTable(
             seconds=np.stack([parts[kind] for kind in KINDS]) + self.overhead,
             overlap=None,
-            latency=np.maximum(latency, 0.0),
+            latency=self._latency(devices),
             seconds_per_byte=of_all_pairs(1.0 / self.bandwidth, devices),
             transfer_bytes=np.full((2, stages), self.transfer_bytes),
             stage_share=np.full(stages, devices / stages),
@@ -133,6 +130,14 @@ class Profile:
             slice_fraction=np.full(schedule.slices, 1.0 / schedule.slices),
             overhead=np.full((len(KINDS), stages), self.overhead),
         )
+
+    def _latency(self, devices: int) -> Any:
+        """Latency by [sender, receiver], with that of each link where the devices are those of the runs."""
+        links = {}
+        for pair, seconds in self.links.items() if devices == self.devices else ():
+            sender, receiver = (int(number) for number in pair.split("-"))
+            links[sender, receiver] = max(seconds - self.transfer_bytes / self.bandwidth, 0.0)
+        return of_nodes(np.arange(devices), self.latency, self.latency, links)
 
     def completed(self) -> dict[str, list[float]]:
         """Seconds of the kinds that are known or follow: B = I + W, and of a lone B each half."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from ppsim.base.errors import ConfigError, CostError
 from ppsim.base.rules import check_fields, declared, described, rule
+from ppsim.costs.pairs import of_ways
 from ppsim.costs.table import CostModel, CostTable, is_cost_model
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -62,9 +63,7 @@ class SharedPorts:
         first_card = 2 * len(device)
         out = np.stack([device, first_card + node], axis=1)
         into = np.stack([len(device) + device, first_card + len(names) + node], axis=1)
-        ways = np.concatenate(np.broadcast_arrays(out[:, None, :], into[None, :, :]), axis=2).astype(np.int32)
-        same = node[:, None] == node[None, :]
-        ways[same] = np.where([True, False, True, False], ways[same], -1)
+        ways = of_ways(node, out, into, np.array([False, True, False, True]))
         capacity = np.repeat([self.transfers_per_device, self.cards_per_node], [2 * len(device), 2 * len(names)])
         return replace(self.costs.table(schedule), link_ports=ways, port_capacity=capacity)
 

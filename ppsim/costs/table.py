@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ppsim.base.immutable import EqualColumns
+from ppsim.costs.pairs import LinkRule, WayRule
 from ppsim.schedule.columns import ScheduleColumns
 
 
@@ -47,7 +48,7 @@ class CostTable(EqualColumns):
         Seconds of F, B, I and W of one whole microbatch on each stage; row = code of the kind.
     overlap : float64 (stages, stages) or None
         Seconds of an OVERLAP_F_B slot by [stage of F, stage of B]; None where there is no fused kernel.
-    latency, seconds_per_byte : float64 (devices, devices)
+    latency, seconds_per_byte : float64 (devices, devices), or LinkRule
         By [sender, receiver].
     transfer_bytes : float64 (2, stages)
         Bytes that F (row 0) and B or I (row 1) of a stage send for one whole microbatch.
@@ -86,7 +87,7 @@ class CostTable(EqualColumns):
     unshard_seconds, reduce_seconds, optimizer_seconds : float64 (stages,) or None
         Of gathering a stage's weights, reducing its gradients over the data-parallel copies, and stepping its
         parameters. None: UNSHARD is free, nothing is reduced, the step is free.
-    link_ports : int32 (devices, devices, ports on a way) or None
+    link_ports : int32 (devices, devices, ports on a way), or WayRule, or None
         By [sender, receiver] the ports that a transfer goes through; -1 where the way has no more.
     port_capacity : int64 (ports,) or None
         Transfers that each port carries at once, each at its full rate; None where nothing is shared.
@@ -94,8 +95,8 @@ class CostTable(EqualColumns):
 
     seconds: np.ndarray
     overlap: np.ndarray | None
-    latency: np.ndarray
-    seconds_per_byte: np.ndarray
+    latency: np.ndarray | LinkRule
+    seconds_per_byte: np.ndarray | LinkRule
     transfer_bytes: np.ndarray
     stage_share: np.ndarray
     weight_grad_fraction: np.ndarray
@@ -108,7 +109,7 @@ class CostTable(EqualColumns):
     unshard_seconds: np.ndarray | None = None
     reduce_seconds: np.ndarray | None = None
     optimizer_seconds: np.ndarray | None = None
-    link_ports: np.ndarray | None = None
+    link_ports: np.ndarray | WayRule | None = None
     port_capacity: np.ndarray | None = None
     overhead: np.ndarray | None = None
     recompute_seconds: np.ndarray | None = None
@@ -119,25 +120,16 @@ class CostTable(EqualColumns):
     offload_switch: int | None = None
     microbatch_scale: np.ndarray | None = None
 
+    @property
+    def ways(self) -> np.ndarray | WayRule:
+        """`link_ports`, an array where something like one was given."""
+        return self.link_ports if isinstance(self.link_ports, WayRule) else np.asarray(self.link_ports)
+
     def scale_of(self, schedule: ScheduleColumns, stage: np.ndarray, microbatch: np.ndarray) -> Any:
         """The factor of each (stage, microbatch) of a schedule, whose microbatches may be slices; 1.0 without scale."""
         if self.microbatch_scale is None:
             return 1.0
         return self.microbatch_scale[stage, microbatch // schedule.slices % schedule.microbatches_of_a_step]
-
-
-_FEW_DEVICES = 256  # whose matrix by pair takes half a megabyte
-
-
-def of_all_pairs(value: float, devices: int) -> np.ndarray:
-    """One value for every pair of devices, (devices, devices); of many devices in the memory of one, and read-only."""
-    shape = devices, devices
-    return np.full(shape, value) if devices <= _FEW_DEVICES else np.broadcast_to(np.float64(value), shape)
-
-
-def differing(by_pair: np.ndarray) -> np.ndarray:
-    """The entries of a matrix by pair of devices that may differ: of one `of_all_pairs` a single one, (1, 1)."""
-    return by_pair[tuple(slice(None) if stride else slice(1) for stride in by_pair.strides)]
 
 
 class CostModel(Protocol):

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from ppsim.base.errors import CostError, shown
-from ppsim.costs.table import CostTable, differing
+from ppsim.costs.pairs import LinkRule, WayRule, values_between
+from ppsim.costs.table import CostTable
 from ppsim.schedule.columns import ScheduleColumns
 
 ROUNDING = 1e-9
@@ -42,7 +43,7 @@ def check_table(table: CostTable, schedule: ScheduleColumns) -> None:
         slices = schedule.slices
         raise CostError(f"slice_fraction sums to {total:g}; the parts of a microbatch sum to 1, such as {1 / slices:g}")
     if table.link_ports is not None and table.port_capacity is not None:
-        _check_ports(np.asarray(table.link_ports), np.asarray(table.port_capacity), schedule.devices)
+        _check_ports(table.ways, np.asarray(table.port_capacity), schedule.devices)
 
 
 def _shapes(schedule: ScheduleColumns) -> Mapping[str, tuple[int, ...]]:
@@ -66,7 +67,9 @@ def _shapes(schedule: ScheduleColumns) -> Mapping[str, tuple[int, ...]]:
 
 def _check_column(name: str, column: object, shape: tuple[int, ...], largest: float) -> None:
     legal = f"give finite numbers from 0 to 1, such as {1.0 / shape[-1]:g}" if largest == 1.0 else "give such as 1.0"
-    if not isinstance(column, np.ndarray) or column.dtype != np.float64 or column.shape != shape:
+    if isinstance(column, LinkRule) and column.shape == shape:
+        column = values_between(column)
+    elif not isinstance(column, np.ndarray) or column.dtype != np.float64 or column.shape != shape:
         found = shown(column)
         if isinstance(column, np.ndarray):
             found = f"of shape {column.shape} and type {column.dtype}"
@@ -74,8 +77,8 @@ def _check_column(name: str, column: object, shape: tuple[int, ...], largest: fl
             f"{name} is {found}, but the schedule needs a float64 array of shape {shape}; "
             f"give such as np.full({shape}, {1.0 / shape[-1] if largest == 1.0 else 1.0!r})"
         )
-    if len(shape) == 2 and shape[0] == shape[1]:
-        column = differing(column)
+    if not any(column.strides):
+        column = column[(slice(1),) * column.ndim]
     if not column.size or (column.min() >= 0 and column.max() <= min(largest, np.finfo(np.float64).max)):
         return
     place = np.argwhere(~((column >= 0) & (column <= largest) & np.isfinite(column)))[0].tolist()
@@ -85,18 +88,23 @@ def _check_column(name: str, column: object, shape: tuple[int, ...], largest: fl
     )
 
 
-def _check_ports(link_ports: np.ndarray, capacity: np.ndarray, devices: int) -> None:
+def _check_ports(link_ports: np.ndarray | WayRule, capacity: np.ndarray, devices: int) -> None:
     shape = (devices, devices)
-    if link_ports.ndim != 3 or link_ports.shape[:2] != shape or link_ports.dtype.kind not in "iu":
+    if len(link_ports.shape) != 3 or link_ports.shape[:2] != shape or link_ports.dtype.kind not in "iu":
         raise CostError(
             f"link_ports has shape {link_ports.shape} of {link_ports.dtype}; give whole numbers by [sender, receiver, "
             f"port on the way], here {devices} x {devices} x any"
         )
     if capacity.ndim != 1 or capacity.dtype.kind not in "iu" or np.any(capacity < 1):
         raise CostError("port_capacity must list, for each port, how many transfers it carries at once, at least 1")
-    if np.any((link_ports < -1) | (link_ports >= len(capacity))):
-        wrong = link_ports[(link_ports < -1) | (link_ports >= len(capacity))][0]
-        raise CostError(f"link_ports names port {wrong}; port_capacity has ports 0 to {len(capacity) - 1}, -1 is none")
+    named = link_ports.ports() if isinstance(link_ports, WayRule) else link_ports
+    wrong = named[(named < -1) | (named >= len(capacity))]
+    if wrong.size:
+        raise CostError(
+            f"link_ports names port {wrong[0]}; port_capacity has ports 0 to {len(capacity) - 1}, -1 is none"
+        )
+    if isinstance(link_ports, WayRule):
+        return
     in_order = np.sort(link_ports, axis=2)
     twice = (in_order[:, :, 1:] == in_order[:, :, :-1]) & (in_order[:, :, 1:] >= 0)
     if twice.any():

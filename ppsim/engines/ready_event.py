@@ -29,7 +29,7 @@ class ReadyModel:
         self.choosing = False
 
     def run(self) -> np.ndarray:
-        """The slots of all devices in the order in which they ran, device by device."""
+        """The slots of all devices that ran, in the order in which they did, device by device."""
         self.choose_later()
         self.env.run()
         return np.concatenate([np.array(slots, np.int64) for slots in self.order])

@@ -38,7 +38,7 @@ class Progress(NamedTuple):
 
 
 def ready_order(choices: Choices) -> np.ndarray:
-    """The slots of all devices in the order in which they run, device by device."""
+    """The slots of all devices that run, in the order in which they do, device by device."""
     offsets, devices, slots = choices.offsets, len(choices.limit), len(choices.row)
     device = list_of_rows(offsets)
     takes = choices.adds > 0
@@ -55,9 +55,9 @@ def ready_order(choices: Choices) -> np.ndarray:
         choices.waits.copy(), np.zeros(slots, bool), level, offsets[:-1].copy(), np.zeros(devices),
         np.ones(devices, bool), offsets[:-1].copy(), ready,
     )  # fmt: skip
-    order = np.empty(slots, np.int64)
+    order = np.full(slots, -1)
     run(compiled(run_ready), lists, progress, order)
-    return order
+    return order[order >= 0]
 
 
 def run_ready(lists, progress, order):

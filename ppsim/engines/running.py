@@ -33,7 +33,8 @@ def run_for_timeline(plan: Plan, engine: str) -> tuple[str, Times]:
 def dispatched(plan: Plan, table: CostTable, dispatch: str, memory_limit: Any, engine: str) -> Plan:
     """The plan in the order in which its devices run it: that of its lists, or the one that they choose.
 
-    Raises ConfigError as `check_dispatch` and `make_choices`.
+    Where devices come to wait for each other it is that of the lists: these stand still too, and say the cycle when
+    they run. Raises ConfigError as `check_dispatch` and `make_choices`.
     """
     check_dispatch(dispatch, memory_limit)
     if dispatch == "list":
@@ -42,10 +43,12 @@ def dispatched(plan: Plan, table: CostTable, dispatch: str, memory_limit: Any, e
     if _chosen(plan, engine) == "compiled":
         from ppsim.engines.ready_kernels import ready_order
 
-        return in_order(plan, table, choices, ready_order(choices))
-    from ppsim.engines.ready_event import ReadyModel
+        order = ready_order(choices)
+    else:
+        from ppsim.engines.ready_event import ReadyModel
 
-    return in_order(plan, table, choices, ReadyModel(choices).run())
+        order = ReadyModel(choices).run()
+    return in_order(plan, table, choices, order) if len(order) == len(choices.row) else plan
 
 
 def _chosen(plan: Plan, engine: str) -> str:

@@ -130,8 +130,21 @@ class JitteredPlan:
         stages, microbatches = self.shape
         return (first.astype(np.int64) * stages + schedule.stage[rows]) * microbatches + schedule.microbatch[rows]
 
-    def _draw(self, what: int, sigma: float, number: int, shape: tuple[int, ...]) -> np.ndarray:
-        normal = np.random.default_rng([self.seed, number, what]).standard_normal(shape)
+    def _link_factors(self, number: int) -> np.ndarray:
+        """The factor of each transfer's pair of devices.
+
+        Drawn for each distance between two devices that occurs, from device 0 on: pipelines have few distances.
+        """
+        lower, distance = np.minimum(self.sender, self.receiver), np.abs(self.sender - self.receiver)
+        factors = np.ones(len(lower))
+        for apart in np.flatnonzero(np.bincount(distance)):
+            pairs = distance == apart
+            drawn = self._draw(_LINKS, self.jitter.links, number, (int(lower[pairs].max()) + 1,), int(apart))
+            factors[pairs] = drawn[lower[pairs]]
+        return factors
+
+    def _draw(self, what: int, sigma: float, number: int, shape: tuple[int, ...], *part: int) -> np.ndarray:
+        normal = np.random.default_rng([self.seed, number, what, *part]).standard_normal(shape)
         return np.exp(sigma * normal - sigma**2 / 2)
 
     def _device_factors(self, number: int) -> np.ndarray:
@@ -154,9 +167,7 @@ class JitteredPlan:
     def _transfer_seconds(self, number: int) -> np.ndarray:
         factors = self.slow_link
         if self.jitter.links:
-            drawn = self._draw(_LINKS, self.jitter.links, number, (self.plan.schedule.devices,) * 2)
-            lower, higher = np.minimum(self.sender, self.receiver), np.maximum(self.sender, self.receiver)
-            factors = factors * drawn[lower, higher]
+            factors = factors * self._link_factors(number)
         if self.sent_cell is not None:
             drawn = self._draw(_TRANSFERS, self.jitter.transfers, number, (2, *self.shape))
             factors = factors * drawn.ravel().take(self.sent_cell)

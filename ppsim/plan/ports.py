@@ -33,8 +33,7 @@ def make_ports(schedule: ScheduleColumns, table: CostTable) -> Ports | None:
     if table.link_ports is None or table.port_capacity is None or not crosses_devices(schedule).any():
         return None
     remote = crosses_devices(schedule)
-    link_ports, capacity = np.asarray(table.link_ports), np.asarray(table.port_capacity)
-    of_transfer = np.full((len(remote), link_ports.shape[2]), -1, np.int32)
+    of_transfer = np.full((len(remote), table.ways.shape[2]), -1, np.int32)
     consumer = np.flatnonzero(remote)
-    of_transfer[consumer] = link_ports[schedule.device[schedule.source[consumer]], schedule.device[consumer]]
-    return Ports(of_transfer, capacity.astype(np.int64))
+    of_transfer[consumer] = table.ways[schedule.device[schedule.source[consumer]], schedule.device[consumer]]
+    return Ports(of_transfer, np.asarray(table.port_capacity).astype(np.int64))

@@ -13,7 +13,8 @@ from ppsim.actions import Kind
 from ppsim.base.errors import CostError
 from ppsim.base.immutable import Column, EqualColumns, unwritable
 from ppsim.checks.deadlock import refuse_slots_that_need_themselves
-from ppsim.costs.table import CostTable, differing
+from ppsim.costs.pairs import values_between
+from ppsim.costs.table import CostTable
 from ppsim.costs.table_check import check_table
 from ppsim.lowering.posts import Posts, queued_posts, unqueued_posts
 from ppsim.lowering.rows import crosses_devices
@@ -335,7 +336,7 @@ def transfer_bytes(schedule: ScheduleColumns, table: CostTable, producer: np.nda
 
 def _transfer_lengths(schedule: ScheduleColumns, table: CostTable) -> Any:
     """Seconds of each row's transfer, as `Plan` takes them: by its kind and stage alone where all links are alike."""
-    latency, per_byte = differing(table.latency).ravel(), differing(table.seconds_per_byte).ravel()
+    latency, per_byte = values_between(table.latency), values_between(table.seconds_per_byte)
     alike = table.microbatch_scale is None or not table.transfer_bytes.any()
     if alike and np.all(latency == latency[0]) and np.all(per_byte == per_byte[0]):
         forward, backward = table.transfer_bytes / schedule.slices * per_byte[0] + latency[0]

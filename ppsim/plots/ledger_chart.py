@@ -31,7 +31,8 @@ def draw_ledger(timeline: TimelineColumns) -> Figure:
     `savefig` writes it; `save_ledger` writes it whole or not at all.
     """
     ledger, step = bubble_ledger(timeline), makespan(timeline)
-    devices, whole = len(ledger.blame), len(ledger.blame) * step or 1.0
+    devices = timeline.schedule.devices
+    whole = devices * step or 1.0
     parts = {cause: seconds for cause, seconds in ledger.items() if seconds.sum() > 1e-9 * ledger.total.sum()}
     colours = {**CAUSE_COLOURS, _REST: NOT_IDLE}
     idle = percent_text(bubble_fraction(timeline))

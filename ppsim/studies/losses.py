@@ -15,6 +15,7 @@ from ppsim.analysis.occupancy import peak_activations
 from ppsim.analysis.steady import iteration_time
 from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.config import Config
+from ppsim.costs.pairs import among
 from ppsim.costs.table import CostModel, CostTable
 from ppsim.families.registry import families
 from ppsim.run.schedules import Schedule
@@ -148,12 +149,11 @@ class _CopiedCosts:
 
     def table(self, schedule: ScheduleColumns) -> CostTable:
         table = self.costs.table(self.schedule)
-        links = np.ix_(self.owner, self.owner)
         scale = table.microbatch_scale
         return replace(
             table,
-            latency=table.latency[links],
-            seconds_per_byte=table.seconds_per_byte[links],
+            latency=among(table.latency, self.owner),
+            seconds_per_byte=among(table.seconds_per_byte, self.owner),
             link_ports=None,
             port_capacity=None,
             microbatch_scale=None if scale is None else np.tile(scale, self.copies),

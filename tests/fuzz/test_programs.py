@@ -9,12 +9,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from random_schedules import random_orders, schedules
 from test_compiled_engine import assert_equal_times, tables_with_everything
+from test_time_oracle import choose_one, try_one
 from test_transports_oracle import OVERLAP, check, shuffled_posts
 
 import ppsim
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.studies.optimum import optimum
-from tests.fuzz.cases import case, fuzz, some
+from tests.fuzz.cases import COUNTS, case, fuzz, some
 
 
 class Given:
@@ -71,6 +72,20 @@ def test_times_are_those_of_an_oracle_that_shares_no_code_with_the_engines(sched
             program = shuffled_posts(program, random)
         switch = data.draw(st.sampled_from([None, 2, 3]))
         check(program, data.draw(st.sampled_from(TRANSPORTS)), data.draw(st.sampled_from([OVERLAP, None])), switch)
+
+
+@given(random=st.randoms(use_true_random=False), transport=st.sampled_from(TRANSPORTS))
+@fuzz
+def test_times_are_those_of_an_oracle_of_all_streams_queues_ports_and_slots(random, transport):
+    if try_one(random, transport):
+        COUNTS["programs with everything against the oracle of moments"]["answers"] += 1
+
+
+@given(random=st.randoms(use_true_random=False))
+@some(0.5)
+def test_devices_that_choose_are_those_of_the_oracle(random):
+    choose_one(random)
+    COUNTS["devices that choose against the oracle of moments"]["answers"] += 1
 
 
 def orders_of(actions):

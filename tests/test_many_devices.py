@@ -1,0 +1,114 @@
+"""Thousands of devices: nothing is kept for each pair of them, and what stands for a matrix by pair reads like it."""
+
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_runs import runs
+
+import ppsim
+from ppsim.analysis import gaps
+from ppsim.costs import pairs
+from ppsim.costs.profile import Profile
+from ppsim.costs.shared_ports import SharedPorts
+
+nodes = st.lists(st.integers(0, 2), min_size=1, max_size=6).map(lambda node: np.array(node, np.int64))
+
+
+def as_matrix_and_rule(make):
+    """What `make` gives for few devices, and for many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pairs, "_FEW_DEVICES", 0)
+        rule = make()
+    return make(), rule
+
+
+@settings(deadline=None)
+@given(node=nodes, data=st.data())
+def test_links_as_a_rule_read_like_a_matrix(node, data):
+    device = st.integers(0, len(node) - 1)
+    listed = data.draw(st.dictionaries(st.tuples(device, device), st.floats(0, 9), max_size=5))
+    matrix, rule = as_matrix_and_rule(lambda: pairs.of_nodes(node, 0.5, 2.0, listed))
+    assert isinstance(rule, pairs.LinkRule)
+    assert np.array_equal(rule, matrix)
+    assert rule[0].tolist() == matrix[0].tolist()
+    some = np.array(data.draw(st.lists(device, min_size=1)))
+    assert np.array_equal(pairs.among(rule, some), pairs.among(matrix, some))
+    if len(node) > 1 and not listed:
+        assert set(pairs.values_between(rule)) == set(pairs.values_between(matrix))
+
+
+@settings(deadline=None, max_examples=40)
+@given(node=nodes, transport=st.sampled_from(["async", "pair", "rank"]))
+def test_ports_as_a_rule_give_the_run_of_ports_by_pair(node, transport):
+    schedule = ppsim.build("1f1b", devices=len(node), microbatches=3)
+    costs = SharedPorts(ppsim.Costs(latency=0.3), nodes=node.tolist())
+    matrix, rule = as_matrix_and_rule(lambda: ppsim.simulate(schedule, costs, transport=transport))
+    assert np.array_equal(rule.table.ways, matrix.table.ways)
+    assert np.array_equal(rule.end, matrix.end)
+
+
+def test_a_rule_of_ports_is_checked_as_a_matrix_is():
+    schedule = ppsim.build("1f1b", devices=300, microbatches=1)
+    table = SharedPorts(ppsim.Costs(), nodes=[0] * 300).table(schedule)
+    assert isinstance(table.link_ports, pairs.WayRule)
+
+    class Given:
+        def table(self, schedule):
+            return replace(table, port_capacity=np.ones(2, np.int64))
+
+    with pytest.raises(ppsim.CostError, match="link_ports names port 600; port_capacity has ports 0 to 1"):
+        ppsim.simulate(schedule, Given())
+
+
+def test_a_profile_prices_the_links_that_it_measured():
+    kinds = {"F": [1.0], "B": [2.0]}
+    profile = Profile(devices=300, seconds=kinds, latency=0.5, links={"0-1": 0.75, "299-298": 0.25})
+    latency = profile.table(ppsim.build("1f1b", devices=300, microbatches=1)).latency
+    assert isinstance(latency, pairs.LinkRule)
+    assert (latency[0, 1], latency[1, 0], latency[299, 298], latency[5, 6]) == (0.75, 0.5, 0.25, 0.5)
+
+
+@settings(deadline=None, max_examples=50)
+@given(runs(streams=True))
+def test_a_ledger_in_leaps_is_the_ledger_row_by_row(run):
+    row_by_row = gaps.Gaps(run).walk()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gaps, "_LONG", 0)
+        patch.setattr(gaps, "_DEAR", 0)
+        leaps = gaps.Gaps(run).walk()
+    np.testing.assert_allclose(leaps.idle, row_by_row.idle, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(leaps.waited, row_by_row.waited, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["given", "ports", "nodes", "jitter"])
+def test_no_matrix_of_all_pairs_is_made(name):
+    devices = 2048
+    matrix = 8 * devices**2
+    costs = ppsim.Costs(forward=1, backward=2, latency=0.1)
+    jitter = ppsim.Jitter(actions=0.1, transfers=0.1, devices=0.1, links=0.1) if name == "jitter" else None
+    if name == "ports":
+        costs = SharedPorts(costs, nodes=[device // 8 for device in range(devices)])
+    if name == "nodes":
+        costs = Profile(devices=devices, seconds={"F": [1.0], "B": [2.0]}, latency=0.1, links={"0-1": 0.2})
+    schedule = ppsim.build("1f1b", devices=devices, microbatches=1)
+    ppsim.simulate(ppsim.build("1f1b", devices=2, microbatches=1), ppsim.Costs()).summary()
+    tracemalloc.start()
+    try:
+        run = ppsim.simulate(schedule, costs, jitter=jitter, engine="event")
+        assert run.ledger().total.sum() == pytest.approx(run.device_idle.sum())
+        assert tracemalloc.get_traced_memory()[1] < matrix
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_document_of_too_many_pairs_says_what_it_needs(monkeypatch):
+    ledger = ppsim.simulate(ppsim.build("1f1b", devices=8, microbatches=1)).ledger()
+    monkeypatch.setattr("ppsim.base.host_memory.memory_bytes", lambda: 10_000)
+    with pytest.raises(
+        ppsim.ConfigError, match=r"needs about .* of memory, and this machine has 10 kB; use fewer devices"
+    ):
+        ledger.to_dict()

@@ -1,0 +1,190 @@
+"""Random programs with everything beside compute actions against the rules of time, walked moment by moment."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_schedules import random_orders
+from test_transports_oracle import shuffled_posts
+from time_oracle import Choosers, Moments, World, carried, parts_of
+
+import ppsim
+from ppsim.actions import Kind
+from ppsim.costs.table import CostTable
+from ppsim.lowering.posts import TRANSPORTS
+
+
+class Given:
+    """Costs that are a table."""
+
+    def __init__(self, table):
+        self.given = table
+
+    def table(self, schedule):
+        return self.given
+
+
+def random_table(schedule, random, timed_slots):
+    """A table of quarters of a second, in which many things take equal time or none."""
+    generator = np.random.default_rng(random.randrange(2**32))
+    stages, devices = schedule.num_stages, schedule.devices
+
+    def some(*shape):
+        return generator.choice([0.0, 0.25, 1.0, 1.5, 2.0], shape)
+
+    ports, on_a_way = random.randint(1, 5), random.randint(1, 3)
+    ways = generator.permuted(np.tile(np.arange(max(ports, on_a_way)), (devices, devices, 1)), axis=2)
+    return CostTable(
+        seconds=some(4, stages),
+        overlap=some(stages, stages) if timed_slots else None,
+        latency=some(devices, devices),
+        seconds_per_byte=some(devices, devices),
+        transfer_bytes=some(2, stages),
+        stage_share=np.ones(stages),
+        weight_grad_fraction=np.ones(stages),
+        recompute_seconds=some(stages),
+        offload_bytes=some(stages),
+        offload_latency=0.25,
+        offload_seconds_per_byte=random.choice([0.0, 1.0]),
+        unshard_seconds=random.choice([None, some(stages)]),
+        reduce_seconds=random.choice([None, some(stages)]),
+        optimizer_seconds=some(stages),
+        link_ports=random.choice([None, np.where(ways < ports, ways, -1)[:, :, :on_a_way].astype(np.int32)]),
+        port_capacity=generator.integers(1, 3, ports),
+    )
+
+
+def of_table(table, lists):
+    """The same costs as plain functions."""
+    again = {part[1:] for cells in lists for cell in cells for part in parts_of(cell) if part[0] == "R"}
+
+    def copied(stage, microbatch):  # of an activation that R makes again only the input is left to copy, here nothing
+        moved = 0.0 if (stage, microbatch) in again else table.offload_bytes[stage]
+        return table.offload_latency + moved * table.offload_seconds_per_byte
+
+    def transfer(sender, receiver, kind, stage):
+        sent = table.transfer_bytes[int(kind == "B"), stage] * table.seconds_per_byte[sender, receiver]
+        return table.latency[sender, receiver] + sent
+
+    ways = table.link_ports
+    return World(
+        seconds=lambda kind, stage: table.recompute_seconds[stage] if kind == "R" else table.seconds[Kind[kind], stage],
+        transfer=transfer,
+        overlap=None if table.overlap is None else lambda first, second: table.overlap[first, second],
+        ports=None
+        if ways is None
+        else lambda sender, receiver: [port for port in ways[sender, receiver].tolist() if port >= 0],
+        capacity=table.port_capacity.tolist(),
+        unshard=None if table.unshard_seconds is None else lambda stage: table.unshard_seconds[stage],
+        reduce=None if table.reduce_seconds is None else lambda stage: table.reduce_seconds[stage],
+        copy=copied,
+    )
+
+
+def check(program, table, transport, optimizer):
+    """Every time of a run is the oracle's, to the last bit; where the oracle stands still, the run is a deadlock."""
+    lists = program.orders()
+    oracle = Moments(lists, of_table(table, lists), transport)
+    options = {"transport": transport, "optimizer": optimizer, "engine": "event"}
+    if not oracle.run():
+        with pytest.raises(ppsim.DeadlockError):
+            ppsim.simulate(program, Given(table), **options)
+        return
+    run = ppsim.simulate(program, Given(table), **options)
+    for row in range(len(run.schedule.kind)):
+        action = parts_of(run.schedule.label(row))[0]
+        assert (run.row_start[row], run.row_end[row]) == (oracle.start[action], oracle.end[action]), action
+        if run.plan.remote[row]:
+            transfer = carried(*action)
+            times = run.transfer_start[row], run.transfer_end[row]
+            assert times == (oracle.start[transfer], oracle.end[transfer]), transfer
+    for kind, start, end in (("UNSHARD", run.times.unshard_start, run.times.unshard_end),
+                             ("REDUCE_GRAD", run.times.reduce_start, run.times.reduce_end)):  # fmt: skip
+        names = sorted(name for name in oracle.start if name[0] == kind)
+        assert [oracle.start[name] for name in names] == start.tolist(), kind
+        assert [oracle.end[name] for name in names] == end.tolist(), kind
+    copies = [cell for cells in lists for cell in cells if "LOAD" in cell]
+    assert [oracle.start[parts_of(cell)[0]] for cell in copies] == run.times.copy_start.tolist()
+    assert [oracle.end[parts_of(cell)[0]] for cell in copies] == run.times.copy_end.tolist()
+    if optimizer:
+        steps = oracle.steps(optimizer, lambda stage: table.optimizer_seconds[stage])
+        assert list(zip(run.times.step_start.tolist(), run.times.step_end.tolist(), strict=True)) == steps
+
+
+def random_program(random, transport):
+    """Lists with everything, as a program where the transport queues or a coin says so; None where none can be made."""
+    kinds = {name: random.random() < 0.5 for name in ("fused", "recompute", "offload")}
+    schedule = ppsim.Schedule.from_orders(random_orders(random, **kinds))
+    if transport == "async" and random.random() < 0.5:
+        return schedule
+    try:
+        program = ppsim.lower(schedule, sharded=random.random() < 0.5)
+        return shuffled_posts(program, random) if random.random() < 0.4 else program
+    except ppsim.ScheduleError:
+        return None
+
+
+def try_one(random, transport):
+    """One random program under random costs against the oracle; False where no program could be made."""
+    program = random_program(random, transport)
+    if program is None:
+        return False
+    table = random_table(program, random, timed_slots=random.random() < 0.5)
+    check(program, table, transport, random.choice([None, "sync", "post-validated"]))
+    return True
+
+
+@settings(deadline=None, max_examples=40)
+@given(random=st.randoms(use_true_random=False), transport=st.sampled_from(TRANSPORTS))
+def test_every_stream_queue_port_and_slot_follows_the_rules_of_time(random, transport):
+    try_one(random, transport)
+
+
+def choose_one(random):
+    """One random schedule under dispatch "ready", with costs of its own, against the oracle."""
+    lists = random_orders(random, recompute=random.random() < 0.5)
+    schedule = ppsim.Schedule.from_orders(lists)
+    of_weight, stored = random.choice([0.0, 0.5, 1.0]), random.choice([0.0, 0.25])
+    table = replace(
+        random_table(schedule, random, timed_slots=random.random() < 0.5), link_ports=None, unshard_seconds=None,
+        weight_grad_fraction=np.full(schedule.num_stages, of_weight),
+        input_fraction=np.full(schedule.num_stages, stored),
+    )  # fmt: skip
+    again = {part[1:] for cells in lists for cell in cells for part in parts_of(cell) if part[0] == "R"}
+
+    def changes(part):
+        kind, stage, microbatch = part
+        short = stored if (stage, microbatch) in again else 1.0
+        return {
+            "F": (short, 0.0), "R": (1.0 - stored, 0.0), "B": (0.0, 1.0),
+            "I": (0.0, 1.0 - of_weight), "W": (0.0, of_weight),
+        }[kind]  # fmt: skip
+
+    def adds(parts):
+        return sum(changes(part)[0] for part in parts)
+
+    def net(parts):
+        return adds(parts) - sum(changes(part)[1] for part in parts)
+
+    more = random.choice([None, 0.0, 1.0, 3.0])
+    oracle = Choosers(lists, of_table(table, lists), adds, net)
+    limit = None if more is None else [room + more for room in oracle.limit]
+    oracle.limit = limit or oracle.limit
+    ready = {"dispatch": "ready", "memory_limit": limit, "engine": "event"}
+    if not oracle.run():
+        with pytest.raises(ppsim.DeadlockError):
+            ppsim.simulate(schedule, Given(table), **ready)
+        return
+    run = ppsim.simulate(schedule, Given(table), **ready)
+    ran = [part for cells in oracle.order for parts in cells for part in parts]
+    assert [parts_of(run.schedule.label(row))[0] for row in range(len(ran))] == ran
+    assert run.row_start.tolist() == [oracle.moments.start[part] for part in ran]
+    assert run.row_end.tolist() == [oracle.moments.end[part] for part in ran]
+
+
+@settings(deadline=None, max_examples=40)
+@given(random=st.randoms(use_true_random=False))
+def test_devices_that_choose_take_the_first_that_is_ready_and_leaves_room(random):
+    choose_one(random)
