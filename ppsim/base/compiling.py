@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ppsim.base.unsigned import unsigned
+
 SomeFunction = TypeVar("SomeFunction", bound=Callable)
 MESSAGE = "ppsim: compiling the fast engine; this is done once where the result can be kept on disk\n"
 
@@ -35,6 +37,7 @@ def compiled(function: Callable) -> Callable:
     """
     import numba
 
+    function = unsigned(function)
     whole = _with_parts(function)
     # A kernel in parts allocates nothing, and counting who uses its columns would take ten times as long as its work.
     options: Any = {"nogil": True} if whole is function else {"nogil": True, **_WITHOUT_COUNTING}
@@ -56,7 +59,7 @@ def part(function: SomeFunction) -> SomeFunction:
 
 @cache
 def _compiled_part(function: Callable) -> Callable:
-    return inlined(_with_parts(function), **_WITHOUT_COUNTING)
+    return inlined(_with_parts(unsigned(function)), **_WITHOUT_COUNTING)
 
 
 def _with_parts(function: Any) -> Callable:
@@ -66,7 +69,8 @@ def _with_parts(function: Any) -> Callable:
     called = {name: value for name, value in called.items() if inspect.isfunction(value) and value in _parts}
     if not called:
         return function
-    bound = FunctionType(function.__code__, known | {name: _compiled_part(value) for name, value in called.items()})
+    parts = {name: _compiled_part(value) for name, value in called.items()}
+    bound = FunctionType(function.__code__, known | parts, closure=function.__closure__)
     bound.__qualname__, bound.__module__, bound.__doc__ = function.__qualname__, function.__module__, function.__doc__
     return bound
 
@@ -79,7 +83,7 @@ def inlined(function: Callable, **more: Any) -> Callable:
     import numba
 
     options: Any = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, **more}
-    return numba.njit(**options)(function)
+    return numba.njit(**options)(unsigned(function))
 
 
 def run(kernel: Any, *arguments: Any) -> Any:

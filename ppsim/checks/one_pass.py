@@ -6,6 +6,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.compiling import run_where_it_pays
+from ppsim.base.unsigned import from_the_start
 from ppsim.schedule.columns import ScheduleColumns
 
 _F, _I, _W, _R = (int(kind) for kind in (Kind.F, Kind.I, Kind.W, Kind.R))
@@ -36,6 +37,7 @@ def _slices_in_order(schedule: ScheduleColumns, row_of: np.ndarray) -> bool:
     return bool((forward > 0).all() and (backward < 0).all())
 
 
+@from_the_start
 def follow(offsets, kind, stage, microbatch, stages, microbatches, row_of, weights, again, source):
     """Walk the lists and fill `source`; False at the first fault or a standstill. Compiled, or plain on lists.
 

@@ -7,9 +7,11 @@ makes that result puts the device back on the stack.
 import numpy as np
 
 from ppsim.base.compiling import compiled, inlined
+from ppsim.base.unsigned import from_the_start
 
 
 @compiled
+@from_the_start
 def link_queues(queues):
     """Who follows whom in the queues: first in first out, so each transfer's followers are known before any time.
 
@@ -39,6 +41,7 @@ def link_queues(queues):
 
 
 @inlined
+@from_the_start
 def run_transfers(first, at, rows, queues, times, waiting_for, moving, stack, height):
     """One more of what transfer `first` waits for has come, at time `at`: if it was the last, run what can run.
 
@@ -72,6 +75,7 @@ def run_transfers(first, at, rows, queues, times, waiting_for, moving, stack, he
 
 
 @compiled
+@from_the_start
 def walk_and_post(rows, queues, gathers, copies, devices, times):
     """Fill the columns of times where SENDs and RECVs queue; `devices` tells where devices stand in the end.
 
@@ -128,6 +132,7 @@ def walk_and_post(rows, queues, gathers, copies, devices, times):
 
 
 @inlined
+@from_the_start
 def post_gathers(device, row, now, gathers, devices):
     """Put the gathers that stand before a row on the device's stream: their times follow at once."""
     gather = devices.next_gather[device]
@@ -139,6 +144,7 @@ def post_gathers(device, row, now, gathers, devices):
 
 
 @inlined
+@from_the_start
 def post_copies(device, row, now, copies, devices):
     """Put the copies that stand before a row on the device's copy engines: their times follow at once."""
     copy = devices.next_copy[device]
@@ -153,6 +159,7 @@ def post_copies(device, row, now, copies, devices):
 
 
 @inlined
+@from_the_start
 def wait_for_sends(device, post, queues, times, devices):
     """The first SEND of a device, before `post`, that has not ended, or -1; `sent_at` is the end of those before."""
     while devices.sends_done[device] < post:

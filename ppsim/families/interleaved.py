@@ -77,8 +77,10 @@ def grouped_walk(sizes: np.ndarray, v: int) -> tuple[np.ndarray, np.ndarray]:
 def looped_runs(p: int, v: int, sizes: np.ndarray, backward: Kind = Kind.B) -> Iterator[tuple[Block, Block]]:
     """For each device all forwards and all backwards in the grouped order; stage s on device s mod p."""
     local_stage, microbatch = grouped_walk(sizes, v)
+    forwards = run(Kind.F, local_stage * p, microbatch)
+    backwards = run(backward, (v - 1 - local_stage) * p, microbatch)
     for r in range(p):
-        yield run(Kind.F, local_stage * p + r, microbatch), run(backward, (v - 1 - local_stage) * p + r, microbatch)
+        yield forwards.stages_later(r), backwards.stages_later(r)
 
 
 @family(

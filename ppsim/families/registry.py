@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ppsim.base.errors import BuildError, shown
+from ppsim.base.freed_memory import keep_freed_memory
 from ppsim.base.host_memory import memory_bytes
 from ppsim.base.units import value_text
 from ppsim.checks.faults import validate
@@ -74,6 +75,7 @@ class RegisteredFamily:
             known = ", ".join(self.options) or "none"
             raise BuildError(f"{self.name}: unknown option {unknown[0]!r}; the options of this schedule are: {known}")
         require_few_actions(self.name, devices=p, microbatches=m, stages_per_device=v)
+        keep_freed_memory()
         made = self.generate(p, m, v, **options)
         schedule = made if isinstance(made, ScheduleColumns) else ScheduleColumns.from_blocks(made)
         schedule = schedule.named(self.name)

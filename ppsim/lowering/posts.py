@@ -1,17 +1,20 @@
 """How transfers queue: the SENDs and RECVs of a program, when its devices post them and which FIFO they join."""
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER
-from ppsim.base.compiling import run_where_it_pays
+from ppsim.base.compiling import part, run_where_it_pays
 from ppsim.base.lists import DeviceLists
+from ppsim.base.unsigned import from_the_start
 from ppsim.lowering.rows import crosses_devices, has_transfers, transfer_ends
 from ppsim.lowering.turns import rows_in_turn
 from ppsim.schedule.columns import ScheduleColumns
 
 TRANSPORTS = ("async", "directed", "pair", "rank", "blocking")
+AT_ONCE = 32  # posts, two lines of the processor's cache
 
 
 @dataclass(frozen=True)
@@ -77,44 +80,103 @@ def transfer_posts(schedule: ScheduleColumns, transport: str) -> Posts:
     posts = Posts(offsets, *(np.empty(count, dtype) for dtype in (np.int32, bool, np.int32, np.int32)))
     if not count:
         return posts
-    order = rows_in_turn(schedule)
+    order, room = rows_in_turn(schedule), AT_ONCE * schedule.devices
+    lists = Lists(schedule.offsets, schedule.device, schedule.source, schedule.joined)
+    staged = Staged(*np.zeros((3, schedule.devices), np.int64), *np.empty((3, room), np.int32))
     run_where_it_pays(
-        post_in_turn, len(order), order, schedule.offsets, schedule.device, schedule.source, schedule.joined,
-        *_queue_steps(transport), np.full(len(order), -1, np.int32), offsets, posts.transfer, posts.is_send,
-        posts.before, posts.queue,
+        post_in_turn, len(order), order, lists, staged, np.full(len(order), -1, np.int32), *_queue_steps(transport),
+        offsets, posts.transfer, posts.is_send, posts.before, posts.queue,
     )  # fmt: skip
     return posts
 
 
-def post_in_turn(
-    order, offsets, device, source, joined, by_peer, by_end, consumer, begin, transfer, is_send, before, queue
-):
+class Lists(NamedTuple):
+    """What of a schedule says who sends to whom."""
+
+    offsets: np.ndarray
+    device: np.ndarray
+    source: np.ndarray
+    joined: np.ndarray
+
+
+class Staged(NamedTuple):
+    """Scratch: by device its row, the post to write next and how many are waiting; by device and number those posts.
+
+    Lists of equal lengths that are powers of two lie so in memory that posts written to all of them by turns push each
+    other out of the processor's cache; so posts are written some at a time.
+    """
+
+    position: np.ndarray
+    written: np.ndarray
+    waiting: np.ndarray
+    code: np.ndarray  # 2 x transfer + whether it is a SEND
+    before: np.ndarray
+    queue: np.ndarray
+
+
+@from_the_start
+def post_in_turn(order, lists, staged, consumer, by_peer, by_end, begin, transfer, is_send, before, queue):
     """Fill the columns of `Posts`, of which `begin` are the offsets, for rows that take their turns in this order.
 
     `consumer` becomes the row on another device that needs each row, or stays -1.
     """
+    offsets, device, joined = lists.offsets, lists.device, lists.joined
     devices = len(offsets) - 1
-    for row in range(len(source)):
-        if source[row] >= 0 and device[source[row]] != device[row]:
-            consumer[source[row]] = row
-            begin[device[row] + 1] += 1
-            begin[device[source[row]] + 1] += 1
+    find_consumers(lists, consumer, begin)
     for one in range(devices):
-        begin[one + 1] += begin[one]
-    free, position = begin[:-1].copy(), offsets[:-1].copy()
+        staged.position[one], staged.written[one] = offsets[one], begin[one]
     for row in order:
         sender = device[row]
-        position[sender] = row + 1
+        staged.position[sender] = row + 1
         if row + 1 < offsets[sender + 1] and joined[row + 1]:
             continue  # a fused slot posts behind both parts
-        for part in range(row - joined[row], row + 1):
-            taker = consumer[part]
+        for producer in range(row - joined[row], row + 1):
+            taker = consumer[producer]
             if taker >= 0:
-                for owner, peer, end in ((sender, device[taker], True), (device[taker], sender, False)):
-                    post = free[owner]
-                    transfer[post], is_send[post], before[post] = taker, end, position[owner]
-                    queue[post] = owner * devices * 2 + peer * by_peer + end * by_end
-                    free[owner] = post + 1
+                receiver = device[taker]
+                for owner, peer, end in ((sender, receiver, 1), (receiver, sender, 0)):
+                    place = owner * AT_ONCE + staged.waiting[owner]
+                    staged.code[place], staged.before[place] = 2 * taker + end, staged.position[owner]
+                    staged.queue[place] = owner * devices * 2 + peer * by_peer + end * by_end
+                    staged.waiting[owner] += 1
+                    if staged.waiting[owner] == AT_ONCE:
+                        write_staged(owner, staged, transfer, is_send, before, queue)
+    for owner in range(devices):
+        write_staged(owner, staged, transfer, is_send, before, queue)
+
+
+@part
+@from_the_start
+def find_consumers(lists, consumer, begin):
+    """Fill `consumer`, and `begin` with where the posts of each device begin."""
+    offsets, source = lists.offsets, lists.source
+    devices = len(offsets) - 1
+    for one in range(devices):
+        first, last, count = offsets[one], offsets[one + 1], 0
+        for row in range(first, last):
+            needed = source[row]
+            if needed >= 0 and (needed < first or needed >= last):
+                consumer[needed] = row
+                count += 1
+        begin[one + 1] = count
+    for one in range(devices):
+        count = begin[one] + begin[one + 1]
+        for row in range(offsets[one], offsets[one + 1]):
+            if consumer[row] >= 0:
+                count += 1
+        begin[one + 1] = count
+
+
+@part
+@from_the_start
+def write_staged(owner, staged, transfer, is_send, before, queue):
+    """Write the staged posts of a device to the columns."""
+    post = staged.written[owner]
+    for place in range(owner * AT_ONCE, owner * AT_ONCE + staged.waiting[owner]):
+        transfer[post], is_send[post] = staged.code[place] >> 1, staged.code[place] & 1
+        before[post], queue[post] = staged.before[place], staged.queue[place]
+        post += 1
+    staged.written[owner], staged.waiting[owner] = post, 0
 
 
 def unqueued_posts(compute: ScheduleColumns, remote: np.ndarray) -> Posts:

@@ -4,6 +4,7 @@ import numpy as np
 
 from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.errors import DeadlockError
+from ppsim.base.unsigned import from_the_start
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.recurrence import run_lists
 from ppsim.schedule.waiting import standing, waiting_cycle, waiting_message
@@ -28,6 +29,7 @@ def rows_in_turn(schedule: ScheduleColumns) -> np.ndarray:
     return np.argsort(_turns(schedule), kind="stable").astype(np.int32)
 
 
+@from_the_start
 def take_turns(offsets, device, source, joined, order):
     """Fill `order` by taking the turns; False where the walk stands still, or where most devices miss most turns."""
     devices, count = len(offsets) - 1, 0

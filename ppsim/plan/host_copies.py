@@ -79,6 +79,8 @@ class Copies(DeviceLists, EqualColumns):
 
 def find_copies(program: ScheduleColumns, table: CostTable) -> Copies | None:
     """The OFFLOADs and RELOADs of a valid program and the moves of what it evicts, or None where nothing moves."""
+    if not program.is_program and not len(program.evicted):
+        return None
     found = [_copies_in_lists(program), _moves_of_evicted(program.compute)]
     device, before, way, stage, microbatch, host = (np.concatenate(column) for column in zip(*found, strict=True))
     if not len(device):

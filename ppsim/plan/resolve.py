@@ -11,6 +11,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import CostError
+from ppsim.base.freed_memory import keep_freed_memory
 from ppsim.base.immutable import Column, EqualColumns, unwritable
 from ppsim.checks.deadlock import refuse_slots_that_need_themselves
 from ppsim.costs.pairs import values_between
@@ -170,6 +171,7 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
 
     Raises CostError where the table does not fit the schedule, DeadlockError where a slot would wait for itself.
     """
+    keep_freed_memory()
     compute = schedule.compute
     check_table(table, compute)
     fused = compute.joined if table.overlap is not None else np.zeros(len(compute.kind), bool)

@@ -61,8 +61,10 @@ class Reductions(EqualColumns):
 
 def find_gathers(program: ScheduleColumns, table: CostTable) -> Gathers | None:
     """The UNSHARDs of a program, or None where there are none or the costs give them no time."""
+    if table.unshard_seconds is None or not program.is_program:
+        return None
     row = np.flatnonzero(program.kind == Kind.UNSHARD)
-    if table.unshard_seconds is None or not len(row):
+    if not len(row):
         return None
     compute_before = _compute_before(program)
     device, stage, before = program.device[row], program.stage[row], compute_before[row]

@@ -1,6 +1,7 @@
 """Column combinators: the few words in which every schedule family is written."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -29,9 +30,8 @@ class Block:
     __slots__ = ("code",)
 
     def __init__(self, kind: ArrayLike, stage: ArrayLike, microbatch: ArrayLike, joined: ArrayLike = 0):
-        kind, stage, microbatch, joined = (np.asarray(part, np.int64) for part in (kind, stage, microbatch, joined))
-        place = (microbatch & _MICROBATCHES) + ((stage & _STAGES) << _MICROBATCH_BITS)
-        self.code = (place + ((kind << _KIND) + (joined << _JOINED))).reshape(-1)
+        above = (_whole(kind) << _KIND) + (_whole(joined) << _JOINED) + ((_whole(stage) & _STAGES) << _MICROBATCH_BITS)
+        self.code = np.asarray((_whole(microbatch) & _MICROBATCHES) + above, np.int64).reshape(-1)
 
     @classmethod
     def of(cls, code: np.ndarray) -> "Block":
@@ -70,9 +70,18 @@ class Block:
         """The same rows as actions of another kind."""
         return Block.of(self.code & (1 << _KIND) - 1 | int(kind) << _KIND)
 
+    def stages_later(self, stages: int) -> "Block":
+        """The same rows, of stages from 0 on, so many stages later."""
+        return Block.of(self.code + (stages << _MICROBATCH_BITS))
+
     def apart(self) -> "Block":
         """The same rows, none fused with another."""
         return Block.of(self.code & ~(1 << _JOINED))
+
+
+def _whole(part: ArrayLike) -> Any:
+    """A number as Python's own, of which sums cost little, and anything else as a column, int64."""
+    return int(part) if isinstance(part, int) else np.asarray(part, np.int64)
 
 
 def run(kind: Kind, stage: ArrayLike, microbatch: ArrayLike) -> Block:

@@ -163,7 +163,7 @@ class ScheduleColumns:
     @cached_property
     def compute(self) -> ScheduleColumns:
         """The compute actions alone; itself where there is nothing else."""
-        return self._only(self.kind < FIRST_TRANSFER)
+        return self._only(self.kind < FIRST_TRANSFER) if self.is_program else self
 
     @property
     def unlowered(self) -> ScheduleColumns:

@@ -6,6 +6,7 @@ Ends follow from each other by max and + alone, in the same operations as in the
 import numpy as np
 
 from ppsim.base.compiling import run_where_it_pays
+from ppsim.base.unsigned import from_the_start
 
 
 def run_lists(
@@ -54,6 +55,7 @@ def run_lists(
     return position, end
 
 
+@from_the_start
 def walk(offsets, seconds, fused, any_fused, source, remote, transfer_seconds, position, row_end):
     """Work out the end of each row where nothing queues; `position` ends at the row where each device stands.
 
@@ -103,6 +105,7 @@ def walk(offsets, seconds, fused, any_fused, source, remote, transfer_seconds, p
         free_at[device] = free
 
 
+@from_the_start
 def sweep(offsets, kind, stage, source, seconds, transfer_seconds, position, row_end):
     """Like `walk`, with lengths by [kind, stage]: over all devices, up and down, each as far as it can run.
 
