@@ -81,7 +81,7 @@ def transfer_posts(schedule: ScheduleColumns, transport: str) -> Posts:
     if not count:
         return posts
     order, room = rows_in_turn(schedule), AT_ONCE * schedule.devices
-    lists = Lists(schedule.offsets, schedule.device, schedule.source, schedule.joined)
+    lists = SenderLists(schedule.offsets, schedule.device, schedule.source, schedule.joined)
     staged = Staged(*np.zeros((3, schedule.devices), np.int64), *np.empty((3, room), np.int32))
     run_where_it_pays(
         post_in_turn, len(order), order, lists, staged, np.full(len(order), -1, np.int32), *_queue_steps(transport),
@@ -90,7 +90,7 @@ def transfer_posts(schedule: ScheduleColumns, transport: str) -> Posts:
     return posts
 
 
-class Lists(NamedTuple):
+class SenderLists(NamedTuple):
     """What of a schedule says who sends to whom."""
 
     offsets: np.ndarray
@@ -102,7 +102,7 @@ class Lists(NamedTuple):
 class Staged(NamedTuple):
     """Scratch: by device its row, the post to write next and how many are waiting; by device and number those posts.
 
-    Lists of equal lengths that are powers of two lie so in memory that posts written to all of them by turns push each
+    SenderLists of equal lengths that are powers of two lie so in memory that posts written to all of them by turns push each
     other out of the processor's cache; so posts are written some at a time.
     """
 

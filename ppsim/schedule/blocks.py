@@ -101,9 +101,9 @@ def backward_run(stage: ArrayLike, microbatch: ArrayLike) -> Block:
 
 def straight_runs(devices: int, microbatches: int, backward: Kind = Kind.B) -> Iterator[tuple[Block, Block]]:
     """For each device all forwards and all backwards of the one stage that it runs, microbatches in order."""
-    numbers = np.arange(microbatches)
+    forwards, backwards = forward_run(0, np.arange(microbatches)), run(backward, 0, np.arange(microbatches))
     for device in range(devices):
-        yield forward_run(device, numbers), run(backward, device, numbers)
+        yield forwards.stages_later(device), backwards.stages_later(device)
 
 
 def concatenate(*blocks: Block) -> Block:
