@@ -102,7 +102,7 @@ class SenderLists(NamedTuple):
 class Staged(NamedTuple):
     """Scratch: by device its row, the post to write next and how many are waiting; by device and number those posts.
 
-    SenderLists of equal lengths that are powers of two lie so in memory that posts written to all of them by turns push each
+    Lists of equal lengths that are powers of two lie so in memory that posts written to all of them by turns push each
     other out of the processor's cache; so posts are written some at a time.
     """
 
