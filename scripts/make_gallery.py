@@ -95,6 +95,19 @@ CHARTS = (
         'run("interleaved-1f1b", 4, 8).plot_ledger()',
     ),
     Chart(
+        "front",
+        "Step time against memory",
+        "Each point is a run; the line joins those that no other beats in both, the Pareto front.",
+        """ppsim.sweep(
+    "configs/llama-3-8b-8xh100.yaml",
+    over={
+        "schedule.name": ["1f1b", "zb-h1", "zb-v", "v-half", "interleaved-1f1b:2", "interleaved-1f1b:4", "gpipe"],
+        "layout.recompute": ["none", "selective", "full"],
+    },
+    workers=1,
+).plot_front()""",
+    ),
+    Chart(
         "sweep",
         "A measure over a swept number",
         "How the bubble shrinks with more microbatches.",
@@ -106,17 +119,33 @@ CHARTS = (
 )""",
     ),
 )  # fmt: skip
-ENDING = """## In a terminal
+PAGES = (
+    Chart(
+        "viewer",
+        "In a browser",
+        "One page for any number of actions, to zoom, search and print; several schedules stand on one axis. A click "
+        "follows what an action waited for, back to the start. `ppsim simulate CONFIG --gantt chart.html` and `ppsim "
+        "compare CONFIG --gantt chart.html` write it too.",
+        'save_html([run("1f1b", 4, 8), run("zb-h1", 4, 8)], "chart.html", shown=("transfers", "memory", "ledger"))',
+    ),
+    Chart(
+        "notebook",
+        "In a notebook",
+        "A schedule shows itself as a table, a timeline as a chart with its measures.",
+        'timeline = run("interleaved-1f1b", 4, 8)\ntimeline.schedule\ntimeline',
+    ),
+    Chart("plotly", "As a plotly figure", "For pages that embed figures.", 'run("zb-h1", 4, 8).to_plotly()'),
+)
+ENDING = """![The explorer](images/explorer.png)
+
+`ppsim explore` serves the same charts with sliders and all measures; see [commands](commands.md).
+
+## In a terminal
 
 ```text
 {text}```
 
 made by `print(run("1f1b", 4, 4).to_text(width=100))`, or `ppsim simulate ... --text`.
-
-## In a browser
-
-`ppsim simulate CONFIG.yaml --gantt chart.html` writes a page that one can zoom, search and print, of any number of
-actions; `ppsim explore` serves the same chart with sliders. See [commands](commands.md).
 """
 
 
@@ -131,19 +160,19 @@ def page() -> str:
     sections = (
         f"## {chart.heading}\n\n{chart.text}\n\n![{chart.heading}]({PICTURES.as_posix()}/{chart.file}.png)\n\n"
         f"```python\n{_lines(chart)}```\n"
-        for chart in CHARTS
+        for chart in (*CHARTS, *PAGES)
     )
     return "\n".join([INTRODUCTION, *sections, ENDING.format(text=run("1f1b", 4, 4).to_text(width=100))])
 
 
 def _lines(chart: Chart) -> str:
-    places = {"draw_comparison": "gantt", "draw_lines": "many_runs"}
+    places = {"draw_comparison": "gantt", "draw_lines": "many_runs", "save_html": "viewer"}
     imports = [f"from ppsim.plots.{module} import {name}\n\n" for name, module in places.items() if name in chart.code]
     return f"{''.join(imports)}{chart.code}\n"
 
 
 def draw(chart: Chart) -> None:
-    """Write the picture that the lines on the page make."""
+    """Write the picture that the lines on the page make; those of PAGES are taken by make_browser_pictures.py."""
     from ppsim.plots.gantt import draw_comparison, save_figure
     from ppsim.plots.many_runs import draw_lines
 

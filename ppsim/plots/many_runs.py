@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_NAMED = 12  # points of the front that have their names beside them
+_LINE = 10  # points of a line of names
 
 
 def draw_lines(lines: Mapping[str, Sequence[tuple[float, float]]], over: str, title: str, unit: str) -> Figure:
@@ -41,11 +42,21 @@ def draw_front(pairs: Sequence[tuple[float, float]], names: Sequence[str], memor
     front = pareto_front(pairs)
     corners = [(pairs[index][0] * byte, pairs[index][1] * second) for index in front]
     axes.plot(*zip(*corners, strict=True), color="#b8432b", marker="o", markersize=5, drawstyle="steps-post")
-    for index, corner in list(zip(front, corners, strict=True))[:MOST_NAMED]:
-        axes.annotate(names[index], corner, xytext=(4, 4), textcoords="offset points", fontsize=7)
+    _name_corners(axes, corners[:MOST_NAMED], [names[index] for index in front])
     axes.set_xlabel(f"{memory} ({symbol})")
     axes.set_ylabel(f"step ({time_symbol})")
     return figure
+
+
+def _name_corners(axes: Axes, corners: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
+    """Names above their points at the right, or at the left below where the one before is near."""
+    before = None
+    for corner, name in zip(corners, names, strict=False):
+        place = axes.transData.transform(corner)
+        near = before is not None and abs(place - before)[1] < _LINE * axes.get_figure(root=True).dpi / 72
+        offset, side = ((-5, -_LINE), "right") if near else ((4, 4), "left")
+        axes.annotate(name, corner, xytext=offset, ha=side, textcoords="offset points", fontsize=7)
+        before = None if near else place
 
 
 def _axes() -> tuple[Figure, Axes]:

@@ -152,6 +152,7 @@ function listen() {
   parts.pane.addEventListener("scroll", () => { if (Math.abs(parts.pane.scrollTop - view.y) > 1) { view.y = parts.pane.scrollTop; clamp(); } });
   new ResizeObserver(() => { fit(); clamp(); }).observe(parts.pane);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { dress(); refresh(); });
+  window.addEventListener("resize", () => { if (!paper) { fit(); clamp(); } });
   window.addEventListener("beforeprint", print);
   window.addEventListener("afterprint", () => { paper = false; document.documentElement.classList.remove("paper"); dress(); refresh(); });
   if (options.fragment) window.addEventListener("hashchange", () => setState(location.hash.slice(1)));
