@@ -139,9 +139,9 @@ _ROWS = (
     Measure(
         "lower_bound", "seconds",
         "the largest of: busy of the busiest device; least fill + work + least drain of a device; the longest way of "
-        "one microbatch; and what the activations ask for, each held for at least its way to the last stage and back, "
-        "on a device that may hold its peak_activations at once. No order of the same actions takes less without "
-        "holding more",
+        "one microbatch; what the activations ask for, each held for at least its way to the last stage and back, on a "
+        "device that may hold its peak_activations at once; and a count of when the first, second ... action of each "
+        "stage can run. No order of the same actions takes less without holding more",
         lower_bound, ("summary", "json"),
         short="no order within the same peaks takes less; +: how far the makespan is above it",
     ),

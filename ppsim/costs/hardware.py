@@ -156,6 +156,7 @@ class Cluster:
 
     @property
     def gpus_per_card(self) -> int:
+        """GPUs of a node that share a network card."""
         return -(-self.gpus_per_node // self.cards)
 
     def card_of_devices(self, devices: int, gpus_per_device: int) -> list[tuple[int, int]]:

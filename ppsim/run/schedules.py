@@ -127,7 +127,23 @@ def _slots(schedule: ScheduleColumns) -> np.ndarray | None:
 
 
 class Family(registry.RegisteredFamily):
-    """One schedule family: how to build it and what is known about it."""
+    """One schedule family: how to build it and what is known about it.
+
+    Attributes
+    ----------
+    name, title, idea, source : str
+        The name that `build` takes, a title, what it does, and the paper or code it is from.
+    constraints : str
+        The sizes that it allows.
+    makespan, peak_activations : str
+        Closed forms in the notation of docs/schedules.md, "=" exact and "~" approximate.
+    stages_per_device : int
+        What it runs unless asked for another number, which it allows unless `fixed_stages`.
+    asynchronous : bool
+        Whether steps follow each other without a drain, on old weights.
+    options : mapping name -> inspect.Parameter
+        What else `build` takes, with defaults.
+    """
 
     def build(self, devices: int, microbatches: int, stages_per_device: int | None = None, **options: Any) -> Schedule:
         """Check the sizes and options, then build; BuildError says which rule a refused size breaks."""
@@ -142,7 +158,7 @@ class Family(registry.RegisteredFamily):
 
 
 def schedules() -> dict[str, Family]:
-    """Every family by name, in the order of docs/schedules.md."""
+    """Every family by name, in the order of docs/schedules.md: a mapping name -> `Family`."""
     return {name: Family(**vars(known)) for name, known in registry.families().items()}
 
 
@@ -211,8 +227,19 @@ def with_recompute(schedule: Schedule, stages: str = "all") -> Schedule:
 def with_offload(schedule: Schedule, stages: str = "all") -> Program:
     """The schedule with an OFFLOAD behind each F, and a RELOAD one backward before its own.
 
-    PipeOffload's transfers (arXiv 2503.01328), on any schedule; its own order is `ppsim.build("gis", ...)`. Takes and
-    refuses what `with_recompute` does.
+    PipeOffload's transfers (arXiv 2503.01328), on any schedule; its own order is `ppsim.build("gis", ...)`.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        Without R, transfers, sharding actions and evictions.
+    stages : {"all", "first:n"}
+        All stages, or the first n of each device, whose activations live longest.
+
+    Raises
+    ------
+    BuildError
+        The lists hold something else already, or `stages` is neither.
     """
     validate(schedule)
     return _as(Program, offloaded(schedule, stages))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Timeline(TimelineColumns):
-    """Start and end of every action and transfer; `TimelineColumns` lists what it holds.
+    """Start and end of every action and transfer; `ppsim.timeline.TimelineColumns` lists what it holds.
 
     Each measure of docs/glossary.md is an attribute, such as `run.makespan`, as `ppsim.analysis.measures` works it out.
     """
@@ -187,8 +187,8 @@ class Timeline(TimelineColumns):
         write_trace(self, path, file_format)
 
     def plot(self, **options: Any):
-        """A matplotlib Gantt chart; `width`, `memory`, `transfers`, `labels`, `critical_path` and other options as in
-        `ppsim.plots.gantt.draw`. Returns the figure, which a notebook shows.
+        """A matplotlib Gantt chart; `width`, `memory`, `transfers`, `title`, `labels`, `critical_path`, `until`, `ax` as
+        in `ppsim.plots.gantt.draw`. Returns the figure, which a notebook shows.
         """
         from ppsim.plots.gantt import draw
 

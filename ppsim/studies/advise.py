@@ -102,8 +102,24 @@ class AdviceList:
 def advise(config: Source, headroom: float = 0.0) -> AdviceList:
     """Single changes of what a config has, each simulated with all else as it is.
 
-    Raises ConfigError for a config that is wrong, and what its own simulation raises. `headroom` is the part of the
-    memory that must stay free for a change to fit, from 0 to below 1.
+    Parameters
+    ----------
+    config : path, dict or Config
+        What runs now.
+    headroom : float
+        Part of each device's memory that must stay free for a change to fit, from 0 to below 1.
+
+    Returns
+    -------
+    AdviceList
+        The changes with seconds of step and peaks before and after, best first, and the refused ones with their rules.
+
+    Raises
+    ------
+    ConfigError
+        For a config or a headroom that is wrong.
+    PpsimError
+        What the config's own simulation raises.
     """
     config = as_config(config)
     config = replace(config, engine="compiled") if can_compile() and config.engine == "auto" else config

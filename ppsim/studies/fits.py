@@ -59,11 +59,28 @@ class Fitting:
 
 
 def what_fits(config: Config, headroom: float = 0.1) -> list[Fitting]:
-    """The config as it is if it fits; else, each with all else as it is, the first that fits of the recompute levels
+    """Ways to run a config within the memory of its devices.
+
+    The config as it is if it fits; else, each with all else as it is, the first that fits of the recompute levels
     (none, selective, full), of fewer microbatches (halving), and of other schedules the one with the shortest step; and
     of other layouts of its own schedule on the same GPUs and batch the fastest one.
 
-    Empty where none of these fits. Raises CostError where the costs do not say what is held or name no device.
+    Parameters
+    ----------
+    config : Config
+        Its costs must say what is held.
+    headroom : float
+        Part of each device's memory that must stay free, from 0 to below 1.
+
+    Returns
+    -------
+    list of Fitting
+        Empty where none of these fits.
+
+    Raises
+    ------
+    CostError
+        The costs do not say what is held, or name no device.
     """
     as_it_is = _try(config, {}, headroom)
     if as_it_is.spare >= 0:
