@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from ppsim.analysis.front import pareto_front
 from ppsim.base.units import axis_unit
 from ppsim.plots.gantt import Chart
+from ppsim.plots.marks import figure_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +54,7 @@ def _name_corners(axes: Axes, corners: Sequence[tuple[float, float]], names: Seq
     before = None
     for corner, name in zip(corners, names, strict=False):
         place = axes.transData.transform(corner)
-        near = before is not None and abs(place - before)[1] < _LINE * axes.get_figure(root=True).dpi / 72
+        near = before is not None and abs(place - before)[1] < _LINE * figure_of(axes).dpi / 72
         offset, side = ((-5, -_LINE), "right") if near else ((4, 4), "left")
         axes.annotate(name, corner, xytext=offset, ha=side, textcoords="offset points", fontsize=7)
         before = None if near else place

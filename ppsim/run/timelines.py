@@ -187,8 +187,8 @@ class Timeline(TimelineColumns):
         write_trace(self, path, file_format)
 
     def plot(self, **options: Any):
-        """A matplotlib Gantt chart; `width`, `memory`, `transfers`, `title`, `labels`, `critical_path`, `until`, `ax` as
-        in `ppsim.plots.gantt.draw`. Returns the figure, which a notebook shows.
+        """A matplotlib Gantt chart; `width`, `memory`, `transfers`, `title`, `labels`, `critical_path`, `until`, `ax`
+        as in `ppsim.plots.gantt.draw`. Returns the figure, which a notebook shows.
         """
         from ppsim.plots.gantt import draw
 
