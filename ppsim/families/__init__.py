@@ -6,4 +6,4 @@ from ppsim.families import interleaved_zero_bubble, v_shaped, v_memory, v_fused,
 from ppsim.families import overlapped, combined, grouped_interleaved, grouped_by_slots, dualpipe, stp  # noqa: F401
 from ppsim.families import chimera, bitpipe, gems, hanayo  # noqa: F401
 from ppsim.families import bpipe, asynchronous, sliced, sliced_interleaved, sliced_zero_bubble  # noqa: F401
-from ppsim.families import synthesis  # noqa: F401
+from ppsim.families import recomputing, pipe_offload, synthesis  # noqa: F401

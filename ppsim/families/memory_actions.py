@@ -3,22 +3,74 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
 from ppsim.actions import Kind, is_backward
 from ppsim.base.errors import BuildError, shown
+from ppsim.costs.given import Costs
+from ppsim.costs.table import CostModel, CostTable, is_cost_model
+from ppsim.costs.table_check import check_table
+from ppsim.families.idle_time import held_at_most, in_idle_time
+from ppsim.families.needed import needed_recomputes
+from ppsim.families.registry import require_choice
+from ppsim.families.synthesis_problem import limits_of
 from ppsim.lowering.rows import insert_rows, row_tables
 from ppsim.schedule.columns import ScheduleColumns
+
+NEEDED = "needed"
+PLACINGS = ("backward", "idle", "idle+forwards")
 
 _FIRST = re.compile(r"first:([0-9]{1,9})")
 
 
-def recomputed(schedule: ScheduleColumns, stages: str) -> ScheduleColumns:
-    """The schedule with an R directly before each B or I of the chosen stages; see `ppsim.with_recompute`."""
+def recomputed(
+    schedule: ScheduleColumns,
+    stages: str = "all",
+    placing: str = "backward",
+    costs: CostModel | None = None,
+    memory_limit: float | Sequence[float] | None = None,
+) -> ScheduleColumns:
+    """The schedule with R for the chosen stages; see `ppsim.with_recompute`."""
     _require_plain_lists(schedule, "recompute")
-    rows = np.flatnonzero(is_backward(schedule.kind) & _chosen(schedule, stages, "recompute"))
-    return _inserted(schedule, rows, np.full(len(rows), Kind.R), 2 * (rows - schedule.joined[rows]))
+    require_choice("placing", placing, PLACINGS)
+    backward = is_backward(schedule.kind)
+    if stages != NEEDED and placing == "backward":
+        return _with_r(schedule, np.flatnonzero(backward & _chosen(schedule, stages, "recompute")))
+    table = _priced(schedule, costs)
+    if stages == NEEDED:
+        if memory_limit is None:
+            raise BuildError("recompute='needed' recomputes what does not fit; give memory_limit= such as 4.0")
+        rows = needed_recomputes(schedule, table, limits_of(schedule.devices, memory_limit))
+    else:
+        rows = np.flatnonzero(backward & _chosen(schedule, stages, "recompute") & ~_behind_its_forward(schedule))
+    made = _with_r(schedule, rows)
+    if placing == "backward":
+        return made
+    limit = held_at_most(schedule, table) if memory_limit is None else limits_of(schedule.devices, memory_limit)
+    return in_idle_time(made, table, limit, placing == "idle+forwards")
+
+
+def _with_r(schedule: ScheduleColumns, rows: np.ndarray) -> ScheduleColumns:
+    """An R directly before each of these backwards."""
+    return inserted(schedule, rows, np.full(len(rows), Kind.R), 2 * (rows - schedule.joined[rows]))
+
+
+def _behind_its_forward(schedule: ScheduleColumns) -> np.ndarray:
+    """Where a backward directly follows its own forward, whose activations then are still there; bool."""
+    same = (np.diff(schedule.stage) == 0) & (np.diff(schedule.microbatch) == 0) & (schedule.kind[:-1] == Kind.F)
+    return np.append(False, same)
+
+
+def _priced(schedule: ScheduleColumns, costs: CostModel | None) -> CostTable:
+    """The costs of a schedule; by default F, I and W of a device share take 1 s each."""
+    costs = Costs(forward=1.0, input_grad=1.0, weight_grad=1.0) if costs is None else costs
+    if not is_cost_model(costs):
+        raise BuildError(f"costs={shown(costs)} cannot price a schedule; give ppsim.Costs(forward=..., backward=...)")
+    table = costs.table(schedule)
+    check_table(table, schedule)
+    return table
 
 
 def offloaded(schedule: ScheduleColumns, stages: str) -> ScheduleColumns:
@@ -34,7 +86,7 @@ def offloaded(schedule: ScheduleColumns, stages: str) -> ScheduleColumns:
     before = np.append(-1, backward)[np.searchsorted(backward, own)]  # the backward before each, on any device
     back = np.where(before > forward, before, own)
     leaves = forward + np.append(schedule.joined, False)[forward + 1]  # a fused slot is not torn apart
-    return _inserted(
+    return inserted(
         schedule,
         np.concatenate([forward, own]),
         np.repeat([Kind.OFFLOAD, Kind.RELOAD], len(own)),
@@ -42,8 +94,11 @@ def offloaded(schedule: ScheduleColumns, stages: str) -> ScheduleColumns:
     )
 
 
-def _inserted(schedule: ScheduleColumns, rows: np.ndarray, kind: np.ndarray, anchor: np.ndarray) -> ScheduleColumns:
-    """The lists with an action of each kind for the stage and microbatch of each row; row i has anchor 2 i + 1."""
+def inserted(schedule: ScheduleColumns, rows: np.ndarray, kind: np.ndarray, anchor: np.ndarray) -> ScheduleColumns:
+    """The lists with an action of each kind for the stage and microbatch of each row, at its anchor.
+
+    Row i of the lists has anchor 2 i + 1; what has equal anchors keeps its order.
+    """
     anchors = np.concatenate([2 * np.arange(len(schedule.kind)) + 1, anchor])
     return insert_rows(
         schedule, schedule.device[rows], kind, schedule.stage[rows], schedule.microbatch[rows], (anchors,)
@@ -68,7 +123,10 @@ def _chosen(schedule: ScheduleColumns, stages: str, what: str) -> np.ndarray:
     local = number - first_of_device[np.searchsorted(devices, schedule.device)]
     match = _FIRST.fullmatch(stages) if isinstance(stages, str) else None
     if stages != "all" and not match:
-        raise BuildError(f"{what}={shown(stages)} is not known; use 'all', or 'first:1' for one stage of each device")
+        needed = ", or 'needed' for what does not fit" if what == "recompute" else ""
+        raise BuildError(
+            f"{what}={shown(stages)} is not known; use 'all', or 'first:1' for one stage of each device{needed}"
+        )
     most = int(counts.max())
     first = int(match[1]) if match else most
     if not 1 <= first <= most:

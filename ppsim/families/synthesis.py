@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ppsim.costs import CostModel
 
 MOST_ROUNDS = 2**31 - 1
+NO_STARTS = ("naive", "zb-auto", "bpipe", "ripipe", "mario", "pipe-offload")  # slow to build, or activations move
 
 
 @family(
@@ -142,7 +143,7 @@ def _families_on(problem: Problem, v: int, costs: CostModel | None) -> Iterator[
     """Those that search themselves come last: they take longest."""
     for known in sorted(families().values(), key=lambda known: "costs" in known.options):
         takes_v = known.stages_per_device == v if known.fixed_stages else True
-        sliced_or_slow = {"slices", "placement"} & set(known.options) or known.name in ("naive", "zb-auto")
+        sliced_or_slow = {"slices", "placement"} & set(known.options) or known.name in NO_STARTS
         if sliced_or_slow or known.asynchronous or not takes_v:
             continue
         try:
@@ -156,7 +157,8 @@ def _families_on(problem: Problem, v: int, costs: CostModel | None) -> Iterator[
 
 def _is_on(schedule: ScheduleColumns, problem: Problem) -> bool:
     """Whether whole microbatches run, each on the problem's devices, with the problem's kinds of backward."""
-    same = schedule.num_stages == problem.stages and schedule.slices == 1 and not len(schedule.evicted)
+    moves = len(schedule.evicted) or schedule.is_program or schedule.recomputes
+    same = schedule.num_stages == problem.stages and schedule.slices == 1 and not moves
     if not same or not np.array_equal(problem.device_of[schedule.stage], schedule.device):
         return False
     return problem.split or not np.any(schedule.kind == Kind.W)

@@ -336,14 +336,19 @@ def replayed(schedule: ScheduleColumns, table: CostTable) -> tuple[np.ndarray, n
         slots, fused = schedule.slots, schedule.joined
         seconds[slots.first] = table.overlap[schedule.stage[slots.forward], schedule.stage[slots.backward]]
         seconds[slots.second] = 0.0
+    _, end = run_lists(schedule.offsets, schedule.source, seconds, row_waits(schedule, table), fused)
+    if fused is not None:
+        seconds[schedule.slots.second] = seconds[schedule.slots.first]
+    return end - seconds, end
+
+
+def row_waits(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
+    """Seconds of each row's transfer, 0 where it has none, of whole microbatches."""
     source, device = schedule.source, schedule.device
     producer = device[source]
     sent = table.transfer_bytes[(schedule.kind != Kind.F).astype(int), schedule.stage[source]]
     wait = sent * table.seconds_per_byte[producer, device] + table.latency[producer, device]
-    _, end = run_lists(schedule.offsets, source, seconds, np.where(crosses_devices(schedule), wait, 0.0), fused)
-    if fused is not None:
-        seconds[schedule.slots.second] = seconds[schedule.slots.first]
-    return end - seconds, end
+    return np.where(crosses_devices(schedule), wait, 0.0)
 
 
 def peaks(schedule: ScheduleColumns, share: np.ndarray, kept: np.ndarray) -> np.ndarray:

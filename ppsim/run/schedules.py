@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from os import PathLike
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from ppsim.base.files import write_atomically
 from ppsim.checks.faults import validate
 from ppsim.checks.runnable import check
 from ppsim.costs.given import Costs
+from ppsim.costs.table import CostModel
 from ppsim.engines.running import run_plan
 from ppsim.families import registry
 from ppsim.families.memory_actions import offloaded, recomputed
@@ -169,6 +170,10 @@ def build(
     microbatches: int,
     stages_per_device: int | None = None,
     recompute: str | None = None,
+    recompute_placing: str = "backward",
+    offload: str | None = None,
+    costs: CostModel | None = None,
+    memory_limit: float | Sequence[float] | None = None,
     **options: Any,
 ) -> Schedule:
     """Build a schedule of a family by name.
@@ -181,8 +186,10 @@ def build(
         Pipeline devices, and microbatches of one step (both directions counted).
     stages_per_device : int, optional
         Default: the family's own.
-    recompute : {"all", "first:n"}, optional
-        Recompute these stages of each device: `with_recompute` of the schedule.
+    recompute, recompute_placing, offload : str, optional
+        `with_recompute(stages=recompute, placing=recompute_placing)` or `with_offload(stages=offload)` of the schedule.
+    costs, memory_limit : optional
+        Of families that search, and of `with_recompute`.
     **options
         The family's options, such as `group_size=` of `interleaved-1f1b`.
 
@@ -195,44 +202,67 @@ def build(
     family_name, stages = split_stages(name)
     if None not in (stages, stages_per_device) and stages != stages_per_device:
         raise BuildError(f"{name}: stages_per_device={stages_per_device!r} is another number; say it in one place")
-    columns = find_family(family_name).columns(
-        devices, microbatches, stages_per_device if stages is None else stages, **options
-    )
-    return Schedule.of(columns if recompute is None else recomputed(columns, recompute))
+    family = find_family(family_name)
+    given = {"costs": costs, "memory_limit": memory_limit}
+    given = {key: value for key, value in given.items() if value is not None}
+    options |= {key: value for key, value in given.items() if key in family.options or recompute is None}
+    columns = family.columns(devices, microbatches, stages_per_device if stages is None else stages, **options)
+    if recompute is not None:
+        columns = recomputed(columns, recompute, recompute_placing, **given)
+    elif recompute_placing != "backward":
+        raise BuildError(f"recompute_placing={recompute_placing!r:.80} says where R goes; give recompute='all' too")
+    return Schedule.of(columns if offload is None else offloaded(columns, offload))
 
 
-def with_recompute(schedule: Schedule, stages: str = "all") -> Schedule:
-    """The schedule with an R directly before each B or I.
+def with_recompute(
+    schedule: Schedule,
+    stages: str = "all",
+    *,
+    placing: str = "backward",
+    costs: CostModel | None = None,
+    memory_limit: float | Sequence[float] | None = None,
+) -> Schedule:
+    """The schedule with R, a forward again from the stored input, for chosen activations.
 
-    An R waits for its forward alone, so that it also runs while the gradient of its backward is on its way (Mario,
-    doi 10.1145/3710848.3710878): a step is no longer than with backwards that are longer by a forward, and as long
-    where they do not wait for gradients.
+    An R waits for its forward alone, so that it also runs while the gradient of its backward is on its way: a step is
+    no longer than with backwards that are longer by a forward, and as long where they do not wait for gradients.
 
     Parameters
     ----------
     schedule : Schedule
         Without R, transfers, sharding actions and evictions.
-    stages : {"all", "first:n"}
-        All stages, or the first n of each device, whose activations live longest.
+    stages : {"all", "first:n", "needed"}
+        All stages; the first n of each device, whose activations live longest; or only the activations that
+        `memory_limit` does not hold, as few as that takes.
+    placing : {"backward", "idle", "idle+forwards"}
+        Directly before each backward; ahead in time that the device would be idle (as RiPipe does); or that, and
+        forwards pulled ahead into idle time too (as Mario does). The last two leave R out where a backward directly
+        follows its forward, and never give a longer step than "backward".
+    costs : Costs or another cost model, optional
+        What is idle; default: F, I and W of a device share take 1 s each.
+    memory_limit : float or one a device, optional
+        Activations in device shares. Default, for the placings in idle time: what the schedule holds without R.
 
     Raises
     ------
     BuildError
-        The lists hold something else already, or `stages` is neither.
+        The lists hold something else already, a limit that recomputing cannot keep, or an unknown word.
+    CostError
+        The costs do not fit the schedule.
     """
     validate(schedule)
-    return Schedule.of(recomputed(schedule, stages))
+    return Schedule.of(recomputed(schedule, stages, placing, costs, memory_limit))
 
 
 def with_offload(schedule: Schedule, stages: str = "all") -> Program:
     """The schedule with an OFFLOAD behind each F, and a RELOAD one backward before its own.
 
-    PipeOffload's transfers (arXiv 2503.01328), on any schedule; its own order is `ppsim.build("gis", ...)`.
+    PipeOffload's transfers (arXiv 2503.01328), on any schedule; its own order is `ppsim.build("pipe-offload", ...)`.
 
     Parameters
     ----------
     schedule : Schedule
-        Without R, transfers, sharding actions and evictions.
+        Without R, copies, transfers, sharding actions and evictions.
     stages : {"all", "first:n"}
         All stages, or the first n of each device, whose activations live longest.
 
