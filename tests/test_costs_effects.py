@@ -14,18 +14,22 @@ from ppsim.costs.given import PARAMETERS
 MODEL = ppsim.Model(num_layers=4, hidden=64, heads=4, vocabulary=100, sequence=32)
 CLUSTER = ppsim.Cluster(DEVICES["H100 SXM"], LINKS["NVLink 4"], LINKS["InfiniBand NDR"])
 SCHEDULE = ppsim.build("zb-h1", devices=2, microbatches=4)
-EVERYTHING = {
-    "microbatch_scale": [1.0] * 4,
-    "overlap": 1.0,
-    "latency": 1.0,
-    "transfer_bytes": 1.0,
-    "bandwidth": 1.0,
-    "unshard": 1.0,
-} | {
-    name: 1.0
-    for name, parameter in PARAMETERS.items()
-    if parameter.get("group") in ("action", "again", "copy", "step", "held")
-}
+EVERYTHING = (
+    {
+        "microbatch_scale": [1.0] * 4,
+        "overlap": 1.0,
+        "latency": 1.0,
+        "transfer_bytes": 1.0,
+        "bandwidth": 1.0,
+        "unshard": 1.0,
+    }
+    | {
+        name: 1.0
+        for name, parameter in PARAMETERS.items()
+        if parameter.get("group") in ("action", "again", "copy", "step", "held")
+    }
+    | {"offload_switch": 2}
+)
 
 
 def test_json_summary_and_units_have_every_cost_with_its_unit():

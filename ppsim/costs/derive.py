@@ -12,13 +12,14 @@ import numpy as np
 
 from ppsim.base.errors import CostError, shown
 from ppsim.costs import layout_string, partition
-from ppsim.costs.effects import Exchange, StageOnce, border_seconds, exchange, once_each, sentences, step_seconds
+from ppsim.costs.effects import border_seconds
 from ppsim.costs.given import PARAMETERS, SCALED, Costs
 from ppsim.costs.layers import Layer
 from ppsim.costs.pairs import of_nodes, of_ways
 from ppsim.costs.setup import Setup
 from ppsim.costs.slices import CAUSAL, attention_part
 from ppsim.costs.spread import Spread, spread_of
+from ppsim.costs.summed_effects import Exchange, StageOnce, exchange, once_each, sentences, step_seconds
 from ppsim.costs.table import CostTable, Workload
 from ppsim.costs.two_stream import TWO_STREAM, two_stream_slots
 from ppsim.lowering.sharding import LOOK_AHEAD
