@@ -3,8 +3,11 @@
 import re
 from contextlib import suppress
 
+import make_schedule_docs
 import numpy as np
 import pytest
+from command_line import UNIT_COSTS
+from command_line import ppsim as command
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import things
@@ -13,6 +16,7 @@ import ppsim
 from ppsim import BuildError, ConfigError, ScheduleError
 from ppsim.families import registry
 from ppsim.schedule.blocks import backward_run, concatenate, forward_run
+from ppsim.studies.space import open_space
 
 FAMILIES = list(ppsim.schedules())
 SEARCHED = ("zb-1p", "zb-2p", "zb-auto", "auto")  # built by search, slower and with costs of their own
@@ -74,6 +78,37 @@ def test_what_a_family_makes_is_validated(forgotten, microbatches, monkeypatch):
     )
     with pytest.raises(ScheduleError, match=fault):
         ppsim.build("forgetful", devices=2, microbatches=microbatches)
+
+
+@pytest.fixture
+def two_by_two(monkeypatch):
+    monkeypatch.setattr(registry, "_FAMILIES", registry.families())
+
+    @registry.family(
+        "two-by-two", title="Two by two", idea="Two F, then their B.", makespan="= (m/2)(p+1)(F+B)",
+        peak_activations="= 2", source="This test, 2026",
+    )  # fmt: skip
+    def pairs(p, m, v):
+        for r in range(p):
+            turns = (np.arange(first, first + 2) for first in range(0, m, 2))
+            yield concatenate(*(run(r, turn) for turn in turns for run in (forward_run, backward_run)))
+
+    return pairs
+
+
+def test_a_family_added_to_the_registry_is_seen_everywhere(two_by_two):
+    lists = ppsim.build("two-by-two", devices=1, microbatches=4).orders()
+    assert " ".join(lists[0]) == "0F0 0F1 0B0 0B1 0F2 0F3 0B2 0B3"
+    assert "two-by-two" in command("list").out
+    assert "This test, 2026" in command("list", "two-by-two").out
+    assert "makespan              60 s" in command("simulate", UNIT_COSTS, "--schedule", "two-by-two").out
+    runs = ppsim.compare(devices=2, microbatches=4).timelines
+    assert "two-by-two" in [run.schedule.name for run in runs]
+    steps = [one.step for one in ppsim.advise(UNIT_COSTS).advice if one.what == "schedule two-by-two"]
+    assert steps == [60.0]
+    assert "two-by-two" in open_space(UNIT_COSTS, ["schedule.name"]).values["schedule.name"]
+    family = ppsim.schedules()["two-by-two"]
+    assert "= (m/2)(p+1)(F+B)" in make_schedule_docs.section(family, make_schedule_docs.simulated(family))
 
 
 def test_whole_numbers_of_any_type_are_sizes():
