@@ -74,14 +74,6 @@ def _link_text(link: LinkSheet) -> str:
     )
 
 
-def _inside_a_node(setup: Setup) -> str:
-    return f"inside a node of {setup.cluster.gpus_per_node} GPUs: {_link_text(setup.cluster.link)}"
-
-
-def _between_nodes(setup: Setup) -> str:
-    return f"between nodes: {_link_text(setup.cluster.network)}"
-
-
 def _border(setup: Setup) -> str:
     return (
         f"one microbatch is {setup.layout.microbatch_size} x {setup.model.sequence} tokens; a border carries "
@@ -287,11 +279,12 @@ EFFECTS = (
     ),
     Effect(
         "hardware.link", "seconds", "latency and bytes over the bandwidth, of what stays inside a node",
-        "the link's sheet", _inside_a_node,
+        "the link's sheet",
+        lambda setup: f"inside a node of {setup.cluster.gpus_per_node} GPUs: {_link_text(setup.cluster.link)}",
     ),
     Effect(
         "hardware.network", "seconds", "latency and bytes over the bandwidth, of what goes between nodes",
-        "the link's sheet", _between_nodes,
+        "the link's sheet", lambda setup: f"between nodes: {_link_text(setup.cluster.network)}",
     ),
     Effect(
         "transfer_bytes", "bytes", "2 s b h / c, with sequence parallelism or `layout.scatter_transfers` / t",
