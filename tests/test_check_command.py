@@ -10,6 +10,9 @@ import sys
 import pytest
 from command_line import CONFIGS, ENVIRONMENT, ROOT, UNIT_COSTS, ppsim
 
+from ppsim.analysis.measures import MEASURES
+from ppsim.studies.baseline import explains
+
 WORSE = ("--set", "costs.latency=0.5")
 
 
