@@ -17,16 +17,18 @@ class Kind(IntEnum):
     I = 2  # noqa: E741 - the field's letter for the input gradient
     W = 3
     R = 4
-    SEND_F = 5
-    RECV_F = 6
-    SEND_B = 7
-    RECV_B = 8
-    UNSHARD = 9
-    RESHARD = 10
-    REDUCE_GRAD = 11
-    OVERLAP_F_B = 12
-    OFFLOAD = 13
-    RELOAD = 14
+    S = 5
+    T = 6
+    SEND_F = 7
+    RECV_F = 8
+    SEND_B = 9
+    RECV_B = 10
+    UNSHARD = 11
+    RESHARD = 12
+    REDUCE_GRAD = 13
+    OVERLAP_F_B = 14
+    OFFLOAD = 15
+    RELOAD = 16
 
 
 KIND_NAMES = tuple(kind.name for kind in Kind)
@@ -39,6 +41,11 @@ _SHARDING = (Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD)
 def is_backward(kind: np.ndarray) -> np.ndarray:
     """Where a column of kinds holds B or I, which hand a gradient to the stage before."""
     return (kind == Kind.B) | (kind == Kind.I)
+
+
+def is_vocabulary(kind: np.ndarray) -> np.ndarray:
+    """Where a column of kinds holds S or T, a device's part of an output layer that is cut over all devices."""
+    return (kind == Kind.S) | (kind == Kind.T)
 
 
 def is_copy(kind: np.ndarray) -> np.ndarray:
@@ -75,7 +82,7 @@ class Action(NamedTuple):
 
 
 _PLAIN = re.compile(
-    r"([0-9]+)(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD|OFFLOAD|RELOAD|F|B|I|W|R)([0-9]*)"
+    r"([0-9]+)(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD|OFFLOAD|RELOAD|F|B|I|W|R|S|T)([0-9]*)"
 )
 _FUSED = re.compile(r"\(([^;()]*);([^;()]*)\)OVERLAP_F_B")
 _LARGEST = 2**31 - 2

@@ -61,6 +61,8 @@ class TimelineColumns:
         Device by device; `reductions` has them with their devices and stages.
     copy_start, copy_end : float64 arrays, seconds, one entry an OFFLOAD or RELOAD
         In program order, device by device; `offloads` and `reloads` have them apart.
+    barrier_start, barrier_end : float64 arrays, seconds, one entry a collective of an output layer cut over devices
+        In the order of `plan.barriers`.
     step_start, step_end : float64 arrays, seconds, one entry a device
         Of its optimizer step; empty where none was asked for.
     engine, transport : str
@@ -88,6 +90,8 @@ class TimelineColumns:
     step_end: np.ndarray
     copy_start: np.ndarray
     copy_end: np.ndarray
+    barrier_start: np.ndarray
+    barrier_end: np.ndarray
     engine: str
     framework: str
     name: str | None = None

@@ -40,6 +40,32 @@ def random_orders(
     return [_fuse(random, actions) for actions in filled] if fused else filled
 
 
+def vocabulary_orders(random: Random) -> list[list[str]]:
+    """Like `random_orders`, with an output layer cut over some of the stages: S, and in half of the cases T."""
+    devices, stages, microbatches = random.randint(1, 4), random.randint(1, 5), random.randint(1, 5)
+    route = [random.randrange(devices) for _ in range(stages)]
+    parts = random.sample(range(stages), random.randint(1, stages))
+    kinds = random.choice(["S", "ST"])
+    lists: list[list[str]] = [[] for _ in range(devices)]
+    left = {(kind, microbatch): len(parts) for kind in kinds for microbatch in range(microbatches)}
+    ready = [("F", 0, microbatch) for microbatch in range(microbatches)]
+    while ready:
+        kind, stage, microbatch = ready.pop(random.randrange(len(ready)))
+        lists[route[stage]].append(f"{stage}{kind}{microbatch}")
+        if kind == "B":
+            ready += [("B", stage - 1, microbatch)] * (stage > 0)
+        elif kind == "F" and stage + 1 < stages:
+            ready.append(("F", stage + 1, microbatch))
+        elif kind == "F":
+            ready += [("S", part, microbatch) for part in parts]
+        else:
+            left[kind, microbatch] -= 1
+            if not left[kind, microbatch]:
+                more = kind == "S" and "T" in kinds
+                ready += [("T", part, microbatch) for part in parts] if more else [("B", stages - 1, microbatch)]
+    return [actions for actions in lists if actions]
+
+
 def _offload(random: Random, actions: list[str]) -> list[str]:
     """An OFFLOAD and a RELOAD for some microbatches, anywhere between F and R or the backward."""
     out = list(actions)

@@ -19,6 +19,8 @@ def test_every_kind_has_its_text():
         "3I1": Action(Kind.I, 3, 1),
         "3W1": Action(Kind.W, 3, 1),
         "3R1": Action(Kind.R, 3, 1),
+        "3S1": Action(Kind.S, 3, 1),
+        "3T1": Action(Kind.T, 3, 1),
         "1SEND_F4": Action(Kind.SEND_F, 1, 4),
         "2RECV_F4": Action(Kind.RECV_F, 2, 4),
         "2SEND_B4": Action(Kind.SEND_B, 2, 4),

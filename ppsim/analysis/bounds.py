@@ -10,6 +10,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.occupancy import peak_activations
 from ppsim.lowering.rows import row_tables
+from ppsim.schedule.barriers import BARRIER_KINDS
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.order_bounds import Chain, chain_of, least_makespan
 from ppsim.timeline import TimelineColumns
@@ -102,9 +103,10 @@ def _ways(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> tupl
 
     for stage in range(1, stages):
         before[forward[stage]] = arrival(forward[stage], forward[stage - 1])
+    _through_barriers(run, lengths, before)
     for stage in range(stages - 1, -1, -1):
         row, own = backward[stage], forward[stage]
-        before[row] = before[own] + lengths[own] + again_seconds[stage]
+        before[row] = np.maximum(before[row], before[own] + lengths[own] + again_seconds[stage])
         if stage < stages - 1:
             before[row] = np.maximum(before[row], arrival(row, backward[stage + 1]))
     for stage in range(stages):
@@ -113,9 +115,10 @@ def _ways(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> tupl
         before[own_weight[own_weight >= 0]] = (before[row] + lengths[row])[own_weight >= 0]
         if stage:
             after[row] = np.maximum(after[row], onward(backward[stage - 1]))
+    _back_through_barriers(run, lengths, after)
     for stage in range(stages - 1, -1, -1):
         row, own = forward[stage], backward[stage]
-        after[row] = again_seconds[stage] + lengths[own] + after[own]
+        after[row] = np.maximum(after[row], again_seconds[stage] + lengths[own] + after[own])
         if stage < stages - 1:
             after[row] = np.maximum(after[row], onward(forward[stage + 1]))
     with_again = again >= 0
@@ -123,6 +126,32 @@ def _ways(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> tupl
     before[again[with_again]] = before[own] + lengths[own]
     after[again[with_again]] = lengths[row] + after[row]
     return before, after
+
+
+def _through_barriers(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray) -> None:
+    """Raise `before` of all that waits for a barrier, in the order in which a microbatch meets them."""
+    barriers, seconds = run.plan.barriers, run.plan.barrier_seconds
+    if barriers is None or seconds is None:
+        return
+    for kind in BARRIER_KINDS:
+        ready = np.zeros(len(barriers))
+        np.maximum.at(ready, barriers.of_producer, (before + lengths)[barriers.producer])
+        waiting = np.flatnonzero(barriers.is_of(kind, barriers.needs))
+        before[waiting] = np.maximum(before[waiting], (ready + seconds)[barriers.needs[waiting]])
+
+
+def _back_through_barriers(run: TimelineColumns, lengths: np.ndarray, after: np.ndarray) -> None:
+    """Raise `after` of all that a barrier needs, the other way round."""
+    barriers, seconds = run.plan.barriers, run.plan.barrier_seconds
+    if barriers is None or seconds is None:
+        return
+    waiting = np.flatnonzero(barriers.needs >= 0)
+    for kind in reversed(BARRIER_KINDS):
+        to_come = np.zeros(len(barriers))
+        np.maximum.at(to_come, barriers.needs[waiting], (lengths + after)[waiting])
+        needed = barriers.is_of(kind, barriers.of_producer)
+        row = barriers.producer[needed]
+        after[row] = np.maximum(after[row], (to_come + seconds)[barriers.of_producer[needed]])
 
 
 def _chains(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> list[Chain]:

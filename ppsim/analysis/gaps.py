@@ -47,6 +47,8 @@ class Gaps:
         self.previous_end = _previous_ends(run)
         self.transfer = _awaited_transfer(run)
         self.ready, self.maker = _ready(run)
+        self.sent = np.concatenate([run.transfer_start, run.barrier_start])
+        self.received = np.concatenate([run.transfer_end, run.barrier_end])
         self.gathered, of_reload = _streamed(run)
         self.stream_cause = np.where(of_reload, _CAUSE["reload"], _CAUSE["sharding"])
         self.kind = plan.kind
@@ -119,13 +121,13 @@ class Gaps:
         """
         self._keep(self.until > self.begin)
         transfer, before = self.transfer[self.row], self.previous_end[self.row]
-        arrival = np.where(transfer >= 0, self.run.transfer_end[transfer], -np.inf)
+        arrival = np.where(transfer >= 0, self.received[transfer], -np.inf)
         gathered = self.gathered[self.row]
         self._take(_CAUSE["overhead"], np.maximum(arrival, gathered))
         self._take(self.stream_cause[self.row], np.where(gathered > arrival, np.maximum(arrival, before), self.until))
         alone = (gathered > arrival) & (arrival <= before)
         waited = (transfer >= 0) & ~alone
-        self._take(_CAUSE["transfer"], np.where(waited, self.run.transfer_start[transfer], self.until))
+        self._take(_CAUSE["transfer"], np.where(waited, self.sent[transfer], self.until))
         self._take(_CAUSE["queue"], np.where(waited, self.ready[transfer], self.until))
         self.row = np.where(alone, self._row_before(), self.maker[transfer])
         self._keep((alone | waited) & (self.until > self.begin))
@@ -229,10 +231,18 @@ def _streamed(run: TimelineColumns) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _awaited_transfer(run: TimelineColumns) -> np.ndarray:
-    """For each row the transfer that arrived last of those it waited for: its own, its slot's, a blocking SEND's."""
+    """For each row the transfer that arrived last of those it waited for: its own, its slot's, a blocking SEND's.
+
+    Behind the transfers stand the barriers.
+    """
     plan, posts = run.plan, run.plan.posts
-    awaited = np.where(plan.remote, np.arange(len(plan.seconds)), -1)
+    rows = len(plan.seconds)
+    awaited = np.where(plan.remote, np.arange(rows), -1)
     arrival = np.where(plan.remote, run.transfer_end, -np.inf)
+    if plan.barriers is not None and len(run.barrier_end):
+        waits = np.flatnonzero(plan.barriers.needs >= 0)
+        awaited[waits] = rows + plan.barriers.needs[waits]
+        arrival[waits] = run.barrier_end[plan.barriers.needs[waits]]
     second = plan.slots.second
     later = second[arrival[second] > arrival[second - 1]]
     awaited[later - 1], arrival[later - 1] = awaited[later], arrival[later]
@@ -249,7 +259,10 @@ def _awaited_transfer(run: TimelineColumns) -> np.ndarray:
 
 
 def _ready(run: TimelineColumns) -> tuple[np.ndarray, np.ndarray]:
-    """When each transfer had been posted at both ends, and the row whose end made it so; nan and -1 for no transfer."""
+    """When each transfer had been posted at both ends, and the row whose end made it so; nan and -1 for no transfer.
+
+    Behind the transfers stand the barriers, which start when the last row that they need ends.
+    """
     plan, posts = run.plan, run.plan.posts
     maker = np.where(plan.remote, plan.slot_of_row[plan.source], -1)
     if posts is not None:
@@ -258,4 +271,14 @@ def _ready(run: TimelineColumns) -> tuple[np.ndarray, np.ndarray]:
         end = np.where(last_before >= 0, run.row_end[last_before], -np.inf)
         by_end = np.argsort(end, kind="stable")
         maker[posts.transfer[by_end]] = last_before[by_end]  # of the two posts the later one is written last
-    return np.where(plan.remote, run.row_end[maker], np.nan), maker
+    ready = np.where(plan.remote, run.row_end[maker], np.nan)
+    return np.concatenate([ready, run.barrier_start]), np.concatenate([maker, _last_producers(run)])
+
+
+def _last_producers(run: TimelineColumns) -> np.ndarray:
+    """For each barrier that ran the row that ended last of those that it needs, as the slot's first row."""
+    barriers = run.plan.barriers
+    if barriers is None or not len(run.barrier_end):
+        return np.empty(0, np.int64)
+    order = np.lexsort((run.row_end[barriers.producer], barriers.of_producer))
+    return run.plan.slot_of_row[barriers.producer[order[barriers.first[1:] - 1]]]

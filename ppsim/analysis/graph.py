@@ -20,7 +20,8 @@ class StepGraph(EqualColumns):
     """Nodes are all that takes time; an edge says "ends before".
 
     First the rows of the schedule (0..n-1), then the transfers (n + consuming row), then what runs on other streams:
-    UNSHARDs, gradient reductions, the barrier of a "sync" optimizer, one optimizer step a device, and copies.
+    UNSHARDs, gradient reductions, the barrier of a "sync" optimizer, one optimizer step a device, copies, and the
+    collectives of an output layer that is cut over devices.
 
     Attributes
     ----------
@@ -30,7 +31,7 @@ class StepGraph(EqualColumns):
     seconds, start, end : float64 arrays, one entry a node
         nan where the node does not exist.
     stream_kind : int8 array, one entry a node from 2 n on
-        Kind.UNSHARD, REDUCE_GRAD, OFFLOAD, RELOAD, or one of `stream_nodes.BARRIER`, `stream_nodes.OPTIMIZER`.
+        Kind.UNSHARD, REDUCE_GRAD, OFFLOAD, RELOAD, or one of `stream_nodes.BARRIER`, `OPTIMIZER` and `COLLECTIVE`.
     """
 
     before: np.ndarray

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ppsim.actions import Kind
+from ppsim.actions import Kind, is_vocabulary
 from ppsim.costs.table import CostTable
 from ppsim.plan.holding import held_changes
 from ppsim.plan.resolve import by_kind_and_stage, row_seconds
@@ -34,7 +34,7 @@ def least_step(
     if table.reduce_seconds is not None:
         own = own + _least_by_device(schedule, table.reduce_seconds)
     others = before + busy
-    if not (schedule.kind == Kind.W).any():
+    if not ((schedule.kind == Kind.W) | is_vocabulary(schedule.kind)).any():
         others = others + _least_by_device(schedule, drain)
     if optimizer == "post-validated":
         return float(max(others.max(), (own + steps).max())) * SAFETY

@@ -9,7 +9,7 @@ import numpy as np
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.critical_path import critical_nodes, node_slack
 from ppsim.analysis.graph import StepGraph, grouped
-from ppsim.analysis.stream_nodes import OPTIMIZER
+from ppsim.analysis.stream_nodes import COLLECTIVE, OPTIMIZER
 from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.immutable import EqualColumns
 from ppsim.timeline import TimelineColumns
@@ -69,7 +69,8 @@ def sensitivities(run: TimelineColumns) -> Sensitivities:
     counted[:rows, 3] = np.where(slot & (second != schedule.stage), first_stage + second, -1)
     counted[rows : 2 * rows, 0], counted[rows : 2 * rows, 1] = transfer, number
     of_stream = graph.stream_kind.astype(np.int32)
-    counted[2 * rows :, 0] = np.where(of_stream == OPTIMIZER, optimizer, np.maximum(of_stream, -1))
+    of_stream[of_stream == OPTIMIZER], of_stream[of_stream == COLLECTIVE] = optimizer, transfer
+    counted[2 * rows :, 0] = np.maximum(of_stream, -1)
 
     most = _most_on_a_chain(graph, chain, counted, first_link + len(links))
     by_kind = {KIND_NAMES[kind]: float(most[kind]) for kind in kinds} | {"transfer": float(most[transfer])}

@@ -12,7 +12,7 @@ from ppsim.plan.host_copies import RELOADS, Copies
 from ppsim.plan.streams import Gathers
 from ppsim.timeline import TimelineColumns
 
-BARRIER, OPTIMIZER = -2, -1
+BARRIER, OPTIMIZER, COLLECTIVE = -2, -1, -3  # of a "sync" optimizer; its steps; of an output layer cut over devices
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +22,7 @@ class StreamNodes(EqualColumns):
     Attributes
     ----------
     kind : int8
-        Kind.UNSHARD, Kind.REDUCE_GRAD, BARRIER, OPTIMIZER, Kind.OFFLOAD or Kind.RELOAD.
+        Kind.UNSHARD, Kind.REDUCE_GRAD, BARRIER, OPTIMIZER, Kind.OFFLOAD, Kind.RELOAD or COLLECTIVE.
     seconds, start, end : float64
     before, after : int64 arrays, one entry an edge
     """
@@ -63,6 +63,12 @@ def stream_nodes(run: TimelineColumns, node: np.ndarray) -> StreamNodes:
         seconds.append(run.plan.copies.seconds)
         start.append(run.copy_start)
         end.append(run.copy_end)
+    if run.plan.barrier_seconds is not None:
+        edges += _barrier_edges(run, node, 2 * len(node) + sum(map(len, kind)))
+        kind.append(np.full(len(run.plan.barrier_seconds), COLLECTIVE, np.int8))
+        seconds.append(run.plan.barrier_seconds)
+        start.append(run.barrier_start)
+        end.append(run.barrier_end)
     before, after = (np.concatenate(ends).astype(np.int64) for ends in zip(*edges, strict=True))
     columns = [np.concatenate(column) for column in (kind, seconds, start, end)]
     return StreamNodes(columns[0], columns[1], columns[2], columns[3], before, after)
@@ -110,6 +116,18 @@ def _copy_edges(run: TimelineColumns, node: np.ndarray, first: int) -> Edges:
         (first + behind[behind >= 0], number[behind >= 0]),
         (first + copies.after[late], number[late]),
         (number[needed], node[copies.user[needed]]),
+    ]
+
+
+def _barrier_edges(run: TimelineColumns, node: np.ndarray, first: int) -> Edges:
+    """The rows that a barrier needs, and those that wait for it."""
+    barriers = run.plan.barriers
+    if barriers is None:
+        return []
+    waiting = np.flatnonzero(barriers.needs >= 0)
+    return [
+        (node[barriers.producer], first + barriers.of_producer),
+        (first + barriers.needs[waiting], node[waiting]),
     ]
 
 

@@ -6,6 +6,7 @@ from ppsim.actions import Kind
 from ppsim.base.errors import DeadlockError
 from ppsim.lowering.posts import Posts, queued_posts
 from ppsim.lowering.rows import crosses_devices
+from ppsim.schedule.barriers import awaited_rows, with_barriers
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.recurrence import run_lists
 from ppsim.schedule.waiting import lenient_source, standing, waiting_cycle, waiting_message
@@ -20,7 +21,9 @@ def find_waiting_cycle(schedule: ScheduleColumns) -> list[str]:
     other faults. Linear in the number of actions.
     """
     source = lenient_source(schedule)
-    position, _ = run_lists(schedule.offsets, source)
+    position, _ = run_lists(*with_barriers(schedule, source))
+    position = position[: schedule.devices]
+    source = awaited_rows(schedule, source, position)
     blocked = standing(schedule, position, source >= 0)
     return waiting_cycle(schedule, blocked, source) if blocked else []
 
@@ -44,7 +47,10 @@ def require_no_deadlock(program: ScheduleColumns, transport: str) -> None:
 
 
 class _QueuedLists:
-    """The lists of devices and queues in one column: compute rows, two rows a post, waits for blocking SENDs."""
+    """The lists of devices, queues and barriers in one column.
+
+    Compute rows, two rows a post, the rows that barriers need, and waits for blocking SENDs.
+    """
 
     def __init__(self, compute: ScheduleColumns, posts: Posts, blocking: bool):
         self.compute, self.posts = compute, posts
@@ -54,13 +60,20 @@ class _QueuedLists:
         sends = np.flatnonzero(posts.is_send) if blocking else np.empty(0, np.int64)
         rows = len(compute.kind)
         self.head, self.end = rows + number, rows + count + number
-        list_of = [compute.device, compute.devices + queue, compute.devices + queue, self.owner[sends]]
-        turn = [2 * np.arange(rows) + 1, 2 * number, 2 * number + 1, 2 * posts.before[sends].astype(np.int64)]
+        offsets, needed = with_barriers(compute, np.full(rows, -1))
+        self.passing, self.inputs = needed[rows:], np.where(needed < rows, needed, needed + 2 * count)[:rows]
+        barrier = np.repeat(np.arange(len(offsets) - 1 - compute.devices), np.diff(offsets[compute.devices :]))
+        list_of = [compute.device, compute.devices + queue, compute.devices + queue]
+        list_of += [compute.devices + len(queues) + barrier, self.owner[sends]]
+        turn = [2 * np.arange(rows) + 1, 2 * number, 2 * number + 1]
+        turn += [np.arange(len(barrier)), 2 * posts.before[sends].astype(np.int64)]
         lists = np.concatenate(list_of)
         self.order = np.lexsort((np.concatenate(turn), lists))
-        self.offsets = np.searchsorted(lists[self.order], np.arange(compute.devices + len(queues) + 1))
-        self.row = np.concatenate([np.arange(rows), np.full(2 * count, rows), posts.before[sends]])
-        self.source = np.concatenate([self._inputs(), self._posted(), self._other_head(), self.end[sends]])
+        self.offsets = np.searchsorted(lists[self.order], np.arange(lists.max() + 2))
+        self.row = np.concatenate([np.arange(rows), np.full(2 * count + len(barrier), rows), posts.before[sends]])
+        self.source = np.concatenate(
+            [self._inputs(), self._posted(), self._other_head(), self.passing, self.end[sends]]
+        )
 
     def run(self) -> tuple[np.ndarray, np.ndarray]:
         """The row at which each device stands, and which transfers have ended, by consuming row."""
@@ -75,8 +88,8 @@ class _QueuedLists:
         return np.where(finished, self.compute.offsets[1:], standing_at), arrived
 
     def _inputs(self) -> np.ndarray:
-        """A compute row needs the end of its transfer."""
-        inputs = np.full(len(self.compute.kind), -1)
+        """A compute row needs the end of its transfer, or the last row of its barrier."""
+        inputs = self.inputs.copy()
         inputs[self.posts.transfer] = self.end
         return inputs
 
@@ -123,9 +136,12 @@ def deadlock_error(
 
     Every transfer is consumed by an action, so wherever a transfer is stuck some device is stuck too.
     """
-    missing = standing(schedule, np.asarray(position), crosses_devices(schedule) & ~arrived, fused)
+    position = np.asarray(position)
+    awaited = awaited_rows(schedule, schedule.source, position)
+    open_barrier = (awaited >= 0) & (schedule.source < 0)
+    missing = standing(schedule, position, (crosses_devices(schedule) & ~arrived) | open_barrier, fused)
     if transport == "async" or posts is None:
-        cycle = waiting_cycle(schedule, missing, schedule.source)
+        cycle = waiting_cycle(schedule, missing, awaited)
     else:
         cycle = _QueuedStandstill(schedule, missing, posts, position, posted, arrived).cycle()
     subject = f"schedule {schedule.name!r} deadlocks under transport {transport!r}"
@@ -146,6 +162,7 @@ class _QueuedStandstill:
     ):
         self.schedule = schedule
         self.missing = missing
+        self.awaited = awaited_rows(schedule, schedule.source, position)
         self.position = np.asarray(position).tolist()
         self.arrived = arrived
         self._look_at_queues(posts, np.asarray(posted).tolist())
@@ -182,6 +199,14 @@ class _QueuedStandstill:
 
     def _explain_device(self, device: int) -> tuple[str, Node]:
         part = self.missing[device]
+        if part >= 0 and self.schedule.source[part] < 0:
+            needed = int(self.awaited[part])
+            holder = int(self.schedule.device[needed])
+            return (
+                f"device {device} waits at {self.schedule.label(part)} for {self.schedule.label(needed)} of device "
+                f"{holder}",
+                ("device", holder),
+            )
         if part >= 0:
             label = self.schedule.label(part)
             return f"device {device} waits at {label} for {self._name(part)}", ("transfer", part)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ppsim.actions import Kind, is_backward
+from ppsim.actions import FIRST_TRANSFER, Kind, is_backward
 from ppsim.base.errors import DeadlockError, ScheduleError, listing
 from ppsim.checks.deadlock import find_waiting_cycle
 from ppsim.checks.one_pass import source_of_valid
@@ -87,13 +87,14 @@ def _pairs(schedule: ScheduleColumns) -> np.ndarray:
 def _set_faults(schedule: ScheduleColumns, *, dense: bool) -> Iterator[str]:
     """Doubled and missing actions, a full backward beside its parts; without `dense` no F is called missing."""
     pairs = _pairs(schedule)
-    rows_of = {kind: np.flatnonzero(schedule.kind == kind) for kind in (Kind.F, Kind.B, Kind.I, Kind.W, Kind.R)}
+    rows_of = {kind: np.flatnonzero(schedule.kind == kind) for kind in Kind if kind < FIRST_TRANSFER}
     for rows in rows_of.values():
         yield from _doubled(schedule, rows, pairs[rows])
     present = {kind: np.unique(pairs[rows]) for kind, rows in rows_of.items()}
     if dense:
         yield from _missing_forwards(schedule, present[Kind.F])
     yield from _backward_faults(schedule, present)
+    yield from _vocabulary_faults(schedule, present)
 
 
 def _doubled(schedule: ScheduleColumns, rows: np.ndarray, pairs: np.ndarray) -> Iterator[str]:
@@ -150,6 +151,23 @@ def _backward_faults(schedule: ScheduleColumns, present: dict[Kind, np.ndarray])
     )
 
 
+def _vocabulary_faults(schedule: ScheduleColumns, present: dict[Kind, np.ndarray]) -> Iterator[str]:
+    """Stages that hold a part of the output layer and miss S of a microbatch, or T where T stand in the lists."""
+    kinds = (Kind.S, Kind.T) if len(present[Kind.T]) else (Kind.S,)
+    found = [np.divmod(present[kind], schedule.microbatches) for kind in kinds]
+    parts = np.unique(np.concatenate([stage for stage, _ in found]))
+    numbers = np.unique(present[Kind.F] % schedule.microbatches)
+    for kind, (stage, microbatch) in zip(kinds, found, strict=True):
+        counted = np.isin(microbatch, numbers)
+        counts = np.bincount(np.searchsorted(parts, stage[counted]), minlength=len(parts))
+        for part in parts[counts < len(numbers)][:MOST_OF_ONE_RULE].tolist():
+            absent = np.setdiff1d(numbers, microbatch[stage == part])
+            yield (
+                f"{part}{kind.name}{absent[0]} is missing: stage {part} holds a part of the output layer, so it needs "
+                f"one {kind.name} of every microbatch"
+            )
+
+
 def _split_faults(schedule: ScheduleColumns) -> Iterator[str]:
     """Actions of one stage and microbatch on two devices."""
     pairs, device = _pairs(schedule), schedule.device
@@ -177,6 +195,7 @@ def _order_faults(schedule: ScheduleColumns) -> Iterator[str]:
         (Kind.F, Kind.R, "R repeats a forward, so it follows it"),
         (Kind.R, Kind.B, "a backward follows the R of its microbatch"),
         (Kind.R, Kind.I, "a backward follows the R of its microbatch"),
+        (Kind.S, Kind.T, "T is the gradient of what S made"),
     ):
         early_rows, late_rows = np.flatnonzero(schedule.kind == early), np.flatnonzero(schedule.kind == late)
         _, at_early, at_late = np.intersect1d(pairs[early_rows], pairs[late_rows], return_indices=True)

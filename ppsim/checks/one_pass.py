@@ -13,10 +13,15 @@ _F, _I, _W, _R = (int(kind) for kind in (Kind.F, Kind.I, Kind.W, Kind.R))
 
 
 def source_of_valid(schedule: ScheduleColumns) -> np.ndarray | None:
-    """`schedule.source` where compute actions have no fault and run to their end, None otherwise; int32."""
+    """`schedule.source` where compute actions have no fault and run to their end, None otherwise; int32.
+
+    Lists with S or T, of which some wait for many at once, are left to the other checks too.
+    """
     stages, microbatches, rows = schedule.num_stages, schedule.microbatches, len(schedule.kind)
     cells = stages * microbatches
-    if not 0 < 2 * cells <= rows:  # each needs an F and a backward, and the tables stay as small as the columns
+    if (
+        schedule.cuts_vocabulary or not 0 < 2 * cells <= rows
+    ):  # each needs an F and a backward, and the tables stay as small as the columns
         return None
     source, row_of = np.empty(rows, np.int32), np.full(2 * cells, -1, np.int32)
     weights, again = np.zeros(cells, bool), np.zeros(cells if schedule.recomputes else 0, bool)

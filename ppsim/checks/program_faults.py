@@ -179,7 +179,7 @@ def gather_faults(program: ScheduleColumns) -> Iterator[str]:
     if not np.isin(program.kind, (Kind.UNSHARD, Kind.RESHARD)).any():
         return
     event = np.full(len(Kind), _START)
-    event[[Kind.F, Kind.B, Kind.I, Kind.W, Kind.R]] = _USE
+    event[:FIRST_TRANSFER] = _USE
     event[[Kind.UNSHARD, Kind.RESHARD]] = _UNSHARD, _RESHARD
     rows = np.flatnonzero(event[program.kind] != _START)
     rows = rows[np.lexsort((rows, program.stage[rows], program.device[rows]))]

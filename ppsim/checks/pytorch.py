@@ -18,7 +18,7 @@ def pytorch_faults(program: ScheduleColumns) -> Iterator[str]:
         yield f"stage {held} runs on devices {', '.join(map(str, devices))}: PyTorch runs each stage on one device"
     if program.slices > 1:
         yield f"microbatches are cut into {program.slices} slices: PyTorch knows whole microbatches only"
-    for kind in (Kind.R, Kind.OFFLOAD, Kind.RELOAD):
+    for kind in (Kind.R, Kind.S, Kind.T, Kind.OFFLOAD, Kind.RELOAD):
         yield from first_faults(
             lambda row, kind=kind: f"{place(program, row)} cannot run: PyTorch's pipeline runtime knows no {kind.name}",
             np.flatnonzero(program.kind == kind),

@@ -63,6 +63,15 @@ def _share(what: str, default_text: str, example: str, column: str, default: flo
     )  # fmt: skip
 
 
+def _vocabulary(what: str, example: str, row: int) -> Any:
+    return _cost(
+        f"seconds of {what}", "0 s", example,
+        lambda table: None if table.vocabulary_seconds is None else table.vocabulary_seconds[row],
+        group="vocabulary", unit="seconds", of=" per microbatch and part", default=0.0,
+        note="one microbatch on one part of the output layer",
+    )  # fmt: skip
+
+
 def _bandwidths(table: CostTable) -> np.ndarray:
     with np.errstate(divide="ignore"):
         return 1.0 / values_between(table.seconds_per_byte)
@@ -79,8 +88,8 @@ class Costs:
     legal.
 
     The declarations are all that ppsim knows of a cost: config, summary, JSON and pages read them. `group` is action,
-    slot, again (R), copy, transfer, step, held or share; `of` ends its unit in JSON; `note` says it in the summary;
-    `column` is its values in a CostTable, None where it has none.
+    slot, again (R), vocabulary (S and T), copy, transfer, step, held or share; `of` ends its unit in JSON; `note` says
+    it in the summary; `column` is its values in a CostTable, None where it has none.
     """
 
     forward: PerStage | None = _time("seconds of F", "1 s, or derived", "12 ms", Kind.F)
@@ -143,6 +152,15 @@ class Costs:
         whole_number(2), None, default_text="none: each has its own way", example="2", of="neighbouring devices",
         unit="", group="copy", depth=0, note="neighbours that share a way to host memory",
         column=lambda table: None if table.offload_switch is None else np.array([table.offload_switch]),
+    )  # fmt: skip
+    vocabulary_forward: PerStage = _vocabulary("S, one device's part of the output layer forward", "4 ms", 0)
+    vocabulary_backward: PerStage = _vocabulary(
+        "T, its backward; where no T stands in the lists S lasts both", "8 ms", 1
+    )
+    vocabulary_reduce: float = _cost(
+        "seconds of a reduction over all parts of the output layer", "0 s", "0.5 ms",
+        lambda table: np.array([table.vocabulary_reduce_seconds]), group="vocabulary", unit="seconds",
+        of=" per reduction", depth=0, default=0.0, note="a reduction over all parts of the output layer",
     )  # fmt: skip
     slice_costs: Sequence[float] | Mapping[str, float] | str | None = declared(
         "relative times of a microbatch's slices; `{attention: part}` where attention is causal and that part of the "
@@ -271,6 +289,10 @@ class Costs:
             offload_bytes=known("offload_bytes"),
             offload_switch=self.offload_switch,
             input_fraction=per_stage("input_fraction_of_activation"),
+            vocabulary_seconds=np.stack([per_stage("vocabulary_forward"), per_stage("vocabulary_backward")])
+            if schedule.cuts_vocabulary
+            else None,
+            vocabulary_reduce_seconds=float(self.vocabulary_reduce),
             slice_fraction=self._slice_fraction(schedule.slices),
             microbatch_scale=None
             if self.microbatch_scale is None

@@ -84,6 +84,10 @@ class CostTable(EqualColumns):
     offload_switch : int or None
         Neighbouring devices (0 to n-1, n to 2n-1 ...) that share a switch, through which one copy to host memory and
         one back go at a time; None: each device has its own way.
+    vocabulary_seconds : float64 (2, stages) or None
+        Seconds of S and T of one whole microbatch on each stage; None: 0. Where no T stands in the lists S lasts both.
+    vocabulary_reduce_seconds : float
+        Of one reduction over all parts of an output layer that is cut over devices.
     unshard_seconds, reduce_seconds, optimizer_seconds : float64 (stages,) or None
         Of gathering a stage's weights, reducing its gradients over the data-parallel copies, and stepping its
         parameters. None: UNSHARD is free, nothing is reduced, the step is free.
@@ -119,6 +123,8 @@ class CostTable(EqualColumns):
     offload_bytes: np.ndarray | None = None
     offload_switch: int | None = None
     microbatch_scale: np.ndarray | None = None
+    vocabulary_seconds: np.ndarray | None = None
+    vocabulary_reduce_seconds: float = 0.0
 
     @property
     def ways(self) -> np.ndarray | WayRule:

@@ -15,7 +15,7 @@ ROUNDING = 1e-9
 _MAY_BE_NONE = frozenset(
     ("overlap", "overhead", "activation_bytes", "state_bytes", "exchange_seconds", "recompute_bytes",
      "unshard_seconds", "reduce_seconds", "optimizer_seconds",
-     "recompute_seconds", "input_fraction", "offload_bytes", "microbatch_scale")
+     "recompute_seconds", "input_fraction", "offload_bytes", "microbatch_scale", "vocabulary_seconds")
 )  # fmt: skip
 _FRACTIONS = ("weight_grad_fraction", "slice_fraction", "input_fraction")
 
@@ -33,7 +33,7 @@ def check_table(table: CostTable, schedule: ScheduleColumns) -> None:
         if column is None and name in _MAY_BE_NONE:
             continue
         _check_column(name, column, shape, 1.0 if name in _FRACTIONS else np.inf)
-    for name in ("offload_latency", "offload_seconds_per_byte"):
+    for name in ("offload_latency", "offload_seconds_per_byte", "vocabulary_reduce_seconds"):
         if not 0 <= getattr(table, name) <= np.finfo(np.float64).max:
             raise CostError(f"{name} is {shown(getattr(table, name))}, and must be a finite number of at least 0")
     if table.offload_switch is not None and not (type(table.offload_switch) is int and table.offload_switch >= 2):
@@ -57,7 +57,7 @@ def _shapes(schedule: ScheduleColumns) -> Mapping[str, tuple[int, ...]]:
         **dict.fromkeys(("seconds", "overhead", "exchange_seconds"), (4, *stages)),
         "overlap": stages * 2,
         **dict.fromkeys(("latency", "seconds_per_byte"), links),
-        "transfer_bytes": (2, *stages),
+        **dict.fromkeys(("transfer_bytes", "vocabulary_seconds"), (2, *stages)),
         **dict.fromkeys(of_stage, stages),
         "state_bytes": (3, *stages),
         "slice_fraction": (schedule.slices,),

@@ -8,7 +8,16 @@ from ppsim.base.compiling import compiled, run
 from ppsim.checks.deadlock import deadlock_error
 from ppsim.engines import kernels
 from ppsim.engines.ending import run_optimizer, run_reductions
-from ppsim.engines.kernel_columns import CopyColumns, Devices, GatherColumns, PortColumns, Queues, Rows, RowTimes
+from ppsim.engines.kernel_columns import (
+    BarrierColumns,
+    CopyColumns,
+    Devices,
+    GatherColumns,
+    PortColumns,
+    Queues,
+    Rows,
+    RowTimes,
+)
 from ppsim.engines.times import Times, Unqueued
 from ppsim.plan.ports import Ports
 from ppsim.plan.resolve import Plan, Posts
@@ -30,6 +39,7 @@ class CompiledModel:
         self.posted = np.zeros(plan.schedule.devices, np.int64)
         self.gathers = _gather_columns(plan)
         self.copies = _copy_columns(plan)
+        self.barriers = _barrier_columns(plan)
 
     def run(self) -> Times:
         """The times of all that the plan holds; DeadlockError."""
@@ -45,7 +55,17 @@ class CompiledModel:
         step = run_optimizer(plan, self.row_end, reduce[1])
         gathers, copies = self.gathers, self.copies
         transfers = transfer_start, transfer_end, gathers.start, gathers.end
-        return Times(row_start, self.row_end, *transfers, *reduce, *step, copies.start, copies.end)
+        return Times(
+            row_start,
+            self.row_end,
+            *transfers,
+            *reduce,
+            *step,
+            copies.start,
+            copies.end,
+            self.barriers.start,
+            self.barriers.end,
+        )
 
     def _run_unqueued(self) -> tuple[Any, ...]:
         plan, schedule, prices = self.plan, self.plan.schedule, self.plan.prices
@@ -71,12 +91,12 @@ class CompiledModel:
         run(kernels.link_queues, queues)
         devices = self._devices(posts)
         if plan.ports is None and not len(self.copies.free):
-            run(kernels.walk_and_post, rows, queues, self.gathers, self.copies, devices, times)
+            run(kernels.walk_and_post, rows, queues, self.gathers, self.copies, self.barriers, devices, times)
             return times
         from ppsim.engines.contention import run_in_time_order
 
         ports = _port_columns(plan.ports, posts, len(plan.seconds))
-        run(run_in_time_order, rows, queues, self.gathers, self.copies, ports, devices, times)
+        run(run_in_time_order, rows, queues, self.gathers, self.copies, self.barriers, ports, devices, times)
         return times
 
     def _devices(self, posts: Posts) -> Devices:
@@ -94,6 +114,7 @@ class CompiledModel:
             gathered_at=np.zeros(count),
             next_copy=self.copies.offsets[:-1].copy(),
             copied_at=np.zeros((count, 2)),
+            waiting_at=np.full(count, -1, np.int64),
         )
 
     def _arrived(self, transfer_end: Any) -> np.ndarray:
@@ -142,6 +163,19 @@ def _copy_columns(plan: Plan) -> CopyColumns:
     columns = copies.offsets, copies.way, copies.before, copies.after, copies.seconds, start, end, of_row
     followers = copies.device, copies.line, waits.astype(np.int8), next_of_engine, reload, np.ones(copies.lines, bool)
     return CopyColumns(*columns, *followers)
+
+
+def _barrier_columns(plan: Plan) -> BarrierColumns:
+    """The barriers, with times to be filled."""
+    barriers = plan.barriers
+    if barriers is None or plan.barrier_seconds is None:
+        none = np.empty(0, np.int32)
+        return BarrierColumns(none, none, none, np.empty(0), np.empty(0), np.empty(0))
+    feeds = np.full(len(barriers.needs), -1, np.int32)
+    feeds[barriers.producer] = barriers.of_producer
+    waits = np.diff(barriers.first).astype(np.int32)
+    start, end = np.zeros(len(barriers)), np.full(len(barriers), np.inf)
+    return BarrierColumns(barriers.needs, feeds, waits, plan.barrier_seconds, start, end)
 
 
 def _port_columns(ports: Ports | None, posts: Posts, rows: int) -> PortColumns:

@@ -12,11 +12,11 @@ import numpy as np
 
 from ppsim.base.compiling import compiled, inlined
 from ppsim.engines.kernel_columns import Agenda, Lines
-from ppsim.engines.kernels import post_gathers, wait_for_sends
+from ppsim.engines.kernels import open_barrier, post_gathers, wait_for_sends
 
 
 @compiled
-def run_in_time_order(rows, queues, gathers, copies, ports, devices, times):
+def run_in_time_order(rows, queues, gathers, copies, barriers, ports, devices, times):
     """Fill `times`; `devices` tells where devices stand in the end."""
     count, places = len(rows.offsets) - 1, len(ports.capacity)
     times.transfer_start[:] = np.nan
@@ -30,8 +30,8 @@ def run_in_time_order(rows, queues, gathers, copies, ports, devices, times):
         np.full(switches, -1, np.int64),
         np.full(len(copies.end), -1, np.int64),
     )
-    # An event is (time, device) where a slot ends, or a gather that it waits for, (time, count + transfer), or
-    # (time, count + rows + copy).
+    # An event is (time, device) where a slot ends, or a gather that it waits for, (time, count + transfer),
+    # (time, count + rows + copy), or behind those numbers a barrier.
     agenda = Agenda(
         [(0.0, device) for device in range(count)], [np.int64(0)], [np.int64(0)], [np.int64(0)], [np.int64(0)]
     )
@@ -48,16 +48,21 @@ def run_in_time_order(rows, queues, gathers, copies, ports, devices, times):
                 return
         now, code = heapq.heappop(agenda.events)
         if code < count:
-            advance(code, now, rows, queues, ports, gathers, copies, times, devices, agenda)
+            advance(code, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda)
         elif code < count + len(rows.seconds):
-            end_transfer(code - count, now, rows, queues, ports, gathers, copies, times, devices, lines, agenda)
-        else:
+            end_transfer(
+                code - count, now, rows, queues, ports, gathers, copies, barriers, times, devices, lines, agenda
+            )
+        elif code < count + len(rows.seconds) + len(copies.end):
             copy = code - count - len(rows.seconds)
-            end_copy(copy, now, rows, queues, ports, gathers, copies, times, devices, agenda)
+            end_copy(copy, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda)
+        else:
+            barrier = code - count - len(rows.seconds) - len(copies.end)
+            end_barrier(barrier, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda)
 
 
 @inlined
-def end_copy(copy, now, rows, queues, ports, gathers, copies, times, devices, agenda):
+def end_copy(copy, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda):
     """Free the switch of a copy, count it off for those behind it and let the device that waits for it go on."""
     copies.end[copy] = now
     if copies.line[copy] >= 0:
@@ -69,7 +74,7 @@ def end_copy(copy, now, rows, queues, ports, gathers, copies, times, devices, ag
     device = np.int64(copies.device[copy])
     if devices.waiting_for[device] == -2 - copy:
         devices.waiting_for[device] = -1
-        advance(device, now, rows, queues, ports, gathers, copies, times, devices, agenda)
+        advance(device, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda)
 
 
 @inlined
@@ -113,7 +118,7 @@ def arbitrate_copies(now, rows, copies, lines, agenda):
 
 
 @inlined
-def end_transfer(number, now, rows, queues, ports, gathers, copies, times, devices, lines, agenda):
+def end_transfer(number, now, rows, queues, ports, gathers, copies, barriers, times, devices, lines, agenda):
     """Give the places of a transfer back, count it off for those behind it and let who waits for it go on."""
     times.transfer_end[number] = now
     for port in ports.of_transfer[number]:
@@ -126,15 +131,28 @@ def end_transfer(number, now, rows, queues, ports, gathers, copies, times, devic
     for holder in (rows.device[rows.source[number]], rows.device[number]):
         if devices.waiting_for[holder] == number:
             devices.waiting_for[holder] = -1
-            advance(np.int64(holder), now, rows, queues, ports, gathers, copies, times, devices, agenda)
+            advance(np.int64(holder), now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda)
 
 
 @inlined
-def advance(device, now, rows, queues, ports, gathers, copies, times, devices, agenda):
+def end_barrier(number, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda):
+    """Let who waits for a barrier go on."""
+    barriers.end[number] = now
+    for device in range(len(devices.waiting_at)):
+        if devices.waiting_at[device] == number:
+            devices.waiting_at[device] = -1
+            advance(np.int64(device), now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda)
+
+
+@inlined
+def advance(device, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda):
     """End the slot that a device runs, if any, make the posts behind it, and start the next slot if that can start."""
     row, last = devices.position[device], rows.offsets[device + 1]
     if devices.running_until[device] >= 0:
         times.row_end[row : devices.running_until[device]] = now
+        if len(barriers.feeds) > 0:
+            for part in range(row, devices.running_until[device]):
+                begin_barrier(part, now, rows, copies, barriers, agenda)
         row = devices.running_until[device]
         devices.position[device], devices.running_until[device] = row, -1
     post = queues.offsets[device] + devices.posted[device]
@@ -163,14 +181,30 @@ def advance(device, now, rows, queues, ports, gathers, copies, times, devices, a
         copy = np.int64(copies.of_row[part]) if len(copies.of_row) > 0 else np.int64(-1)
         if missing == -1 and copy >= 0 and np.isnan(copies.end[copy]):
             missing = -2 - copy
+        if len(barriers.needs) > 0 and barriers.needs[part] >= 0:
+            gathered = max(gathered, barriers.end[barriers.needs[part]])
     if missing != -1:
         devices.waiting_for[device] = missing
+    elif np.isinf(gathered):
+        devices.waiting_at[device] = open_barrier(row, stop, barriers)
     elif gathered > now:
         push(agenda.events, gathered, device)
     else:
         times.row_start[row:stop] = now
         devices.running_until[device] = stop
         push(agenda.events, now + rows.seconds[row], device)
+
+
+@inlined
+def begin_barrier(row, now, rows, copies, barriers, agenda):
+    """Count a row that has ended off its barrier; after the last the barrier begins."""
+    barrier = barriers.feeds[row]
+    if barrier >= 0:
+        barriers.start[barrier] = now
+        barriers.waits[barrier] -= 1
+        if barriers.waits[barrier] == 0:
+            first = len(rows.offsets) - 1 + len(rows.seconds) + len(copies.end)
+            push(agenda.events, now + barriers.seconds[barrier], first + barrier)
 
 
 @inlined

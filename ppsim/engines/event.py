@@ -11,6 +11,7 @@ import simpy
 from simpy.events import NORMAL, EventPriority
 
 from ppsim.checks.deadlock import deadlock_error
+from ppsim.engines.event_barriers import BarrierStreams
 from ppsim.engines.event_copies import CopyStreams
 from ppsim.engines.event_ending import Ending
 from ppsim.engines.port_lines import PortLines
@@ -90,7 +91,8 @@ class EventModel:
     transfer, lets the row's seconds pass and hands the result to the link. Under `async` the link starts a transfer
     when its producer ends; otherwise a transfer starts when it heads a queue at both of its ends. Where links share
     ports, it then stands in the lines before them. UNSHARDs run one after the other on the gather stream of a device,
-    OFFLOADs and RELOADs on its copy engines, and through switches where neighbours share them.
+    OFFLOADs and RELOADs on its copy engines, and through switches where neighbours share them. The
+    collectives of an output layer cut over devices queue nowhere.
     `Ending` runs the gradient reductions and optimizer steps.
     """
 
@@ -112,6 +114,7 @@ class EventModel:
         self.queues_of: tuple[list[Any], list[Any]] = ([None] * rows, [None] * rows)  # of RECVs, of SENDs
         self.gathers = GatherStreams(self.env, plan)
         self.copies = CopyStreams(self.env, plan, self.arbitrate_later)
+        self.barriers = BarrierStreams(self.env, plan)
         self.ports = None if plan.ports is None else PortLines(plan.ports, _turns(plan.posts))
         self.arbitrating = False
         self.ending = Ending(self.env, plan)
@@ -142,6 +145,8 @@ class EventModel:
             np.array(self.ending.step_end),
             np.array(self.copies.start),
             np.array(self.copies.end),
+            np.array(self.barriers.start),
+            np.array(self.barriers.end),
         )
 
     def walk(self, device: int) -> Generator[simpy.Event]:
@@ -167,7 +172,7 @@ class EventModel:
         unposted = deque(zip(*(column[mine].tolist() for column in columns), strict=True))
         row, last = self.position[device], int(self.plan.schedule.offsets[device + 1])
         sending: list[int] = []
-        streams = [stream for stream in (self.gathers, self.copies) if stream.of_row]
+        streams = [stream for stream in (self.gathers, self.copies, self.barriers) if stream.of_row]
         while True:
             while unposted and unposted[0][0] <= row:
                 _, number, is_send, queue = unposted.popleft()

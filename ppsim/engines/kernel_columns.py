@@ -74,6 +74,20 @@ class CopyColumns(NamedTuple):
     free: np.ndarray
 
 
+class BarrierColumns(NamedTuple):
+    """The barriers of a plan, by row the one that it waits for and the one that it feeds, or -1; empty without any.
+
+    `waits` counts the rows that a barrier still needs; `start` is the latest of their ends, `end` inf until the last.
+    """
+
+    needs: np.ndarray
+    feeds: np.ndarray
+    waits: np.ndarray
+    seconds: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+
+
 class PortColumns(NamedTuple):
     """Ports of each transfer, places of each port, and by transfer its SEND, an index of the posts."""
 
@@ -88,7 +102,8 @@ class Devices(NamedTuple):
     `running_until` is the row behind the slot that it runs, or -1; `free_at` when it had ended its last slot;
     `sends_done` the posts up to which it knows when SENDs ended, `sent_at` the latest of those ends; `next_gather`
     what its gather stream takes next, `gathered_at` when that is free;
-    `next_copy` the copy that it posts next, `copied_at` when its copy engines are free, by device and way.
+    `next_copy` the copy that it posts next, `copied_at` when its copy engines are free, by device and way;
+    `waiting_at` the barrier that it waits for or -1.
     """
 
     position: np.ndarray
@@ -102,6 +117,7 @@ class Devices(NamedTuple):
     gathered_at: np.ndarray
     next_copy: np.ndarray
     copied_at: np.ndarray
+    waiting_at: np.ndarray
 
 
 class Lines(NamedTuple):

@@ -76,12 +76,12 @@ def run_transfers(first, at, rows, queues, times, waiting_for, moving, stack, he
 
 @compiled
 @from_the_start
-def walk_and_post(rows, queues, gathers, copies, devices, times):
+def walk_and_post(rows, queues, gathers, copies, barriers, devices, times):
     """Fill the columns of times where SENDs and RECVs queue; `devices` tells where devices stand in the end.
 
     Gathers and copies wait for their own device alone, so that their times are known when they are posted.
     """
-    any_gathers, any_copies = len(gathers.of_row) > 0, len(copies.of_row) > 0
+    any_gathers, any_copies, any_barriers = len(gathers.of_row) > 0, len(copies.of_row) > 0, len(barriers.needs) > 0
     for row in range(len(rows.seconds)):
         times.transfer_start[row] = 0.0 if rows.remote[row] else np.nan
         times.transfer_end[row] = np.nan
@@ -120,12 +120,20 @@ def walk_and_post(rows, queues, gathers, copies, devices, times):
                     start = max(start, gathers.end[gathers.of_row[part]])
                 if any_copies and copies.of_row[part] >= 0:
                     start = max(start, copies.end[copies.of_row[part]])
+                if any_barriers and barriers.needs[part] >= 0:
+                    start = max(start, barriers.end[barriers.needs[part]])
             if missing >= 0:
                 devices.waiting_for[device] = missing
+                break
+            if np.isinf(start):
+                devices.waiting_at[device] = open_barrier(row, stop, barriers)
                 break
             free = start + rows.seconds[row]
             times.row_start[row:stop] = start
             times.row_end[row:stop] = free
+            if any_barriers:
+                for part in range(row, stop):
+                    height = pass_barrier(part, free, barriers, devices, stack, height)
             row = stop
         devices.position[device], devices.free_at[device] = row, free
         devices.posted[device] = post - queues.offsets[device]
@@ -170,3 +178,33 @@ def wait_for_sends(device, post, queues, times, devices):
             devices.sent_at[device] = max(devices.sent_at[device], times.transfer_end[number])
         devices.sends_done[device] += 1
     return -1
+
+
+@inlined
+def open_barrier(row, stop, barriers):
+    """The barrier that has not ended of those that the slot of rows `row` to `stop` waits for, or -1."""
+    for part in range(row, stop):
+        if barriers.needs[part] >= 0 and np.isinf(barriers.end[barriers.needs[part]]):
+            return barriers.needs[part]
+    return -1
+
+
+@inlined
+def pass_barrier(row, now, barriers, devices, stack, height):
+    """Count a row that ended at `now` off its barrier: after the last, its end is known and who waits for it goes on.
+
+    Devices that wait for it go on the stack; returns the height of the stack.
+    """
+    barrier = barriers.feeds[row]
+    if barrier < 0:
+        return height
+    barriers.start[barrier] = max(barriers.start[barrier], now)
+    barriers.waits[barrier] -= 1
+    if barriers.waits[barrier] == 0:
+        barriers.end[barrier] = barriers.start[barrier] + barriers.seconds[barrier]
+        for device in range(len(devices.waiting_at)):
+            if devices.waiting_at[device] == barrier:
+                devices.waiting_at[device] = -1
+                stack[height] = device
+                height += 1
+    return height

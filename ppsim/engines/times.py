@@ -27,6 +27,7 @@ class Times(NamedTuple):
     unshard_start, unshard_end : one entry a gather of the plan
     reduce_start, reduce_end : one entry a reduction of the plan
     copy_start, copy_end : one entry a copy of the plan
+    barrier_start, barrier_end : one entry a barrier of the plan
     step_start, step_end : one entry a device
         Of its optimizer step; empty where none was asked for.
     """
@@ -43,6 +44,8 @@ class Times(NamedTuple):
     step_end: np.ndarray = NONE
     copy_start: np.ndarray = NONE
     copy_end: np.ndarray = NONE
+    barrier_start: np.ndarray = NONE
+    barrier_end: np.ndarray = NONE
 
     @property
     def whole(self) -> Times:

@@ -5,5 +5,5 @@ from ppsim.families import fill_drain, one_forward_one_backward, interleaved, ze
 from ppsim.families import interleaved_zero_bubble, v_shaped, v_memory, v_fused, search  # noqa: F401
 from ppsim.families import overlapped, combined, grouped_interleaved, grouped_by_slots, dualpipe, stp  # noqa: F401
 from ppsim.families import chimera, bitpipe, gems, hanayo  # noqa: F401
-from ppsim.families import bpipe, asynchronous, sliced, sliced_interleaved, sliced_zero_bubble  # noqa: F401
-from ppsim.families import recomputing, pipe_offload, synthesis  # noqa: F401
+from ppsim.families import bpipe, vocabulary, asynchronous, sliced, sliced_interleaved  # noqa: F401
+from ppsim.families import sliced_zero_bubble, recomputing, pipe_offload, synthesis  # noqa: F401

@@ -12,7 +12,7 @@ from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.critical_path import latest_before
 from ppsim.analysis.graph import StepGraph, step_graph
 from ppsim.analysis.occupancy import occupancy
-from ppsim.analysis.stream_nodes import BARRIER, OPTIMIZER
+from ppsim.analysis.stream_nodes import BARRIER, COLLECTIVE, OPTIMIZER
 from ppsim.base.errors import ConfigError
 from ppsim.timeline import TimelineColumns
 
@@ -146,17 +146,19 @@ class Tracks:
         """Prefix and suffix of the rows, the transfers and what runs on streams; prefix -1 where there is no name."""
         run, schedule, stages = self.timeline, self.schedule, self.schedule.num_stages
         rows = schedule.kind.astype(np.int64) * stages + schedule.stage
-        copies = run.plan.copies
+        copies, barriers = run.plan.copies, run.plan.barriers
         on_stage = [run.unshards.stage, run.reductions.stage]
         if np.any(graph.stream_kind == OPTIMIZER):
             on_stage.append(np.zeros(1 + schedule.devices, np.int32))
         on_stage += [] if copies is None else [copies.stage]
+        first_copy = sum(map(len, on_stage)) - (0 if copies is None else len(copies.stage))
+        on_stage += [] if barriers is None else [np.zeros(len(barriers), np.int32)]
         streams = graph.stream_kind.astype(np.int64) * stages + np.concatenate(on_stage)
         streams[graph.stream_kind == OPTIMIZER] = len(self.prefixes) - 1
-        streams[graph.stream_kind == BARRIER] = -1
+        streams[np.isin(graph.stream_kind, (BARRIER, COLLECTIVE))] = -1
         suffixes = np.full(len(streams), self.no_suffix)
         if copies is not None:
-            suffixes[len(suffixes) - len(copies.stage) :] = copies.microbatch
+            suffixes[first_copy : first_copy + len(copies.stage)] = copies.microbatch
         source = run.plan.source
         prefix = np.concatenate([rows, self._sends(source), streams])
         return prefix, np.concatenate([schedule.microbatch, schedule.microbatch[source], suffixes])

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ppsim.actions import NO_MICROBATCH, Kind, is_copy
+from ppsim.actions import NO_MICROBATCH, Kind, is_copy, is_vocabulary
 from ppsim.base.immutable import kept
 from ppsim.lowering.rows import insert_rows
 from ppsim.schedule.columns import ScheduleColumns
@@ -44,8 +44,12 @@ def insert_sharding(schedule: ScheduleColumns) -> ScheduleColumns:
 
 
 def last_backwards(schedule: ScheduleColumns, of_each_iteration: bool = False) -> np.ndarray:
-    """Row of the last B or W of each stage on each device, by device and stage, and by iteration where asked for."""
-    rows = np.flatnonzero((schedule.kind == Kind.B) | (schedule.kind == Kind.W))[::-1]
+    """Row of the last B or W of each stage on each device, by device and stage, and by iteration where asked for.
+
+    An S or T behind it counts too: it adds to the gradients of a part of the output layer.
+    """
+    makes_gradients = (schedule.kind == Kind.B) | (schedule.kind == Kind.W) | is_vocabulary(schedule.kind)
+    rows = np.flatnonzero(makes_gradients)[::-1]
     of = schedule.device[rows].astype(np.int64) * schedule.num_stages + schedule.stage[rows]
     if of_each_iteration:
         of = of * schedule.iterations + schedule.iteration[rows]

@@ -5,6 +5,7 @@ import numpy as np
 from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.errors import DeadlockError
 from ppsim.base.unsigned import from_the_start
+from ppsim.schedule.barriers import awaited_rows, with_barriers
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.recurrence import run_lists
 from ppsim.schedule.waiting import standing, waiting_cycle, waiting_message
@@ -22,7 +23,7 @@ def rows_in_turn(schedule: ScheduleColumns) -> np.ndarray:
     two parts of a fused slot wait for each other through another device.
     """
     order = np.empty(len(schedule.kind), np.int32)
-    if run_where_it_pays(
+    if not schedule.cuts_vocabulary and run_where_it_pays(
         take_turns, len(order), schedule.offsets, schedule.device, schedule.source, schedule.joined, order
     ):
         return order
@@ -61,10 +62,15 @@ def _turns(schedule: ScheduleColumns) -> np.ndarray:
     A turn is the start of a slot that lasts one turn; what a lower device makes is there within the turn, one earlier.
     """
     device, source = schedule.device, schedule.source
-    wait = np.where(device.take(source) < device, -1.0, 0.0)
-    position, end = run_lists(schedule.offsets, source, np.ones(len(source)), wait, schedule.joined)
-    blocked = standing(schedule, position, (source >= 0) & (end.take(source) < 0), schedule.joined)
+    rows = len(source)
+    offsets, needed = with_barriers(schedule, source)
+    seconds, wait = (np.append(column, np.zeros(len(needed) - rows)) for column in (np.ones(rows), np.zeros(rows)))
+    wait[:rows][device.take(source) < device] = -1.0
+    fused = np.append(schedule.joined, np.zeros(len(needed) - rows, bool))
+    position, end = run_lists(offsets, needed, seconds, wait, fused)
+    needed, position = needed[:rows], position[: schedule.devices]
+    blocked = standing(schedule, position, (needed >= 0) & (end.take(needed) < 0), schedule.joined)
     if blocked:
-        cycle = waiting_cycle(schedule, blocked, source)
+        cycle = waiting_cycle(schedule, blocked, awaited_rows(schedule, source, position))
         raise DeadlockError(waiting_message(f"schedule {schedule.name!r} cannot be lowered", cycle), cycle)
-    return end.astype(np.int64) - 1
+    return end[:rows].astype(np.int64) - 1

@@ -14,7 +14,7 @@ from ppsim.base.rules import is_number
 from ppsim.costs.profile import Profile
 from ppsim.plan.resolve import Plan
 
-_ACTIONS, _TRANSFERS, _DEVICES, _LINKS, _RECOMPUTES = range(5)
+_ACTIONS, _TRANSFERS, _DEVICES, _LINKS, _RECOMPUTES, _VOCABULARY = range(6)
 
 
 @dataclass(frozen=True)
@@ -159,6 +159,9 @@ class JitteredPlan:
             by_kind = [forward, backward, backward, backward]
             if self.plan.schedule.recomputes:
                 by_kind.append(self._draw(_RECOMPUTES, self.jitter.actions, number, self.shape))
+            if self.plan.schedule.cuts_vocabulary:
+                by_kind += [forward] * (Kind.S - len(by_kind))  # no R stands in the lists; its place is kept
+                by_kind += [*self._draw(_VOCABULARY, self.jitter.actions, number, (2, *self.shape))]
             factors = factors * np.stack(by_kind).ravel().take(self.cell)
         first, second = self.plan.slots[:2]
         factors[first] = (factors[first] + factors[second]) / 2

@@ -22,6 +22,7 @@ from ppsim.lowering.rows import crosses_devices
 from ppsim.plan.host_copies import Copies, find_copies, priced
 from ppsim.plan.ports import Ports, make_ports
 from ppsim.plan.streams import Gathers, Reductions, find_gathers, find_reductions, optimizer_seconds
+from ppsim.schedule.barriers import BROADCAST, Barriers, find_barriers
 from ppsim.schedule.columns import ScheduleColumns, Slots
 
 _AT_A_TIME = 16_384  # rows
@@ -47,6 +48,9 @@ class Plan(EqualColumns):
         UNSHARDs that take time.
     copies : Copies or None
         OFFLOADs and RELOADs, and the moves of evicted activations.
+    barriers : Barriers or None
+        The collectives of an output layer that is cut over devices.
+    barrier_seconds : float64 (barriers,) or None
     dispatch : str
         "ready" where the order of the lists is the one that devices chose, else "list".
     reductions : Reductions or None
@@ -79,6 +83,8 @@ class Plan(EqualColumns):
     ports: Ports | None = None
     noise: Mapping[str, Any] | None = None
     copies: Copies | None = None
+    barriers: Barriers | None = None
+    barrier_seconds: np.ndarray | None = None
     dispatch: str = "list"
 
     def __post_init__(self) -> None:
@@ -179,11 +185,12 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
         refuse_slots_that_need_themselves(compute, fused)
     gathers = find_gathers(schedule, table)
     copies = find_copies(schedule, table)
+    barriers = find_barriers(compute)
     ports = make_ports(compute, table)
     posts = None
     if transport != "async":
         posts = queued_posts(schedule, transport)
-    elif not (gathers is None and ports is None and copies is None):
+    elif not (gathers is None and ports is None and copies is None and barriers is None):
         posts = unqueued_posts(compute, crosses_devices(compute))
     return Plan(
         compute,
@@ -199,6 +206,8 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
         None if optimizer is None else optimizer_seconds(compute, table),
         ports,
         copies=copies,
+        barriers=barriers,
+        barrier_seconds=_barrier_seconds(compute, table, barriers),
     )
 
 
@@ -213,6 +222,7 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
     return replace(
         plan,
         copies=None if plan.copies is None else priced(plan.copies, plan.schedule, table),
+        barrier_seconds=_barrier_seconds(plan.schedule, table, plan.barriers),
         seconds=_lengths(plan.schedule, table),
         transfer_seconds=_transfer_lengths(plan.schedule, table),
         gathers=gathers,
@@ -232,10 +242,12 @@ def structure(table: CostTable) -> tuple[bool, ...]:
 def by_kind_and_stage(schedule: ScheduleColumns, values: np.ndarray, rows: slice = slice(None)) -> np.ndarray:
     """For each of these rows of a compute schedule its entry in `values`, F, B, I and W by stage, (4, stages).
 
-    An R takes the entry of F, or that of a fifth row.
+    An R takes the entry of F, or that of a fifth row; S and T take those of two more, or 0.
     """
     if schedule.recomputes and len(values) == Kind.R:
         values = np.concatenate([values, values[:1]])
+    if schedule.cuts_vocabulary and len(values) <= Kind.T:
+        values = np.concatenate([values, np.zeros((Kind.T + 1 - len(values), schedule.num_stages))])
     cell = schedule.kind[rows].astype(np.int64)
     cell *= schedule.num_stages  # in place: at a million rows fresh memory costs more than the sums
     cell += schedule.stage[rows]
@@ -246,18 +258,24 @@ def _lengths(schedule: ScheduleColumns, table: CostTable) -> Any:
     """Seconds of each row, as `Plan` takes them."""
     if schedule.slices > 1 or table.overlap is not None or table.microbatch_scale is not None:
         return row_seconds(schedule, table)
-    return Priced(schedule, _seconds_by_kind(table))
+    return Priced(schedule, _seconds_by_kind(schedule, table))
 
 
-def _seconds_by_kind(table: CostTable) -> np.ndarray:
-    """Seconds of F, B, I, W and R by stage, (5, stages)."""
+def _seconds_by_kind(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
+    """Seconds of F, B, I, W and R by stage, (5, stages); with S or T in the lists theirs too, (7, stages)."""
     again = table.seconds[Kind.F] if table.recompute_seconds is None else table.recompute_seconds
-    return np.vstack([table.seconds, again])
+    seconds = np.vstack([table.seconds, again])
+    if not schedule.cuts_vocabulary:
+        return seconds
+    of_part = np.zeros((2, schedule.num_stages)) if table.vocabulary_seconds is None else table.vocabulary_seconds
+    if not (schedule.kind == Kind.T).any():
+        of_part = np.stack([of_part.sum(axis=0), np.zeros(schedule.num_stages)])
+    return np.concatenate([seconds, of_part])
 
 
 def row_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
     """Seconds of each row; of a timed fused slot the first row holds the slot's length and the second 0."""
-    seconds = by_kind_and_stage(schedule, _seconds_by_kind(table))
+    seconds = by_kind_and_stage(schedule, _seconds_by_kind(schedule, table))
     overhead = None if table.overhead is None else by_kind_and_stage(schedule, table.overhead)
     whole, part = seconds, row_part(schedule, table)
     if part is not None:
@@ -307,6 +325,7 @@ def _check_lengths(plan: Plan) -> None:
         "gathers": None if gathers is None else gathers.seconds,
         "gradient reductions": None if reductions is None else reductions.seconds,
         "copies of activations": None if plan.copies is None else plan.copies.seconds,
+        "collectives of the output layer": plan.barrier_seconds,
         "optimizer steps": optimizer,
     }
     with np.errstate(over="ignore", invalid="ignore"):
@@ -342,7 +361,7 @@ def _transfer_lengths(schedule: ScheduleColumns, table: CostTable) -> Any:
     alike = table.microbatch_scale is None or not table.transfer_bytes.any()
     if alike and np.all(latency == latency[0]) and np.all(per_byte == per_byte[0]):
         forward, backward = table.transfer_bytes / schedule.slices * per_byte[0] + latency[0]
-        received = np.zeros((Kind.R + 1, schedule.num_stages))  # from the stage before, and from the stage behind
+        received = np.zeros((Kind.T + 1, schedule.num_stages))  # from the stage before, and from the stage behind
         received[Kind.F, 1:] = forward[:-1]
         received[[Kind.B, Kind.I], :-1] = backward[1:]
         return Priced(schedule, received, crosses_devices)
@@ -352,3 +371,17 @@ def _transfer_lengths(schedule: ScheduleColumns, table: CostTable) -> Any:
     seconds *= table.seconds_per_byte[link]
     seconds += table.latency[link]
     return np.where(crosses_devices(schedule), seconds, 0.0)
+
+
+def _barrier_seconds(schedule: ScheduleColumns, table: CostTable, barriers: Barriers | None) -> np.ndarray | None:
+    """Seconds of each collective: a broadcast as its longest transfer, a reduction as given, of one device alone 0."""
+    if barriers is None:
+        return None
+    several = np.diff(barriers.first) > 1
+    seconds = np.where(several & (barriers.kind != BROADCAST), table.vocabulary_reduce_seconds, 0.0)
+    part = np.flatnonzero(schedule.kind == Kind.S)
+    output = barriers.producer[barriers.first[barriers.needs[part]]]
+    link = schedule.device[output], schedule.device[part]
+    ways = table.latency[link] + transfer_bytes(schedule, table, output) * table.seconds_per_byte[link]
+    np.maximum.at(seconds, barriers.needs[part], np.where(link[0] == link[1], 0.0, ways))
+    return seconds

@@ -13,6 +13,8 @@ COLOURS = {
     Kind.I: "#c64027",
     Kind.W: "#0bac62",
     Kind.R: "#f688e6",
+    Kind.S: "#c369ff",
+    Kind.T: "#a55a87",
     Kind.OVERLAP_F_B: "#52295f",
 }
 IDLE, IDLE_TITLE = "#b2bab1", "idle"
@@ -43,6 +45,8 @@ TITLES = {
     Kind.I: "I input-gradient backward",
     Kind.W: "W weight-gradient backward",
     Kind.R: "R forward again (recompute)",
+    Kind.S: "S output layer's part forward",
+    Kind.T: "T output layer's part backward",
     Kind.OVERLAP_F_B: "OVERLAP_F_B, F and B in one slot",
 }
 _PALEST = 0.55  # part of white in the last shade

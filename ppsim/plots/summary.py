@@ -156,6 +156,8 @@ def _has_a_row(name: str, origin: str, timeline: TimelineColumns) -> bool:
         return bool((timeline.schedule.kind == TIMES.index(name)).any())
     if group == "again":
         return timeline.schedule.recomputes
+    if group == "vocabulary":
+        return timeline.schedule.cuts_vocabulary
     if group == "copy":
         return timeline.plan.copies is not None and bool((timeline.plan.copies.host == HOST_MEMORY).any())
     if group == "transfer":

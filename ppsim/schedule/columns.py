@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_copy
+from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_copy, is_vocabulary
 from ppsim.base.errors import ScheduleError, shown, visible
 from ppsim.base.immutable import unwritable
 from ppsim.base.lists import list_of_rows
@@ -153,6 +153,11 @@ class ScheduleColumns:
     def recomputes(self) -> bool:
         """Whether any R stands in the lists."""
         return bool((self.kind == Kind.R).any())
+
+    @cached_property
+    def cuts_vocabulary(self) -> bool:
+        """Whether any S or T stands in the lists: the output layer is cut over devices."""
+        return bool(is_vocabulary(self.kind).any())
 
     @cached_property
     def recomputed(self) -> np.ndarray:

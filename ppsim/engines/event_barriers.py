@@ -1,0 +1,46 @@
+"""Collectives of an output layer in the event model: each begins when the last row that it needs has ended."""
+
+from __future__ import annotations
+
+import simpy
+
+from ppsim.plan.resolve import Plan
+
+
+class BarrierStreams:
+    """The barriers of a plan; a device posts that its rows have ended, and a row waits for the end of its barrier."""
+
+    def __init__(self, env: simpy.Environment, plan: Plan):
+        self.env = env
+        self.feeds: dict[int, int] = {}
+        self.of_row: dict[int, simpy.Event] = {}
+        self.seconds: list[float] = []
+        self.behind = plan.schedule.offsets[:-1].tolist()  # the first row of each device that has not been posted
+        barriers = plan.barriers
+        if barriers is not None and plan.barrier_seconds is not None:
+            self.seconds = plan.barrier_seconds.tolist()
+            self.waits = (barriers.first[1:] - barriers.first[:-1]).tolist()
+            self.passed = [env.event() for _ in self.seconds]
+            self.feeds = dict(zip(barriers.producer.tolist(), barriers.of_producer.tolist(), strict=True))
+            self.of_row = {row: self.passed[one] for row, one in enumerate(barriers.needs.tolist()) if one >= 0}
+        self.start, self.end = [0.0] * len(self.seconds), [0.0] * len(self.seconds)
+
+    def needed(self, row: int, end: int) -> list[simpy.Event]:
+        """What the slot of rows `row` to `end` waits for."""
+        return [self.of_row[part] for part in range(row, end) if part in self.of_row]
+
+    def post(self, device: int, row: int) -> None:
+        """Count the rows of a device below `row`, which have ended; the last of a barrier's begins it."""
+        for ended in range(self.behind[device], row):
+            barrier = self.feeds.get(ended, -1)
+            if barrier >= 0:
+                self.waits[barrier] -= 1
+                if self.waits[barrier] == 0:
+                    self._begin(barrier)
+        self.behind[device] = row
+
+    def _begin(self, barrier: int) -> None:
+        self.start[barrier] = self.env.now
+        self.end[barrier] = self.env.now + self.seconds[barrier]
+        ending = self.env.timeout(self.seconds[barrier])
+        ending.callbacks.append(lambda _: self.passed[barrier].succeed())

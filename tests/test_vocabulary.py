@@ -1,0 +1,230 @@
+"""Vocabulary parallelism: S, T and their collectives, worked out by hand; the family's closed forms."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_schedules import vocabulary_orders
+from test_compiled_engine import assert_equal_bits, tables_with_everything
+
+import ppsim
+from ppsim.lowering.posts import TRANSPORTS
+
+TWO_REDUCTIONS = [
+    ["0F0", "0F1", "0S0", "0T0", "0S1", "0T1", "0B0", "0B1"],
+    ["1F0", "1S0", "1F1", "1T0", "1S1", "1B0", "1T1", "1B1"],
+]
+ONE_REDUCTION = [["0F0", "0F1", "0S0", "0S1", "0B0", "0B1"], ["1F0", "1S0", "1F1", "1B0", "1S1", "1B1"]]
+
+
+def run_of(orders, transport="async", **costs):
+    given = {"forward": 1, "backward": 2, "vocabulary_forward": 0.5, "vocabulary_backward": 0.25} | costs
+    return ppsim.simulate(ppsim.Schedule.from_orders(orders), ppsim.Costs(**given), transport=transport, engine="event")
+
+
+def starts(run):
+    labels = [label for order in run.schedule.orders() for label in order]
+    return dict(zip(labels, run.start.tolist(), strict=True))
+
+
+def test_lists_with_s_and_t_come_back_as_written_and_are_kept_by_lowering(tmp_path):
+    schedule = ppsim.Schedule.from_orders(TWO_REDUCTIONS)
+    schedule.to_csv(tmp_path / "vocabulary.csv")
+    assert ppsim.Schedule.from_csv(tmp_path / "vocabulary.csv").orders() == TWO_REDUCTIONS
+    lowered = ppsim.lower(schedule, sharded=True).orders()
+    assert [[text for text in order if text in TWO_REDUCTIONS[i]] for i, order in enumerate(lowered)] == TWO_REDUCTIONS
+
+
+def test_t_waits_for_the_statistics_of_all_parts_and_the_last_backward_for_all_gradients():
+    run = run_of(TWO_REDUCTIONS, vocabulary_reduce=0.25)
+    at = starts(run)
+    # The output of 1F0 is there at 2: both S0 run to 2.5, their reduction to 2.75.
+    assert (at["0S0"], at["1S0"], at["0T0"]) == (2, 2, 2.75)
+    # Device 1 is in 1F1 until 3.5; its 1T0 ends at 3.75, the gradients are reduced at 4: 1S1 hides 0.25 of it.
+    assert (at["1F1"], at["1T0"], at["1S1"], at["1B0"]) == (2.5, 3.5, 3.75, 4.25)
+    # 0S1 waits for 1F1 (3.5); T1 of both for S1 of device 1 (4.25) and a reduction.
+    assert (at["0S1"], at["0T1"], at["1T1"], at["1B1"]) == (3.5, 4.5, 6.25, 6.75)
+    assert run.barrier_start.tolist() == [2, 3.5, 2.5, 4.25, 3.75, 6.5]  # broadcasts, statistics, gradients
+    assert (run.barrier_end - run.barrier_start).tolist() == [0, 0, 0.25, 0.25, 0.25, 0.25]
+
+
+def test_without_t_an_s_lasts_both_and_the_backward_waits_for_its_reduction():
+    run = run_of(ONE_REDUCTION, vocabulary_reduce=0.5)
+    at = starts(run)
+    assert run.end[list(at).index("1S0")] - at["1S0"] == 0.75
+    assert (at["1F1"], at["1B0"]) == (2.75, 3.75)  # the reduction from 2.75 to 3.25 is hidden by 1F1
+    assert at["1B1"] == 5.75 + 0.75 + 0.5  # the last one is not
+
+
+def test_the_broadcast_costs_a_transfer_to_the_other_devices():
+    run = run_of(ONE_REDUCTION, latency=0.25, transfer_bytes=1.0, bandwidth=4.0)
+    at = starts(run)
+    assert at["1F0"] == 1.5
+    assert (at["0S0"], at["1S0"]) == (3, 3)  # a collective: the sender takes part in it to its end
+
+
+def test_a_device_alone_reduces_nothing():
+    run = run_of([["0F0", "0S0", "0T0", "0B0"]], vocabulary_reduce=9.0)
+    assert run.makespan == 3.75
+
+
+@pytest.mark.parametrize(
+    ("orders", "sentence"),
+    [
+        ([["0F0", "0S0", "0B0"], ["1F0", "1S0", "1T0", "1B0"]], "0T0 is missing: stage 0 holds a part"),
+        ([["0F0", "0F1", "0S0", "0B0", "0B1"], ["1F0", "1F1", "1S0", "1S1", "1B0", "1B1"]], "0S1 is missing"),
+        ([["0F0", "0S0", "0S0", "0B0"]], "0S0 appears twice"),
+        ([["0F0", "0T0", "0S0", "0B0"]], "0T0 (device 0, position 1) stands before 0S0 (device 0, position 2)"),
+        ([["0S0", "0F0", "0B0"]], "device 0 waits at 0S0 for 0F0 of device 0, which stands behind 0S0"),
+        ([["0F0", "0B0", "0S0"]], "device 0 waits at 0B0 for 0S0 of device 0, which stands behind 0B0"),
+        (
+            [["0F0", "0S0", "0T0", "0B0"], ["1F0", "1S0", "1B0", "1T0"]],
+            "device 1 waits at 1B0 for 1T0 of device 1, which stands behind 1B0",
+        ),
+        (
+            [["0F0", "0B0", "0S0"], ["1F0", "1S0", "1B0"]],
+            "device 1 waits at 1B0 for 0S0 of device 0, which stands behind 0B0",
+        ),
+        ([["0F0", "1S0", "0B0"], ["1F0", "1B0"]], "all actions of one stage and microbatch run on one device"),
+    ],
+)
+def test_a_fault_is_a_sentence_with_the_rule(orders, sentence):
+    with pytest.raises(ppsim.ScheduleError) as error:
+        ppsim.Schedule.from_orders(orders).validate()
+    assert sentence in str(error.value)
+
+
+def test_pytorch_is_said_to_know_no_s_and_no_t():
+    with pytest.raises(ppsim.ScheduleError, match=r"(?s)knows no S.*knows no T"):
+        ppsim.lower(ppsim.Schedule.from_orders(TWO_REDUCTIONS), sharded=True).check(pytorch=True)
+
+
+def test_what_waits_for_a_collective_waits_for_a_transfer_and_before_it_for_the_slowest_part():
+    run = run_of(TWO_REDUCTIONS, vocabulary_reduce=0.25)
+    causes = run.ledger()
+    assert np.allclose(causes.total, run.device_idle)
+    # Device 0: 2.5-2.75 the statistics of microbatch 0; 4.25-4.5 those of microbatch 1.
+    assert causes["transfer"].tolist() == [0.5, 0.25]
+    assert causes["overhead"].tolist() == [0, 0]
+    assert (run.slack() >= 0).all()
+    assert run.sensitivities().kind["transfer"] >= 1
+
+
+@settings(deadline=None, max_examples=80)
+@given(data=st.data(), transport=st.sampled_from(TRANSPORTS), random=st.randoms(use_true_random=False))
+def test_both_engines_give_equal_bits_with_collectives_ports_and_streams(data, transport, random):
+    schedule = ppsim.Schedule.from_orders(vocabulary_orders(random))
+    table = data.draw(tables_with_everything(schedule))
+    assert_equal_bits(schedule, _Given(table, data.draw(st.sampled_from([0.0, 0.5, 3.0]))), transport)
+
+
+class _Given:
+    """A table with seconds of S and T."""
+
+    def __init__(self, table, reduce):
+        self.made, self.reduce = table, reduce
+
+    def table(self, schedule):
+        parts = np.resize([0.5, 1.0, 0.0], (2, schedule.num_stages))
+        return replace(self.made, vocabulary_seconds=parts, vocabulary_reduce_seconds=self.reduce)
+
+
+@settings(deadline=None, max_examples=60)
+@given(random=st.randoms(use_true_random=False), reduce=st.sampled_from([0.0, 0.5, 3.0]))
+def test_ledger_and_bounds_hold_with_collectives(random, reduce):
+    run = run_of(vocabulary_orders(random), latency=0.5, vocabulary_reduce=reduce)
+    assert np.allclose(run.ledger().total, run.device_idle)
+    assert np.allclose(run.ledger()["overhead"], 0)
+    assert run.lower_bound().seconds <= run.makespan
+    assert run.slack().min() == pytest.approx(0, abs=1e-9)
+
+
+SIZES = [(p, m) for p in (2, 3, 4, 6, 8) for m in (2, p, 2 * p, 3 * p + 1)]
+
+
+def built(p, m, variant, backward=2.0, **costs):
+    schedule = ppsim.build("vocab-1f1b", devices=p, microbatches=m, variant=variant, backward=backward)
+    given = ppsim.Costs(forward=1, backward=backward, vocabulary_forward=0.5, vocabulary_backward=0.75, **costs)
+    return ppsim.simulate(schedule, given)
+
+
+@pytest.mark.parametrize(("p", "m"), SIZES)
+@pytest.mark.parametrize("variant", [1, 2])
+@pytest.mark.parametrize("backward", [1.0, 2.0, 3.5])
+def test_a_step_is_1f1bs_with_s_and_t_and_one_reduction(p, m, variant, backward):
+    for reduce in (0.0, 0.5 if variant == 1 else 1.0):
+        run = built(p, m, variant, backward, vocabulary_reduce=reduce)
+        assert run.makespan == pytest.approx((m + p - 1) * (1 + backward) + m * 1.25 + reduce)
+
+
+@pytest.mark.parametrize(("p", "m"), SIZES)
+def test_an_interlaced_step_waits_for_both_reductions_of_every_microbatch(p, m):
+    run = built(p, m, "interlaced", vocabulary_reduce=0.5)
+    assert run.makespan == pytest.approx((m + p - 1) * 3 + m * (1.25 + 2 * 0.5))
+
+
+@pytest.mark.parametrize(("p", "m"), SIZES)
+def test_peaks_are_those_of_1f1b_and_what_each_reduction_holds_back(p, m):
+    r = np.arange(p)
+    for variant, peak in ((1, p - r + 2), (2, p - r + 1), ("interlaced", 3 * p // 2 - r)):
+        assert built(p, m, variant).peak_activations.tolist() == np.minimum(m, peak).tolist()
+
+
+def test_variants_are_told_apart_by_where_t_stands():
+    orders = {
+        variant: ppsim.build("vocab-1f1b", devices=2, microbatches=4, variant=variant).orders()
+        for variant in (1, 2, "interlaced")
+    }
+    assert orders[1][1] == [
+        "1F0",
+        "1S0",
+        "1F1",
+        "1T0",
+        "1S1",
+        "1F2",
+        "1B0",
+        "1T1",
+        "1S2",
+        "1F3",
+        "1B1",
+        "1T2",
+        "1S3",
+        "1B2",
+        "1T3",
+        "1B3",
+    ]
+    assert orders[2][1] == ["1F0", "1S0", "1F1", "1B0", "1S1", "1F2", "1B1", "1S2", "1F3", "1B2", "1S3", "1B3"]
+    assert orders["interlaced"][1] == [
+        "1F0",
+        "1F1",
+        "1S0",
+        "1T0",
+        "1B0",
+        "1S1",
+        "1T1",
+        "1B1",
+        "1F2",
+        "1S2",
+        "1T2",
+        "1B2",
+        "1F3",
+        "1S3",
+        "1T3",
+        "1B3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"variant": 3}, "variant='3' is not known; use one of: 1, 2, interlaced"),
+        ({"forward": 2.0, "backward": 1.0}, "backward=1 is shorter than forward=2"),
+        ({"forward": 0.0}, "forward=0.0 must be seconds above 0"),
+        ({"backward": "long"}, "backward='long' must be seconds above 0"),
+    ],
+)
+def test_a_refused_option_is_a_sentence(options, sentence):
+    with pytest.raises(ppsim.BuildError, match=sentence.replace("(", "\\(")):
+        ppsim.build("vocab-1f1b", devices=4, microbatches=8, **options)
