@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import simpy
 
 from ppsim.plan.resolve import Plan
@@ -42,5 +44,8 @@ class BarrierStreams:
     def _begin(self, barrier: int) -> None:
         self.start[barrier] = self.env.now
         self.end[barrier] = self.env.now + self.seconds[barrier]
-        ending = self.env.timeout(self.seconds[barrier])
-        ending.callbacks.append(lambda _: self.passed[barrier].succeed())
+        self.env.process(self._pass(barrier))
+
+    def _pass(self, barrier: int) -> Generator[simpy.Event]:
+        yield self.env.timeout(self.seconds[barrier])
+        self.passed[barrier].succeed()
