@@ -20,13 +20,18 @@ class Late:
         return replace(table, seconds=table.seconds + self.overhead)
 
 
-def trace_document(name, costs, *, devices=4, microbatches=8, steps=12, overhead=0.0, noise=0.0, outliers=0.0, seed=0):
+def trace_document(
+    name, costs, *, devices=4, microbatches=8, stages_per_device=None, steps=12, overhead=0.0, noise=0.0, outliers=0.0,
+    seed=0,
+):  # fmt: skip
     """What a replay would write of `name` under `costs`, on the directed transport.
 
     Every action starts `overhead` late. `noise` is the standard deviation of log(seconds) of actions and transfers, and
     `outliers` the part of the actions that take ten times as long; both change what is measured, not what waits for it.
     """
-    program = ppsim.lower(ppsim.build(name, devices=devices, microbatches=microbatches))
+    program = ppsim.lower(
+        ppsim.build(name, devices=devices, microbatches=microbatches, stages_per_device=stages_per_device)
+    )
     run = ppsim.simulate(program, Late(costs, overhead), transport="directed")
     generator = np.random.default_rng(seed)
     recorded = [_step(program, run, overhead, noise, outliers, generator) for _ in range(steps)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from command_line import ppsim as command
-from measured_tables import link_sentence, sleep_table
+from measured_tables import compute_table, link_sentence, sleep_table
 from synthetic_traces import trace_document
 
 import ppsim
@@ -44,6 +44,7 @@ def test_the_readme_holds_the_table_that_the_script_prints():
     readme = (RECORDED.parents[2] / "README.md").read_text()
     assert sleep_table() in readme
     assert link_sentence() in readme
+    assert all(compute_table(ranks) in readme for ranks in (2, 4))
 
 
 def test_the_recorded_profile_is_what_calibration_gives():

@@ -51,23 +51,36 @@ def replay_all(options: argparse.Namespace, rank: int, world: int) -> list[str]:
     programs = asked.load_programs(options, world)
     control: Any = dist.new_group(backend="gloo", timeout=timedelta(seconds=options.timeout))
     runtime = make_runtime(options, control, rank, programs)
-    return [replay(program, options, runtime, rank, world) for program in programs]
+    # On processors that others use too, programs take turns step by step: what disturbs one disturbs all alike.
+    groups = [programs] if options.backend == "gloo" else [[program] for program in programs]
+    return [said for group in groups for said in replay(group, options, runtime, rank, world)]
 
 
 def replay(
-    program: Program, options: argparse.Namespace, runtime: CpuRuntime | CudaRuntime, rank: int, world: int
-) -> str:
-    """Run the steps of one program and write its trace (rank 0); a sentence that says what was done."""
-    shape, costs = asked.make_shape(options, program), asked.sleep_costs(options)
-    pad = costs and {kind: sleep_out(value) for kind, value in asked.sleep_seconds(costs, program).items()}
-    walker = Walker(program, rank, shape, runtime, pad)
+    programs: list[Program], options: argparse.Namespace, runtime: CpuRuntime | CudaRuntime, rank: int, world: int
+) -> list[str]:
+    """Run the steps of programs in turn, one step of each a round, and report each."""
+    walkers = [make_walker(program, options, runtime, rank) for program in programs]
     before = measure_clocks(runtime.control, rank, world)
-    measured = []
-    for number in range(options.warm_up + options.steps):
-        step = walker.step()
-        if number >= options.warm_up:
-            measured.append(step)
+    rounds = [[walker.step() for walker in walkers] for _ in range(options.warm_up + options.steps)]
     clocks = before.joined(measure_clocks(runtime.control, rank, world))
+    measured = zip(*rounds[options.warm_up :], strict=True)
+    return [
+        report(walker, list(steps), clocks, options, rank, world)
+        for walker, steps in zip(walkers, measured, strict=True)
+    ]
+
+
+def make_walker(program: Program, options: argparse.Namespace, runtime: CpuRuntime | CudaRuntime, rank: int) -> Walker:
+    """One rank's walker through a program, with its actions padded where the call says so."""
+    costs = asked.sleep_costs(options)
+    pad = costs and {kind: sleep_out(value) for kind, value in asked.sleep_seconds(costs, program).items()}
+    return Walker(program, rank, asked.make_shape(options, program), runtime, pad)
+
+
+def report(walker: Walker, measured: list, clocks: Clocks, options: argparse.Namespace, rank: int, world: int) -> str:
+    """Check what was measured of a program and write its trace (rank 0); a sentence that says what was done."""
+    program, shape, runtime, costs = walker.program, walker.shape, walker.runtime, asked.sleep_costs(options)
     said = f"replayed {program.name}: {options.steps} steps on {world} rank(s)"
     if options.check_gradients:
         if fault := gradient_fault(program, walker, shape, runtime.control, rank):

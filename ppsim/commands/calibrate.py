@@ -32,6 +32,10 @@ def calibrate(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.yaml", help="The profile to write.")],
     traces: Annotated[list[Path] | None, _TRACES] = None,
     operators: Operators = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(metavar="N,N,...", help="Layers of each stage of the traces. [default: as many in each]"),
+    ] = None,
 ) -> None:
     """Fit a cost profile to measured traces, or a device's operators to measured ones."""
     if bool(traces) == bool(operators):
@@ -39,7 +43,7 @@ def calibrate(
     if operators:
         _calibrate_operators(operators, output)
     else:
-        _calibrate_costs(traces or [], output)
+        _calibrate_costs(traces or [], output, _counts(layers))
 
 
 def _calibrate_operators(measured: Path, output: Path) -> None:
@@ -49,12 +53,20 @@ def _calibrate_operators(measured: Path, output: Path) -> None:
     print_data(law_text(law))
 
 
-def _calibrate_costs(traces: list[Path], output: Path) -> None:
+def _counts(text: str | None) -> list[int]:
+    """The numbers of `--layers`."""
+    counts = [] if text is None else text.split(",")
+    if not all(count.strip().isdecimal() and int(count) > 0 for count in counts):
+        raise ConfigError(f"--layers {text!r} must list whole numbers of at least 1, one a stage, such as 7,9,9,7")
+    return [int(count) for count in counts]
+
+
+def _calibrate_costs(traces: list[Path], output: Path, layers: list[int]) -> None:
     runs = [read_any_trace(path) for path in traces]
     for run in runs:
         for note in run.notes:
             say(note)
-    profile = calibration.calibrate(runs)
+    profile = calibration.calibrate(runs, layers)
     write_profile(profile, output)
     say(f"wrote {output}")
     print_data(profile_text(profile))

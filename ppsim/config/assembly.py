@@ -19,6 +19,9 @@ from ppsim.costs.profile import Profile, read_profile
 from ppsim.families.registry import find_family
 from ppsim.plan.jitter import Jitter
 
+# Which a profile of one device, or of another machine, does not know.
+LINK = ("latency", "bandwidth", "transfer_bytes")
+
 
 class _Faults(list[Fault]):
     """Faults so far; `attempt` adds what goes wrong."""
@@ -45,6 +48,10 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
     costs: Any = None
     if "profile" in given:
         costs = _profile(checked, place, faults)
+    elif "stage_layers" in given:
+        faults.append(
+            (("costs", "stage_layers"), "goes with costs.profile; a model's layers are cut by layout.partition")
+        )
     elif not faults:
         costs = faults.attempt(("costs",), lambda: Costs(**given))
         if costs and model and cluster and layout:
@@ -146,10 +153,20 @@ def _model(section: dict[str, Any] | None, place: str, faults: _Faults) -> Model
 
 
 def _profile(checked: dict[str, Any], place: str, faults: _Faults) -> Profile | None:
-    """Costs measured by `ppsim calibrate`; the path is relative to the config."""
+    """Costs measured by `ppsim calibrate`, with the cut and the link given; the path is relative to the config."""
     given = checked["costs"]
-    faults += _said_by_the_file("costs", "profile", given)
+    faults += _said_by_the_file("costs", "profile", given.keys() - {"stage_layers", *LINK})
     if "model" in checked:
         faults.append((("model",), "does not go with costs.profile, which prices a model by itself; leave one out"))
     path = os.path.join(os.path.dirname(place), given["profile"])
-    return faults.attempt(("costs", "profile"), lambda: read_profile(path))
+    profile = faults.attempt(("costs", "profile"), lambda: read_profile(path))
+    link = {name: given[name] for name in LINK if name in given}
+    for name, value in link.items():
+        if not isinstance(value, float | int):
+            faults.append((("costs", name), "must be one number beside a profile, of the links between all devices"))
+    if faults or profile is None:
+        return None
+    profile = profile.with_link(**link) if link else profile
+    if "stage_layers" not in given:
+        return profile
+    return faults.attempt(("costs", "stage_layers"), lambda: profile.cut(given["stage_layers"]))

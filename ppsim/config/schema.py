@@ -154,7 +154,7 @@ DOCUMENT = _section(
         "hardware": _section("Hardware", _HARDWARE, required=("device", "link")),
         "layout": _section("Layout", _declared(Layout)),
         "schedule": _section("Schedule", _SCHEDULE),
-        "costs": _section("Costs", {**_declared(Costs), "profile": text}),
+        "costs": _section("Costs", {**_declared(Costs), "profile": text, "stage_layers": nested(whole_number(1))}),
         "jitter": _section("Jitter", _JITTER),
         "published": _section("Published", _PUBLISHED),
         "batch": whole_number(),

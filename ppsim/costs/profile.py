@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
 
@@ -22,6 +22,7 @@ from ppsim.schedule.columns import ScheduleColumns
 SCHEMA = "ppsim.profile/1"
 WHAT = "a profile"
 KINDS = ("F", "B", "I", "W")
+LAYERS = whole_number(1, 2**20)
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,13 @@ class Profile:
     devices : int
         Pipeline devices of the runs. A schedule on another number takes `latency` and `bandwidth` for all its links.
     seconds : mapping kind -> list of float
-        Seconds of one microbatch through each of `len(list)` equal parts of the model, without `overhead`. A schedule
-        with other stages takes the parts that its stages cover.
+        Seconds of one microbatch through each of `len(list)` parts of the model, without `overhead`. A schedule with
+        other stages takes the parts that its stages cover.
+    layers : list of int
+        Layers of each of those parts; empty: as many in each.
+    stage_layers : tuple of int
+        Layers of each stage of the schedules to price; empty: the parts themselves where there are as many stages, else
+        equal stages. `cut` sets it; it is no part of the file.
     interval : mapping kind -> list of (low, high)
         95 % confidence interval of each of those medians.
     once : mapping kind -> (first, last)
@@ -88,6 +94,8 @@ class Profile:
 
     devices: int
     seconds: dict[str, list[float]]
+    layers: list[int] = field(default_factory=list)
+    stage_layers: tuple[int, ...] = ()
     interval: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     once: dict[str, tuple[float, float]] = field(default_factory=dict)
     overhead: float = 0.0
@@ -115,21 +123,52 @@ class Profile:
         }
 
     def table(self, schedule: ScheduleColumns) -> CostTable:
-        """The costs of `schedule`, on any number of devices; CostError where a kind was not measured."""
+        """The costs of `schedule`, on any number of devices.
+
+        CostError where a kind was not measured, or `stage_layers` are of another number of stages or layers.
+        """
         stages, devices = schedule.num_stages, schedule.devices
-        once = completed(self.once)
-        parts = {kind: covered(values, stages, once.get(kind, (0.0, 0.0))) for kind, values in self._needed().items()}
+        once, seconds = completed(self.once), self._needed()
+        at, of = self._edges(stages)
+        parts = {kind: covered(values, at, of, once.get(kind, (0.0, 0.0))) for kind, values in seconds.items()}
         return CostTable(
             seconds=np.stack([parts[kind] for kind in KINDS]) + self.overhead,
             overlap=None,
             latency=self._latency(devices),
             seconds_per_byte=of_all_pairs(1.0 / self.bandwidth, devices),
             transfer_bytes=np.full((2, stages), self.transfer_bytes),
-            stage_share=np.full(stages, devices / stages),
+            stage_share=np.round(np.diff(of), 9) / of[-1] * devices,  # equal stages are equal to the last bit
             weight_grad_fraction=np.ones(stages),
             slice_fraction=np.full(schedule.slices, 1.0 / schedule.slices),
             overhead=np.full((len(KINDS), stages), self.overhead),
         )
+
+    def cut(self, stage_layers: Sequence[int]) -> Profile:
+        """These costs for stages of so many layers each; CostError where they are no whole numbers of at least 1."""
+        return replace(self, stage_layers=tuple(map(LAYERS, stage_layers)))
+
+    def with_link(self, **link: float) -> Profile:
+        """These costs with another `latency`, `bandwidth` or `transfer_bytes`, which then hold between all devices."""
+        return replace(self, links={}, **link)
+
+    def _edges(self, stages: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where the measured parts begin and end, and where the stages do: (parts + 1) and (stages + 1) layers."""
+        count = len(next(iter(self.seconds.values())))
+        parts = _sums(self.layers or [1] * count)
+        if not self.stage_layers:
+            return parts, parts if stages == count else np.arange(stages + 1) * parts[-1] / stages
+        cut = _sums(self.stage_layers)
+        if len(self.stage_layers) != stages:
+            raise CostError(
+                f"stage_layers={shown(list(self.stage_layers))} are of {len(self.stage_layers)} stages, but the "
+                f"schedule has {stages}; give one number a stage"
+            )
+        if self.layers and cut[-1] != parts[-1]:
+            raise CostError(
+                f"stage_layers={shown(list(self.stage_layers))} hold {cut[-1]:.0f} layers, but the profile was "
+                f"measured on {parts[-1]:.0f}; spread those"
+            )
+        return parts * (cut[-1] / parts[-1]), cut
 
     def _latency(self, devices: int) -> Any:
         """Latency by [sender, receiver], with that of each link where the devices are those of the runs."""
@@ -161,20 +200,26 @@ def completed(known: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
     return seconds
 
 
-def covered(parts: Sequence[float], stages: int, once: Sequence[float] = (0.0, 0.0)) -> np.ndarray:
-    """Seconds of each of `stages` equal stages of a model whose equal parts take `parts` seconds each.
+def covered(
+    seconds: Sequence[float], parts: np.ndarray, stages: np.ndarray, once: Sequence[float] = (0.0, 0.0)
+) -> np.ndarray:
+    """Seconds of each of some stages of a model whose parts take `seconds` each.
 
-    The seconds of `once` within the first and the last part stay whole in the first and the last stage.
+    `parts` and `stages` are where they begin and end, in layers. The seconds of `once` within the first and the last
+    part stay whole in the first and the last stage.
     """
-    divided = np.array(parts, float)
+    divided = np.array(seconds, float)
     divided[0] -= once[0]
     divided[-1] -= once[1]
-    edges = np.concatenate([[0.0], np.cumsum(divided)])
-    at = np.interp(np.arange(stages + 1) * len(parts) / stages, np.arange(len(parts) + 1), edges)
-    seconds = np.diff(at)
-    seconds[0] += once[0]
-    seconds[-1] += once[1]
-    return seconds
+    of_stages = np.diff(np.interp(stages, parts, _sums(divided)))
+    of_stages[0] += once[0]
+    of_stages[-1] += once[1]
+    return of_stages
+
+
+def _sums(values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Sums of the first 0, 1, ... values."""
+    return np.concatenate([[0.0], np.cumsum(values)])
 
 
 def write_profile(profile: Profile, path: str | PathLike[str]) -> None:
@@ -191,6 +236,7 @@ def write_profile(profile: Profile, path: str | PathLike[str]) -> None:
         "recorded": profile.recorded,
         "devices": profile.devices,
         "fitted": list(profile.fitted),
+        **({"layers": list(profile.layers)} if profile.layers else {}),
         "seconds": {kind: [_short(value) for value in values] for kind, values in profile.seconds.items()},
         "interval": {
             kind: [[_short(low), _short(high)] for low, high in pairs] for kind, pairs in profile.interval.items()
@@ -253,6 +299,7 @@ def _schema() -> Any:
         "Profile",
         devices=(checked_by(whole_number()), ...),
         seconds=(dict[kind, list[amount]], ...),
+        layers=(list[checked_by(LAYERS)], []),
         interval=(dict[kind, list[pair]], {}),
         once=(dict[kind, pair], {}),
         bandwidth=(checked_by(_bandwidth), math.inf),
@@ -274,6 +321,8 @@ def _faults(found: dict[str, Any]) -> list[str]:
         faults.append("seconds: a kind is empty, or all are missing; list one time a part of the model")
     elif len(counts) > 1:
         faults.append("seconds: the kinds have lists of different lengths; list one time a part of the model")
+    if found["layers"] and counts != {len(found["layers"])}:
+        faults.append("layers: must list the layers of each part of the model, as many as seconds lists")
     devices = found["devices"]
     for pair in found["links"]:
         ends = pair.split("-")

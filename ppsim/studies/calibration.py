@@ -11,7 +11,7 @@ from datetime import date
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.errors import CostError, DeadlockError
+from ppsim.base.errors import CostError, DeadlockError, shown
 from ppsim.costs.profile import KINDS, LinkFit, Profile
 from ppsim.costs.step_spread import StepSpread
 from ppsim.interop.replays import Trace
@@ -32,8 +32,10 @@ NOTICED = 0.03  # of the median: a step that is longer by less is never called d
 MOST_DISTURBED = 0.25  # of a run's steps: where more stand out, the run itself is noisy and all of it counts
 
 
-def calibrate(traces: Sequence[Trace]) -> Profile:
+def calibrate(traces: Sequence[Trace], layers: Sequence[int] = ()) -> Profile:
     """A profile of all traces together.
+
+    `layers` are those of each stage, where stages hold unequal numbers; then all traces have these stages.
 
     Steps that something else disturbed are dropped first (`undisturbed`). Action times are medians over microbatches
     and steps. Latency and bandwidth come from a Theil-Sen line through the
@@ -45,9 +47,15 @@ def calibrate(traces: Sequence[Trace]) -> Profile:
     Raises CostError where the traces do not belong together or hold no complete action.
     """
     used = [undisturbed(trace) for trace in traces]
-    profile = _fitted(used)
+    for trace in traces:
+        if layers and len(layers) != trace.program.num_stages:
+            raise CostError(
+                f"layers={shown(list(layers))} are of {len(layers)} stages, but {trace.path} has "
+                f"{trace.program.num_stages}; give one number a stage, of traces with the same stages"
+            )
+    profile = _fitted(used, layers)
     dropped = sum(len(trace.usable_steps) - len(kept.usable_steps) for trace, kept in zip(traces, used, strict=True))
-    return replace(profile, steps=_step_spread(used, "I" not in profile.seconds, dropped))
+    return replace(profile, steps=_step_spread(used, layers, "I" not in profile.seconds, dropped))
 
 
 def undisturbed(trace: Trace) -> Trace:
@@ -65,14 +73,16 @@ def undisturbed(trace: Trace) -> Trace:
     return replace(trace, issue=trace.issue[kept], start=trace.start[kept], end=trace.end[kept])
 
 
-def _step_spread(traces: Sequence[Trace], halved: bool, disturbed: int) -> StepSpread:
+def _step_spread(traces: Sequence[Trace], layers: Sequence[int], halved: bool, disturbed: int) -> StepSpread:
     """The errors of runs left out of the fit; a run that the others have no costs for is passed over."""
     errors = []
     for number, left_out in enumerate(traces):
         others = [*traces[:number], *traces[number + 1 :]]
         with suppress(CostError, DeadlockError):
             if others:
-                errors.append(_log_ratio(np.median(left_out.step_seconds), predicted_step(left_out, _fitted(others))))
+                errors.append(
+                    _log_ratio(np.median(left_out.step_seconds), predicted_step(left_out, _fitted(others, layers)))
+                )
     steps = [trace.step_seconds[trace.step_seconds > 0] for trace in traces]
     noise = np.concatenate([np.log(seconds / np.median(seconds)) for seconds in steps if len(seconds)] or [np.zeros(0)])
     halves = [np.array_split(seconds, 2) for seconds in steps if len(seconds) > 1]
@@ -91,7 +101,7 @@ def _log_ratio(first: float, second: float) -> float:
     return math.log(first / second) if first > 0 and second > 0 else 0.0
 
 
-def _fitted(traces: Sequence[Trace]) -> Profile:
+def _fitted(traces: Sequence[Trace], layers: Sequence[int] = ()) -> Profile:
     if not traces:
         raise CostError("no traces to calibrate on; name at least one trace file")
     devices = {trace.program.devices for trace in traces}
@@ -109,8 +119,9 @@ def _fitted(traces: Sequence[Trace]) -> Profile:
     profile = Profile(
         devices=devices.pop(),
         seconds=seconds,
+        layers=list(layers),
         interval=interval,
-        once={kind: (_excess(values[::-1]), _excess(values)) for kind, values in seconds.items()},
+        once={kind: (_excess(values[::-1], layers[::-1]), _excess(values, layers)) for kind, values in seconds.items()},
         overhead=max(0.0, _trimmed_mean(np.concatenate([_gaps(trace) for trace in traces]))),
         latency=latency,
         bandwidth=bandwidth,
@@ -198,16 +209,19 @@ def _per_part(groups: dict[tuple[int, int], np.ndarray], parts: int) -> tuple[li
     return seconds.tolist(), [(float(s - h), float(s + h)) for s, h in zip(seconds, half, strict=True)]
 
 
-def _excess(parts: Sequence[float]) -> float:
+def _excess(parts: Sequence[float], layers: Sequence[int]) -> float:
     """Seconds of the last part above the inner ones: what embedding or head take, however finely the layers are cut.
 
-    0 where the inner parts are not alike, or the last one differs from them by little or no more than they do.
+    By layer, where parts hold unequal numbers (`layers`). 0 where the inner parts are not alike, or the last one
+    differs from them by little or no more than they do.
     """
-    inner = np.array(parts[1:-1])
+    held = np.array(layers or [1] * len(parts))
+    by_layer = np.array(parts) / held
+    inner = by_layer[1:-1]
     if len(inner) < 2 or np.ptp(inner) > ALIKE * np.median(inner):
         return 0.0
-    excess = float(parts[-1] - np.median(inner))
-    return excess if excess > max(np.ptp(inner), SMALL * np.median(inner)) else 0.0
+    excess = float(by_layer[-1] - np.median(inner))
+    return excess * int(held[-1]) if excess > max(np.ptp(inner), SMALL * np.median(inner)) else 0.0
 
 
 def _gaps(trace: Trace) -> np.ndarray:
