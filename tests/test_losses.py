@@ -111,3 +111,24 @@ def test_equal_costs_of_all_links_hold_for_all_copies():
     after = rerouted(run, 3, 2, case)
     assert np.unique(after.table.latency).tolist() == [0.5]
     assert after.table.latency.shape == (7, 7)
+
+
+def test_the_jitter_of_a_device_is_that_of_the_same_device_in_every_copy():
+    """One stage on one device, m (F + B) each: the peers of a failed device are as slow as it was."""
+    case = CASE.changed({"schedule.devices": 1, "schedule.microbatches": 2, "jitter": {"slow_devices": {0: 1.5}}})
+    row = by_name(failed(case, 0, 2, ["gpipe"]))["gpipe"]
+    assert (row.before, row.after) == (2 * 3 * 1.5, 4 * 3 * 1.5)
+    case = CASE.changed({"costs.latency": 1, "jitter": {"slow_links": [{"between": [0, 1], "factor": 3}]}})
+    slow, even = (by_name(failed(one, 3, 2, ["gpipe"]))["gpipe"] for one in (case, case.changed({"jitter": None})))
+    assert slow.after > even.after
+
+
+def test_before_and_after_share_no_network_cards():
+    case = ppsim.load_config(LLAMA).changed(
+        {"layout.sharded": False, "layout.data": 2, "hardware.gpus": None, "batch": None, "hardware.cards_per_node": 1}
+    )
+    run = case.simulate()
+    assert run.plan.ports is not None
+    row = by_name(failed(case, 0, 2, [run.schedule.name]))[run.schedule.name]
+    assert row.before <= run.iteration_time
+    assert row.after >= row.before

@@ -160,6 +160,8 @@ def _losses(
     else:
         count = int(copies or getattr(getattr(case.costs, "layout", None), "data", 1))
         what = f"device {fail} of one of {count} copies has failed, and its peers take over its work"
+        shared = getattr(getattr(case.costs, "cluster", None), "cards_per_node", None) is not None
+        what += " (before and after no transfers share network cards)" * shared
         found = losses.failed(case, fail, count, which)
     return {"schema": "ppsim.what-if/1", "what": what, **asdict(found)}, losses_text(found, what)
 

@@ -18,6 +18,7 @@ from ppsim.config import Config
 from ppsim.costs.pairs import among
 from ppsim.costs.table import CostModel, CostTable
 from ppsim.families.registry import families
+from ppsim.plan.jitter import Jitter
 from ppsim.run.schedules import Schedule
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
@@ -63,8 +64,9 @@ def slowed(case: Config, slow: Mapping[int, float], which: Iterable[str] | None 
 def failed(case: Config, device: int, copies: int, which: Iterable[str] | None = None) -> Losses:
     """Every schedule in the place of the case's own, with one device of one of `copies` pipelines failed.
 
-    Without jitter, under `async`. The peers take each list, with what they took over in it, as a priority (dispatch
-    "ready"). Raises ConfigError where there is no such device, no peer, or no peer with whole weights.
+    Under `async`; before and after, no transfers share network cards. The jitter of a device or link is that of the
+    same one in every copy. The peers take each list, with what they took over in it, as a priority (dispatch "ready").
+    Raises ConfigError where there is no such device, no peer, or no peer with whole weights.
     """
     if copies < 2:
         raise ConfigError(f"copies={copies}: a failed device needs a peer in another copy; use at least 2")
@@ -73,15 +75,25 @@ def failed(case: Config, device: int, copies: int, which: Iterable[str] | None =
             "weights are sharded over the copies, so that no peer has those of a failed device; "
             "use layout.sharded=false"
         )
-    steady = case.changed({"jitter": None})
-    before = compare_config(steady, [*(which or families())])
+    before = compare_config(case, [*(which or families())])
+    healthy = [_with_own_cards(run, case) for run in before.timelines]
     runs, refused = [], dict(before.refused)
-    for run in before.timelines:
+    for run in healthy:
         try:
-            runs.append(rerouted(run, device, copies, steady))
+            runs.append(rerouted(run, device, copies, case))
         except PpsimError as error:
             refused[run.schedule.name] = str(error)
-    return _losses(before, Comparison(runs, refused))
+    return _losses(Comparison(healthy, before.refused), Comparison(runs, refused))
+
+
+def _with_own_cards(run: Timeline, case: Config) -> Timeline:
+    """The run without the queues of network cards that transfers share."""
+    if run.plan.ports is None:
+        return run
+    schedule = run.schedule
+    costs = _CopiedCosts(run.costs, schedule, np.arange(schedule.devices), 1)
+    how = {"transport": case.transport, "engine": case.engine, "optimizer": case.optimizer}
+    return simulate(Schedule.of(schedule), costs, jitter=case.jitter, seed=case.seed, **how)
 
 
 def _losses(before: Comparison, after: Comparison) -> Losses:
@@ -106,7 +118,23 @@ def rerouted(run: Timeline, device: int, copies: int, case: Config) -> Timeline:
     lists, owner = _merged(schedule, run.row_start, device, copies)
     costs = _CopiedCosts(run.costs, schedule, owner, copies)
     how = {"transport": case.transport, "engine": case.engine, "optimizer": case.optimizer}
-    return simulate(Schedule.of(lists), costs, dispatch="ready", **how)
+    jitter = None if case.jitter is None else _of_copies(case.jitter, owner)
+    return simulate(Schedule.of(lists), costs, dispatch="ready", jitter=jitter, seed=case.seed, **how)
+
+
+def _of_copies(jitter: Jitter, owner: np.ndarray) -> Jitter:
+    """The jitter of one copy for the devices of all; `owner` names the device of one copy that each stands for."""
+    devices = {own: np.flatnonzero(owner == own).tolist() for own in np.unique(owner).tolist()}
+    return replace(
+        jitter,
+        slow_devices={one: factor for own, factor in jitter.slow_devices.items() for one in devices[own]},
+        slow_links={
+            (one, other): factor
+            for (first, second), factor in jitter.slow_links.items()
+            for one in devices[first]
+            for other in devices[second]
+        },
+    )
 
 
 def _merged(
