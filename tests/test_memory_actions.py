@@ -88,3 +88,47 @@ def test_what_cannot_be_chosen_is_refused_with_what_can(transform):
         transform(ppsim.with_recompute(build("1f1b")))
     with pytest.raises(ppsim.BuildError, match="transfers, sharding actions or copies"):
         transform(ppsim.lower(build("1f1b")))
+
+
+def config(**schedule):
+    section = {"name": "1f1b", "devices": 4, "microbatches": 8, **schedule}
+    return {"schedule": section, "costs": {"forward": 1, "backward": 2}}
+
+
+def test_a_config_asks_for_r_or_copies_of_any_family_and_compare_puts_them_into_each():
+    found = ppsim.compare(config(recompute="all"), ["1f1b", "gpipe", "bpipe"])
+    assert {one.schedule.name: one.makespan for one in found.timelines} == {"1f1b": 41, "gpipe": 41}
+    assert "evicts" in found.refused["bpipe"]
+    table = ppsim.sweep(
+        config(), over={"schedule.recompute": ["all", "first:1"], "schedule.recompute_placing": ["idle"]}
+    )
+    assert [point.measures["makespan"] for point in table.points] == [38, 38]
+    away = ppsim.sweep(config() | {"costs": {"offload_latency": 0.5}}, over={"schedule.offload": ["all"]})
+    assert away.points[0].measures["peak_activations"] == 3
+
+
+@pytest.mark.parametrize(
+    ("schedule", "sentence"),
+    [
+        ({"recompute": "some"}, "schedule.recompute: 'some' must be all, first:1"),
+        ({"recompute": "needed"}, "schedule.recompute: needed goes with memory_limit"),
+        ({"recompute_placing": "idle"}, "schedule.recompute_placing: says where R goes; give recompute"),
+        ({"recompute": "all", "offload": "all"}, "schedule.offload: does not go with recompute"),
+        ({"offload": "needed"}, "schedule.offload: 'needed' must be all, first:1"),
+        ({"recompute": "all", "recompute_placing": "soon"}, "use one of: backward, idle, idle"),
+    ],
+)
+def test_what_does_not_go_together_in_a_config_is_named(schedule, sentence):
+    with pytest.raises(ppsim.ConfigError, match=sentence):
+        ppsim.compare(config(**schedule), ["1f1b"])
+
+
+def test_copies_of_derived_costs_take_the_way_to_host_memory():
+    hardware = {"device": "H100 SXM", "link": "NVLink 4", "host_bandwidth": "50 GB/s", "host_latency": "20 us"}
+    shape = {"num_layers": 8, "hidden": 4096, "heads": 32, "sequence": 4096, "vocabulary": 32000}
+    case = {
+        "model": shape, "hardware": hardware,
+        "schedule": {"name": "1f1b", "devices": 4, "microbatches": 8, "offload": "all"},
+    }  # fmt: skip
+    run = ppsim.compare(case, ["1f1b"]).timelines[0]
+    assert run.offloads.end[0] - run.offloads.start[0] == pytest.approx(run.table.activation_bytes[0] / 50e9 + 20e-6)

@@ -43,12 +43,29 @@ FLAGS = {
         "transport", "NAME", "async, directed, pair, rank or blocking. [default: the config's, or async]"
     ),
     "engine": Flag("engine", "NAME", "auto, event or compiled. [default: the config's, or auto]"),
+    "recompute": Flag(
+        "schedule.recompute", "STAGES", "R before the backwards of these stages: all, first:N, or needed."
+    ),
+    "recompute_placing": Flag(
+        "schedule.recompute_placing", "NAME", "Where R goes: backward, idle or idle+forwards. [default: backward]"
+    ),
+    "offload": Flag(
+        "schedule.offload", "STAGES", "Activations of these stages leave for host memory: all, or first:N."
+    ),
+    "offload_latency": Flag("costs.offload_latency", "SECONDS", "Of one copy to host memory or back. [default: 0]"),
+    "memory_limit": Flag(
+        "memory_limit",
+        "N",
+        "Activations of a device share that a device may hold: of --recompute needed, idle placings "
+        "and --dispatch ready.",
+    ),
     "dispatch": Flag(
         "dispatch",
         "NAME",
         "list, or ready: a device starts the first action of its list that is ready and has room. [default: list]",
     ),
 }
+MEMORY_FLAGS = ("recompute", "recompute_placing", "offload", "offload_latency", "memory_limit")
 OPTIONS: dict[str, Any] = {
     "config": options.ConfigFile,
     "settings": options.Settings,

@@ -12,7 +12,7 @@ from ppsim.analysis.measures import MEASURES
 from ppsim.base.errors import ConfigError
 from ppsim.base.units import seconds_text
 from ppsim.commands import options
-from ppsim.commands.case import takes_case
+from ppsim.commands.case import MEMORY_FLAGS, takes_case
 from ppsim.commands.reporting import answer, command, say
 from ppsim.config import Config
 from ppsim.studies import optimum as study
@@ -20,7 +20,9 @@ from ppsim.studies import optimum as study
 _UNITS = {"makespan": "makespan", "bound": "lower_bound", "peak_activations": "peak_activations"}
 
 
-@takes_case(without=("schedule", "family_options", "stages_per_device", "overlap", "transport", "engine"))
+@takes_case(
+    without=(*MEMORY_FLAGS, "schedule", "family_options", "stages_per_device", "overlap", "transport", "engine")
+)
 @command
 def optimum(
     read: Callable[[], Config],

@@ -16,6 +16,7 @@ from ppsim.costs.hardware import Cluster
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
 from ppsim.costs.profile import Profile, read_profile
+from ppsim.families.memory_actions import NEEDED
 from ppsim.families.registry import find_family
 from ppsim.plan.jitter import Jitter
 
@@ -44,6 +45,7 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
     layout = faults.attempt(("layout",), lambda: Layout(**checked.get("layout", {})))
     given = checked.get("costs", {})
     faults += _missing_partners(checked)
+    faults += _memory_action_faults(schedule, "memory_limit" in checked)
     faults += _unpriced_optimizer(checked, cluster)
     costs: Any = None
     if "profile" in given:
@@ -109,6 +111,18 @@ def _schedule_faults(section: dict[str, Any]) -> list[Fault]:
             for key in section.get("options", {})
             if key not in family.options
         ]
+    return faults
+
+
+def _memory_action_faults(section: dict[str, Any], has_limit: bool) -> list[Fault]:
+    """What does not go together of recompute, where it is placed, and offload."""
+    faults: list[Fault] = []
+    if "recompute" in section and "offload" in section:
+        faults.append((("schedule", "offload"), "does not go with recompute; leave one of them out"))
+    if "recompute_placing" in section and "recompute" not in section:
+        faults.append((("schedule", "recompute_placing"), "says where R goes; give recompute too, such as all"))
+    if section.get("recompute") == NEEDED and not has_limit:
+        faults.append((("schedule", "recompute"), f"{NEEDED} goes with memory_limit, such as memory_limit: 4"))
     return faults
 
 

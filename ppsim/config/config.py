@@ -18,11 +18,13 @@ from ppsim.config.schema import Fault, check
 from ppsim.costs import CostModel, Costs
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.model import Model
+from ppsim.families.memory_actions import MEMORY_ACTIONS, with_memory_actions
 from ppsim.families.registry import find_family
 from ppsim.plan.jitter import Jitter
 from ppsim.run.schedules import Schedule, lower
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
+from ppsim.schedule.columns import ScheduleColumns
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Config:
         How the step ends; None leaves the optimizer step out.
     dispatch : str
     memory_limit : float, list or None
-        Of dispatch "ready".
+        Of dispatch "ready", and of `schedule.recompute`.
     model : Model or None
         None where all costs are given.
     jitter : Jitter or None
@@ -74,6 +76,17 @@ class Config:
     def build(self) -> Schedule:
         """The schedule; BuildError where the family does not allow its sizes, ScheduleError for a faulty CSV file."""
         section = dict(self.schedule)
+        return self.completed(self._plain(section))
+
+    def completed(self, schedule: ScheduleColumns) -> Schedule:
+        """A schedule with the R, or OFFLOAD and RELOAD, that `schedule.recompute` and `schedule.offload` ask for."""
+        asked = {key: self.schedule[key] for key in MEMORY_ACTIONS if key in self.schedule}
+        if "recompute" in asked:
+            asked |= {"costs": self.costs, "memory_limit": self.memory_limit}
+        return Schedule.of(with_memory_actions(schedule, **asked))
+
+    def _plain(self, section: Mapping[str, Any]) -> ScheduleColumns:
+        """The schedule before R and copies are put into it."""
         if "csv" in section:
             file = os.path.join(os.path.dirname(self.path), section["csv"])
             return Schedule.from_csv(file, name=self.name, slices=section.get("slices", 1))
@@ -81,9 +94,7 @@ class Config:
         options = dict(section.get("options", {}))
         if "costs" in family.options:
             options.setdefault("costs", self.costs)
-        return Schedule.of(
-            family.columns(section["devices"], section["microbatches"], section.get("stages_per_device"), **options)
-        )
+        return family.columns(section["devices"], section["microbatches"], section.get("stages_per_device"), **options)
 
     def simulate(self, schedule: Schedule | None = None, *, dispatch: str | None = None) -> Timeline:
         """Build and simulate, or simulate another schedule or dispatch in its place; the errors of both.

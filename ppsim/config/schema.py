@@ -17,6 +17,7 @@ from ppsim.base.rules import (
     fraction,
     nested,
     number,
+    rule,
     seed,
     share,
     text,
@@ -32,6 +33,7 @@ from ppsim.costs.model import Model
 from ppsim.costs.operators import OperatorLaw
 from ppsim.costs.sheets import find_device, find_link
 from ppsim.engines.running import ENGINES
+from ppsim.families.memory_actions import FIRST, NEEDED, PLACINGS
 from ppsim.families.registry import find_family, split_stages
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plan.dispatch import DISPATCHES
@@ -68,6 +70,15 @@ def _options(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise ConfigError(f"{shown(value)} must be a section of the schedule's options, such as {{group_size: 8}}")
     return value
+
+
+def _stages(more: str = "") -> Check:
+    """Which stages of each device recompute or offload."""
+
+    def holds(value: Any) -> bool:
+        return isinstance(value, str) and (value in ("all", more or "all") or FIRST.fullmatch(value) is not None)
+
+    return rule(holds, f"must be all, first:1 for one stage of each device{f', or {more}' if more else ''}")
 
 
 _sigma = number(lambda value: 0 <= value <= 3, "must be a relative spread from 0 to 3, such as 0.05 for about 5 %")
@@ -137,6 +148,9 @@ _SCHEDULE = {
     "name": _known(_family),
     "csv": text,
     "options": _options,
+    "recompute": _stages(NEEDED),
+    "recompute_placing": choice(*PLACINGS),
+    "offload": _stages(),
 }
 _JITTER = {
     **dict.fromkeys(("transfers", "devices", "links"), _sigma),

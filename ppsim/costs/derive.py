@@ -205,6 +205,8 @@ class DerivedCosts(Setup):
             "transfer_bytes": self.transfer_bytes,
             "latency": self.cluster.link.latency,
             "bandwidth": self.cluster.link.bandwidth,
+            "offload_latency": self.cluster.host_latency,
+            "offload_bandwidth": self.cluster.host_bandwidth,
             **step_seconds(self, once),
         }
         derived["input_fraction_of_activation"] = _input_fraction(self.own_border_bytes, derived["activation_bytes"])
@@ -287,7 +289,7 @@ class DerivedCosts(Setup):
     @property
     def provenance(self) -> Mapping[str, str]:
         """Where each parameter of `Costs` comes from: "derived" or "given"."""
-        left_out = {"per", "slice_costs", "recompute", "offload_latency", "offload_bandwidth", "offload_bytes"}
+        left_out = {"per", "slice_costs", "recompute", "offload_bytes", "offload_switch"}
         left_out |= {"microbatch_scale", "microbatch_order"} | ({"overlap"} if not self.layout.overlap else set())
         derived = {name: "derived" for name in PARAMETERS if name not in left_out}
         return derived | {name: "given" for name in self.given if name != "per"}

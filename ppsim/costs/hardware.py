@@ -90,6 +90,7 @@ class LinkSheet:
         return replace(self, bandwidth=self.bandwidth * self.achieved, achieved=1.0) if self.achieved < 1 else self
 
 
+PCIE_4 = 16e9 * 16 * 128 / 130 / 8  # 16 GT/s on 16 lanes, of 130 bits 128 are data (PCI Express 4.0)
 _DEVICE_WANTED = instance(DeviceSheet, "ppsim.costs.DEVICES['H100 SXM'] is one")
 _LINK_WANTED = instance(LinkSheet, "ppsim.costs.LINKS['NVLink 4'] is one")
 
@@ -124,6 +125,17 @@ class Cluster:
         None,
         example="4",
         default_text="one a GPU, no waiting",
+    )
+    host_bandwidth: float = declared(
+        "bytes per second between a GPU and its host's memory, one way, of OFFLOAD and RELOAD",
+        rules.positive,
+        PCIE_4,
+        unit="bytes per second",
+        example="63 GB/s",
+        default_text="31.5 GB/s, PCIe 4.0 x16",
+    )
+    host_latency: float = declared(
+        "seconds of an OFFLOAD or RELOAD beside its bytes", rules.weight, 0.0, unit="seconds", example="10 us"
     )
     contention: float = declared(
         f"part of the seconds of a hidden collective by which the computation beside it grows ({FITTED_WORDS})",

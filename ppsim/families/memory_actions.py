@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +21,25 @@ from ppsim.lowering.rows import insert_rows, row_tables
 from ppsim.schedule.columns import ScheduleColumns
 
 NEEDED = "needed"
+MEMORY_ACTIONS = ("recompute", "recompute_placing", "offload")  # what `with_memory_actions` is asked for
 PLACINGS = ("backward", "idle", "idle+forwards")
 
-_FIRST = re.compile(r"first:([0-9]{1,9})")
+FIRST = re.compile(r"first:([0-9]{1,9})")
+
+
+def with_memory_actions(
+    schedule: ScheduleColumns,
+    recompute: str | None = None,
+    recompute_placing: str = "backward",
+    offload: str | None = None,
+    **given: Any,
+) -> ScheduleColumns:
+    """The schedule with R, or OFFLOAD and RELOAD, where they are asked for; `given` are costs and limit of R."""
+    if recompute is not None:
+        schedule = recomputed(schedule, recompute, recompute_placing, **given)
+    elif recompute_placing != "backward":
+        raise BuildError(f"recompute_placing={shown(recompute_placing)} says where R goes; give recompute='all' too")
+    return schedule if offload is None else offloaded(schedule, offload)
 
 
 def recomputed(
@@ -121,7 +138,7 @@ def _chosen(schedule: ScheduleColumns, stages: str, what: str) -> np.ndarray:
     held = schedule.holdings[:, 0].astype(np.int64) * schedule.num_stages + schedule.holdings[:, 1]
     number = np.searchsorted(held, schedule.device.astype(np.int64) * schedule.num_stages + schedule.stage)
     local = number - first_of_device[np.searchsorted(devices, schedule.device)]
-    match = _FIRST.fullmatch(stages) if isinstance(stages, str) else None
+    match = FIRST.fullmatch(stages) if isinstance(stages, str) else None
     if stages != "all" and not match:
         needed = ", or 'needed' for what does not fit" if what == "recompute" else ""
         raise BuildError(

@@ -17,7 +17,7 @@ from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel
 from ppsim.engines.running import run_plan
 from ppsim.families import registry
-from ppsim.families.memory_actions import offloaded, recomputed
+from ppsim.families.memory_actions import offloaded, recomputed, with_memory_actions
 from ppsim.families.registry import find_family, split_stages
 from ppsim.lowering.program import lower as lowered
 from ppsim.plan.resolve import make_plan
@@ -207,11 +207,8 @@ def build(
     given = {key: value for key, value in given.items() if value is not None}
     options |= {key: value for key, value in given.items() if key in family.options or recompute is None}
     columns = family.columns(devices, microbatches, stages_per_device if stages is None else stages, **options)
-    if recompute is not None:
-        columns = recomputed(columns, recompute, recompute_placing, **given)
-    elif recompute_placing != "backward":
-        raise BuildError(f"recompute_placing={recompute_placing!r:.80} says where R goes; give recompute='all' too")
-    return Schedule.of(columns if offload is None else offloaded(columns, offload))
+    limits = given if recompute is not None else {}
+    return Schedule.of(with_memory_actions(columns, recompute, recompute_placing, offload, **limits))
 
 
 def with_recompute(

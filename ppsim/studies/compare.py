@@ -160,11 +160,16 @@ def compare_config(
         stages_per_device=section.get("stages_per_device"),
         costs=case.costs,
         options={section["name"]: section.get("options", {})} if "name" in section else None,
-        run=case.simulate,
+        run=functools.partial(_run_in, case),
         headroom=headroom,
         executor=executor,
     )
     return replace(found, current=_current(case, found))
+
+
+def _run_in(case: Config, schedule: Schedule, **options: Any) -> Timeline:
+    """The run of a schedule in the place of a config's own, with the R and copies that the config asks for."""
+    return case.simulate(case.completed(schedule), **options)
 
 
 def _current(case: Config, found: Comparison) -> Timeline | None:

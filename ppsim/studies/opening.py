@@ -12,6 +12,7 @@ from ppsim.analysis.least_of_layout import least_of_layout
 from ppsim.base.errors import BuildError, PpsimError
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.table import CostTable
+from ppsim.families.memory_actions import MEMORY_ACTIONS
 from ppsim.families.registry import find_family
 from ppsim.run.schedules import Schedule
 from ppsim.studies.balancing import balanced_partition
@@ -129,8 +130,10 @@ class _OpenedLayout:
         table = self._table(costs, schedule)
         sharded = isinstance(costs, DerivedCosts) and costs.layout.sharded
         step = least_step(schedule, table, self.space.config.optimizer, sharded)
-        # Lists that are priorities say nothing of how many activations a device holds at once.
-        held = least_memory(schedule, table) if self.space.config.dispatch == "list" else None
+        # Lists that are priorities, or without the R and copies to come, do not say what a device holds at least.
+        config = self.space.config
+        is_told = config.dispatch == "list" and not any(key in config.schedule for key in MEMORY_ACTIONS)
+        held = least_memory(schedule, table) if is_told else None
         return max(step, self.least[0]), max(0.0 if held is None else float(held.max()), self.least[1])
 
     def _table(self, costs: Any, schedule: Schedule) -> CostTable:

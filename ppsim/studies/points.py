@@ -146,7 +146,7 @@ class _Schedules:
     def of(self, config: Config) -> Schedule:
         """The config's schedule."""
         section = config.schedule
-        if "csv" in section or "costs" in find_family(section["name"]).options:
+        if "csv" in section or "recompute" in section or "costs" in find_family(section["name"]).options:
             return config.build()
         key = json.dumps(section, sort_keys=True, default=str)
         if key not in self._kept:
