@@ -70,6 +70,22 @@ def test_what_the_registries_name_is_defined():
     assert named <= words()
 
 
+def test_the_labels_of_printed_lists_are_defined(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    lists = [
+        *(f"list {name}" for name in library.schedules()),
+        f"calibrate {SLEEP}/1f1b.json {SLEEP}/zb-h1.json -o {tmp_path}/profile.yaml",
+        "optimum --devices 2 --microbatches 2",
+    ]
+    printed = "".join(ppsim(*line.split()).out for line in lists)
+    labels = set(re.findall(r"^(\S.*?) {2,}\S", printed, re.MULTILINE))
+    assert {"constraints", "F by part of the model", "drift within a run", "makespan"} <= labels
+    found = {plain(re.sub("^[FBIW] by", "KIND by", label)) for label in labels if not label.isdigit()}
+    assert found <= words()
+    heads = {line for line in ppsim("hardware").out.splitlines() if line and line[0] != " "}
+    assert heads == {"devices", "links"} <= words()
+
+
 def test_the_words_of_printed_tables_are_defined(printed, monkeypatch):
     monkeypatch.chdir(ROOT)
     for command in COMMANDS:

@@ -118,7 +118,7 @@ def profile_text(profile: Profile) -> str:
         stages = ", ".join(
             f"{seconds_text(value)} ± {seconds_text((high - low) / 2, 2)}" for value, (low, high) in pairs
         )
-        lines.append(f"{kind} by part of the model  {stages}")
+        lines.append(f"{kind} by part of the model     {stages}")
     lines.append(f"overhead of an action      {seconds_text(profile.overhead)}")
     fit = profile.link_fit
     if fit:
