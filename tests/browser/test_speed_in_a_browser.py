@@ -14,8 +14,10 @@ from ppsim.plots.viewer import save_html
 @pytest.mark.parametrize(
     ("devices", "microbatches", "most_bytes", "most_seconds"), [(4, 8, 150_000, 0.5), (64, 1024, 1_000_000, 1.0)]
 )
-def test_a_page_is_small_and_opens_at_once(page, tmp_path, devices, microbatches, most_bytes, most_seconds):
-    timeline = ppsim.simulate(ppsim.build("1f1b", devices=devices, microbatches=microbatches), ppsim.Costs(latency=0.1))
+@pytest.mark.parametrize("jitter", [None, ppsim.Jitter(actions=0.05, transfers=0.05)], ids=["even", "jittered"])
+def test_a_page_is_small_and_opens_at_once(page, tmp_path, devices, microbatches, most_bytes, most_seconds, jitter):
+    schedule = ppsim.build("1f1b", devices=devices, microbatches=microbatches)
+    timeline = ppsim.simulate(schedule, ppsim.Costs(latency=0.1), jitter=jitter)
     path = tmp_path / "chart.html"
     save_html(timeline, path)
     assert path.stat().st_size < most_bytes

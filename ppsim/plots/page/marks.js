@@ -93,6 +93,8 @@ function drawCauses(chart, place, device, edge) {   // idle time by cause, on th
     const wide = idle[device] / chart.makespan * LEDGER;
     context.fillStyle = chart.causes[cause][0];
     context.fillRect(x, top, wide, tall);
+    context.strokeStyle = colours.outline; context.lineWidth = 0.7;
+    if (wide > 2) context.strokeRect(x, top, wide, tall);
     x += wide;
   }
 }
@@ -162,7 +164,8 @@ function drawAxis() {
     context.fillText((tick * step).toFixed(digits), x, bottom + 7);
   }
   context.stroke();
-  const notes = [crowded && `where actions are too narrow to show, a row ${mixed ? "mixes the colours by" : "is"} the part of its time in each kind`,
+  const notes = [`time (${symbol})`, crowded && `where actions are too narrow to show, a row ${mixed ? "mixes the colours by" : "is"} the part of its time in each kind`,
     on.has("transfers") && tooManyLines && "zoom in to see transfers"].filter(Boolean);
-  context.fillText([`time (${symbol})`, ...notes].join("; "), (LEFT + edge) / 2, bottom + 22);
+  while (notes.length > 1 && context.measureText(notes.join("; ")).width > 2 * Math.min((LEFT + edge) / 2, width - (LEFT + edge) / 2)) notes.splice(1, 1);
+  context.fillText(notes.join("; "), (LEFT + edge) / 2, bottom + 22);
 }
