@@ -47,7 +47,7 @@ def page(found: AdviceList, most: int = MANY) -> list[str]:
     strings = [text for text in texts if "|" in str(text)]
     lines += ["", *(f"layout.partition: {text}" for text in strings[:1])] if strings else []
     rest = len(found.advice) - len(better)
-    lines.append(f"{len(better)} changes help, {rest} do not or do not fit, {len(found.refused)} are not possible")
+    lines.append(f"changes: {len(better)} help, {rest} do not help or do not fit, {len(found.refused)} not possible")
     return lines
 
 

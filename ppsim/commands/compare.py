@@ -23,6 +23,7 @@ from ppsim.costs.spread import Spread, order_of_schedules
 from ppsim.plots.boxes import headline, title_text, without_repeated_names
 from ppsim.run.schedules import Schedule
 from ppsim.studies.compare import Comparison, asynchronous, compare_config
+from ppsim.studies.fits import fits_within
 
 TOO_MUCH = "!"
 LONGEST_NAME = 30
@@ -130,7 +131,7 @@ def _notes(comparison: Comparison, device_memory: float | None) -> list[str]:
     if comparison.current is not None:
         notes.append("vs: by how much a step is longer than that of what the config runs")
     notes += _certainty(comparison)
-    if device_memory is not None:
+    if device_memory is not None and any(fits_within(run) is False for run in comparison.timelines):
         notes.append(f"{TOO_MUCH} more than the {value_text(device_memory, 'bytes')} of one device")
     return notes
 
