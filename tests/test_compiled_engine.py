@@ -180,7 +180,8 @@ def test_large_schedules_are_lowered_by_the_same_recurrence_to_the_same_program(
     schedule = ppsim.Schedule.from_orders(with_some_fused(orders, random))
     expected = lowered(schedule)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ppsim.base.compiling, "ROWS_WORTH_COMPILING", 0)
+        for rows in ("ROWS_WORTH_LOADING", "ROWS_WORTH_COMPILING"):
+            patch.setattr(ppsim.base.compiling, rows, 0)
         assert lowered(schedule) == expected
 
 
@@ -214,7 +215,7 @@ def _failure(program, engine):
 
 def test_auto_takes_the_compiled_engine_for_large_schedules_only():
     small = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=8))
-    large = ppsim.simulate(ppsim.build("1f1b", devices=8, microbatches=1250))
+    large = ppsim.simulate(ppsim.build("1f1b", devices=8, microbatches=31_250))
     assert len(large.row_start) == ppsim.base.compiling.ROWS_WORTH_COMPILING
     assert (small.engine, large.engine) == ("event", "compiled")
 
@@ -249,6 +250,22 @@ def test_the_first_use_says_that_it_compiles_and_the_second_loads_in_silence(tmp
     assert first.stdout == second.stdout == "15.0\n"
     assert first.stderr == "ppsim: compiling the fast engine; this is done once where the result can be kept on disk\n"
     assert second.stderr == ""
+
+
+MIDDLE = (
+    "import ppsim; s = ppsim.build('1f1b', devices=8, microbatches=12_500); "  # 200,000 rows
+    "print(*(ppsim.simulate(s, transport=t).engine for t in {!r}))"
+)
+
+
+def test_auto_compiles_only_where_that_is_won_back_and_takes_what_is_compiled_already(tmp_path):
+    once, thrice, kept = (
+        python(MIDDLE.format(transports), NUMBA_CACHE_DIR=str(tmp_path))
+        for transports in (["async"], ["async"] * 3, ["async", "rank"])
+    )
+    assert (once.stdout, once.stderr) == ("event\n", "")
+    assert thrice.stdout == "event event compiled\n"
+    assert kept.stdout == "compiled event\n"
 
 
 def test_a_machine_where_no_cache_directory_can_be_written_compiles_each_time():

@@ -263,7 +263,8 @@ def verdict(orders, slices):
 def test_large_schedules_are_judged_by_the_same_pass(orders, slices):
     expected = verdict(orders, slices)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ppsim.base.compiling, "ROWS_WORTH_COMPILING", 0)
+        for rows in ("ROWS_WORTH_LOADING", "ROWS_WORTH_COMPILING"):
+            patch.setattr(ppsim.base.compiling, rows, 0)
         assert verdict(orders, slices) == expected
 
 

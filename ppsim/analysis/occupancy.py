@@ -135,7 +135,7 @@ class Occupancy:
                 "memory is not known: the costs give no activation_bytes, or none of weight_bytes, gradient_bytes and "
                 "optimizer_bytes"
             )
-        rows = np.arange(len(schedule.kind))[schedule.rows(device)]
+        rows = self._rows(device)
         adds, frees = held_changes(schedule, self.table, activation_bytes, schedule.rows(device))
         received = rows[self.plan.remote[rows]]
         sent = self._sent_by(device)
@@ -159,10 +159,14 @@ class Occupancy:
         is_buffer = np.repeat([False, True, True, False, False] * 2, [len(part) for part in times])
         return time[order], change[order], is_buffer[order]
 
+    def _rows(self, device: int) -> np.ndarray:
+        rows = self.schedule.rows(device)
+        return np.arange(rows.start, rows.stop)
+
     def _recomputing(self, device: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of the device's backwards that recompute, and the bytes that each holds for that from start to end."""
         kind, table_bytes = self.schedule.kind, self.table.recompute_bytes
-        rows = np.arange(len(kind))[self.schedule.rows(device)]
+        rows = self._rows(device)
         if table_bytes is None or not table_bytes.any():
             return rows[:0], np.zeros(0)
         rows = rows[(kind[rows] == Kind.B) | (kind[rows] == Kind.I)]

@@ -2,9 +2,11 @@
 
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -15,8 +17,9 @@ from ppsim.base.unsigned import unsigned
 SomeFunction = TypeVar("SomeFunction", bound=Callable)
 MESSAGE = "ppsim: compiling the fast engine; this is done once where the result can be kept on disk\n"
 
-# Below this many rows plain Python is done before Numba has loaded (docs/performance.md has the measurement).
-ROWS_WORTH_COMPILING = 20_000
+# Below this many rows plain Python is done before Numba has loaded, and before it has compiled what no cache on disk
+# holds (docs/performance.md has the measurements).
+ROWS_WORTH_LOADING, ROWS_WORTH_COMPILING = 20_000, 500_000
 
 
 @cache
@@ -99,7 +102,7 @@ def run_where_it_pays(function: Callable, rows: int, *arguments: Any) -> Any:
     Plain Python gets lists in place of columns, which it reads much faster, and what it writes into those of columns
     that can be written comes back into the columns (what is in named tuples is only read).
     """
-    if (rows >= ROWS_WORTH_COMPILING or function in _used) and can_compile():
+    if function in _used or pays(function, rows):
         _used.add(function)
         return run(compiled(function), *arguments)
     plain = [_as_lists(argument) for argument in arguments]
@@ -108,6 +111,28 @@ def run_where_it_pays(function: Callable, rows: int, *arguments: Any) -> Any:
         if isinstance(argument, np.ndarray) and argument.flags.writeable:
             argument[:] = values
     return result
+
+
+def pays(function: Callable, rows: int) -> bool:
+    """Whether `function` compiled is done with so many rows before plain Python, loading and compiling counted.
+
+    Where it must be compiled, rows that were left to plain Python before count too: many calls never wait longer than
+    twice as long as with the better choice for all of them.
+    """
+    if rows < ROWS_WORTH_LOADING or not can_compile():
+        return False
+    _left_to_python[function] += rows
+    return _left_to_python[function] >= ROWS_WORTH_COMPILING or _is_at_hand(function)
+
+
+def _is_at_hand(function: Any) -> bool:
+    """Whether a kernel, or a function's, is compiled already: in this process or on disk."""
+    kernel: Any = function if hasattr(function, "py_func") else compiled(function)
+    if kernel in _ready or not hasattr(kernel, "stats"):  # NUMBA_DISABLE_JIT leaves plain functions
+        return True
+    known, folder = kernel.py_func, kernel.stats.cache_path
+    pattern = f"*.{known.__qualname__}-{known.__code__.co_firstlineno}.py*.nbi"
+    return folder is not None and any(Path(folder).glob(pattern))
 
 
 def _as_lists(argument: Any) -> Any:
@@ -119,6 +144,7 @@ def _as_lists(argument: Any) -> Any:
 
 _WITHOUT_COUNTING: dict[str, Any] = {"_nrt": False, "error_model": "numpy"}
 _ready: dict[Any, Callable] = {}
+_left_to_python: Counter[Callable] = Counter()  # rows that came before the function was worth compiling
 _used: set[Callable] = set()  # by `run_where_it_pays`, so that few rows no longer wait for Numba
 _parts: set[Callable] = set()
 

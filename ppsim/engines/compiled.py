@@ -1,5 +1,6 @@
 """The compiled engine: the same timeline as the event model, bit for bit, some thousand times faster."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,13 @@ from ppsim.engines.times import Times, Unqueued
 from ppsim.plan.ports import Ports
 from ppsim.plan.resolve import Plan, Posts
 from ppsim.schedule.recurrence import sweep, walk
+
+
+def main_kernel(plan: Plan) -> Callable:
+    """The kernel that takes longest to compile of those that run a plan, or one that takes as long."""
+    if plan.posts is not None:
+        return kernels.walk_and_post
+    return walk if plan.prices is None else sweep
 
 
 class CompiledModel:

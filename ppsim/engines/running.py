@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ppsim.base.compiling import ROWS_WORTH_COMPILING, can_compile
+from ppsim.base.compiling import ROWS_WORTH_LOADING, can_compile, pays
 from ppsim.base.errors import ConfigError
 from ppsim.costs.table import CostTable
 from ppsim.engines.times import Times
@@ -54,8 +54,16 @@ def dispatched(plan: Plan, table: CostTable, dispatch: str, memory_limit: Any, e
 def _chosen(plan: Plan, engine: str) -> str:
     """The engine that "auto" stands for, or ConfigError where the compiled one cannot run."""
     if engine == "auto":
-        worth_it = len(plan.schedule.kind) >= ROWS_WORTH_COMPILING
-        return "compiled" if worth_it and can_compile() else "event"
+        return "compiled" if _compiled_pays(plan) else "event"
     if engine == "compiled" and not can_compile():
         raise ConfigError("engine='compiled' needs Numba, which cannot be imported; use 'event' or 'auto'")
     return engine
+
+
+def _compiled_pays(plan: Plan) -> bool:
+    """Whether the compiled engine is done sooner, with what it still has to load and compile."""
+    if len(plan.schedule.kind) < ROWS_WORTH_LOADING or not can_compile():
+        return False
+    from ppsim.engines.compiled import main_kernel
+
+    return pays(main_kernel(plan), len(plan.schedule.kind))

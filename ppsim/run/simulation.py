@@ -42,7 +42,8 @@ def simulate(
         How transfers queue; docs/glossary.md has the rules.
     engine : {"auto", "event", "compiled"}
         "event" is the SimPy model, "compiled" gives the same timeline bit for bit, faster. "auto" takes the compiled
-        one for schedules of at least 20,000 rows, where the time that Numba needs to load is won back, and the event
+        one for schedules of at least 20,000 rows, where the time that Numba needs to load is won back (500,000 where no
+        cache holds what was compiled, counted over the calls of a process), and the event
         model where Numba cannot be imported. `Timeline.engine` tells which ran.
     optimizer : {"sync", "post-validated"}, optional
         End the step with an optimizer step, of the length that the costs say: on all devices when the last one has
