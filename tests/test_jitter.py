@@ -1,5 +1,6 @@
 """Jitter of one run: slow devices, slow links and noise, on both engines, and what the ledger says of it."""
 
+import numpy as np
 import pytest
 from timelines import actions, transfers
 
@@ -73,3 +74,24 @@ def test_the_result_document_says_what_noise_was_drawn():
     never_drawn = ppsim.simulate(drawn.schedule, jitter=slow).summary()
     assert ", device 1 x 1.1, link 0-1 x 2\n" in never_drawn
     assert "seed" not in never_drawn
+
+
+def test_numbers_of_numpy_are_numbers_of_a_jitter():
+    jitter = ppsim.Jitter(actions=np.float32(0.5), slow_devices={0: np.int64(2)})
+    assert jitter == ppsim.Jitter(actions=0.5, slow_devices={0: 2.0})
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"links": 3.5}, "jitter links=3.5 must be a relative spread from 0 to 3"),
+        (
+            {"slow_links": 2.0},
+            "jitter slow_links=2.0 must map a pair of devices to a factor, such as",
+        ),
+        ({"slow_devices": {3: 0}}, r"jitter slow_devices=\{3: 0}: factor 0 must be a number above 0"),
+    ],
+)
+def test_what_is_no_jitter_is_said_as_in_a_config(given, sentence):
+    with pytest.raises(ppsim.CostError, match=f"^{sentence}"):
+        ppsim.Jitter(**given)

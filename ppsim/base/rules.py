@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field
 from typing import Any, TypeVar
 
+import numpy as np
+
 from ppsim.base.errors import ConfigError, shown
 
 Check = Callable[[Any], Any]
@@ -77,9 +79,9 @@ def rule(holds: Callable[[Any], bool], legal: str, made: Check | None = None) ->
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is a plain number that a float can hold: an int of 400 digits is none."""
+    """Whether `value` is a plain number, of Python or NumPy, that a float can hold: an int of 400 digits is none."""
     return (
-        isinstance(value, int | float)
+        isinstance(value, int | float | np.integer | np.floating)
         and not isinstance(value, bool)
         and not (isinstance(value, int) and value.bit_length() >= sys.float_info.max_exp)
     )

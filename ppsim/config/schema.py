@@ -16,7 +16,6 @@ from ppsim.base.rules import (
     declarations,
     fraction,
     nested,
-    number,
     rule,
     seed,
     share,
@@ -37,6 +36,7 @@ from ppsim.families.memory_actions import FIRST, NEEDED, PLACINGS
 from ppsim.families.registry import find_family, split_stages
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plan.dispatch import DISPATCHES
+from ppsim.plan.jitter import factor, sigma
 from ppsim.plan.streams import OPTIMIZERS
 
 Fault = tuple[Path, str]
@@ -81,25 +81,14 @@ def _stages(more: str = "") -> Check:
     return rule(holds, f"must be all, first:1 for one stage of each device{f', or {more}' if more else ''}")
 
 
-_sigma = number(lambda value: 0 <= value <= 3, "must be a relative spread from 0 to 3, such as 0.05 for about 5 %")
-_above_0 = number(lambda value: 0 < value < float("inf"), "must be a number above 0; 1.2 is 20 % slower")
-
-
 def _sigma_or_measured(value: Any) -> float | str:
-    return value if value == MEASURED else _sigma(value)
-
-
-def _factor(value: Any) -> float:
-    try:
-        return _above_0(value)
-    except ConfigError as error:
-        raise ConfigError(f"factor {error}") from None
+    return value if value == MEASURED else sigma(value)
 
 
 def _slow_devices(value: Any) -> dict[int, float]:
     if not isinstance(value, dict) or not all(type(device) is int for device in value):
         raise ConfigError(f"{shown(value)} must map devices to factors, such as {{3: 1.2}}")
-    return {device: _factor(factor) for device, factor in value.items()}
+    return {device: factor(held) for device, held in value.items()}
 
 
 def _slow_links(value: Any) -> dict[tuple[int, int], float]:
@@ -109,7 +98,7 @@ def _slow_links(value: Any) -> dict[tuple[int, int], float]:
         between = link.get("between") if isinstance(link, dict) and link.keys() == {"between", "factor"} else None
         if not isinstance(between, list) or len(between) != 2 or not all(type(device) is int for device in between):
             raise ConfigError(f"{shown(link)} must be a link such as {{between: [0, 1], factor: 2}}")
-        factors[between[0], between[1]] = _factor(link["factor"])
+        factors[between[0], between[1]] = factor(link["factor"])
     return factors
 
 
@@ -153,7 +142,7 @@ _SCHEDULE = {
     "offload": _stages(),
 }
 _JITTER = {
-    **dict.fromkeys(("transfers", "devices", "links"), _sigma),
+    **dict.fromkeys(("transfers", "devices", "links"), sigma),
     "actions": _sigma_or_measured,
     "slow_devices": _slow_devices,
     "slow_links": _slow_links,

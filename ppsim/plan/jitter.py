@@ -5,16 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
-from ppsim.base.rules import is_number
+from ppsim.base.rules import Check, number
 from ppsim.costs.profile import Profile
 from ppsim.plan.resolve import Plan
 
 _ACTIONS, _TRANSFERS, _DEVICES, _LINKS, _RECOMPUTES, _VOCABULARY = range(6)
+
+sigma = number(lambda value: 0 <= value <= 3, "must be a relative spread from 0 to 3, such as 0.05 for about 5 %")
+_above_0 = number(lambda value: 0 < value < math.inf, "must be a number above 0; 1.2 is 20 % slower")
+
+
+def factor(value: Any) -> float:
+    """How many times as long something takes; ConfigError where that is no number above 0."""
+    try:
+        return _above_0(value)
+    except ConfigError as wrong:
+        raise ConfigError(f"factor {wrong}") from None
 
 
 @dataclass(frozen=True)
@@ -57,20 +69,11 @@ class Jitter:
         return cls(actions=profile.jitter)
 
     def __post_init__(self) -> None:
-        for name in ("actions", "transfers", "devices", "links"):
-            sigma = getattr(self, name)
-            if not _is_number(sigma) or not 0 <= sigma <= 3:
-                raise CostError(f"jitter {name}={sigma!r} must be a sigma from 0 to 3, such as 0.05 for about 5 %")
-        for name in ("slow_devices", "slow_links"):
-            factors = getattr(self, name)
-            if not isinstance(factors, Mapping):
-                raise CostError(
-                    f"jitter {name}={factors!r:.80} must map {_KEYS[name]} to a factor, such as {_SUCH[name]}"
-                )
-            for key, factor in factors.items():
-                if not _is_number(factor) or factor <= 0:
-                    raise CostError(f"jitter {name}[{key!r}]={factor!r} must be a number above 0; 1.2 is 20 % slower")
-            object.__setattr__(self, name, dict(factors))  # what the caller changes later does not matter
+        for name, check in _CHECKS.items():
+            try:
+                object.__setattr__(self, name, check(getattr(self, name)))
+            except ConfigError as wrong:
+                raise CostError(f"jitter {name}={wrong}") from None
 
     @property
     def is_random(self) -> bool:
@@ -78,8 +81,25 @@ class Jitter:
         return any((self.actions, self.transfers, self.devices, self.links))
 
 
-_KEYS = {"slow_devices": "a device", "slow_links": "a pair of devices"}
-_SUCH = {"slow_devices": "{3: 1.2}", "slow_links": "{(0, 1): 2.0}"}
+def _factors(key: str, example: str) -> Check:
+    """A mapping to factors, as one that later changes of the caller's do not reach."""
+
+    def check(value: Any) -> dict[Any, float]:
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{shown(value)} must map {key} to a factor, such as {example}")
+        try:
+            return {key: factor(held) for key, held in value.items()}
+        except ConfigError as wrong:
+            raise ConfigError(f"{shown(value)}: {wrong}") from None
+
+    return check
+
+
+_CHECKS = {
+    **dict.fromkeys(("actions", "transfers", "devices", "links"), sigma),
+    "slow_devices": _factors("a device", "{3: 1.2}"),
+    "slow_links": _factors("a pair of devices", "{(0, 1): 2.0}"),
+}
 
 
 def check_jitter(jitter: Jitter | None, seed: int) -> None:
@@ -201,7 +221,3 @@ def _device(device: int, devices: int, subject: str) -> int:
     if isinstance(device, bool) or not isinstance(device, int | np.integer) or not 0 <= device < devices:
         raise CostError(f"{subject}, but the schedule has devices 0 to {devices - 1}")
     return int(device)
-
-
-def _is_number(value: object) -> bool:
-    return is_number(value.item() if isinstance(value, np.number) else value) and math.isfinite(value)  # type: ignore[arg-type]
