@@ -1,6 +1,7 @@
 """1F1B-V: a V of two stages a device with the full backward, at about two thirds of 1F1B's activations."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -65,7 +66,8 @@ def _pulled_earlier(offsets: np.ndarray, m: int) -> np.ndarray:
     first = start.ravel()
     peak = int(np.cumsum(held, axis=1).max())
     held = np.cumsum(held, axis=1).ravel()
-    run_where_it_pays(pull_earlier, len(first), p, m, slots, peak, in_slot_order, LENGTH, first, taken.ravel(), held)
+    passes = Passes(p, m, slots, peak, in_slot_order, LENGTH)
+    run_where_it_pays(pull_earlier, len(first), passes, first, taken.ravel(), held)
     return first.reshape(start.shape)
 
 
@@ -81,20 +83,42 @@ def _occupied(start: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
     return taken, change
 
 
-def pull_earlier(p, m, slots, peak, in_slot_order, lengths, first, taken, held):
+class Passes(NamedTuple):
+    """What does not change while passes are pulled earlier; they are numbered by leg, device and microbatch.
+
+    Attributes
+    ----------
+    devices, microbatches, slots : int
+    peak : int
+        Most that all devices may hold together, in stages x microbatches.
+    order : int64 (4 x devices x microbatches,)
+        The passes in the order of their slots.
+    lengths : int64 (4,), slots
+    """
+
+    devices: int
+    microbatches: int
+    slots: int
+    peak: int
+    order: np.ndarray
+    lengths: np.ndarray
+
+
+def pull_earlier(passes, first, taken, held):
     """Move each pass to the first slots that are free and, for an F, below the peak until then.
 
-    Passes are numbered as in `first` (4 x p x m,), the first slot of each, which is written; `lengths` (4,) are in
-    slots. `taken` and `held` (p x slots,) say whether a slot of a device is taken, and what is held after it.
+    `first` (passes,) is the first slot of each, which is written; `taken` and `held` (devices x slots,) say whether a
+    slot of a device is taken, and what is held after it.
     """
-    for number in in_slot_order:
-        code, device, microbatch = number // (p * m), number // m % p, number % m
-        now, length, row = first[number], lengths[code], device * slots
-        ready = needed_end(p, m, lengths, first, code, device, microbatch)
+    p, m = passes.devices, passes.microbatches
+    for number in passes.order:
+        code, device = number // (p * m), number // m % p
+        now, length, row = first[number], passes.lengths[code], device * passes.slots
+        ready = needed_end(passes, first, number)
         slot = ready
         if length == 1:
             slot = now
-            while slot > ready and held[row + slot - 1] < peak:
+            while slot > ready and held[row + slot - 1] < passes.peak:
                 slot -= 1
         while slot < now and (taken[row + slot] or taken[row + slot + length - 1]):
             slot += 1
@@ -108,8 +132,10 @@ def pull_earlier(p, m, slots, peak, in_slot_order, lengths, first, taken, held):
 
 
 @part
-def needed_end(p, m, lengths, first, code, device, microbatch):
+def needed_end(passes, first, number):
     """The slot behind all that a pass waits for; 0 where it waits for nothing."""
+    p, m, lengths = passes.devices, passes.microbatches, passes.lengths
+    code, device, microbatch = number // (p * m), number // m % p, number % m
     goes_down = code in (DOWN_F, UP_B)
     neighbour = device - 1 if goes_down else device + 1
     source, at = (code, neighbour) if 0 <= neighbour < p else (code - 1, device)
