@@ -1,10 +1,13 @@
 """ppsim: a discrete-event simulator and visualiser for pipeline-parallel training schedules."""
 
-from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+from importlib import import_module
+
+TYPE_CHECKING = False  # not imported: who interrupts the program while it loads typing would see a traceback
 if TYPE_CHECKING:
+    from typing import Any
+
     from ppsim.base.errors import BuildError, ConfigError, CostError, DeadlockError, PpsimError, ScheduleError
     from ppsim.config import Config, load_config
     from ppsim.costs import Cluster, Costs, DerivedCosts, Layout, Model
@@ -62,6 +65,8 @@ def __getattr__(name: str) -> Any:
         if name in names:
             globals()[name] = getattr(import_module(home), name)
             return globals()[name]
+    from importlib.util import find_spec
+
     if find_spec(f"{__name__}.{name}") is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return import_module(f"{__name__}.{name}")

@@ -68,11 +68,18 @@ class LazyCommand(typer.core.TyperCommand):
         module, _ = COMMANDS[str(self.name)]
         only = typer.Typer(**PLAIN)
         only.command(self.name)(getattr(import_module(f"ppsim.commands.{module}"), module))
+        _listen()
         return typer.main.get_command(only).make_context(info_name, _three_words(args), *more, **options)
 
 
 for _name, (_, _line) in COMMANDS.items():
     app.command(_name, cls=LazyCommand, short_help=_line)(lambda: None)
+
+
+def _listen() -> None:
+    """From here on, with all modules loaded, an interrupt is an exception, so that temporary files are removed."""
+    if callable(handler := signal.getsignal(signal.SIGINT)) and handler is not signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _print_version(wanted: bool) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -224,6 +225,26 @@ def test_a_process_that_is_stopped_leaves_no_file_and_says_nothing(sent, status,
     assert process.returncode == status
     assert "Traceback" not in said
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("module", ["typer", "numpy", "simpy"])
+def test_an_interrupt_while_modules_load_says_nothing(module):
+    # NumPy makes another error of an exception that is raised while it loads.
+    load = f"""
+import builtins, os, signal
+from ppsim.__main__ import main
+load = builtins.__import__
+def interrupted(name, *more):
+    if name == {module!r}:
+        os.kill(os.getpid(), signal.SIGINT)
+    return load(name, *more)
+builtins.__import__ = interrupted
+main()
+"""
+    call = [sys.executable, "-c", load, "simulate", "--schedule", "1f1b", "--devices", "2", "--microbatches", "2"]
+    hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    ended = subprocess.run(call, capture_output=True, text=True, env=ENVIRONMENT, preexec_fn=hears, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
 def test_a_trace_of_steps_without_time_is_refused(tmp_path):
