@@ -183,6 +183,12 @@ def test_a_missing_folder_is_refused_before_any_work(option, tmp_path):
     )
 
 
+@pytest.mark.parametrize("option", ["--csv", "--json", "--table"])
+@pytest.mark.parametrize("name", ["", ".", "/"])
+def test_what_names_no_file_is_refused_before_any_work(option, name):
+    assert "is no name of a file; give one such as out.json" in refusal("simulate", UNIT_COSTS, option, name)
+
+
 def test_two_outputs_in_one_file_are_refused(tmp_path):
     same = tmp_path / "x"
     assert "--json and --csv both write" in refusal("simulate", UNIT_COSTS, "--json", same, "--csv", same)

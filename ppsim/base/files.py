@@ -62,7 +62,12 @@ def write_atomically(path: str | PathLike[str], content: str | bytes | Iterable[
 
 
 def check_target(path: str | PathLike[str]) -> None:
-    """Refuse a path whose folder is missing or may not be written to, before work is done that would be lost."""
+    """Refuse what is no file name, and a path whose folder is missing or may not be written to.
+
+    For before work is done that would be lost.
+    """
+    if not str(path) or os.path.isdir(path):
+        raise ConfigError(f"{_name(path)}: is no name of a file; give one such as out.json")
     folder = os.path.dirname(os.path.realpath(_as_path(path)))
     if not os.path.isdir(folder):
         raise ConfigError(f"{_name(path)}: cannot be written: there is no folder {_name(folder)}")

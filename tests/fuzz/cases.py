@@ -46,10 +46,21 @@ odd_values = st.recursive(
 )  # fmt: skip
 
 
+def moved(value):
+    """Numbers near a number; anything else as it is."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return st.just(value)
+    return st.sampled_from([value, value + 1, 2 * value, value // 2, 1, 0] if isinstance(value, int) else
+                           [value, value * 1.001, value * 2, value / 3, 0.0])  # fmt: skip
+
+
 @st.composite
 def damaged_documents(draw, document):
-    """The document with a few values, anywhere in it, replaced or taken away, as JSON text."""
-    document = copy.deepcopy(document)
+    """The document with a few values, anywhere in it, replaced or taken away, as JSON text.
+
+    In half of them only numbers are moved, so that many are legal and what comes behind the check is tried too.
+    """
+    document, gentle = copy.deepcopy(document), draw(st.booleans())
     for _ in range(draw(st.integers(1, 3))):
         place = document
         while isinstance(place, dict | list) and place:
@@ -58,7 +69,9 @@ def damaged_documents(draw, document):
             if isinstance(place[key], dict | list) and place[key] and draw(st.integers(0, 3)):
                 place = place[key]
                 continue
-            if draw(st.integers(0, 4)):
+            if gentle:
+                place[key] = draw(moved(place[key]))
+            elif draw(st.integers(0, 4)):
                 place[key] = draw(odd_values)
             else:
                 del place[key]
@@ -70,6 +83,11 @@ def damaged_documents(draw, document):
 def damaged_bytes(draw, content):
     """The content with a few pieces replaced, cut out or doubled."""
     content = bytearray(content)
+    if draw(st.booleans()):  # a digit, which often leaves the file legal
+        digits = [place for place, byte in enumerate(content) if 48 <= byte <= 57]
+        if digits:
+            content[draw(st.sampled_from(digits))] = draw(st.integers(48, 57))
+        return bytes(content)
     for _ in range(draw(st.integers(1, 4))):
         place, length = draw(st.integers(0, len(content))), draw(st.integers(0, 9))
         piece = draw(st.one_of(st.binary(max_size=4), st.just(bytes(content[place : place + 30])), st.just(b"9" * 400)))

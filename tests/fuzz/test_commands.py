@@ -6,7 +6,7 @@ from importlib import import_module
 
 import pytest
 import typer.main
-from command_line import UNIT_COSTS, ppsim
+from command_line import LLAMA, UNIT_COSTS, ppsim
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_traces import trace_document
@@ -43,12 +43,44 @@ FILES = ["unit.yaml", "trace.json", "profile.yaml", "order.csv", "baseline.json"
          "x" * 5000]  # fmt: skip
 NOT_FOR = {"--workers": ["9" * 400, "3", "2"], "--seconds": [], "--time-limit": []}
 
-ARGUMENTS = {
-    "simulate": ["unit.yaml"], "compare": ["unit.yaml"], "sweep": ["unit.yaml", "--over", "schedule.microbatches=2,4"],
-    "what-if": ["unit.yaml"], "choose": ["unit.yaml"], "advise": ["unit.yaml"], "fits": ["unit.yaml"],
-    "check": ["unit.yaml", "--baseline", "baseline.json"], "optimum": ["--devices", "2", "--microbatches", "2"],
-    "calibrate": ["trace.json", "-o", "out.yaml"], "evaluate": ["trace.json", "--profile", "profile.yaml"],
-    "explain": ["trace.json"], "list": [], "validate": ["order.csv"], "hardware": [],
+SIZES = "--schedule 1f1b --devices 2 --microbatches 2"
+NO_SCHEDULE = "--devices 2 --microbatches 2"
+# Calls that work, and words that may follow each.
+CALLS = {
+    "simulate": ["unit.yaml", SIZES],
+    "compare": ["unit.yaml", f"--schedules 1f1b,gpipe {NO_SCHEDULE}"],
+    "sweep": ["unit.yaml --over schedule.microbatches=2,4", f"{SIZES} --over schedule.name=1f1b,gpipe"],
+    "what-if": ["unit.yaml --set costs.latency=2ms", "unit.yaml --slow 0=1.1"],
+    "choose": ["unit.yaml", "model.yaml --free schedule.name"],
+    "advise": ["unit.yaml", SIZES],
+    "fits": ["model.yaml"],
+    "check": ["unit.yaml --baseline baseline.json", "model.yaml --max-bubble 90% --max-memory 900GB"],
+    "optimum": [NO_SCHEDULE],
+    "calibrate": ["trace.json -o out.yaml"],
+    "evaluate": ["trace.json --profile profile.yaml"],
+    "explain": ["trace.json", "trace.json unit.yaml --set schedule.devices=2 --set schedule.microbatches=2"],
+    "list": ["", "1f1b"],
+    "validate": ["order.csv"],
+    "hardware": [""],
+}
+OUT = ["--json out.json", "--json -"]
+COSTS = ["--forward 1 --backward 2", "--input-grad 1 --weight-grad 1", "--latency 0.1", "--overlap 2.5",
+         "--transport rank", "--engine event", "--dispatch ready", "--stages-per-device 1"]  # fmt: skip
+SET = ["--set costs.latency=2ms", "--set schedule.microbatches=4"]
+MORE = {
+    "simulate": ["--gantt out.svg", "--gantt out.png --critical-path", "--gantt out.html --transfers", "--text",
+                 "--trace out.json", "--csv out.csv", "--program p.csv --sharded", "--table t.csv", "--ledger",
+                 "--bubbles b.csv", "--ledger-chart l.svg", "--gantt out.svg --title x --width 5"],
+    "compare": ["--gantt out.svg"],
+    "sweep": ["--store s.sqlite", "--table t.md", "--front f.svg", "--measure span"],
+    "what-if": [],
+    "choose": ["--csv out.csv", "--headroom 10%", "--asynchronous"],
+    "fits": ["--headroom 10%", "--set layout.recompute=full"],
+    "check": ["--junit j.xml", "--max-step-time 9999", "--tolerance-rel 1%"],
+    "optimum": ["--forward 1 --backward 2", "--latency 1", "--memory-limit 3", "--csv out.csv", "--whole-backward"],
+    "evaluate": ["--chart out.svg", "--csv out.csv"],
+    "explain": ["--gantt out.svg", "--step 1", "--profile p.yaml"],
+    "validate": ["--pytorch", "--transport rank"],
 }  # fmt: skip
 
 
@@ -66,13 +98,22 @@ FLAGS = {name: flags_of(name) for name in COMMANDS if name != SERVES}
 
 @st.composite
 def calls(draw, name):
-    """A call that works, with one to three flags more, each with a value of any kind."""
-    words = list(ARGUMENTS[name]) if draw(st.integers(0, 9)) else []
-    for flag in draw(st.lists(st.sampled_from(sorted(FLAGS[name])), min_size=1, max_size=3)):
-        words.append(flag)
-        if FLAGS[name][flag]:
-            pool = [value for value in NUMBERS + WORDS + PAIRS + FILES if value not in NOT_FOR.get(flag, ())]
-            words.append(draw(st.sampled_from(pool)))
+    """A call that works with up to two things more that go with it; in most calls one word is then damaged."""
+    start = draw(st.sampled_from(CALLS[name]))
+    fitting = MORE.get(name, []) + OUT * ("--json" in FLAGS[name])
+    if "--set" in FLAGS[name] or "--engine" in FLAGS[name]:
+        fitting = fitting + (SET if "yaml" in start else COSTS * ("--engine" in FLAGS[name]))
+    more = draw(st.lists(st.sampled_from(fitting or [""]), max_size=2, unique_by=lambda words: words.split(" ")[0]))
+    words = " ".join([start, *more]).split()
+    damage = draw(st.sampled_from(["none", "none", "word", "flag", "flag", "missing"]))
+    if damage == "word" and words:
+        words[draw(st.integers(0, len(words) - 1))] = draw(st.sampled_from(NUMBERS + WORDS + PAIRS + FILES))
+    if damage == "missing" and words:
+        del words[draw(st.integers(0, len(words) - 1))]
+    if damage == "flag":
+        flag = draw(st.sampled_from(sorted(FLAGS[name])))
+        odd = [value for value in NUMBERS + WORDS + PAIRS + FILES if value not in NOT_FOR.get(flag, ())]
+        words += [flag, draw(st.sampled_from(odd))] if FLAGS[name][flag] else [flag]
     return words
 
 
@@ -82,6 +123,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small = UNIT_COSTS.read_text().replace("microbatches: 8", "microbatches: 4")
     (tmp_path / "unit.yaml").write_text(small)
+    (tmp_path / "model.yaml").write_text(LLAMA.read_text())
     costs = library.Costs(forward=0.02, backward=0.05, latency=0.001)
     (tmp_path / "trace.json").write_text(json.dumps(trace_document("1f1b", costs, devices=2, microbatches=2, steps=2)))
     assert ppsim("calibrate", "trace.json", "-o", "profile.yaml").status == 0
@@ -115,4 +157,4 @@ def test_a_call_with_any_flags_ends_with_a_status_and_without_a_traceback(name, 
 
 
 def test_every_command_is_called_or_said_why_not():
-    assert set(ARGUMENTS) == set(FLAGS) == set(COMMANDS) - {SERVES}
+    assert set(CALLS) == set(FLAGS) == set(COMMANDS) - {SERVES}

@@ -35,7 +35,7 @@ TRACE = trace_document(
 SMALL = {
     "schedule": {"name": "zb-h1", "devices": 2, "microbatches": 3},
     "costs": {"forward": 1.0, "latency": "1 ms"},
-    "jitter": {"actions": 0.1, "slow_devices": {"0": 1.2}},
+    "jitter": {"actions": 0.1, "links": 0.2},
     "transport": "rank",
 }
 
