@@ -12,6 +12,10 @@ families = pytest.mark.parametrize("name", ACTIVATIONS)
 both = pytest.mark.parametrize("search", [True, False])
 
 
+def stage_costs(forward, input_grad, weight_grad, latency=0):
+    return ppsim.Costs(forward=forward, input_grad=input_grad, weight_grad=weight_grad, latency=latency, per="stage")
+
+
 def simulate(name, p, m, search=True):
     return ppsim.simulate(ppsim.build(name, devices=p, microbatches=m, search=search), UNIT)
 
@@ -23,8 +27,8 @@ def bubble(name, p, m, search=True):
 
 def test_v_half_on_two_devices():
     assert [" ".join(order) for order in ppsim.build("v-half", devices=2, microbatches=3, search=False).orders()] == [
-        "0F0 3F0 0F1 3I0 3W0 3F1 0F2 0I0 3I1 0W0 3W1 0I1 0W1 3F2 3I2 3W2 0I2 0W2",
-        "1F0 2F0 1F1 2F1 2I0 1I0 2W0 1F2 2I1 1I1 1W0 2F2 2W1 1W1 2I2 1I2 2W2 1W2",
+        "0F0 0F1 0F2 3F0 3I0 3W0 3F1 0I0 3I1 0W0 3F2 3I2 0I1 3W1 0I2 3W2 0W1 0W2",
+        "1F0 2F0 1F1 2F1 2I0 2W0 1I0 1W0 1F2 2F2 2I1 1I1 2I2 1I2 2W1 1W1 2W2 1W2",
     ]
 
 
@@ -59,11 +63,10 @@ def test_v_half_bubble_is_at_most_half_of_1f1bs():
             assert bubble("v-half", p, m) <= bubble("v-half", p, m, search=False) <= (6 * (p - 1)) / 2
 
 
-def test_v_min_bubble_is_two_thirds_of_1f1bs_within_a_slot():
+def test_v_min_bubble_is_at_most_two_thirds_of_1f1bs_and_a_slot():
     for p in range(2, 17):
         for m in (p, 2 * p, 3 * p + 1):
-            assert abs(bubble("v-min", p, m, search=False) - (6 * (p - 1)) * 2 / 3) <= 1
-            assert bubble("v-min", p, m) <= bubble("v-min", p, m, search=False)
+            assert bubble("v-min", p, m) <= bubble("v-min", p, m, search=False) <= (6 * (p - 1)) * 2 / 3 + 1
 
 
 @families
@@ -85,6 +88,11 @@ def test_two_stages_a_device_is_the_only_size(name):
 @pytest.mark.parametrize(
     ("name", "p", "m", "costs", "published"),
     [
+        ("v-half", 12, 48, stage_costs(10, 14, 6), 3440),
+        ("v-half", 4, 8, stage_costs(20, 32, 12, 2), 1372),
+        ("v-half", 5, 10, stage_costs(1, 1, 1), 71),
+        ("v-min", 6, 24, stage_costs(10, 14, 6, 1), 2330),
+        ("v-half", 16, 64, ppsim.Costs(forward=200, input_grad=210, weight_grad=150, latency=10), 41565),
         ("v-half", 4, 8, UNIT, 53),
         ("v-half", 8, 32, UNIT, 209),
         ("v-half", 4, 16, ppsim.Costs(forward=200, input_grad=210, weight_grad=150, latency=10), 9825),
@@ -92,7 +100,8 @@ def test_two_stages_a_device_is_the_only_size(name):
     ],
 )
 def test_it_is_as_short_as_the_authors_own_search_under_the_same_costs(name, p, m, costs, published):
-    """sail-sg/zero-bubble-pipeline-parallelism at the same peak."""
-    run = ppsim.simulate(ppsim.build(name, devices=p, microbatches=m, costs=costs), costs)
-    assert run.makespan <= published
-    assert run.peak_activations.max() == ACTIVATIONS[name](p)
+    """sail-sg/zero-bubble-pipeline-parallelism at the same peak; the block alone already is, the search goes on."""
+    for search in (False, True):
+        run = ppsim.simulate(ppsim.build(name, devices=p, microbatches=m, costs=costs, search=search), costs)
+        assert run.makespan <= published
+        assert run.peak_activations.max() == ACTIVATIONS[name](p)

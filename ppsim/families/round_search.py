@@ -30,11 +30,6 @@ class RoundSearch:
         self.others = [*bases, self.settings.best]
         self.best = min(self.others, key=_makespan)
 
-    @property
-    def usual_rounds(self) -> int:
-        """As many as take some seconds; none where one would."""
-        return min(USUAL_WORK // self.problem.rows, USUAL_ROUNDS)
-
     def advance(self) -> None:
         """One round."""
         before = self.settings.best
@@ -53,11 +48,19 @@ class RoundSearch:
 
 
 def searched_briefly(problem: Problem, bases: list[Lists]) -> Lists:
-    """The best lists of a search that takes a quarter of the usual rounds."""
+    """The best lists of a search that takes a quarter of the usual rounds; of the bases alone where that is none."""
+    rounds = usual_rounds(problem) // BRIEF
+    if bases and not rounds:
+        return min(bases, key=_makespan)
     search = RoundSearch(problem, bases, 0, WORK // 2)
-    for _ in range(search.usual_rounds // BRIEF):
+    for _ in range(rounds):
         search.advance()
     return search.best
+
+
+def usual_rounds(problem: Problem) -> int:
+    """As many as take some seconds; none where one would."""
+    return min(USUAL_WORK // problem.rows, USUAL_ROUNDS)
 
 
 def _makespan(lists: Lists) -> float:

@@ -15,7 +15,7 @@ from ppsim.actions import Kind
 from ppsim.base.errors import BuildError, PpsimError
 from ppsim.base.progress import track
 from ppsim.families.registry import families, family, require_count
-from ppsim.families.round_search import RoundSearch
+from ppsim.families.round_search import RoundSearch, usual_rounds
 from ppsim.families.synthesis_problem import Lists, Problem, devices_of_stages, limits_of, price, replayed
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -168,7 +168,7 @@ def _searched(problem: Problem, bases: list[Lists], seconds: float | None, round
     """The best lists after the search; Ctrl-C ends it with the best so far."""
     began = time.monotonic()
     search = RoundSearch(problem, bases, seed)
-    planned = search.usual_rounds if rounds is None else rounds
+    planned = usual_rounds(problem) if rounds is None else rounds
     turns = itertools.count() if seconds is not None else track(range(planned), planned, "search")
     try:
         for _ in turns:

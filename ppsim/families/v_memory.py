@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,22 +13,21 @@ from ppsim.families.list_scheduling import ROUNDING
 from ppsim.families.registry import family
 from ppsim.families.round_search import searched_briefly
 from ppsim.families.synthesis_problem import Problem, devices_of_stages, peaks
+from ppsim.families.v_squeeze import DOWN_F, DOWN_I, NOTHING, PERIOD, UP_F, UP_I, WEIGHT, squeezed
 from ppsim.schedule.blocks import Block, occurrence
 from ppsim.schedule.columns import ScheduleColumns
 
 if TYPE_CHECKING:
     from ppsim.costs import CostModel
 
-PERIOD = 6  # slots of a microbatch on a device: F, I and W of two stages
-DOWN_F, UP_F, UP_I, DOWN_I, WEIGHT, NOTHING = range(6)  # codes of a slot; "down" and "up" are the legs of the V
 NEVER = 2**62  # a slot that does not come
 
 _SOURCE = "Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv 2405.15362"
 _METHOD = (
     "Microbatches repeat one block of six slots, W go to idle slots first in first out, and warm-up and drain are "
-    "pulled earlier without raising the peak. That is built for f = i = w; a short search (docs/synthesis.md) follows "
-    "under the given costs (default f = i = w) and keeps what is shorter within the same activations (`search=False`: "
-    "the block alone)."
+    "pulled earlier without raising the peak, in the makers' way or in one of our own. That is built for f = i = w; a "
+    "short search (docs/synthesis.md) follows under the given costs (default f = i = w) and keeps what is shorter "
+    "within the same activations (`search=False`: the block alone)."
 )
 
 
@@ -72,20 +70,25 @@ def _schedule(offsets: np.ndarray, m: int, activations: int, costs: CostModel | 
 
     Those hold no more than `activations`, or than the block itself where stages hold unequal parts of the model.
     """
-    block = ScheduleColumns.from_blocks(_repeated(offsets, m, activations))
-    if not search:
-        return block
     p = offsets.shape[1]
     problem = Problem.of(p, m, devices_of_stages("v", p, 2), costs, True, np.full(p, np.inf))
-    limits = np.maximum(peaks(block, problem.share, problem.kept), activations)
-    problem = replace(problem, limits=limits)
-    base = problem.replayed(block)
-    found = searched_briefly(problem, [base])
-    return block if base.makespan <= found.makespan * (1 + ROUNDING) else found.columns()
+    blocks = [_lists(_pulled(offsets, m, activations)), _lists(squeezed(offsets, m))]
+    block = min(blocks, key=lambda block: problem.replayed(block).makespan)
+    if not search:
+        return block
+    problem = replace(problem, limits=np.maximum(peaks(block, problem.share, problem.kept), activations))
+    found = searched_briefly(problem, [problem.replayed(block) for block in blocks if problem.holds(block)])
+    return block if problem.replayed(block).makespan <= found.makespan * (1 + ROUNDING) else found.columns()
 
 
-def _repeated(offsets: np.ndarray, m: int, activations: int) -> Iterator[Block]:
-    """The lists of a repeating block.
+def _lists(slots: np.ndarray) -> ScheduleColumns:
+    """The schedule of what each device does in each slot, (slots, devices) of codes."""
+    p = slots.shape[1]
+    return ScheduleColumns.from_blocks([_rows(slots[:, r], r, 2 * p - 1 - r) for r in range(p)])
+
+
+def _pulled(offsets: np.ndarray, m: int, activations: int) -> np.ndarray:
+    """A repeated block pulled earlier without raising its peak: what each device does in each slot, (slots, devices).
 
     Parameters
     ----------
@@ -94,12 +97,9 @@ def _repeated(offsets: np.ndarray, m: int, activations: int) -> Iterator[Block]:
     m : int
         Microbatches.
     activations : int
-        Peak of the repeated block in device shares, which pulling earlier keeps.
+        Peak of the repeated block in device shares.
     """
-    slots = min((_pull_earlier(offsets, m, 2 * activations, first) for first in (False, True)), key=len)
-    p = offsets.shape[1]
-    for r in range(p):
-        yield _rows(slots[:, r], r, 2 * p - 1 - r)
+    return min((_pull_earlier(offsets, m, 2 * activations, first) for first in (False, True)), key=len)
 
 
 def _pull_earlier(offsets: np.ndarray, m: int, most_live: int, forwards_first: bool) -> np.ndarray:
