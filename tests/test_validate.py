@@ -14,6 +14,7 @@ import ppsim
 import ppsim.base.compiling
 from ppsim import DeadlockError, Schedule, ScheduleError
 from ppsim.actions import Kind
+from ppsim.base.distinct import distinct
 
 
 def faults(orders, **options):
@@ -285,3 +286,8 @@ def test_a_damaged_schedule_runs_or_gives_a_ppsim_error(orders, transport):
     with suppress(ppsim.PpsimError):
         run = ppsim.simulate(Schedule.from_orders(orders), ppsim.Costs(latency=0.5), transport=transport)
         assert run.makespan > 0
+
+
+def test_what_is_sorted_out_by_hand_is_what_numpy_calls_unique():
+    for column in ([], [3], [2, 2], [5, 1, 5, 3, 1]):
+        assert distinct(np.array(column, np.int64)).tolist() == sorted(set(column))

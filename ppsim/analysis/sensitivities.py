@@ -11,6 +11,7 @@ from ppsim.analysis.critical_path import critical_nodes, node_slack
 from ppsim.analysis.graph import StepGraph, grouped
 from ppsim.analysis.stream_nodes import COLLECTIVE, OPTIMIZER
 from ppsim.base.compiling import run_where_it_pays
+from ppsim.base.distinct import distinct
 from ppsim.base.immutable import EqualColumns
 from ppsim.timeline import TimelineColumns
 
@@ -51,7 +52,7 @@ def sensitivities(run: TimelineColumns) -> Sensitivities:
     schedule, remote = run.schedule, np.flatnonzero(run.plan.remote)
     graph, chain = critical_nodes(run)
     of_row = run.plan.kind
-    kinds = np.unique(np.concatenate([of_row[run.plan.first_rows], graph.stream_kind[graph.stream_kind >= 0]])).tolist()
+    kinds = distinct(np.concatenate([of_row[run.plan.first_rows], graph.stream_kind[graph.stream_kind >= 0]])).tolist()
     ends = np.stack([schedule.device[run.plan.source[remote]], schedule.device[remote]], axis=1)
     links, link = np.unique(ends, axis=0, return_inverse=True)
     transfer, optimizer = len(KIND_NAMES), len(KIND_NAMES) + 1

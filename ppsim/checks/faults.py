@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind, is_backward
+from ppsim.base.distinct import distinct
 from ppsim.base.errors import DeadlockError, ScheduleError, listing
 from ppsim.checks.deadlock import find_waiting_cycle
 from ppsim.checks.one_pass import source_of_valid
@@ -64,7 +65,7 @@ def _number_faults(schedule: ScheduleColumns) -> Iterator[str]:
             lowest = int(np.argmin(column))
             yield f"{place(schedule, lowest)} names {word} {column[lowest]}; {word} numbers run 0, 1, 2 ..."
         if size > len(schedule.kind):
-            present = np.unique(column)
+            present = distinct(column)
             absent = int(np.argmax(present != np.arange(len(present))))
             yield (
                 f"{place(schedule, int(np.argmax(column)))} names {word} {size - 1}, but no action names "
@@ -90,7 +91,7 @@ def _set_faults(schedule: ScheduleColumns, *, dense: bool) -> Iterator[str]:
     rows_of = {kind: np.flatnonzero(schedule.kind == kind) for kind in Kind if kind < FIRST_TRANSFER}
     for rows in rows_of.values():
         yield from _doubled(schedule, rows, pairs[rows])
-    present = {kind: np.unique(pairs[rows]) for kind, rows in rows_of.items()}
+    present = {kind: distinct(pairs[rows]) for kind, rows in rows_of.items()}
     if dense:
         yield from _missing_forwards(schedule, present[Kind.F])
     yield from _backward_faults(schedule, present)
@@ -126,28 +127,28 @@ def _backward_faults(schedule: ScheduleColumns, present: dict[Kind, np.ndarray])
     def name(kind: Kind, pair: int) -> str:
         return _name(schedule, kind, pair)
 
-    for kind, parts in ((Kind.I, inputs), (Kind.W, np.setdiff1d(weights, inputs))):
+    for kind, parts in ((Kind.I, inputs), (Kind.W, np.setdiff1d(weights, inputs, assume_unique=True))):
         yield from first_faults(
             lambda pair, kind=kind: (
                 f"{name(Kind.B, pair)} stands beside {name(kind, pair)}: a microbatch's backward is either one B or "
                 f"one I and one W"
             ),
-            np.intersect1d(full, parts),
+            np.intersect1d(full, parts, assume_unique=True),
         )
     yield from first_faults(
         lambda pair: f"{name(Kind.I, pair)} is missing: {name(Kind.W, pair)} needs it",
-        np.setdiff1d(weights, np.union1d(inputs, full)),
+        np.setdiff1d(weights, np.concatenate([inputs, full]), assume_unique=True),
     )
     yield from first_faults(
         lambda pair: f"{name(Kind.W, pair)} is missing: {name(Kind.I, pair)} stands without it",
-        np.setdiff1d(inputs, np.union1d(weights, full)),
+        np.setdiff1d(inputs, np.concatenate([weights, full]), assume_unique=True),
     )
     yield from first_faults(
         lambda pair: (
             f"the backward of {name(Kind.F, pair)} is missing: add {name(Kind.B, pair)}, or {name(Kind.I, pair)} and "
             f"{name(Kind.W, pair)}"
         ),
-        np.setdiff1d(present[Kind.F], np.concatenate([full, inputs, weights])),
+        np.setdiff1d(present[Kind.F], np.concatenate([full, inputs, weights]), assume_unique=True),
     )
 
 
@@ -155,8 +156,8 @@ def _vocabulary_faults(schedule: ScheduleColumns, present: dict[Kind, np.ndarray
     """Stages that hold a part of the output layer and miss S of a microbatch, or T where T stand in the lists."""
     kinds = (Kind.S, Kind.T) if len(present[Kind.T]) else (Kind.S,)
     found = [np.divmod(present[kind], schedule.microbatches) for kind in kinds]
-    parts = np.unique(np.concatenate([stage for stage, _ in found]))
-    numbers = np.unique(present[Kind.F] % schedule.microbatches)
+    parts = distinct(np.concatenate([stage for stage, _ in found]))
+    numbers = distinct(present[Kind.F] % schedule.microbatches)
     for kind, (stage, microbatch) in zip(kinds, found, strict=True):
         counted = np.isin(microbatch, numbers)
         counts = np.bincount(np.searchsorted(parts, stage[counted]), minlength=len(parts))

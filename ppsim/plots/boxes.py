@@ -12,6 +12,7 @@ from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.bubbles import bubble_fraction, makespan
 from ppsim.analysis.interval import short_interval
 from ppsim.analysis.steady import iteration_time, steady_bubble_fraction
+from ppsim.base.distinct import distinct
 from ppsim.base.errors import ConfigError
 from ppsim.base.units import percent_text, seconds_text
 from ppsim.plots import palette
@@ -63,7 +64,7 @@ class Boxes(Spans):
     @cached_property
     def kinds(self) -> list[Kind]:
         """Kinds that occur, in the order of the legend."""
-        present = set(np.unique(self.kind).tolist())
+        present = set(distinct(self.kind).tolist())
         return [kind for kind in palette.COLOURS if kind in present]
 
     @cached_property
@@ -92,7 +93,7 @@ class Boxes(Spans):
                 continue
             for second, half in enumerate(halves(self.band)):
                 kinds = self.timeline.schedule.kind[self.row[mine] + second]
-                for part in np.unique(kinds).tolist():
+                for part in distinct(kinds).tolist():
                     yield Kind(part), mine[kinds == part], half
 
     @cached_property
@@ -235,7 +236,7 @@ def second_cue(schedule: ScheduleColumns) -> str:
     if _shows_iterations(schedule):
         return "paler: every second iteration"
     enters = (schedule.stage == 0) & (schedule.kind == Kind.F)
-    if len(np.unique(schedule.device[enters])) > 1:
+    if len(distinct(schedule.device[enters])) > 1:
         return "paler: microbatches that enter at the other end"
     return "paler: later stage of the same device" if schedule.num_stages > schedule.devices else ""
 

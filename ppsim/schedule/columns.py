@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_copy, is_vocabulary
+from ppsim.base.distinct import distinct
 from ppsim.base.errors import ScheduleError, shown, visible
 from ppsim.base.immutable import unwritable
 from ppsim.base.lists import list_of_rows
@@ -227,7 +228,7 @@ class ScheduleColumns:
 
         A stage run by two devices (bidirectional schedules) appears once for each: its weights are held twice.
         """
-        keys = np.unique(self.device.astype(np.int64) * max(self.num_stages, 1) + self.stage)
+        keys = distinct(self.device.astype(np.int64) * max(self.num_stages, 1) + self.stage)
         return unwritable(np.stack(np.divmod(keys, max(self.num_stages, 1)), axis=1).astype(np.int32))
 
     def rows(self, device: int) -> slice:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ppsim.base.compiling import part, run_where_it_pays
+from ppsim.base.distinct import distinct
 
 THRESHOLDS = 48  # times before which, and behind which, work is counted on a device
 EVER = 2**31  # more than there are microbatches
@@ -191,5 +192,5 @@ def _most_between(rows: list) -> float:
 
 def _thresholds(times: list[np.ndarray]) -> np.ndarray:
     """Some of the times, the least among them."""
-    every = np.unique(np.concatenate(times))
+    every = distinct(np.concatenate(times))
     return every[np.unique(np.linspace(0, len(every) - 1, min(len(every), THRESHOLDS)).astype(int))]
