@@ -50,7 +50,7 @@ def test_the_gaps_alone_sum_to_what_is_idle_between_actions(run):
 @given(runs())
 def test_blame_is_what_was_waited_for_computing(run):
     found = run.ledger()
-    waited = found["dependency"] + found["imbalance"]
+    waited = found["dependency"] + found["recompute"] + found["imbalance"]
     np.testing.assert_allclose(blamed(found), waited, rtol=1e-9, atol=1e-9 * max(run.makespan, 1e-300))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.timeline import TimelineColumns
 
-WAITING = ("dependency", "transfer", "queue", "sharding", "reload", "overhead")
+WAITING = ("dependency", "recompute", "transfer", "queue", "sharding", "reload", "overhead")
 _CAUSE = {name: number for number, name in enumerate(WAITING)}
 _OF_SHARDING = (Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD)
 _LONG, _DOUBLINGS = 256, 7  # rounds; a stride is 128
@@ -52,7 +52,9 @@ class Gaps:
         self.gathered, of_reload = _streamed(run)
         self.stream_cause = np.where(of_reload, _CAUSE["reload"], _CAUSE["sharding"])
         self.kind = plan.kind
-        self.cause = np.where(np.isin(self.kind, _OF_SHARDING), _CAUSE["sharding"], _CAUSE["dependency"])
+        self.cause = np.full(len(self.kind), _CAUSE["dependency"])
+        self.cause[np.isin(self.kind, _OF_SHARDING)] = _CAUSE["sharding"]
+        self.cause[self.kind == Kind.R] = _CAUSE["recompute"]
         before = self.previous_end
         self.row = np.flatnonzero((run.row_start > before) & np.isfinite(before) & ~plan.fused)
         self.device = schedule.device[self.row]

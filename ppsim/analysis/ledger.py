@@ -29,6 +29,7 @@ CAUSES = {
     "fill": "before a device's first action: the first microbatch is on its way to it",
     "drain": "after all that a device does in the step, until the last device is done",
     "dependency": "another device was computing what the next action needs",
+    "recompute": "another device was computing again (R) before what the next action needs",
     "imbalance": "the part of dependency that goes away when all stages are equal",
     "transfer": "a transfer was on its way: latency and bytes",
     "queue": "a transfer stood behind others, or behind one that could not start",
@@ -71,9 +72,9 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
     def blame(self) -> Blame:
         """Idle seconds of each device by the device that was computing meanwhile and the kind of what it computed.
 
-        A timed fused slot is OVERLAP_F_B. Sums to all that was waited for computing: dependency, imbalance and their
-        part of jitter. Where nearly every device waits for nearly every other, as with a microbatch for each thousand
-        devices, it has an entry for each pair; it is worked out when it is asked for.
+        A timed fused slot is OVERLAP_F_B. Sums to all that was waited for computing: dependency, recompute, imbalance
+        and their part of jitter. Where nearly every device waits for nearly every other, as with a microbatch for each
+        thousand devices, it has an entry for each pair; it is worked out when it is asked for.
         """
         return blame(self.run, self.factor)
 

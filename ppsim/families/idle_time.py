@@ -41,12 +41,14 @@ def in_idle_time(
     Raises
     ------
     BuildError
-        The lists hold fused slots.
+        The lists hold fused slots, or S and T.
     """
-    if schedule.joined.any():
+    if schedule.joined.any() or int(schedule.kind.max()) > Kind.R:
+        what = (
+            "OVERLAP_F_B slots, which are not torn apart" if schedule.joined.any() else "S or T, which wait for others"
+        )
         raise BuildError(
-            f"schedule {schedule.name!r} holds OVERLAP_F_B slots, which are not torn apart; "
-            f"recompute directly before the backward, or use a schedule without them"
+            f"schedule {schedule.name!r} holds {what}; place R directly before its backward, or use another schedule"
         )
     lists = _Lists.of(schedule, table, limits)
     fillers = _FILLERS if pull_forwards else _FILLERS[:1]

@@ -58,6 +58,6 @@ def _needed_on(schedule: ScheduleColumns, table: CostTable, device: int, limit: 
             dropped.add(-last)
             level -= freed
         if kind != Kind.F:
-            part = {Kind.B: 1.0, Kind.I: 1.0 - kept[number], Kind.W: kept[number]}[Kind(kind)]
-            level -= whole[number] * part
+            part = {Kind.B: 1.0, Kind.I: 1.0 - kept[number], Kind.W: kept[number]}
+            level -= whole[number] * part.get(Kind(kind), 0.0)
     return sorted(dropped)

@@ -14,7 +14,7 @@ from ppsim.analysis.graph import StepGraph, step_graph
 from ppsim.analysis.occupancy import occupancy
 from ppsim.analysis.stream_nodes import BARRIER, COLLECTIVE, OPTIMIZER
 from ppsim.base.errors import ConfigError
-from ppsim.timeline import TimelineColumns
+from ppsim.timeline import StreamSpans, TimelineColumns
 
 NO_ARROW = 0
 ROWS_AT_ONCE = 200_000
@@ -77,6 +77,14 @@ class Levels:
     value: np.ndarray
 
 
+_STREAMS = {
+    Kind.UNSHARD: "weight gathers",
+    Kind.REDUCE_GRAD: "gradient reductions",
+    Kind.OFFLOAD: "activations to host memory",
+    Kind.RELOAD: "activations from host memory",
+}
+
+
 class Tracks:
     """The tracks of a timeline, and what is on them in pieces of some hundred thousand slices.
 
@@ -106,7 +114,7 @@ class Tracks:
     def pieces(self) -> Iterator[tuple[list[Slices], Levels]]:
         """Slices and live activations of some devices at a time; no track spans two pieces.
 
-        The slices are the actions, the transfers sent, the gathers, the reductions and the optimizer steps.
+        The slices are the actions, the transfers sent, the gathers, reductions and copies, and the optimizer steps.
         """
         offsets, devices = self.schedule.offsets, self.schedule.devices
         first = 0
@@ -135,6 +143,7 @@ class Tracks:
     def _lay_waits(self) -> None:
         """For each node of the step's graph the name of what it waited for, past what has no name."""
         graph = step_graph(self.timeline)
+        self.stream_kind = graph.stream_kind
         prefix, suffix = self._names_of_nodes(graph)
         before = latest_before(graph)
         while np.any(unnamed := (before >= 0) & (prefix[before] < 0)):
@@ -172,16 +181,15 @@ class Tracks:
         self.tracks: list[Track] = []
         self.compute_track, self.level_track = (np.empty(self.schedule.devices, np.int32) for _ in range(2))
         self.transfer_track = np.empty(len(self.transfer), np.int32)
-        gathers, reductions = set(self.timeline.unshards.device), set(self.timeline.reductions.device)
-        self.gather_track, self.reduction_track = (np.zeros_like(self.compute_track) for _ in range(2))
+        self.stream_track = {kind: np.zeros_like(self.compute_track) for kind in _STREAMS}
+        owners = {kind: set(spans.device) for kind, spans in self._streams().items()}
         links = iter([*self.links, (len(self.transfer), len(self.transfer))])
         first, last = next(links)
         for device in range(self.schedule.devices):
             self.compute_track[device] = self._add("compute", device)
-            if device in gathers:
-                self.gather_track[device] = self._add("weight gathers", device)
-            if device in reductions:
-                self.reduction_track[device] = self._add("gradient reductions", device)
+            for kind, name in _STREAMS.items():
+                if device in owners[kind]:
+                    self.stream_track[kind][device] = self._add(name, device)
             while first < last and self.sender[first] == device:
                 self._add_lanes(first, last)
                 first, last = next(links)
@@ -242,31 +250,39 @@ class Tracks:
     def _beside(self, first: int, last: int) -> Iterator[Slices]:
         """What runs beside the actions: each stream has a track, and the optimizer step stands behind the actions."""
         run, stages = self.timeline, self.schedule.num_stages
-        first_gather = 2 * len(self.schedule.kind)
-        first_reduction = first_gather + len(run.unshards)
-        for spans, track, prefix, node in (
-            (run.unshards, self.gather_track, Kind.UNSHARD * stages, first_gather),
-            (run.reductions, self.reduction_track, Kind.REDUCE_GRAD * stages, first_reduction),
-            # the last prefix, for their stage is -1; their nodes stand behind the barrier's
-            (run.optimizer_steps, self.compute_track, len(self.prefixes), first_reduction + len(run.reductions) + 1),
+        streams = [
+            (spans, self.stream_track[kind], kind * stages, kind)
+            for kind, spans in self._streams().items()
+            if len(spans)
+        ]
+        # the last prefix, for their stage is -1
+        for spans, track, prefix, kind in (
+            *streams,
+            (run.optimizer_steps, self.compute_track, len(self.prefixes), OPTIMIZER),
         ):
             if spans is None:
                 continue
             mine = (spans.device >= first) & (spans.device < last) & (spans.end > spans.start)
             count = np.count_nonzero(mine)
+            numbers = np.full(count, -1, np.int32) if spans.microbatch is None else spans.microbatch[mine]
             yield Slices(
                 track[spans.device[mine]],
                 _nanoseconds(spans.start[mine]),
                 _nanoseconds(spans.end[mine]),
                 prefix + spans.stage[mine].astype(np.int64),
-                np.full(count, self.no_suffix, np.int32),
+                np.where(numbers < 0, self.no_suffix, numbers).astype(np.int32),
                 np.full(count, NO_ARROW),
                 np.full(count, NO_ARROW),
                 np.zeros(count, bool),
                 spans.stage[mine],
-                np.full(count, -1, np.int32),
-                *self._waited(node + np.flatnonzero(mine)),
+                numbers,
+                *self._waited(2 * len(self.schedule.kind) + np.flatnonzero(self.stream_kind == kind)[mine]),
             )
+
+    def _streams(self) -> dict[Kind, StreamSpans]:
+        """What runs on streams of a device beside its actions, by kind."""
+        run = self.timeline
+        return dict(zip(_STREAMS, (run.unshards, run.reductions, run.offloads, run.reloads), strict=True))
 
     def _levels(self, first: int, last: int) -> Levels:
         curves = [occupancy(self.timeline).activations_over_time(device) for device in range(first, last)]

@@ -1,4 +1,4 @@
-"""What runs beside the actions of a timeline, as columns: weight gathers, gradient reductions, optimizer steps."""
+"""What runs beside the actions of a timeline, as columns: gathers, reductions, copies, optimizer steps."""
 
 from __future__ import annotations
 
@@ -8,17 +8,33 @@ from functools import cached_property
 
 import numpy as np
 
+from ppsim.actions import Kind
 from ppsim.timeline import TimelineColumns
 
-GATHERS, REDUCTIONS, STEPS = "gathers", "reductions", "optimizer steps"
-COLOURS = {GATHERS: "#8537ed", REDUCTIONS: "#701c28", STEPS: "#101085"}
+GATHERS, RELOADS, REDUCTIONS, OFFLOADS, STEPS = "gathers", "reloads", "reductions", "offloads", "optimizer steps"
+COLOURS = {
+    GATHERS: "#8537ed",
+    RELOADS: "#e08011",
+    REDUCTIONS: "#701c28",
+    OFFLOADS: "#07061e",
+    STEPS: "#101085",
+}
 TITLES = {
     GATHERS: "weight gather (UNSHARD)",
+    RELOADS: "activation comes back (RELOAD)",
     REDUCTIONS: "gradient reduction (REDUCE_GRAD)",
+    OFFLOADS: "activation leaves (OFFLOAD)",
     STEPS: "optimizer step",
 }
+KINDS = {
+    GATHERS: Kind.UNSHARD,
+    RELOADS: Kind.RELOAD,
+    REDUCTIONS: Kind.REDUCE_GRAD,
+    OFFLOADS: Kind.OFFLOAD,
+}
 LANE_GROUND = "#f7f7f7"
-LETTERS = {GATHERS: "u", REDUCTIONS: "r", STEPS: "O"}
+LETTERS = {GATHERS: "u", RELOADS: "<", REDUCTIONS: "r", OFFLOADS: ">", STEPS: "O"}
+_ABOVE, _BELOW = (GATHERS, RELOADS), (REDUCTIONS, OFFLOADS)  # what has a lane along an edge of a row, from the edge on
 _FILLED = 0.43  # of a device's row on either side of its middle
 _LANE, _GAP = 0.18, 0.02  # of a device's row
 
@@ -50,9 +66,13 @@ class Spans:
 
 @dataclass(frozen=True)
 class Beside(Spans):
-    """The spans of one sort: GATHERS, REDUCTIONS or STEPS; their stage is -1 where it is about all of the device."""
+    """The spans of one sort; their stage is -1 where it is about all of the device, as STEPS are.
+
+    `microbatch` is None where a sort is about all microbatches, as all but the copies are.
+    """
 
     sort: str
+    microbatch: np.ndarray | None = None
 
     @property
     def colour(self) -> str:
@@ -70,12 +90,16 @@ class Beside(Spans):
         return LETTERS[self.sort]
 
     def name(self, span: int) -> str:
-        """The span as text, such as `3UNSHARD`; a device's optimizer step as `optimizer step`."""
-        kind = {GATHERS: "UNSHARD", REDUCTIONS: "REDUCE_GRAD"}.get(self.sort)
-        return f"{self.stage[span]}{kind}" if kind else "optimizer step"
+        """The span as text, such as `3UNSHARD` or `0RELOAD2`; a device's optimizer step as `optimizer step`."""
+        if self.sort not in KINDS:
+            return "optimizer step"
+        number = "" if self.microbatch is None else str(self.microbatch[span])
+        return f"{self.stage[span]}{KINDS[self.sort].name}{number}"
 
     def label(self, span: int) -> str:
-        """What stands in the box: the stage, or `step`."""
+        """What stands in the box: the microbatch of a copy, the stage, or `step`."""
+        if self.microbatch is not None:
+            return str(self.microbatch[span])
         return "step" if self.sort == STEPS else str(self.stage[span])
 
 
@@ -85,24 +109,28 @@ def beside(timeline: TimelineColumns) -> list[Beside]:
     found = []
     for sort, spans in (
         (GATHERS, timeline.unshards),
+        (RELOADS, timeline.reloads),
         (REDUCTIONS, timeline.reductions),
+        (OFFLOADS, timeline.offloads),
         (STEPS, timeline.optimizer_steps),
     ):
         if spans is not None and np.any(spans.end > spans.start):
             mine = spans.end > spans.start
-            length = (spans.end - spans.start)[mine]
-            found.append(Beside(spans.device[mine], spans.stage[mine], spans.start[mine] - origin, length, sort))
+            length, numbers = (spans.end - spans.start)[mine], spans.microbatch
+            columns = spans.device[mine], spans.stage[mine], spans.start[mine] - origin, length
+            found.append(Beside(*columns, sort, None if numbers is None else numbers[mine]))
     return found
 
 
 def band(every: Sequence[Beside]) -> tuple[float, float]:
     """Top and bottom of the actions' boxes within a row whose middle is 0 and whose height is 1, downwards.
 
-    Weights come in along the top edge of a row and gradients leave along its bottom edge, each on a lane of its own; an
-    optimizer step stands among the actions, for its device runs nothing else then.
+    Weights and activations come in along the top edge of a row, gradients and activations leave along its bottom edge,
+    each on a lane of its own; an optimizer step stands among the actions, for its device runs nothing else then.
     """
     sorts = {part.sort for part in every}
-    return -_FILLED + (_LANE + _GAP) * (GATHERS in sorts), _FILLED - (_LANE + _GAP) * (REDUCTIONS in sorts)
+    above, below = (sum(sort in sorts for sort in side) for side in (_ABOVE, _BELOW))
+    return -_FILLED + (_LANE + _GAP) * above, _FILLED - (_LANE + _GAP) * below
 
 
 def part_of_row(edges: tuple[float, float]) -> tuple[float, float]:
@@ -115,4 +143,7 @@ def lane(part: Beside, every: Sequence[Beside]) -> tuple[float, float]:
     """Top and bottom of the boxes of one sort within a row, as in `band`."""
     if part.sort == STEPS:
         return band(every)
-    return (-_FILLED, _LANE - _FILLED) if part.sort == GATHERS else (_FILLED - _LANE, _FILLED)
+    sorts = [one.sort for one in every]
+    side = [sort for sort in (_ABOVE if part.sort in _ABOVE else _BELOW) if sort in sorts]
+    edge = _FILLED - (_LANE + _GAP) * side.index(part.sort)
+    return (-edge, _LANE - edge) if part.sort in _ABOVE else (edge - _LANE, edge)

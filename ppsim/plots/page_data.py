@@ -18,7 +18,7 @@ from ppsim.analysis.measures import shown_in
 from ppsim.analysis.occupancy import occupancy, peak_activations, peak_memory
 from ppsim.analysis.stream_nodes import OPTIMIZER
 from ppsim.plots import palette
-from ppsim.plots.beside import GATHERS, REDUCTIONS, STEPS, Beside, Spans, lane, part_of_row
+from ppsim.plots.beside import KINDS, STEPS, Beside, Spans, lane, part_of_row
 from ppsim.plots.boxes import Boxes, kind_letter, legend_entries, title_text
 from ppsim.plots.shares import PERIODS_A_BIN, bin_seconds
 from ppsim.timeline import TimelineColumns
@@ -105,8 +105,9 @@ def _part(part: Beside, boxes: Boxes) -> dict[str, Any]:
         "colour": part.colour,
         "ink": palette.label_colour(part.colour),
         "lane": part_of_row(lane(part, boxes.beside)),
-        "name": part.name(0).lstrip("-0123456789"),
+        "name": part.name(0).strip("-0123456789"),
         "staged": part.sort != STEPS,
+        "numbered": part.microbatch is not None,
     }
 
 
@@ -149,6 +150,8 @@ def _beside(boxes: Boxes) -> list[PageColumn]:
     for part in boxes.beside:
         columns += _times(f"{part.sort} ", part, boxes.timeline)
         columns.append(PageColumn(f"{part.sort} stage", np.maximum(part.stage, 0), 4, summed=True))
+        if part.microbatch is not None:
+            columns.append(PageColumn(f"{part.sort} microbatch", part.microbatch, 4, summed=True))
     return columns
 
 
@@ -227,7 +230,7 @@ def _items(boxes: Boxes, graph: StepGraph, consumer: np.ndarray) -> tuple[np.nda
     """The item of the page that each node of the graph is, -1 for none, and the node of each item."""
     rows = len(boxes.timeline.plan.source)
     nodes = [boxes.row, rows + consumer]
-    streams = {GATHERS: Kind.UNSHARD, REDUCTIONS: Kind.REDUCE_GRAD, STEPS: OPTIMIZER}
+    streams = {**KINDS, STEPS: OPTIMIZER}
     for part in boxes.beside:
         mine = 2 * rows + np.flatnonzero(graph.stream_kind == streams[part.sort])
         nodes.append(mine[graph.end[mine] > graph.start[mine]])

@@ -23,10 +23,11 @@ IDLE_HATCH = "#8c948b"  # of the lines over idle time in static charts
 # Causes of idle time, and what is none, each on a step of lightness of its own.
 CAUSE_COLOURS = {
     "fill": "#85abde",
-    "drain": "#1e5ba5",
+    "drain": "#1c50cc",
     "dependency": "#ca5800",
+    "recompute": "#604054",
     "imbalance": "#ded03a",
-    "transfer": "#3c229d",
+    "transfer": "#382890",
     "queue": "#63d25a",
     "sharding": "#676e4b",
     "reload": "#1e041b",

@@ -133,7 +133,7 @@ function drawLabel(chart, box, x, wide, top, tall) {
   context.fillText(text, (from + to) / 2, top + tall / 2 + 0.5);
 }
 
-function drawBeside(chart, device, { above, whole }) {   // gathers and reductions on lanes, steps among the actions
+function drawBeside(chart, device, { above, whole }) {   // gathers, reductions and copies on lanes, steps among the actions
   for (const part of chart.beside.filter((part) => !hidden.has(part.title))) {
     const [from, to] = chart.spansOf(part, device), top = above + part.lane[0] * whole, tall = (part.lane[1] - part.lane[0]) * whole;
     for (let item = from; item < to; item++) {
@@ -145,7 +145,7 @@ function drawBeside(chart, device, { above, whole }) {   // gathers and reductio
       if (wide > 2) context.strokeRect(x, top, wide, tall);
       if (tall < 9) continue;
       context.font = `${Math.min(tall * 0.8, 12)}px system-ui, sans-serif`;
-      const name = nameOf(chart, item), texts = [name, part.staged ? name.match(/^\d*/)[0] : "step"];
+      const name = nameOf(chart, item), texts = [name, part.staged ? name.match(part.numbered ? /\d*$/ : /^\d*/)[0] : "step"];
       const text = texts.find((one) => context.measureText(one).width + 3 <= wide);
       if (text === undefined) continue;
       context.fillStyle = part.ink;

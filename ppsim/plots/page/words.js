@@ -36,8 +36,8 @@ function nameOf(chart, item) {
     const [letter, stage, microbatch] = chart.parts(chart.source(item))[0];
     return `${stage}SEND_${letter === "F" ? "F" : "B"}${microbatch}`;
   }
-  const part = chart.partOf(item);
-  return (part.staged ? chart.column[`${part.sort} stage`][item - part.first] : "") + part.name;
+  const part = chart.partOf(item), of = (word) => chart.column[`${part.sort} ${word}`][item - part.first];
+  return (part.staged ? of("stage") : "") + part.name + (part.numbered ? of("microbatch") : "");
 }
 
 function titleOf(chart, item) {
