@@ -68,7 +68,7 @@ def test_a_tree_has_fewer_hops_and_a_ring_fewer_bytes():
 
 
 def test_context_parallel_gathers_keys_and_values():
-    costs = derived(Layout(context=2)).for_stages(8)
+    costs = derived(Layout(context=2, context_exchange="gather")).for_stages(8)
     gathered = 2 * 16 * 2 * 4
     assert costs.forward[1] == pytest.approx(derived().for_stages(8).forward[1] / 2 + 1.0 + gathered / 2 / 100)
     assert costs.transfer_bytes == 2 * 16 * 4 / 2

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ppsim import Cluster, DerivedCosts, Layout, Model
+from ppsim import Cluster, ConfigError, DerivedCosts, Layout, Model
 from ppsim.costs import LinkSheet
 from ppsim.costs.hardware import DeviceSheet
 
@@ -75,3 +75,77 @@ def test_a_token_crosses_to_a_node_once_where_the_exchange_is_hierarchical():
 def test_megatron_lm_scatters_a_border_over_the_tensor_group():
     whole, scattered = (derived(tensor=4, framework=name).transfer_bytes for name in ("deepspeed", "megatron-lm"))
     assert whole == 4 * scattered == 2 * 16 * 8
+
+
+def test_a_ring_of_context_parallelism_runs_beside_all_but_the_first_part_of_attention():
+    block = MODEL.layers[1]
+    gathered, ring, exposed = (
+        derived(context=2, context_exchange=way, overlap_context=hidden)
+        for way, hidden in (("gather", None), ("ring", None), ("ring", False))
+    )
+    whole = 2 * 16 * 2 * 8 / 2 / 100  # keys and values of the other half of the tokens
+    assert gathered.exchange(block)[:2] == exposed.exchange(block)[:2] == (whole, 2 * whole)
+    attending = ring.work(block).core / 2
+    covered = min(whole, attending)
+    assert ring.exchange(block).forward == pytest.approx(whole - covered + 0.25 * covered)
+    covered = min(2 * whole, 2.5 * attending)
+    assert ring.exchange(block).input_grad == pytest.approx(2 * whole - covered + 0.25 * covered)
+
+
+def test_context_parallelism_of_heads_sends_a_part_of_queries_keys_values_and_outputs_each_way():
+    block = MODEL.layers[1]
+    costs = derived(context=4, context_exchange="all-to-all")
+    own = 2 * (16 / 4) * (4 * 8)  # bf16 queries, keys, values and outputs of a GPU's tokens
+    assert costs.exchange(block)[:2] == pytest.approx((own * 3 / 4 / 100,) * 2)
+    with pytest.raises(ConfigError, match="context=8 does not divide the 4 heads of a GPU"):
+        derived(context=8, framework="deepspeed")
+
+
+@pytest.mark.parametrize(
+    ("framework", "exchange", "hidden"),
+    [
+        ("megatron-lm", "ring", True), ("megatron-core", "ring", True), ("torchtitan", "gather", False),
+        ("deepspeed", "all-to-all", False),
+    ],
+)  # fmt: skip
+def test_how_context_is_exchanged_follows_from_the_framework(framework, exchange, hidden):
+    layout = Layout(framework=framework)
+    assert (layout.chosen("context_exchange"), layout.hides_context) == (exchange, hidden)
+
+
+def test_whole_experts_span_the_gpus_of_tensor_groups():
+    split, whole = (derived(EXPERTS, tensor=2, data=2, expert=2, expert_tensor=one) for one in (None, 1))
+    layer = EXPERTS.layers[1]
+    assert split.layout.held(layer)[1] == layer.expert_parameters / (2 * 2)
+    assert whole.layout.held(layer)[1] == layer.expert_parameters / 2
+    assert split.layout.data_groups == (2, 1)
+    assert whole.layout.data_groups == (2, 2)  # two groups of two whole halves
+    border = 2 * 2 * (2 - 1) * (2 * 16 * 8 / 2) / 100  # two rings of an all-reduce of two GPUs
+    exchanged = 2 * 2 * (1 / 2) * (2 * 16 * 8) / 100
+    assert split.exchange(layer).forward == pytest.approx(border + 2 * exchanged / 2)
+    assert whole.exchange(layer).forward == pytest.approx(border / 2 + 2 * exchanged / 2)
+    wide = derived(EXPERTS, tensor=2, data=2, expert=4, expert_tensor=1)
+    assert wide.layout.held(layer)[1] == layer.expert_parameters / 4
+    with pytest.raises(ConfigError, match="expert=8 does not divide the 4 GPUs that hold experts"):
+        derived(EXPERTS, tensor=2, data=2, expert=8, expert_tensor=1)
+    with pytest.raises(ConfigError, match="expert_tensor=3 does not divide the 2 tensor-parallel GPUs"):
+        derived(EXPERTS, tensor=2, data=2, expert_tensor=3)
+
+
+def test_a_parallel_block_has_one_all_reduce():
+    one, two = (derived(replace(MODEL, parallel_block=way), tensor=2) for way in (True, False))
+    block, other = one.model.layers[1], two.model.layers[1]
+    assert one.exchange(block).forward == two.exchange(other).forward / 2
+    assert block.operators.other_bytes == other.operators.other_bytes * 4 / 6
+    assert block.parameters == other.parameters
+
+
+def test_a_window_leaves_out_the_pairs_of_tokens_that_lie_further_apart():
+    model = replace(MODEL, num_layers=4, window=4, window_period=2)
+    cores = [layer.attention_core for layer in model.layers[1:5]]
+    whole = 4 * 16**2 * 8
+    assert cores == [4 * (16**2 - 12**2) * 8, whole] * 2
+    assert replace(model, window_period=0).layers[4].attention_core == cores[0]
+    causal = replace(model, causal=True)
+    assert causal.layers[1].attention_core == cores[0] / 2
+    assert replace(model, window=16).layers[1].attention_core == whole

@@ -66,7 +66,7 @@ def _over_groups(
     copies: int,
 ) -> float:
     """One collective over the copies of the dense parameters and one over those of the experts, one after the other."""
-    distances = (layout.tensor, layout.tensor * layout.expert)
+    distances = (layout.tensor, layout.split_experts * layout.expert)
     total = 0.0
     for parameters, group, distance in zip(held, layout.data_groups, distances, strict=True):
         size = group * copies

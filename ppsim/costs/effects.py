@@ -14,6 +14,7 @@ from ppsim.costs.collectives import all_gather, all_reduce
 from ppsim.costs.data_parallel import STEP_BYTES, gather_seconds, reduce_seconds, regather_seconds, update_seconds
 from ppsim.costs.hardware import LinkSheet
 from ppsim.costs.layers import VALUE_BYTES, Layer
+from ppsim.costs.operators import SCORES_AGAIN
 from ppsim.costs.setup import Setup
 
 IN_A_BLOCK = ("block", "prediction")
@@ -176,7 +177,9 @@ def _border_all_reduce(setup: Setup) -> float:
 def _tensor_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     if layer.name not in IN_A_BLOCK:
         return 0.0, 0.0
-    seconds = 2 * _border_all_reduce(setup)
+    seconds = (1 if setup.model.parallel_block else 2) * _border_all_reduce(setup)
+    if layer.expert_parameters and setup.layout.split_experts == 1 and not setup.model.shared_experts:
+        seconds = _border_all_reduce(setup)  # of the attention alone: experts are whole
     if not setup.layout.chosen("overlap_tensor"):
         return seconds, seconds
     work, first = setup.work(layer), seconds / setup.layout.tensor
@@ -195,14 +198,29 @@ def _tensor_parallel_ends(setup: Setup, layer: Layer) -> tuple[float, float]:
 def _context_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     if layer.name not in IN_A_BLOCK:
         return 0.0, 0.0
-    model, layout = setup.model, setup.layout
+    model, layout, core = setup.model, setup.layout, layer.operators.cores[0]
     if model.key_value_rank:
         width = model.heads * (model.head_size + model.rotary_head_size + model.value_head_size)
     else:
         width = 2 * model.key_value_heads * model.head_size
-    gathered = VALUE_BYTES * model.sequence * layout.microbatch_size * width / layout.tensor
-    seconds = all_gather(layout.context, gathered, setup.cluster.link_of_ring(layout.context, layout.tensor))
-    return seconds, 2 * seconds
+    tokens, link = VALUE_BYTES * model.sequence * layout.microbatch_size / layout.tensor, _context_link(setup)
+    if layout.exchanges_heads:  # queries, keys and values to the GPU of their heads; the attention's output back
+        width += model.heads * (core.query + core.value)
+        moved = tokens / layout.context * width * (layout.context - 1) / layout.context
+        forward = 2 * (layout.context - 1) * link.latency + moved / link.bandwidth
+        backward = forward
+    else:
+        forward = all_gather(layout.context, tokens * width, link)
+        backward = 2 * forward
+    if not layout.hides_context:
+        return forward, backward
+    part = (layout.context - 1) / layout.context  # a GPU begins with the keys and values that it has
+    attending = setup.work(layer).core * part
+    return beside(setup, forward, attending), beside(setup, backward, 2 * SCORES_AGAIN * attending)
+
+
+def _context_link(setup: Setup) -> LinkSheet:
+    return setup.cluster.link_of_ring(setup.layout.context, setup.layout.tensor)
 
 
 def _expert_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
@@ -215,7 +233,7 @@ def _expert_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
 def _exchange(setup: Setup) -> float:
     """Seconds of bringing a microbatch's tokens to their experts: inside the node and between nodes at once."""
     layout, cluster, visits = setup.layout, setup.cluster, setup.model.experts_per_token
-    near = min(layout.expert, max(cluster.gpus_per_node // layout.tensor, 1))
+    near = min(layout.expert, max(cluster.gpus_per_node // layout.split_experts, 1))
     nodes = -(-layout.expert // near)
     inside, between = visits * (near - 1) / layout.expert, visits * (layout.expert - near) / layout.expert
     if layout.chosen("expert_exchange") == "hierarchical":  # once to each node, there on to each expert
@@ -223,7 +241,7 @@ def _exchange(setup: Setup) -> float:
         inside, between = visits * (near - 1) / near, visited * (nodes - 1) / nodes
     ways = [(inside, cluster.link_of_group(1))]
     if nodes > 1:
-        ways.append((between, cluster.link_of_group(layout.tensor * layout.expert)))
+        ways.append((between, cluster.link_of_group(layout.split_experts * layout.expert)))
     return (
         max(link.latency + copies * setup.own_border_bytes / link.bandwidth for copies, link in ways)
         if layout.expert > 1
@@ -298,14 +316,17 @@ EFFECTS = (
     Effect(
         "layout.tensor", "seconds",
         "two all-reduces a block in F, two in I, of x = 2 s b h / c bytes: such as 2 (t-1) (latency + x/t / bandwidth)"
-        "; with `layout.sequence_parallel` reduce-scatter and all-gather of a ring in their place",
+        "; with `layout.sequence_parallel` reduce-scatter and all-gather of a ring in their place; one with "
+        "`model.parallel_block`, and in a block whose experts are whole",
         f"{KORTHIKANTI}, section 4.2", action=_tensor_parallel,
     ),
     Effect(
         "layout.context", "seconds",
-        "keys and values gathered in F, gathered again and their gradients scattered in I, of x bytes: "
-        "(c-1) (latency + x/c / bandwidth) each",
-        "Llama 3, arXiv 2407.21783, section 3.3.2", action=_context_parallel,
+        "keys and values gathered or passed on in F, again with their gradients in I, of x bytes: (c-1) (latency + x/c "
+        "/ bandwidth) each; `all-to-all`: queries, keys, values and outputs in F and in I, (c-1)/c of a GPU's; a ring "
+        "runs beside (c-1)/c of the attention",
+        "Llama 3, arXiv 2407.21783, section 3.3.2; Liu et al. 2023 (ring attention), arXiv 2310.01889; Jacobs et al. "
+        "2023 (Ulysses), arXiv 2309.14509; Transformer Engine, cp_comm_type", action=_context_parallel,
     ),
     Effect(
         "layout.expert", "seconds",

@@ -198,12 +198,15 @@ class Layer:
         return copied / whole + (split - ups * self.up_bytes + scores) / tensor
 
 
-def block(model: Shape, routed: bool) -> Layer:
-    """A transformer block: norm, attention, norm, MLP; with `routed` the MLP is a mixture of experts."""
+def block(model: Shape, routed: bool, windowed: bool = False) -> Layer:
+    """A transformer block: norm, attention, norm, MLP; with `routed` the MLP is a mixture of experts.
+
+    With `windowed` a query attends to the tokens of the model's window.
+    """
     s, h = model.sequence, model.hidden
     attention = attention_matrices(model)
     mlp = _routed_mlp(model) if routed else _mlp(model, model.ffn)
-    core, scores = _attention_core(model)
+    core, scores = _attention_core(model, windowed)
     moved = _passes(model, [linear for linear in mlp if linear.way == "column"])
     norms = 2 * h * (2 if model.norm == "layernorm" else 1) + _attention_norms(model)
     masks = 2 * h if model.dropout else 0
@@ -290,7 +293,8 @@ def _attention_norms(model: Shape) -> int:
 def _passes(model: Shape, ups: list[Linear]) -> Operators:
     """The element-wise passes of a block over one sequence, each reading and writing bf16 values.
 
-    Two norms (read, written) and two additions to the residual (read twice, written once) of width h; the activations
+    Two norms (read, written) and two additions to the residual (read twice, written once; of a parallel block both in
+    one pass) of width h; the activations
     between the matrices `ups` and those that follow them; rotation of queries and keys; tokens on their way to
     experts and back.
     """
@@ -301,17 +305,23 @@ def _passes(model: Shape, ups: list[Linear]) -> Operators:
     return Operators(
         activation_bytes=float(values * (activated + rotated)),
         norm_bytes=float(values * 4 * h),
-        other_bytes=float(values * (6 * h + 4 * h * routed)),
-        passes=4 + len(ups) + 2 * (model.positions == "rotary") + 4 * bool(routed),
+        other_bytes=float(values * ((4 if model.parallel_block else 6) * h + 4 * h * routed)),
+        passes=(3 if model.parallel_block else 4) + len(ups) + 2 * (model.positions == "rotary") + 4 * bool(routed),
     )
 
 
-def _attention_core(model: Shape) -> tuple[Core, float]:
+def _pairs(model: Shape, windowed: bool) -> float:
+    """Pairs of tokens that attend to each other, either way: all s^2, or those less than a window apart."""
+    s, window = model.sequence, model.window
+    return float(s * s - (s - window) ** 2 if windowed and 0 < window < s else s * s)
+
+
+def _attention_core(model: Shape, windowed: bool) -> tuple[Core, float]:
     """Q K^T and attention over V, and the bytes held of the s x s matrices, for one sequence."""
     s, a = model.sequence, model.heads
     query = model.head_size + (model.rotary_head_size if model.key_value_rank else 0)
     value = model.value_head_size if model.key_value_rank else model.head_size
-    flops = 2.0 * s * s * a * (query + value) / (2 if model.causal else 1)
+    flops = 2.0 * _pairs(model, windowed) * a * (query + value) / (2 if model.causal else 1)
     if model.attention != "full":
         return Core(a, query, value, flops, 0.0, model.attention), 0.0
     held = SCORE_BYTES if model.dropout else SCORE_BYTES_WITHOUT_DROPOUT

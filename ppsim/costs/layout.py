@@ -30,10 +30,10 @@ def _levels(value: Any) -> str | tuple[str, ...]:
 
 # What a framework does unless a layout says otherwise.
 FRAMEWORKS: Mapping[str, Mapping[str, Any]] = {
-    "megatron-lm": {"scatter_transfers": True},
-    "megatron-core": {"overlap_tensor": True, "overlap_data": True},
+    "megatron-lm": {"scatter_transfers": True, "context_exchange": "ring"},
+    "megatron-core": {"overlap_tensor": True, "overlap_data": True, "context_exchange": "ring"},
     "torchtitan": {"overlap_data": True, "sharded_by": "block", "loss_bytes": 8},
-    "deepspeed": {"overlap_data": True, "sharded_by": "block", "loss_bytes": 8},
+    "deepspeed": {"overlap_data": True, "sharded_by": "block", "loss_bytes": 8, "context_exchange": "all-to-all"},
 }
 OTHERWISE: Mapping[str, Any] = {
     "overlap_tensor": False,
@@ -42,6 +42,7 @@ OTHERWISE: Mapping[str, Any] = {
     "fused": True,
     "scatter_transfers": False,
     "expert_exchange": "all-to-all",
+    "context_exchange": "gather",
     "loss_bytes": 2,
 }
 
@@ -73,7 +74,10 @@ class Layout:
 
     tensor: int = _group("size of the tensor-parallel group", "8")
     context: int = _group("size of the context-parallel group", "2")
-    expert: int = _group("size of the expert-parallel group, which lies within context x data as in Megatron-LM", "8")
+    expert: int = _group(
+        "size of the expert-parallel group, which lies within context x data, with `expert_tensor` within tensor too",
+        "8",
+    )
     data: int = _group("size of the data-parallel group", "16")
     sequence_parallel: bool = _policy(
         "split what tensor parallelism leaves whole along the sequence (Korthikanti et al. 2022)"
@@ -112,6 +116,19 @@ class Layout:
     sharded_by: str | None = declared(
         "with `sharded`: `stage`, gathered by UNSHARD, or `block`, gathered under the block before it and freed",
         choice("stage", "block"), None, example="block", default_text="the framework's",
+    )  # fmt: skip
+    context_exchange: str | None = declared(
+        "`gather` keys and values before attention (Llama 3); `ring`: pass them on from GPU to GPU, a part of the "
+        "attention at a time; `all-to-all`: heads for tokens and back (Ulysses)",
+        choice("gather", "ring", "all-to-all"), None, example="gather", default_text="the framework's",
+    )  # fmt: skip
+    overlap_context: bool | None = declared(
+        "that exchange runs beside the attention", flag, None, example="false", default_text="of a ring alone",
+    )  # fmt: skip
+    expert_tensor: int | None = declared(
+        "GPUs that split the matrices of each expert; with 1, expert groups span the GPUs of tensor groups, each with "
+        "whole experts (expert tensor parallelism of Megatron-Core)",
+        whole_number(), None, example="1", default_text="`tensor`",
     )  # fmt: skip
     expert_exchange: str | None = declared(
         "`all-to-all`, or `hierarchical`: a token goes once to each node that has experts of it (DeepEP)",
@@ -165,15 +182,42 @@ class Layout:
             found.append(_no_divisor("tensor", self.tensor, "attention heads", model.heads))
         elif model.key_value_heads % self.tensor and self.tensor % model.key_value_heads:
             found.append(_no_divisor("tensor", self.tensor, "key-value heads", model.key_value_heads))
+        if self.exchanges_heads and (model.heads // self.tensor) % self.context:
+            heads = model.heads // self.tensor
+            found.append(_no_divisor("context", self.context, "heads of a GPU, which all-to-all exchanges", heads))
         if model.sequence % self.context:
             found.append(_no_divisor("context", self.context, "tokens of a sequence", model.sequence))
         if self.expert > 1 and not model.experts:
             found.append(f"expert={self.expert}: the model has no experts; use 1")
         elif model.experts % self.expert:
             found.append(_no_divisor("expert", self.expert, "experts", model.experts))
-        if (self.data * self.context) % self.expert:
-            found.append(_no_divisor("expert", self.expert, "data x context parallel GPUs", self.data * self.context))
+        if self.tensor % self.split_experts:
+            found.append(_no_divisor("expert_tensor", self.split_experts, "tensor-parallel GPUs", self.tensor))
+        elif self.expert_gpus % self.expert:
+            what = "data x context parallel GPUs" if self.split_experts == self.tensor else "GPUs that hold experts"
+            found.append(_no_divisor("expert", self.expert, what, self.expert_gpus))
         return found
+
+    @property
+    def exchanges_heads(self) -> bool:
+        """Whether context parallelism exchanges heads for tokens."""
+        return self.context > 1 and self.chosen("context_exchange") == "all-to-all"
+
+    @property
+    def hides_context(self) -> bool:
+        """Whether the exchange of context parallelism runs beside the attention."""
+        own = self.overlap_context
+        return self.chosen("context_exchange") == "ring" if own is None else own
+
+    @property
+    def split_experts(self) -> int:
+        """GPUs that split the matrices of each routed expert."""
+        return self.tensor if self.expert_tensor is None else self.expert_tensor
+
+    @property
+    def expert_gpus(self) -> int:
+        """GPUs over which whole experts are spread, and copies of them."""
+        return self.gpus_per_device // self.split_experts
 
     def stage_layers(self, model: Model, num_stages: int, layer_costs: list[float]) -> list[list[Layer]]:
         """The layers of each stage; `layer_costs` (one a layer) balance the methods that go by cost.
@@ -219,8 +263,7 @@ class Layout:
     @property
     def data_groups(self) -> tuple[int, int]:
         """GPUs that hold the same dense parameters, and the same routed experts."""
-        group = self.data * self.context
-        return group, max(1, group // self.expert)
+        return self.data * self.context, max(1, self.expert_gpus // self.expert)
 
     @property
     def optimizer_groups(self) -> tuple[int, int]:
@@ -229,7 +272,7 @@ class Layout:
 
     def held(self, layer: Layer) -> tuple[float, float]:
         """Dense parameters and parameters of routed experts of one layer on one GPU, before any sharding of weights."""
-        experts = layer.expert_parameters / (self.tensor * self.expert)
+        experts = layer.expert_parameters / (self.split_experts * self.expert)
         return layer.split_parameters / self.tensor + layer.copied_parameters, experts
 
     def state_bytes(

@@ -31,11 +31,17 @@ class Model(Shape):
     @cached_property
     def layers(self) -> list[Layer]:
         """Embedding, blocks, multi-token-prediction modules if any, head with final norm and loss; of one sequence."""
-        dense = block(self, routed=False)
-        routed = block(self, routed=True) if self.experts else dense
-        first_routed = self.dense_layers if self.experts else self.num_layers
-        blocks = [dense if index < first_routed else routed for index in range(self.num_layers)]
-        modules = [prediction(self, routed)] * self.prediction_layers
+        made: dict[tuple[bool, bool], Layer] = {}
+
+        def kind(index: int) -> Layer:
+            windowed = bool(self.window) and not (self.window_period and (index + 1) % self.window_period == 0)
+            which = (bool(self.experts) and index >= self.dense_layers, windowed)
+            if which not in made:
+                made[which] = block(self, *which)
+            return made[which]
+
+        blocks = [kind(index) for index in range(self.num_layers)]
+        modules = [prediction(self, kind(self.num_layers))] * self.prediction_layers if self.prediction_layers else []
         return [embedding(self), *blocks, *modules, head(self)]
 
     @cached_property

@@ -91,8 +91,8 @@ class Share(NamedTuple):
     Attributes
     ----------
     tokens, sequences : float
-    tensor, expert : int
-        Sizes of the groups that split matrices, and experts.
+    tensor, expert, expert_tensor : int
+        Sizes of the groups that split matrices, experts, and the matrices of an expert.
     whole : int
         Members that split what tensor parallelism leaves whole: all of them with sequence parallelism, else 1.
     fused : bool
@@ -105,6 +105,7 @@ class Share(NamedTuple):
     expert: int
     whole: int
     fused: bool
+    expert_tensor: int
 
 
 class Computation(NamedTuple):
@@ -163,15 +164,18 @@ def work(rates: Rates, operators: Operators, sequence: int, share: Share) -> Com
 
 def _product(rates: Rates, linear: Linear, share: Share) -> tuple[float, float, float]:
     """Seconds of a matrix, or of a GPU's experts one after the other, in F, I and W."""
-    copies = linear.copies / share.expert if linear.expert else 1
-    rows = share.tokens * linear.visits / copies
+    copies, split, tokens = 1.0, share.tensor, share.tokens
+    if linear.expert:  # the tensor group's tokens meet expert_tensor / tensor of the experts of its GPUs
+        copies, split = linear.copies / share.expert, share.expert_tensor
+        tokens *= split / share.tensor
+    rows = tokens * linear.visits / copies
     inputs, outputs = linear.inputs, linear.outputs
     if linear.way == "column":
-        outputs /= share.tensor
+        outputs /= split
     elif linear.way == "row":
-        inputs /= share.tensor
+        inputs /= split
     else:
-        rows /= share.tensor
+        rows /= split
     forward = rates.product(rows, outputs, inputs)
     input_grad = rates.product(rows, inputs, outputs)
     weight_grad = rates.product(inputs, outputs, rows, 2 * GRADIENT_BYTES)  # read, added to and written

@@ -50,7 +50,9 @@ class Setup:
         tokens = self.model.sequence * layout.microbatch_size / layout.context
         whole = layout.tensor if layout.sequence_parallel else 1
         sequences = layout.microbatch_size / layout.context
-        share = Share(tokens, sequences, layout.tensor, layout.expert, whole, layout.chosen("fused"))
+        share = Share(
+            tokens, sequences, layout.tensor, layout.expert, whole, layout.chosen("fused"), layout.split_experts
+        )
         return work(device.rates, layer.operators, self.model.sequence, share)
 
     def _at_one_rate(self, layer: Layer) -> Computation:

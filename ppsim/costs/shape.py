@@ -51,6 +51,9 @@ class Shape:
         choice("flash", "flash-2", "flash-1", "full"), "flash", example="full",
     )  # fmt: skip
     causal: bool = _flag("count half of the s x s matrices, as kernels do; published FLOP formulas count all", True)
+    window: int = _size("tokens that a query attends to at most", "128", "0: all")
+    window_period: int = _size("of so many blocks in a row the last one has no window", "2", "0: all blocks have it")
+    parallel_block: bool = _flag("attention and MLP read the same input and are added together (GPT-J, PaLM)")
     norm: str = _word("layernorm", "rmsnorm")
     positions: str = _word("rotary", "learned")
     attention_bias: bool = _flag("biases of Q, K and V")
