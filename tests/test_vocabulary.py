@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from command_line import LLAMA
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_schedules import vocabulary_orders
@@ -228,3 +229,33 @@ def test_variants_are_told_apart_by_where_t_stands():
 def test_a_refused_option_is_a_sentence(options, sentence):
     with pytest.raises(ppsim.BuildError, match=sentence.replace("(", "\\(")):
         ppsim.build("vocab-1f1b", devices=4, microbatches=8, **options)
+
+
+LLAMA_ON_8 = ppsim.load_config(LLAMA).changed({"schedule.devices": 8, "hardware.gpus": None, "batch": None})
+
+
+def of_llama(name, **options):
+    return LLAMA_ON_8.changed({"schedule.name": name, "schedule.options": options}).simulate()
+
+
+def test_from_shapes_the_output_layer_leaves_the_last_stage_and_its_parts_take_as_long():
+    whole, parts = of_llama("1f1b"), of_llama("vocab-1f1b")
+    assert parts.table.seconds[:, -1] == pytest.approx(parts.table.seconds[:, 1])
+    gone = whole.table.seconds[:2, -1] - parts.table.seconds[:2, -1]
+    assert 8 * parts.table.vocabulary_seconds[:, 0] == pytest.approx(gone, rel=0.1)  # smaller products, lower rates
+    assert parts.makespan < 0.8 * whole.makespan
+
+
+def test_from_shapes_the_weights_of_the_output_layer_are_cut_and_its_logits_held_from_s_to_t():
+    whole, parts = of_llama("1f1b"), of_llama("vocab-1f1b")
+    assert parts.static_memory.sum() == pytest.approx(whole.static_memory.sum(), rel=1e-3)
+    table, last = parts.table, len(parts.peak_memory) - 1
+    held = 3 * table.activation_bytes[last] + table.vocabulary_bytes[last]
+    assert parts.peak_memory[last] == pytest.approx(parts.static_memory[:, last].sum() + held, rel=0.05)
+
+
+def test_given_seconds_of_s_and_t_replace_those_from_shapes():
+    costs = {"vocabulary_forward": 0.002, "vocabulary_backward": 0.003, "vocabulary_reduce": 0.001}
+    table = LLAMA_ON_8.changed({"schedule.name": "vocab-1f1b", "costs": costs}).simulate().table
+    assert table.vocabulary_seconds[:, 0].tolist() == [0.002, 0.003]
+    assert table.vocabulary_reduce_seconds == 0.001

@@ -143,7 +143,8 @@ class Occupancy:
         out_bytes = transfer_bytes(schedule, self.table, self.plan.source[sent])
         again, again_bytes = self._recomputing(device)
         run = self.timeline
-        begin, over, visiting = self._visits(device, activation_bytes)
+        visits = zip(self._visits(device, activation_bytes), self._logits(device), strict=True)
+        begin, over, visiting = map(np.concatenate, visits)
         comes, goes = np.where(visiting >= 0, begin, over), np.where(visiting >= 0, over, begin)
         moved = np.abs(visiting)
         times = [
@@ -162,6 +163,19 @@ class Occupancy:
     def _rows(self, device: int) -> np.ndarray:
         rows = self.schedule.rows(device)
         return np.arange(rows.start, rows.stop)
+
+    def _logits(self, device: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """From when to when the parts of an output layer hold their logits on a device, and how many bytes."""
+        schedule, held = self.schedule, self.table.vocabulary_bytes
+        if held is None or not schedule.cuts_vocabulary:
+            return np.empty(0), np.empty(0), np.empty(0)
+        rows = self._rows(device)
+        made, freed = (rows[schedule.kind[rows] == kind] for kind in (Kind.S, Kind.T))
+        made, freed = (
+            part[np.lexsort((schedule.microbatch[part], schedule.stage[part]))]
+            for part in (made, freed if len(freed) else made)
+        )
+        return self.timeline.row_start[made], self.timeline.row_end[freed], self._amount(held, made)
 
     def _recomputing(self, device: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of the device's backwards that recompute, and the bytes that each holds for that from start to end."""

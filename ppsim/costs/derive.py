@@ -15,6 +15,7 @@ from ppsim.costs import layout_string, partition
 from ppsim.costs.effects import border_seconds
 from ppsim.costs.given import PARAMETERS, SCALED, Costs
 from ppsim.costs.layers import Layer
+from ppsim.costs.output_parts import with_output_parts
 from ppsim.costs.pairs import of_nodes, of_ways
 from ppsim.costs.setup import Setup
 from ppsim.costs.slices import CAUSAL, attention_part
@@ -180,13 +181,19 @@ class DerivedCosts(Setup):
             "input_grad_collectives": sum(one.input_grad for one in exchanges) + again,
         }
 
-    def for_stages(self, num_stages: int, devices: int | None = None, copies: Sequence[int] | None = None) -> Costs:
+    def for_stages(
+        self,
+        num_stages: int,
+        devices: int | None = None,
+        copies: Sequence[int] | None = None,
+        output_apart: bool = False,
+    ) -> Costs:
         """The costs as per-stage lists.
 
         `devices` scales given times that are per device share; `copies[s]` devices of a pipeline hold stage s, by
-        default one.
+        default one; `output_apart` leaves the output layer out, which S and T run.
         """
-        stages = self._stages(num_stages)
+        stages = self._stages(num_stages, output_apart)
         gathered = min(LOOK_AHEAD * (devices or num_stages) / num_stages, 1.0)
         times = _columns(once_each(stages, _contents, lambda stage: self._stage_times(*stage)))
         states = _columns(once_each(stages, _contents, lambda stage: self._stage_bytes(*stage, gathered)))
@@ -228,9 +235,12 @@ class DerivedCosts(Setup):
             self, [[(one, self._stage_times([one], own)) for one, own in stage] for stage in levels]
         )
 
-    def _stages(self, num_stages: int) -> list[tuple[list[Layer], str]]:
+    def _stages(self, num_stages: int, output_apart: bool = False) -> list[tuple[list[Layer], str]]:
         """The layers and the recompute level of each stage."""
-        return list(zip(self.stage_layers(num_stages), self.layout.recompute_of(num_stages), strict=True))
+        stages = self.stage_layers(num_stages)
+        if output_apart:
+            stages = [[layer for layer in stage if layer.name != "head"] for stage in stages]
+        return list(zip(stages, self.layout.recompute_of(num_stages), strict=True))
 
     def _given_per_stage(self, num_stages: int, devices: int | None) -> dict[str, Any]:
         given = {name: value for name, value in self.given.items() if name != "per"}
@@ -248,11 +258,12 @@ class DerivedCosts(Setup):
 
         Raises CostError or ConfigError where partition, recompute levels or nodes do not fit the schedule.
         """
-        num_stages, devices = schedule.num_stages, schedule.devices
-        stages = self._stages(num_stages)
+        num_stages, devices, cut = schedule.num_stages, schedule.devices, schedule.cuts_vocabulary
+        stages = self._stages(num_stages, cut)
+        copies = np.bincount(schedule.holdings[:, 1]).tolist()
         blocks = np.array([sum(layer.name == "block" for layer in layers) for layers, _ in stages])
-        return replace(
-            self.for_stages(num_stages, devices, np.bincount(schedule.holdings[:, 1]).tolist()).table(schedule),
+        table = replace(
+            self.for_stages(num_stages, devices, copies, cut).table(schedule),
             stage_share=blocks * devices / self.model.num_layers,
             workload=self.workload(devices),
             exchange_seconds=self._exchange_seconds(stages),
@@ -261,6 +272,7 @@ class DerivedCosts(Setup):
             else None,
             **self._links(devices),
         )
+        return with_output_parts(self, schedule, table, self.given.keys()) if cut else table
 
     def _exchange_seconds(self, stages: list[tuple[list[Layer], str]]) -> np.ndarray:
         """Seconds in the collectives of F, B, I and W by stage; 0 where the time was given."""

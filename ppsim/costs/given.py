@@ -65,7 +65,7 @@ def _share(what: str, default_text: str, example: str, column: str, default: flo
 
 def _vocabulary(what: str, example: str, row: int) -> Any:
     return _cost(
-        f"seconds of {what}", "0 s", example,
+        f"seconds of {what}", "0 s, or derived", example,
         lambda table: None if table.vocabulary_seconds is None else table.vocabulary_seconds[row],
         group="vocabulary", unit="seconds", of=" per microbatch and part", default=0.0,
         note="one microbatch on one part of the output layer",
@@ -158,8 +158,9 @@ class Costs:
         "T, its backward; where no T stands in the lists S lasts both", "8 ms", 1
     )
     vocabulary_reduce: float = _cost(
-        "seconds of a reduction over all parts of the output layer", "0 s", "0.5 ms",
-        lambda table: np.array([table.vocabulary_reduce_seconds]), group="vocabulary", unit="seconds",
+        "seconds of a reduction over all parts of the output layer", "0 s, or derived", "0.5 ms",
+        lambda table: None if table.vocabulary_seconds is None else np.array([table.vocabulary_reduce_seconds]),
+        group="vocabulary", unit="seconds",
         of=" per reduction", depth=0, default=0.0, note="a reduction over all parts of the output layer",
     )  # fmt: skip
     slice_costs: Sequence[float] | Mapping[str, float] | str | None = declared(

@@ -88,6 +88,8 @@ class CostTable(EqualColumns):
         Seconds of S and T of one whole microbatch on each stage; None: 0. Where no T stands in the lists S lasts both.
     vocabulary_reduce_seconds : float
         Of one reduction over all parts of an output layer that is cut over devices.
+    vocabulary_bytes : float64 (stages,) or None
+        Bytes of one whole microbatch that S holds on each stage until T ends, or S where no T follows; None: 0.
     unshard_seconds, reduce_seconds, optimizer_seconds : float64 (stages,) or None
         Of gathering a stage's weights, reducing its gradients over the data-parallel copies, and stepping its
         parameters. None: UNSHARD is free, nothing is reduced, the step is free.
@@ -125,6 +127,7 @@ class CostTable(EqualColumns):
     microbatch_scale: np.ndarray | None = None
     vocabulary_seconds: np.ndarray | None = None
     vocabulary_reduce_seconds: float = 0.0
+    vocabulary_bytes: np.ndarray | None = None
 
     @property
     def ways(self) -> np.ndarray | WayRule:

@@ -15,7 +15,8 @@ ROUNDING = 1e-9
 _MAY_BE_NONE = frozenset(
     ("overlap", "overhead", "activation_bytes", "state_bytes", "exchange_seconds", "recompute_bytes",
      "unshard_seconds", "reduce_seconds", "optimizer_seconds",
-     "recompute_seconds", "input_fraction", "offload_bytes", "microbatch_scale", "vocabulary_seconds")
+     "recompute_seconds", "input_fraction", "offload_bytes", "microbatch_scale",
+     "vocabulary_seconds", "vocabulary_bytes")
 )  # fmt: skip
 _FRACTIONS = ("weight_grad_fraction", "slice_fraction", "input_fraction")
 
@@ -50,7 +51,7 @@ def _shapes(schedule: ScheduleColumns) -> Mapping[str, tuple[int, ...]]:
     stages, links = (schedule.num_stages,), (schedule.devices, schedule.devices)
     of_stage = (
         "stage_share", "weight_grad_fraction", "activation_bytes", "recompute_bytes", "unshard_seconds",
-        "reduce_seconds", "optimizer_seconds", "recompute_seconds", "input_fraction",
+        "reduce_seconds", "optimizer_seconds", "recompute_seconds", "input_fraction", "vocabulary_bytes",
         "offload_bytes",
     )  # fmt: skip
     return {

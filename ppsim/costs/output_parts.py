@@ -1,0 +1,64 @@
+"""An output layer cut over devices, priced from shapes: seconds of S and T, bytes of a part, reductions over all.
+
+Source of what is cut and reduced: Yeung et al. 2024, arXiv 2411.05288, sections 3 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import replace
+
+import numpy as np
+
+from ppsim.actions import is_vocabulary
+from ppsim.costs.collectives import all_reduce
+from ppsim.costs.layers import Layer, head
+from ppsim.costs.setup import Setup
+from ppsim.costs.summed_effects import exchange
+from ppsim.costs.table import CostTable
+from ppsim.schedule.columns import ScheduleColumns
+
+
+def with_output_parts(setup: Setup, schedule: ScheduleColumns, table: CostTable, given: Set[str]) -> CostTable:
+    """The table of stages without an output layer, with a part of it on every stage that has S in the lists.
+
+    A part is the output layer of so much of the vocabulary. Its seconds, and those of a reduction of the input gradient
+    over all parts, replace no cost that was `given`, nor do its bytes. S holds its logits until T, or where there is
+    none while it runs.
+    """
+    stages = np.unique(schedule.stage[is_vocabulary(schedule.kind)])
+    part = head(replace(setup.model, vocabulary=-(-setup.model.vocabulary // len(stages))))
+    holds = np.isin(np.arange(schedule.num_stages), stages)
+    changed: dict[str, object] = {}
+    if not given & {"vocabulary_forward", "vocabulary_backward"}:
+        changed["vocabulary_seconds"] = np.outer(_seconds(setup, part), holds)
+    if "vocabulary_reduce" not in given:
+        changed["vocabulary_reduce_seconds"] = _reduction(setup, schedule.devices)
+    if table.state_bytes is not None and not given & {"weight_bytes", "gradient_bytes", "optimizer_bytes"}:
+        changed["state_bytes"] = table.state_bytes + np.outer(_state(setup, part), holds)
+    if "activation_bytes" not in given:
+        changed["vocabulary_bytes"] = holds * _logits(setup, part)
+    return replace(table, **changed)
+
+
+def _seconds(setup: Setup, part: Layer) -> tuple[float, float]:
+    """Of S and T: forward and backward of a part, with the collectives of its tensor-parallel group."""
+    work, beside = setup.work(part), exchange(setup, part)
+    return work.forward + beside.forward, work.input_grad + work.weight_grad + beside.input_grad
+
+
+def _reduction(setup: Setup, devices: int) -> float:
+    """Seconds of the all-reduce of the input gradient; the statistics, two numbers a token, are hidden in it."""
+    cluster, group = setup.cluster, setup.layout.gpus_per_device
+    link = cluster.link if len(set(cluster.nodes(devices, group))) == 1 else cluster.network_of_group(group)
+    return all_reduce(devices, setup.own_border_bytes, link)
+
+
+def _state(setup: Setup, part: Layer) -> tuple[float, float, float]:
+    return setup.layout.state_bytes(setup.layout.held(part))
+
+
+def _logits(setup: Setup, part: Layer) -> float:
+    layout = setup.layout
+    held = part.activation_bytes(layout.tensor, layout.sequence_parallel, "none")
+    return held * layout.microbatch_size / layout.context
