@@ -7,12 +7,20 @@ from typing import Any
 import ppsim
 from ppsim import Timeline
 from ppsim.base.files import write_atomically
-from ppsim.base.units import percent_text, seconds_text
+from ppsim.base.units import percent_text, seconds_text, value_text
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PICTURES = Path("images") / "schedules"
 DEVICES, MICROBATCHES = 4, 8
-COSTS = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0)
+COSTS = ppsim.Costs(
+    forward=1.0,
+    input_grad=1.0,
+    weight_grad=1.0,
+    vocabulary_forward=0.5,
+    vocabulary_backward=0.5,
+    vocabulary_reduce=0.25,
+)
+CASE = DOCS.parent / "configs" / "zero-bubble-28b-32xa100.yaml"
 WIDTH = 8.0  # inches
 SCALES = (33.0, 99.0)  # seconds of the time axis: of 1F1B, and thrice that for what takes longer
 
@@ -28,7 +36,8 @@ microbatches through one device share, and W frees them all. A formula that begi
 "~" is an approximation.
 
 Every picture and every line "in the picture" is a simulation of {devices} devices and {microbatches} microbatches with
-F = I = W = 1 s and transfers that take no time. The parts of a fused slot (OVERLAP_F_B) run one after the other, so
+F = I = W = 1 s and transfers that take no time; where the output layer is cut over devices, beside that, S = T = 0.5 s
+and a reduction of 0.25 s. The parts of a fused slot (OVERLAP_F_B) run one after the other, so
 that the pictures compare orders and not kernels. All pictures have one time scale, so that lengths compare; only those
 of schedules that take longer than 1F1B go three times as far. Numbers in the boxes are microbatches; of a microbatch
 cut into slices 3.1 is slice 1 of microbatch 3.
@@ -36,6 +45,15 @@ cut into slices 3.1 is slice 1 of microbatch 3.
 Every schedule can be written to a CSV file and read again. A file holds the lists alone: versions of weights
 (`pipedream`, `pipedream-2bw`) and evictions (`bpipe`) are not kept in it. The page on
 [exchanging schedules with PyTorch](pytorch.md) has more.
+"""
+
+DRAIN = """## Without a drain
+
+`pipedream` and `pipedream-2bw` are asynchronous: their steps follow each other without a drain, so that they have no
+bubble in the steady part, and pay with gradients on weights that are a step or more old. `pipedream` keeps a version
+of the weights for each microbatch under way, `pipedream-2bw` two in all. Beside schedules that wait, on the zero-bubble
+paper's model of 28 billion parameters and 32 A100 (`configs/zero-bubble-28b-32xa100.yaml`, without the optimizer's
+step); wherever schedules are ranked, asynchronous ones are marked and stand apart.
 """
 
 
@@ -64,7 +82,19 @@ def page(timelines: dict[str, Timeline]) -> str:
         f"| [`{name}`](#{name}) | {families[name].title} | {_measures(run, ' | ')} |" for name, run in timelines.items()
     ]
     sections = [section(families[name], run) for name, run in timelines.items()]
-    return "\n".join([introduction, *table, "", "\n".join(sections)])
+    return "\n".join([introduction, *table, "", *without_a_drain(), "", "\n".join(sections)])
+
+
+def without_a_drain() -> list[str]:
+    """Schedules without a drain beside those that wait, on the zero-bubble papers' 28B model."""
+    case = ppsim.load_config(CASE).changed({"optimizer": None})
+    rows = []
+    for name in ("1f1b", "zb-h1", "zb-h2", "pipedream", "pipedream-2bw"):
+        run = case.changed({"schedule": {"name": name, "devices": 32, "microbatches": 256}}).simulate()
+        kind = "asynchronous" if ppsim.schedules()[name].asynchronous else "synchronous"
+        step, peak = seconds_text(run.iteration_time), value_text(float(run.peak_memory.max()), "bytes")
+        rows.append(f"| `{name}` | {kind} | {step} | {run.tokens_per_second:,.0f} | {peak} |")
+    return [DRAIN, "| name | steps | step | tokens a second | peak memory |", "|---|---|---|---|---|", *rows]
 
 
 def section(family: ppsim.Family, timeline: Timeline) -> str:
