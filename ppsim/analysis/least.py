@@ -26,6 +26,7 @@ def least_step(
     """
     if schedule.iterations > 1:
         return 0.0
+    schedule = schedule.compute
     busy = np.add.reduceat(row_seconds(schedule, table), schedule.offsets[:-1])
     fill, drain = _ways(schedule, table, sharded)
     before = _least_by_device(schedule, fill)
