@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from ppsim.base.immutable import Column, EqualColumns, equal, unwritable
+from ppsim.base.lists import Counted
 from ppsim.costs.table import CostModel, CostTable
 from ppsim.engines.times import Times
 from ppsim.plan.host_copies import OFFLOADS, RELOADS
@@ -18,7 +19,7 @@ from ppsim.schedule.columns import ScheduleColumns
 
 
 @dataclass(frozen=True, eq=False)
-class StreamSpans(EqualColumns):
+class StreamSpans(Counted, EqualColumns):
     """When things that are no compute actions ran, one entry each, device by device in time order.
 
     Attributes
@@ -35,10 +36,6 @@ class StreamSpans(EqualColumns):
     start: np.ndarray
     end: np.ndarray
     microbatch: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        """Number of entries."""
-        return len(self.device)
 
 
 NOTHING = StreamSpans(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0), np.empty(0))

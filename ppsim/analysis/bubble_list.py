@@ -8,11 +8,12 @@ import numpy as np
 
 from ppsim.analysis.occupancy import occupancy
 from ppsim.base.immutable import EqualColumns
+from ppsim.base.lists import Counted
 from ppsim.timeline import TimelineColumns
 
 
 @dataclass(frozen=True, eq=False)
-class Bubbles(EqualColumns):
+class Bubbles(Counted, EqualColumns):
     """The idle times between compute actions, device by device in time order; `seconds` sum to `device_idle`.
 
     Attributes
@@ -31,10 +32,6 @@ class Bubbles(EqualColumns):
     seconds: np.ndarray
     activations: np.ndarray
     free_memory: np.ndarray
-
-    def __len__(self) -> int:
-        """Number of bubbles."""
-        return len(self.device)
 
 
 def bubble_list(run: TimelineColumns) -> Bubbles:

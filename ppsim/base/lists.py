@@ -1,5 +1,8 @@
 """Lists kept in one column: list i owns the rows `offsets[i]:offsets[i + 1]`."""
 
+from dataclasses import fields
+from typing import Any
+
 import numpy as np
 
 
@@ -17,3 +20,10 @@ class DeviceLists:
     def device(self) -> np.ndarray:
         """Device of each, int32."""
         return list_of_rows(self.offsets)
+
+
+class Counted:
+    """For a dataclass of columns: as many things as the first column has entries."""
+
+    def __len__(self: Any) -> int:
+        return len(getattr(self, fields(self)[0].name))

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from ppsim.actions import Kind
+from ppsim.base.lists import Counted
 from ppsim.timeline import TimelineColumns
 
 GATHERS, RELOADS, REDUCTIONS, OFFLOADS, STEPS = "gathers", "reloads", "reductions", "offloads", "optimizer steps"
@@ -40,7 +41,7 @@ _LANE, _GAP = 0.18, 0.02  # of a device's row
 
 
 @dataclass(frozen=True)
-class Spans:
+class Spans(Counted):
     """Spans of time as columns, device by device in time order.
 
     Attributes
@@ -54,9 +55,6 @@ class Spans:
     stage: np.ndarray
     start: np.ndarray
     length: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.device)
 
     @cached_property
     def end(self) -> np.ndarray:

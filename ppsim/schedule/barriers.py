@@ -13,13 +13,14 @@ import numpy as np
 
 from ppsim.actions import Kind, is_backward
 from ppsim.base.immutable import EqualColumns, kept
+from ppsim.base.lists import Counted, list_of_rows
 from ppsim.schedule.columns import ScheduleColumns
 
 BROADCAST, STATISTICS, GRADIENT = BARRIER_KINDS = range(3)  # in the order in which a microbatch meets them
 
 
 @dataclass(frozen=True, eq=False)
-class Barriers(EqualColumns):
+class Barriers(Counted, EqualColumns):
     """Collectives of one microbatch each: they start when the last row that they need has ended, and nothing queues.
 
     Attributes
@@ -42,14 +43,10 @@ class Barriers(EqualColumns):
     producer: np.ndarray
     needs: np.ndarray
 
-    def __len__(self) -> int:
-        """Number of barriers."""
-        return len(self.kind)
-
     @property
     def of_producer(self) -> np.ndarray:
         """The barrier of each entry of `producer`, int32."""
-        return np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.first))
+        return list_of_rows(self.first)
 
     def is_of(self, kind: int, barrier: np.ndarray) -> np.ndarray:
         """Where a column of barriers, -1 for none, names one of this kind."""
