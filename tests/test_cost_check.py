@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ppsim
+from ppsim.costs.table import Workload
 
 SCHEDULE = ppsim.build("1f1b", devices=2, microbatches=2)
 COSTS = ppsim.Costs(forward=1, backward=2, unshard=1, reduce_grad=1, optimizer_step=1)
@@ -57,6 +58,17 @@ def test_every_column_is_checked_for_shape_type_and_numbers(name, shape):
 def test_fractions_lie_from_0_to_1_and_slices_sum_to_1():
     assert "weight_grad_fraction[1] is 1.5" in refusal(weight_grad_fraction=np.array([1.0, 1.5]))
     assert "slice_fraction sums to 0.5" in refusal(slice_fraction=np.array([0.5]))
+
+
+@pytest.mark.parametrize("name", ["offload_latency", "offload_seconds_per_byte"])
+@pytest.mark.parametrize("value", [None, "x", [1.0], np.ones(2), -1.0, np.nan, np.inf])
+def test_a_number_of_all_stages_is_a_number(name, value):
+    assert f"{name}={value!r} must be a finite number of at least 0" in refusal(**{name: value})
+
+
+def test_a_workload_is_one_and_holds_numbers():
+    assert "workload is 'llama', and must be a ppsim.costs.table.Workload" in refusal(workload="llama")
+    assert "workload.gpus=0 must be a finite number above 0" in refusal(workload=Workload(1.0, 1.0, 0, 1e15, 80e9))
 
 
 def test_a_model_that_gives_no_table_is_refused():

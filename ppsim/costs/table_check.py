@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 
 import numpy as np
 
-from ppsim.base.errors import CostError, shown
+from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.base.rules import Check, positive, weight
 from ppsim.costs.pairs import LinkRule, WayRule, values_between
-from ppsim.costs.table import CostTable
+from ppsim.costs.table import CostTable, Workload
 from ppsim.schedule.columns import ScheduleColumns
 
 ROUNDING = 1e-9
@@ -35,8 +37,13 @@ def check_table(table: CostTable, schedule: ScheduleColumns) -> None:
             continue
         _check_column(name, column, shape, 1.0 if name in _FRACTIONS else np.inf)
     for name in ("offload_latency", "offload_seconds_per_byte", "vocabulary_reduce_seconds"):
-        if not 0 <= getattr(table, name) <= np.finfo(np.float64).max:
-            raise CostError(f"{name} is {shown(getattr(table, name))}, and must be a finite number of at least 0")
+        _check_number(name, getattr(table, name))
+    if table.workload is not None:
+        if not isinstance(table.workload, Workload):
+            raise CostError(f"workload is {shown(table.workload)}, and must be a ppsim.costs.table.Workload, or None")
+        for item in fields(Workload):
+            divides = item.name in ("gpus", "peak")
+            _check_number(f"workload.{item.name}", getattr(table.workload, item.name), positive if divides else weight)
     if table.offload_switch is not None and not (type(table.offload_switch) is int and table.offload_switch >= 2):
         raise CostError(f"offload_switch is {shown(table.offload_switch)}, and must be a whole number of at least 2")
     total = float(table.slice_fraction.sum())
@@ -45,6 +52,13 @@ def check_table(table: CostTable, schedule: ScheduleColumns) -> None:
         raise CostError(f"slice_fraction sums to {total:g}; the parts of a microbatch sum to 1, such as {1 / slices:g}")
     if table.link_ports is not None and table.port_capacity is not None:
         _check_ports(table.ways, np.asarray(table.port_capacity), schedule.devices)
+
+
+def _check_number(name: str, value: object, check: Check = weight) -> None:
+    try:
+        check(value)
+    except ConfigError as wrong:
+        raise CostError(f"{name}={wrong}") from None
 
 
 def _shapes(schedule: ScheduleColumns) -> Mapping[str, tuple[int, ...]]:
