@@ -133,3 +133,17 @@ def test_mario_holds_no_more_than_1f1b_and_beats_recomputing_in_place_by_what_is
         there = ppsim.simulate(build("1f1b", 4, 8, recompute="all"), costs)
         assert np.all(run.peak_activations <= [4, 3, 2, 1])
         assert run.makespan < there.makespan
+
+
+def test_a_search_within_a_limit_takes_r_where_that_is_shorter():
+    costs = ppsim.Costs(forward=1, input_grad=1, weight_grad=1)
+    sizes = {"devices": 4, "microbatches": 8, "rounds": 2, "costs": costs}
+    for limit in (1, 2, 4):
+        without = ppsim.simulate(ppsim.build("auto", memory_limit=limit, **sizes), costs)
+        schedule = ppsim.build("auto", memory_limit=limit, recompute="needed", recompute_placing="idle", **sizes)
+        run = ppsim.simulate(schedule, costs)
+        assert run.peak_activations.max() <= limit + 1e-9
+        assert run.makespan <= without.makespan
+        assert (recomputes(schedule) > 0) == (run.makespan < without.makespan)
+    # One activation a device: without R one microbatch is in flight, with R the stored inputs of the others are.
+    assert recomputes(ppsim.build("auto", memory_limit=1, recompute="needed", **sizes)) > 0

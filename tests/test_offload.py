@@ -87,6 +87,16 @@ def test_waiting_for_a_reload_is_a_cause_of_its_own():
     assert run.sensitivities().kind["RELOAD"] >= 1
 
 
+def test_bounds_count_the_copies():
+    run = run_of(LISTS, offload_latency=1.5)
+    # The way of a microbatch: F, out and back, B. The engine: F, two copies, the last one back, B.
+    assert run.lower_bound().bounds["dataflow"] == 1 + 1.5 + 1.5 + 2
+    assert run.lower_bound().bounds["copies"] == 1 + 2 * 1.5 + 1.5 + 2
+    slow = run_of(LISTS, offload_latency=8.0)
+    assert slow.lower_bound().which == "copies"
+    assert slow.lower_bound().seconds == 1 + 2 * 8 + 8 + 2 < slow.makespan
+
+
 @pytest.mark.parametrize(
     ("orders", "sentence"),
     [

@@ -10,6 +10,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.occupancy import peak_activations
 from ppsim.lowering.rows import row_tables
+from ppsim.plan.host_copies import OFFLOADS
 from ppsim.schedule.barriers import BARRIER_KINDS
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.order_bounds import Chain, chain_of, least_makespan
@@ -35,7 +36,8 @@ class LowerBound:
         compute seconds and the least time after its last. dataflow: the longest way of one microbatch. memory: each
         activation is held for at least its way to the last stage and back (an evicted or offloaded one only while its
         own actions run), so that a device which may hold `peak_activations` at once needs (sum of holding times) / peak
-        seconds between its fill and its drain. counting: the nth action of a kind and stage follows the nth before it,
+        seconds between its fill and its drain. copies: the same as fill + work + drain, of what one copy engine, or one
+        switch, copies one way. counting: the nth action of a kind and stage follows the nth before it,
         and the one that frees the memory that it takes; then the work of a device between two times
         (`ppsim.schedule.order_bounds`; not where fused slots are timed).
     """
@@ -59,6 +61,8 @@ def lower_bound(run: TimelineColumns) -> LowerBound:
         "fill + work + drain": head + run.device_busy + tail,
         "memory": head + _holding(run, before, lengths, weight) / np.maximum(peak_activations(run), 1e-300) + tail,
     }
+    if run.plan.copies is not None:
+        per_device["copies"] = _copying(run, lengths, before, after)
     chains = _chains(run, lengths, weight)
     if chains:
         per_device["counting"] = least_makespan(chains, run.schedule.devices)
@@ -90,7 +94,8 @@ def _ways(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> tupl
     transfer, stages = run.plan.transfer_seconds, run.schedule.num_stages
     forward, backward = row_tables(run.schedule)
     again = _table_of(run.schedule, Kind.R)
-    again_seconds = np.where(again >= 0, lengths[again], 0.0)
+    away_seconds = _away_seconds(run)
+    again_seconds = away_seconds + np.where(again >= 0, lengths[again], 0.0)
     before, after = np.zeros(len(lengths)), np.zeros(len(lengths))
 
     def arrival(row: np.ndarray, source: np.ndarray) -> np.ndarray:
@@ -123,9 +128,42 @@ def _ways(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> tupl
             after[row] = np.maximum(after[row], onward(forward[stage + 1]))
     with_again = again >= 0
     own, row = forward[with_again], backward[with_again]
-    before[again[with_again]] = before[own] + lengths[own]
+    before[again[with_again]] = before[own] + lengths[own] + away_seconds[with_again]
     after[again[with_again]] = lengths[row] + after[row]
     return before, after
+
+
+def _away_seconds(run: TimelineColumns) -> np.ndarray:
+    """Seconds of the copies of each activation out and back, by [stage, microbatch]."""
+    seconds = np.zeros((run.schedule.num_stages, run.schedule.microbatches))
+    if run.plan.copies is not None:
+        np.add.at(seconds, (run.plan.copies.stage, run.plan.copies.microbatch), run.plan.copies.seconds)
+    return seconds
+
+
+def _copying(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Least seconds by what a device, or its switch, copies one way, float64 (devices,).
+
+    The least time before the first copy, all copies, and the least time after the last.
+    """
+    copies, least = run.plan.copies, np.zeros(run.schedule.devices)
+    if copies is None:
+        return least
+    at = copies.stage, copies.microbatch
+    own, user = (table[at] for table in row_tables(run.schedule))
+    again = _table_of(run.schedule, Kind.R)[at]
+    user = np.where(again >= 0, again, user)
+    others = _away_seconds(run)[at] - copies.seconds
+    is_out = copies.way == OFFLOADS
+    head = before[own] + lengths[own] + np.where(is_out, 0.0, others)
+    tail = lengths[user] + after[user] + np.where(is_out, others, 0.0)
+    line = np.where(copies.line >= 0, copies.line, copies.lines + 2 * copies.device + copies.way)
+    _, first, number = np.unique(line, return_index=True, return_inverse=True)
+    heads, tails = np.full((2, len(first)), np.inf)
+    np.minimum.at(heads, number, head)
+    np.minimum.at(tails, number, tail)
+    np.maximum.at(least, copies.device[first], heads + np.bincount(number, copies.seconds) + tails)
+    return least
 
 
 def _through_barriers(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray) -> None:

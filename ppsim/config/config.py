@@ -18,8 +18,9 @@ from ppsim.config.schema import Fault, check
 from ppsim.costs import CostModel, Costs
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.model import Model
-from ppsim.families.memory_actions import MEMORY_ACTIONS, with_memory_actions
+from ppsim.families.memory_actions import MEMORY_ACTIONS, NEEDED, with_memory_actions
 from ppsim.families.registry import find_family
+from ppsim.families.searched_with_r import searched_with_r
 from ppsim.plan.jitter import Jitter
 from ppsim.run.schedules import Schedule, lower
 from ppsim.run.simulation import simulate
@@ -76,6 +77,11 @@ class Config:
     def build(self) -> Schedule:
         """The schedule; BuildError where the family does not allow its sizes, ScheduleError for a faulty CSV file."""
         section = dict(self.schedule)
+        family, limit = None if "csv" in section else find_family(section["name"]), self.memory_limit
+        if family and limit is not None and section.get("recompute") == NEEDED and "memory_limit" in family.options:
+            sizes = section["devices"], section["microbatches"], section.get("stages_per_device")
+            options, placing = {"costs": self.costs, **section.get("options", {})}, section.get("recompute_placing")
+            return Schedule.of(searched_with_r(family, sizes, options, placing or "backward", self.costs, limit))
         return self.completed(self._plain(section))
 
     def completed(self, schedule: ScheduleColumns) -> Schedule:

@@ -55,7 +55,7 @@ def recomputed(
     backward = is_backward(schedule.kind)
     if stages != NEEDED and placing == "backward":
         return _with_r(schedule, np.flatnonzero(backward & _chosen(schedule, stages, "recompute")))
-    table = _priced(schedule, costs)
+    table = priced(schedule, costs)
     if stages == NEEDED:
         if memory_limit is None:
             raise BuildError("recompute='needed' recomputes what does not fit; give memory_limit= such as 4.0")
@@ -80,7 +80,7 @@ def _behind_its_forward(schedule: ScheduleColumns) -> np.ndarray:
     return np.append(False, same)
 
 
-def _priced(schedule: ScheduleColumns, costs: CostModel | None) -> CostTable:
+def priced(schedule: ScheduleColumns, costs: CostModel | None) -> CostTable:
     """The costs of a schedule; by default F, I and W of a device share take 1 s each."""
     costs = Costs(forward=1.0, input_grad=1.0, weight_grad=1.0) if costs is None else costs
     if not is_cost_model(costs):

@@ -17,8 +17,9 @@ from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel
 from ppsim.engines.running import run_plan
 from ppsim.families import registry
-from ppsim.families.memory_actions import offloaded, recomputed, with_memory_actions
+from ppsim.families.memory_actions import NEEDED, offloaded, recomputed, with_memory_actions
 from ppsim.families.registry import find_family, split_stages
+from ppsim.families.searched_with_r import searched_with_r
 from ppsim.lowering.program import lower as lowered
 from ppsim.plan.resolve import make_plan
 from ppsim.plots.slot_table import MOST_TIMED, schedule_html, schedule_table
@@ -189,7 +190,8 @@ def build(
     recompute, recompute_placing, offload : str, optional
         `with_recompute(stages=recompute, placing=recompute_placing)` or `with_offload(stages=offload)` of the schedule.
     costs, memory_limit : optional
-        Of families that search, and of `with_recompute`.
+        Of families that search, and of `with_recompute`. Of a family that searches within a limit `recompute="needed"`
+        gives the shortest of what is found within it and of what is found without it, made to fit by R.
     **options
         The family's options, such as `group_size=` of `interleaved-1f1b`.
 
@@ -203,10 +205,13 @@ def build(
     if None not in (stages, stages_per_device) and stages != stages_per_device:
         raise BuildError(f"{name}: stages_per_device={stages_per_device!r} is another number; say it in one place")
     family = find_family(family_name)
+    sizes = devices, microbatches, stages_per_device if stages is None else stages
     given = {"costs": costs, "memory_limit": memory_limit}
     given = {key: value for key, value in given.items() if value is not None}
     options |= {key: value for key, value in given.items() if key in family.options or recompute is None}
-    columns = family.columns(devices, microbatches, stages_per_device if stages is None else stages, **options)
+    if recompute == NEEDED and offload is None and "memory_limit" in family.options and memory_limit is not None:
+        return Schedule.of(searched_with_r(family, sizes, options, recompute_placing, costs, memory_limit))
+    columns = family.columns(*sizes, **options)
     limits = given if recompute is not None else {}
     return Schedule.of(with_memory_actions(columns, recompute, recompute_placing, offload, **limits))
 
