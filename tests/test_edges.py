@@ -88,6 +88,17 @@ def test_a_key_with_thousands_of_dots_is_refused():
     assert "nested deeper than" in refusal("simulate", UNIT_COSTS, "--set", ".".join("a" * 3000) + "=1")
 
 
+LONG = "x" * 5000
+
+
+@pytest.mark.parametrize("call", [
+    ("simulate", LONG), ("check", UNIT_COSTS, "--baseline", LONG), ("validate", LONG), ("explain", LONG),
+    ("calibrate", LONG, "-o", "out.yaml"), ("evaluate", LONG, "--profile", LONG), ("simulate", UNIT_COSTS, "--csv", LONG),
+])  # fmt: skip
+def test_a_path_longer_than_the_system_takes_is_refused(call):
+    assert "name too long" in refusal(*call)
+
+
 @pytest.mark.parametrize("limit", ["1e300", "1e308", "123456789"])
 def test_a_memory_limit_above_all_activations_is_none(limit):
     pytest.importorskip("ortools")

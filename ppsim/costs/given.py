@@ -278,7 +278,7 @@ class Costs:
         state = [known(name) for name in HELD[1:]]
         return CostTable(
             seconds=np.stack([per_stage(name) for name in TIMES]) * scale,
-            overlap=None if self.overlap is None else _overlap_matrix(self.overlap, stages) * scale,
+            overlap=None if self.overlap is None else _overlap_matrix(self.overlap, stages, scale),
             latency=of_all_pairs(float(self.latency), devices),
             seconds_per_byte=of_all_pairs(1.0 / self.bandwidth, devices),
             transfer_bytes=np.stack([per_stage("transfer_bytes")] * 2),
@@ -423,14 +423,16 @@ def _spread(name: str, value: Any, count: int, of: str = "stages") -> np.ndarray
     return np.broadcast_to(column, (count,)).astype(np.float64)
 
 
-def _overlap_matrix(overlap: Any, stages: int) -> np.ndarray:
+def _overlap_matrix(overlap: Any, stages: int, scale: float) -> np.ndarray:
     matrix = np.asarray(overlap, np.float64)
+    if matrix.ndim == 0:
+        return of_all_pairs(float(matrix) * scale, stages)
     if matrix.ndim < 2:
         column = _spread("overlap", matrix, stages)
-        return (column[:, None] + column[None, :]) / 2
+        return (column[:, None] + column[None, :]) / 2 * scale
     if matrix.shape != (stages, stages):
         raise CostError(
             f"overlap is a matrix of {matrix.shape[0]} x {matrix.shape[1]}, but the schedule has {stages} stages; "
             f"give {stages} x {stages} values, indexed [stage of F, stage of B], or one number"
         )
-    return matrix
+    return matrix * scale

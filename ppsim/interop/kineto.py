@@ -58,7 +58,7 @@ def read_any_trace(path: str | PathLike[str], ranges: tuple[str, str] | None = N
     """
     try:
         is_folder = Path(path).is_dir()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OSError):  # no path, or longer than the system takes; the reader says it
         is_folder = False
     if not is_folder:
         return read_trace(path)
