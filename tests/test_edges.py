@@ -93,7 +93,8 @@ LONG = "x" * 5000
 
 @pytest.mark.parametrize("call", [
     ("simulate", LONG), ("check", UNIT_COSTS, "--baseline", LONG), ("validate", LONG), ("explain", LONG),
-    ("calibrate", LONG, "-o", "out.yaml"), ("evaluate", LONG, "--profile", LONG), ("simulate", UNIT_COSTS, "--csv", LONG),
+    ("calibrate", LONG, "-o", "out.yaml"), ("evaluate", LONG, "--profile", LONG),
+    ("simulate", UNIT_COSTS, "--csv", LONG),
 ])  # fmt: skip
 def test_a_path_longer_than_the_system_takes_is_refused(call):
     assert "name too long" in refusal(*call)
