@@ -24,7 +24,7 @@ from ppsim.run.timelines import Timeline
 from ppsim.studies.best_first import Search
 from ppsim.studies.executors import Here
 from ppsim.studies.ranking import Candidate
-from ppsim.studies.reasons import busiest_device, removed_cause
+from ppsim.studies.reasons import busiest_device, removed_cause, spent
 from ppsim.studies.recipe import MEGATRON
 from ppsim.studies.space import open_space, sharding_of
 
@@ -136,7 +136,7 @@ def layout_text(data: Any) -> str:
 def _difference(name: str, before: Timeline, after: Timeline, counts: Any) -> str:
     """Why the chosen layout takes less time, from the ledgers of both."""
     work, less = (float(run.device_busy.mean()) for run in (before, after))
-    gain = removed_cause(before, after)
+    gain = removed_cause(spent(before), spent(after))
     busiest = busiest_device(before)
     return (
         f"- {name}: {percent_text(1 - after.iteration_time / before.iteration_time)} less time a step. The mean device "

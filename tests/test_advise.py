@@ -1,6 +1,7 @@
 """Advise: every single change simulated, best first, with the cause that it removes."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from command_line import CONFIGS, LLAMA, UNIT_COSTS
@@ -55,3 +56,34 @@ def test_flags_do_instead_of_a_config():
     outcome = run_ppsim("advise", "--schedule", "1f1b", "--devices", "4", "--microbatches", "8")
     assert outcome.status == 0
     assert "schedule interleaved-zb" in outcome.out
+
+
+def test_an_executor_gives_the_same_advice_and_the_chart_has_a_bar_a_change_that_helps():
+    here = ppsim.advise(UNIT_COSTS)
+    with ThreadPoolExecutor(2) as threads:
+        there = ppsim.advise(UNIT_COSTS, executor=threads)
+    assert (here.advice, here.refused) == (there.advice, there.refused)
+    axes = here.plot().axes[0]
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == [one.words for one in here.better[: len(names)]]
+    assert axes.patches[0].get_width() == pytest.approx(100 * here.better[0].step_difference / here.run.iteration_time)
+
+
+def test_where_the_config_does_not_fit_what_makes_it_fit_helps():
+    found = ppsim.advise(LLAMA, headroom=0.3)  # 61.7 of 56 GB
+    assert found.fits is False
+    assert found.better == [one for one in found.advice if one.fits]
+    assert max(one.step_difference for one in found.better) > 0
+
+
+@pytest.mark.parametrize("headroom", [1, -0.1, "x", True])
+def test_a_headroom_is_a_part_from_0_to_below_1(headroom):
+    with pytest.raises(ppsim.ConfigError, match="must be a part of the memory from 0 to below 1, such as 0.1"):
+        ppsim.advise(LLAMA, headroom)
+
+
+def test_every_change_says_what_its_stages_hold():
+    found = ppsim.advise(LLAMA)
+    strings = {one.what: one.layout_string for one in found.advice}
+    assert strings["schedule zb-v"] == "Et*2|(t*2|)*14t*2L"
+    assert strings["recompute full"] == found.run.layout_string == "Et*4|(t*4|)*6t*4L"

@@ -119,6 +119,36 @@ def test_only_limits_a_key_and_leaves_the_others_open():
     assert "--only 'schedule.name': write KEY=VALUES, such as schedule.name=1f1b,zb-v" in outcome.err
 
 
+def test_what_the_config_says_of_copies_and_microbatches_stays_unless_keys_are_named():
+    layout = {**SMALL["layout"], "data": 2}
+    held = open_space({**SMALL, "layout": layout})
+    assert {point["layout.data"] for point in held.layouts()} == {2}
+    both = open_space({**SMALL, "layout": layout, "schedule": {"microbatches": 16}})
+    assert {(point["layout.data"], point["schedule.microbatches"]) for point in both.layouts()} == {(2, 16)}
+    named = open_space({**SMALL, "layout": layout}, ["layout.tensor"])
+    assert {point["layout.data"] for point in named.layouts()} == {1, 2, 4, 8}
+
+
+def test_a_schedule_may_be_named_with_its_stages():
+    space = open_space(SMALL, {"schedule.name": ["interleaved-1f1b:3", "1f1b"]})
+    stages = [(one["schedule.name"], one["schedule.stages_per_device"]) for one in space.schedules(4)]
+    assert stages == [("interleaved-1f1b", 3), ("1f1b", None)]
+    found = ppsim.choose(LLAMA, {"schedule.name": ["interleaved-1f1b:2", "interleaved-1f1b:4"]}, headroom=0)
+    assert {one.changes["schedule.stages_per_device"] for one in found.ranked} == {2, 4}
+
+
+def test_jitter_that_is_drawn_leaves_no_bound_on_the_step():
+    quiet = ppsim.choose(SMALL, {"schedule.name": NAMES})
+    noisy = ppsim.choose({**SMALL, "jitter": {"actions": 0.05, "seed": 1}}, {"schedule.name": NAMES})
+    assert quiet.counts["step"] > 0 == noisy.counts["step"]
+
+
+def test_a_balanced_partition_that_is_the_even_one_is_no_point_of_its_own():
+    free = {"schedule.name": ["1f1b"], "schedule.devices": [1]}
+    one, both = (ppsim.choose(SMALL, {**free, "layout.partition": cut}) for cut in (["even"], ["even", BALANCED]))
+    assert one.counts == both.counts
+
+
 def test_an_executor_gives_the_same_answer():
     free = {"schedule.name": NAMES, "schedule.devices": [2, 4], "layout.tensor": [1, 2]}
     here = ppsim.choose(SMALL, free)

@@ -43,7 +43,8 @@ def test_a_row_holds_what_the_timeline_says():
     row = document(UNIT_COSTS, "--schedules", "dualpipe")["schedules"][0]
     run = library.simulate(library.build("dualpipe", devices=4, microbatches=8))
     names = (measure.name for measure in shown_in("compare"))
-    assert list(row) == ["schedule", "asynchronous", *names, "fits", "step_difference", "interval"]
+    beside = ["fits", "step_difference", "interval", "layout_string"]
+    assert list(row) == ["schedule", "asynchronous", *names, *beside]
     assert row["span_bubble_fraction"] == run.span_bubble_fraction
     assert row["peak_activations"] == run.peak_activations.max() == 5
 

@@ -30,6 +30,7 @@ def test_the_document_has_units_and_the_changes():
     assert document["units"]["spare"] == "bytes per device"
     assert min(document["spare"]) == 60e9 * 0.7 - max(document["memory"]["peak"])
     assert "layout.recompute" in document["fits_with"][0]["changes"]
+    assert document["layout_string"] == document["fits_with"][0]["layout_string"] == "Et*4|(t*4|)*6t*4L"
 
 
 def test_nothing_that_fits_is_said_too():

@@ -106,6 +106,15 @@ def test_a_wrong_call_is_one_message_and_status_2(arguments, message):
     assert outcome.err.count(message) == 1
 
 
+def test_every_point_says_what_its_stages_hold():
+    over = {"schedule.name": ["1f1b", "zb-v"], "schedule.microbatches": [16, 32]}
+    found = library.sweep(LLAMA, over=over)
+    eight, sixteen = "Et*4|(t*4|)*6t*4L", "Et*2|(t*2|)*14t*2L"
+    assert [point["layout_string"] for point in found.to_dict()["points"]] == [eight, eight, sixteen, sixteen]
+    assert found.summary().splitlines()[-2:] == [f"layout string: {eight}", f"layout string: {sixteen}"]
+    assert "layout_string" not in library.sweep(UNIT_COSTS, over=OVER).to_dict()["points"][0]
+
+
 def test_tables_and_charts_are_written(tmp_path):
     names = {"--table": ("t.csv", "t.md", "t.tex"), "--chart": ("c.svg",), "--front": ("f.png",)}
     for option, files in names.items():

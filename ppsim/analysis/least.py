@@ -17,12 +17,22 @@ SAFETY = 1 - 1e-9  # sums in another order than the engines' differ by rounding
 def least_step(
     schedule: ScheduleColumns, table: CostTable, optimizer: str | None = None, sharded: bool = False
 ) -> float:
-    """A lower bound, in seconds, on `iteration_time` under every transport.
+    """A lower bound, in seconds, on `iteration_time` under every transport and dispatch, without jitter.
 
-    A device computes nothing before the way of a forward through the stages before its first one (its fill), then all
-    of its actions one at a time, and then either the rest of a backward's way to stage 0 follows (its drain), or the
-    reduction of the gradients of its last stage; the optimizer step comes last. Of several steps without a drain
-    between them no bound is known, and 0 is given. `sharded`: the first weights are gathered before the first forward.
+    `sharded`: the first weights are gathered before the first forward. Of several steps without a drain between them no
+    bound is known, and 0 is given.
+
+    Proof, for a device d that holds the stages S:
+
+    1. All else of a stage and microbatch (R, B, I, W) follows its F on the same device, so that the first action of d
+       is an F of a stage s in S. It follows the F of stages 0 .. s-1 and the transfers between them; each lasts at
+       least its seconds times the least part that a slice or a small microbatch is of a whole one, in a timed slot at
+       least the shortest slot with it; queues only delay. Nothing on d starts before the least such sum over S: `fill`.
+    2. Actions of d run one at a time, so that the last one ends no sooner than fill + busy.
+    3. Without W the last one is a B: every F and R of d has its B behind it on d. Its gradient passes the B of stages
+       s-1 .. 0, so that the step ends no sooner than fill + busy + the least such sum over S: `drain`. With W it is 0.
+    4. The gradients of the last action's stage are reduced behind it: fill + busy + the least reduction over S.
+    5. An optimizer step follows the last reduction of all devices ("sync"), or of its own ("post-validated").
     """
     if schedule.iterations > 1:
         return 0.0
@@ -67,10 +77,16 @@ def _shortest_slot(table: CostTable) -> np.ndarray:
 def _hops(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
     """Least seconds between stage s and stage s + 1, one entry a pair of neighbours; 0 where a device holds both."""
     stages = schedule.num_stages
+    sent = np.minimum(table.transfer_bytes[0, :-1], table.transfer_bytes[1, 1:])
+    device, stage = schedule.holdings.T
+    if len(stage) == stages:  # one device holds each
+        device = device[np.argsort(stage)]
+        there, back = (device[:-1], device[1:]), (device[1:], device[:-1])
+        ways = np.minimum(*(table.latency[way] + sent * table.seconds_per_byte[way] for way in (there, back)))
+        return np.where(device[1:] == device[:-1], 0.0, ways)
     holders: list[list[int]] = [[] for _ in range(stages)]
     for device, stage in schedule.holdings.tolist():
         holders[stage].append(device)
-    sent = np.minimum(table.transfer_bytes[0, :-1], table.transfer_bytes[1, 1:])
     ways = [
         min(
             0.0 if one == other else min(_seconds(table, one, other, size), _seconds(table, other, one, size))
@@ -97,8 +113,11 @@ def _least_by_device(schedule: ScheduleColumns, of_stage: np.ndarray) -> np.ndar
 def least_memory(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:
     """A lower bound on each device's `peak_memory`, bytes: all of it but transfer buffers; None where it is not known.
 
-    The order of a device's list, not time, decides how many activations it holds. Where activations move elsewhere, or
-    actions of a list compute them again, only what stays throughout counts.
+    Proof: an F adds its activation when it starts and a B, or I and W, frees it when it ends; a device runs its list in
+    order, one action at a time, so that the list, not time, decides what it holds while each action runs. The largest
+    of these sums is reached by every timeline, and weights, gradients and optimizer state are there throughout. Where
+    activations move elsewhere, or actions of a list compute them again, only those count. Not for lists that are
+    priorities (dispatch "ready").
     """
     if table.activation_bytes is None or table.state_bytes is None:
         return None

@@ -55,8 +55,7 @@ class Memory(EqualColumns):
 
     def spare(self, headroom: float = 0.0, capacity: float | str | None = None) -> np.ndarray:
         """Bytes left on each device below its memory less `headroom`; negative where it does not fit."""
-        if isinstance(headroom, bool) or not isinstance(headroom, int | float) or not 0 <= headroom < 1:
-            raise ConfigError(f"headroom={shown(headroom)} must be a part of the memory from 0 to below 1, such as 0.1")
+        check_headroom(headroom)
         limit = self.capacity if capacity is None else _bytes(capacity)
         if limit is None:
             raise CostError("no device is known to fit into; give capacity= in bytes, or costs derived for a device")
@@ -83,6 +82,12 @@ class Memory(EqualColumns):
 
     def _repr_html_(self) -> str:
         return f"<pre>{self.summary()}</pre>"
+
+
+def check_headroom(headroom: Any) -> None:
+    """ConfigError unless `headroom` is a part from 0 to below 1."""
+    if isinstance(headroom, bool) or not isinstance(headroom, int | float) or not 0 <= headroom < 1:
+        raise ConfigError(f"headroom={shown(headroom)} must be a part of the memory from 0 to below 1, such as 0.1")
 
 
 def _bytes(capacity: float | str) -> float:

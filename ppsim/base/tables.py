@@ -1,5 +1,6 @@
 """Rows of text as lines with aligned columns: the tables that commands, summaries and reports print."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -21,6 +22,14 @@ def aligned(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]
         ]
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+def layout_lines(text: str | None, label: str = "layout string") -> list[str]:
+    """A layout string as lines of a page, cut behind stages alone; none where there is no string."""
+    if text is None:
+        return []
+    lines = textwrap.wrap(f"{label}: {text.replace('|', '| ')}", WIDTH, subsequent_indent="  ")
+    return [line.replace("| ", "|") for line in lines]
 
 
 def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

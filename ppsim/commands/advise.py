@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
-from ppsim.base.tables import WIDTH, aligned
+from ppsim.base.tables import WIDTH, aligned, layout_lines
 from ppsim.base.units import difference_text, percent_text, seconds_text
 from ppsim.commands import options
 from ppsim.commands.case import takes_case
@@ -44,8 +44,9 @@ def page(found: AdviceList, most: int = MANY) -> list[str]:
     rows += [_row(one, run.iteration_time) for one in better[:most]]
     lines += aligned(rows, left=1)
     texts = [one.changes["layout.partition"] for one in better[:most] if one.changes.get("layout.partition")]
-    strings = [text for text in texts if "|" in str(text)]
-    lines += ["", *(f"layout.partition: {text}" for text in strings[:1])] if strings else []
+    strings = [str(text) for text in texts if "|" in str(text)]
+    lines += ["", *layout_lines(run.layout_string, "layout string now")]
+    lines += [line for text in strings[:1] for line in layout_lines(text, "layout.partition")]
     rest = len(found.advice) - len(better)
     lines.append(f"changes: {len(better)} help, {rest} do not help or do not fit, {len(found.refused)} not possible")
     return lines
@@ -54,7 +55,7 @@ def page(found: AdviceList, most: int = MANY) -> list[str]:
 def _row(one: Advice, before: float) -> list[str]:
     unit = "bytes" if one.fits is not None else "microbatches"
     return [
-        one.what.partition(": ")[0],
+        one.words,
         seconds_text(one.step),
         percent_text(one.step_difference / before, signed=True),
         "-" if one.tokens_per_second is None else f"{one.tokens_per_second:,.0f}",
@@ -67,6 +68,8 @@ def _document(found: AdviceList) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "step": found.run.iteration_time,
+        "fits": found.fits,
+        "layout_string": found.run.layout_string,
         "limits": list(limits(found.run)),
         "advice": found.rows(),
         "refused": dict(found.refused),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +12,7 @@ import typer
 from ppsim.analysis.interval import spread
 from ppsim.analysis.measures import Measure, shown_in
 from ppsim.base.errors import ConfigError
-from ppsim.base.tables import WIDTH, aligned
+from ppsim.base.tables import WIDTH, aligned, layout_lines
 from ppsim.base.units import percent_text, value_text
 from ppsim.commands import charts, options
 from ppsim.commands.case import takes_case
@@ -27,6 +27,7 @@ from ppsim.studies.fits import fits_within
 
 TOO_MUCH = "!"
 LONGEST_NAME = 30
+NAMED = 4  # schedules before a layout string
 # Columns that are there before others where a page has no room for all; the others are in the document.
 FIRST = (
     "schedule", "makespan", "iteration_time", "step_difference", "tokens_per_second", "mfu", "peak_memory",
@@ -76,21 +77,21 @@ def comparison_text(comparison: Comparison) -> str:
     """The table, its notes, and a line for each reason why schedules cannot run; no line is wider than a page."""
     rows = comparison.rows()
     memory = next((run.table.workload.memory for run in comparison.timelines if run.table.workload), None)
-    tables, left_out = zip(*(_table(comparison, rows, asynchronous) for asynchronous in (False, True)), strict=True)
+    tables, shown, left_out = zip(*(_table(comparison, rows, one) for one in (False, True)), strict=True)
     more = dict.fromkeys(title for titles in left_out for title in titles)
-    notes = _notes(comparison, memory) if rows else []
+    notes = _notes(comparison, {name for names in shown for name in names}, memory) if rows else []
     notes += textwrap.wrap(f"--json has more: {', '.join(more)}", WIDTH) if more else []
-    parts = [*tables, notes, _refusals(comparison.refused)]
+    parts = [*tables, notes, _layouts(rows), _refusals(comparison.refused)]
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
-def _table(comparison: Comparison, ranked: list[dict], asynchronous: bool) -> tuple[list[str], list[str]]:
-    """The rows of one kind of schedules, of what is known of one step of them as much as a page is wide, and the titles
-    of the rest.
+def _table(comparison: Comparison, ranked: list[dict], asynchronous: bool) -> tuple[list[str], list[str], list[str]]:
+    """The rows of one kind of schedules, of what is known of one step of them as much as a page is wide; the names of
+    its columns, and the titles of the rest.
     """
     ranked = [row for row in ranked if row["asynchronous"] == asynchronous]
     if not ranked:
-        return [], []
+        return [], [], []
     columns = list(_columns(comparison, ranked, asynchronous))
     kept: list[str] = []
     for name in (*FIRST, *(name for name, *_ in columns if name not in FIRST)):
@@ -99,7 +100,7 @@ def _table(comparison: Comparison, ranked: list[dict], asynchronous: bool) -> tu
             kept.append(name)
     cells = [cells for name, *cells in columns if name in kept]
     left_out = [title for name, title, *_ in columns if name not in kept]
-    return [HEADING] * asynchronous + aligned(list(zip(*cells, strict=True)), left=1), left_out
+    return [HEADING] * asynchronous + aligned(list(zip(*cells, strict=True)), left=1), kept, left_out
 
 
 def _columns(comparison: Comparison, ranked: list[dict], asynchronous: bool) -> Iterator[list[str]]:
@@ -125,8 +126,9 @@ def _ending(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"...{name[3 - LONGEST_NAME :]}"
 
 
-def _notes(comparison: Comparison, device_memory: float | None) -> list[str]:
-    notes = [f"{measure.title}: {measure.meaning}" for measure in shown_in("table") if measure.formula]
+def _notes(comparison: Comparison, shown: Collection[str], device_memory: float | None) -> list[str]:
+    """What the columns that are `shown` mean."""
+    notes = [f"{one.title}: {one.meaning}" for one in shown_in("table") if one.formula and one.name in shown]
     notes.append("peaks, transfers of a step and weight copies: of the device with most; activations in microbatches")
     if comparison.current is not None:
         notes.append("vs: by how much a step is longer than that of what the config runs")
@@ -150,6 +152,22 @@ def _certainty(comparison: Comparison) -> list[str]:
         far = percent_text(factor - 1, 0)
         order += f" (of {pairs} published pairs of schedules nine in ten lie within {far} of their predicted ratio)"
     return [*textwrap.wrap(said, WIDTH), *textwrap.wrap(order, WIDTH)]
+
+
+def _layouts(rows: list[dict]) -> list[str]:
+    """Each layout string once, after the schedules that it is of."""
+    of_string: dict[str, list[str]] = {}
+    for row in rows:
+        if row["layout_string"]:
+            of_string.setdefault(row["layout_string"], []).append(_ending(row["schedule"]))
+    labels = {text: _some(names, len(of_string) == 1) for text, names in of_string.items()}
+    return [line for text, label in labels.items() for line in layout_lines(text, f"layout string{label}")]
+
+
+def _some(names: list[str], are_all: bool) -> str:
+    """The first of some names, and how many more there are; nothing where they are all that there are."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return "" if are_all else f" of {', '.join(names[:NAMED])}{more}"
 
 
 def _refusals(refused: Mapping[str, str]) -> list[str]:

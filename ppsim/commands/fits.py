@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ppsim.analysis.memory import Memory
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.tables import layout_lines
 from ppsim.base.units import parse_fraction, percent_text, seconds_text, value_text
 from ppsim.commands.case import read_case
 from ppsim.commands.options import Headroom, JsonTarget, Settings
@@ -40,7 +40,7 @@ def fits(
     memory = run.memory()
     does = memory.fits(part)
     found = [] if does else what_fits(case, part)
-    document = _document(memory, part, does, found)
+    document = _document(run, part, does, found)
     answer(document, json, lambda: memory.summary() + "\n" + "\n".join(_verdict(run, part, does, found)))
     if not does:
         raise typer.Exit(ANSWER_IS_NO)
@@ -80,28 +80,34 @@ def _verdict(run: Timeline, part: float, does: bool, found: list[Fitting]) -> It
     room = f"with {percent_text(part)} of the memory kept free"
     if does:
         yield f"fits {room}: {value_text(spare, 'bytes')} left on device {device}, the fullest"
+        yield from layout_lines(run.layout_string)
         return
     yield f"does not fit {room}: device {device} is {value_text(-spare, 'bytes')} over"
+    yield from layout_lines(run.layout_string)
     for fitting in found:
         changes = " ".join(f"--set {key}={_shell(value)}" for key, value in fitting.changes.items())
         yield f"  fits with {changes}: {_speed(fitting.run, tokens)}, {value_text(fitting.spare, 'bytes')} left"
+        yield from (f"    {line}" for line in layout_lines(fitting.run.layout_string))
     if not found:
         yield "  no recompute level, fewer microbatches or other schedule alone makes it fit"
 
 
-def _document(memory: Memory, part: float, does: bool, found: list[Fitting]) -> dict[str, Any]:
+def _document(run: Timeline, part: float, does: bool, found: list[Fitting]) -> dict[str, Any]:
+    memory = run.memory()
     return {
         "schema": SCHEMA,
         "fits": does,
         "headroom": part,
         "spare": memory.spare(part).tolist(),
         "memory": memory.to_dict(),
+        "layout_string": run.layout_string,
         "fits_with": [
             {
                 "changes": dict(one.changes),
                 "iteration_time": one.run.iteration_time,
                 "tokens_per_second": one.run.tokens_per_second,
                 "spare": one.spare,
+                "layout_string": one.run.layout_string,
             }
             for one in found
         ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -128,7 +129,8 @@ class DerivedCosts(Setup):
         """The layers of each stage; CostError where the partition does not fit `num_stages`."""
         layers, counts = self.model.layers, self.layers_of_stages
         if counts is None:
-            return self.layout.stage_layers(self.model, num_stages, self._layer_seconds)
+            by_cost = self.layout.partition in partition.BY_COST
+            return self.layout.stage_layers(self.model, num_stages, self._layer_seconds if by_cost else [])
         return partition.cut(layers, partition.explicit(counts, len(layers), num_stages))
 
     @cached_property
@@ -140,6 +142,26 @@ class DerivedCosts(Setup):
 
         return once_each(self.model.layers, id, seconds)
 
+    def with_partition(self, value: Any) -> DerivedCosts:
+        """These costs with another `layout.partition`; ConfigError where it is none."""
+        other = copy(self)  # all but the partition is checked
+        object.__setattr__(other, "layout", replace(self.layout, partition=value))
+        return self._sharing(other)
+
+    def _sharing(self, other: DerivedCosts) -> DerivedCosts:
+        """`other`, which differs in its partition alone: what layers and stages cost is worked out once for both."""
+        for name in ("_work", "_exchanges", "_known_times", "_known_bytes"):
+            vars(other)[name] = getattr(self, name)
+        return other
+
+    @cached_property
+    def _known_times(self) -> dict[Any, dict[str, float]]:
+        return {}
+
+    @cached_property
+    def _known_bytes(self) -> dict[Any, dict[str, float]]:
+        return {}
+
     def partitioned(self, num_stages: int, seconds: Callable[[DerivedCosts], float], most: int) -> DerivedCosts:
         """These costs; with partition `optimal` settled on the stages whose step, in `seconds`, is shortest.
 
@@ -149,7 +171,7 @@ class DerivedCosts(Setup):
             return self
 
         def cut(counts: Sequence[int]) -> DerivedCosts:
-            return replace(self, layers_of_stages=tuple(counts))
+            return self._sharing(replace(self, layers_of_stages=tuple(counts)))
 
         known: dict[tuple[int, ...], float] = {}
 
@@ -195,8 +217,12 @@ class DerivedCosts(Setup):
         """
         stages = self._stages(num_stages, output_apart)
         gathered = min(LOOK_AHEAD * (devices or num_stages) / num_stages, 1.0)
-        times = _columns(once_each(stages, _contents, lambda stage: self._stage_times(*stage)))
-        states = _columns(once_each(stages, _contents, lambda stage: self._stage_bytes(*stage, gathered)))
+        times = self._times_of(stages)
+        bytes_of = once_each(
+            stages, lambda stage: (_contents(stage), gathered), lambda stage: self._stage_bytes(*stage, gathered),
+            self._known_bytes,
+        )  # fmt: skip
+        states = _columns(bytes_of)
         held = once_each(stages, _contents, lambda stage: self.held(stage[0]))
         backward = times["input_grad"] + times["weight_grad"]
         once = [
@@ -227,6 +253,9 @@ class DerivedCosts(Setup):
         if "input_grad" in derived:
             provenance["backward"] = "derived"
         return Costs(**{**derived, **given}, per="stage", provenance=provenance)
+
+    def _times_of(self, stages: list[tuple[list[Layer], str]]) -> dict[str, np.ndarray]:
+        return _columns(once_each(stages, _contents, lambda stage: self._stage_times(*stage), self._known_times))
 
     def _two_stream(self, stages: list[tuple[list[Layer], str]]) -> np.ndarray:
         """Slot lengths by [stage of F, stage of B], from the pieces of their layers."""
@@ -276,7 +305,7 @@ class DerivedCosts(Setup):
 
     def _exchange_seconds(self, stages: list[tuple[list[Layer], str]]) -> np.ndarray:
         """Seconds in the collectives of F, B, I and W by stage; 0 where the time was given."""
-        times = _columns(once_each(stages, _contents, lambda stage: self._stage_times(*stage)))
+        times = self._times_of(stages)
         forward = times["forward_collectives"] * ("forward" not in self.given)
         backward = times["input_grad_collectives"] * (not {*BACKWARD} & self.given.keys())
         return np.stack([forward, backward, backward, np.zeros_like(forward)])
@@ -333,9 +362,9 @@ class DerivedCosts(Setup):
 
 
 def _contents(stage: tuple[list[Layer], str]) -> Any:
-    """What tells stages of one model apart: which layers, how many of each, and the recompute level."""
+    """What tells stages of one model apart: which layers, and the recompute level."""
     layers, recompute = stage
-    return tuple(Counter(map(id, layers)).items()), recompute
+    return tuple(map(id, layers)), recompute
 
 
 def _bytes_on_one(layer: Layer, level: str) -> float:

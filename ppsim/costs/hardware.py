@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from ppsim.base import rules
@@ -84,7 +85,7 @@ class LinkSheet:
     def __post_init__(self) -> None:
         check_fields(self, f"; link {shown(self.name)}")
 
-    @property
+    @cached_property
     def in_collectives(self) -> LinkSheet:
         """The link at the rate that collectives reach."""
         return replace(self, bandwidth=self.bandwidth * self.achieved, achieved=1.0) if self.achieved < 1 else self

@@ -226,7 +226,7 @@ class Layout:
         """
         if isinstance(self.partition, LayoutString):
             counts = self.partition.layer_counts([layer.name for layer in model.layers], num_stages)
-        elif self.partition in ("greedy", "optimal"):
+        elif self.partition in partition.BY_COST:
             counts = partition.by_cost(layer_costs, num_stages, self.partition)
         else:
             counts = self._blocks(model.num_layers, num_stages)

@@ -63,5 +63,9 @@ class Model(Shape):
         The convention of model FLOP utilisation: Chowdhery et al. 2022 (PaLM), arXiv 2204.02311, appendix B, and
         Korthikanti et al. 2022, arXiv 2205.05198, equation 7.
         """
+        return self._step_flops
+
+    @cached_property
+    def _step_flops(self) -> float:
         whole = replace(self, causal=False) if self.causal else self
         return float(sum(layer.forward + layer.input_grad + layer.weight_grad for layer in whole.layers))

@@ -15,9 +15,8 @@ from ppsim.costs.layout_string import LayoutString
 _ROUNDING = 1 + 1e-12
 MOST_LAYERS = 4_000  # `optimal` holds a matrix of layers x layers
 METHODS = ("even", "by_cost(greedy)", "by_cost(optimal)")
-_SHORT = {"even": "even", "greedy": "greedy", "optimal": "optimal"} | {
-    f"by_cost({name})": name for name in ("greedy", "optimal")
-}
+BY_COST = ("greedy", "optimal")  # the short names of methods that look at what layers cost
+_SHORT = {"even": "even", "greedy": "greedy", "optimal": "optimal"} | {f"by_cost({name})": name for name in BY_COST}
 
 
 def method(value: Any) -> str | tuple[int, ...] | LayoutString:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from typing import Any
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.rules import changed_fields, check_fields, declared, instance
@@ -32,6 +33,10 @@ class Setup:
         faults = self.layout.faults(self.model)
         if faults:
             raise ConfigError("; ".join(faults))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: what was worked out once is known by objects of this process."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
 
     def work(self, layer: Layer) -> Computation:
         """Seconds of computation of a layer for one microbatch on one GPU."""

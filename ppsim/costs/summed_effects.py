@@ -22,9 +22,17 @@ class Exchange(NamedTuple):
     again: float
 
 
-def once_each(items: Sequence[Item], key: Callable[[Item], Any], function: Callable[[Item], Value]) -> list[Value]:
-    """`function` of every item, called once for items of equal `key`: of a pipeline's stages most are alike."""
-    known: dict[Any, Value] = {}
+def once_each(
+    items: Sequence[Item],
+    key: Callable[[Item], Any],
+    function: Callable[[Item], Value],
+    known: dict[Any, Value] | None = None,
+) -> list[Value]:
+    """`function` of every item, called once for items of equal `key`: of a pipeline's stages most are alike.
+
+    `known` are the values by key that are there already; new ones are added.
+    """
+    known = {} if known is None else known
     keys = [key(item) for item in items]
     for one, item in zip(keys, items, strict=True):
         if one not in known:

@@ -80,6 +80,11 @@ class Jitter:
         """Whether anything is drawn, so that samples differ."""
         return any((self.actions, self.transfers, self.devices, self.links))
 
+    @property
+    def least_factor(self) -> float:
+        """No action or transfer becomes shorter than this part of itself; 0 where anything is drawn."""
+        return 0.0 if self.is_random else min(1.0, *self.slow_devices.values(), *self.slow_links.values())
+
 
 def _factors(key: str, example: str) -> Check:
     """A mapping to factors, as one that later changes of the caller's do not reach."""

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from ppsim.analysis.front import pareto_front
-from ppsim.base.units import axis_unit
+from ppsim.base.units import axis_unit, percent_text
 from ppsim.plots.gantt import Chart
 from ppsim.plots.marks import figure_of
+from ppsim.plots.palette import INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+MOST_BARS = 12
 MOST_NAMED = 12  # points of the front that have their names beside them
 _LINE = 10  # points of a line of names
 
@@ -58,6 +60,24 @@ def _name_corners(axes: Axes, corners: Sequence[tuple[float, float]], names: Seq
         offset, side = ((-5, -_LINE), "right") if near else ((4, 4), "left")
         axes.annotate(name, corner, xytext=offset, ha=side, textcoords="offset points", fontsize=7)
         before = None if near else place
+
+
+def draw_bars(names: Sequence[str], parts: Sequence[float], notes: Sequence[str], title: str) -> Figure:
+    """A bar for each name from top to bottom, as long as its fraction, with the number and a note beside it."""
+    figure = Chart(figsize=(8, 0.8 + 0.3 * len(names)))
+    axes = figure.add_subplot()
+    axes.axvline(0.0, color=INK, linewidth=0.8)
+    axes.barh(range(len(names)), [100 * part for part in parts], color="#9db4d0")
+    for row, (part, note) in enumerate(zip(parts, notes, strict=True)):
+        text = f"{percent_text(part, signed=True)}  {note}"
+        axes.text(1.01, row, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8)
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.invert_yaxis()
+    axes.locator_params(axis="x", nbins=6)
+    axes.set_xlabel(f"{title} (%)")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    return figure
 
 
 def _axes() -> tuple[Figure, Axes]:

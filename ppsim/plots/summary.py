@@ -14,7 +14,7 @@ from ppsim.analysis.interval import interval_text
 from ppsim.analysis.measures import Measure, shown_in
 from ppsim.analysis.steady import iteration_time
 from ppsim.base.errors import ConfigError
-from ppsim.base.tables import WIDTH, aligned
+from ppsim.base.tables import WIDTH, aligned, layout_lines
 from ppsim.base.units import seconds_text, value_text
 from ppsim.costs.given import PARAMETERS, TIMES
 from ppsim.plan.host_copies import HOST_MEMORY
@@ -26,14 +26,16 @@ MOST_DEVICES = 16  # rows of the table of devices; more are grouped
 
 def summary_text(timeline: TimelineColumns) -> str:
     """The measures with units and definitions, a table of devices, what ran, and where the costs come from."""
+    costs: Any = timeline.costs
     rows = [(measure.name, measure.text(timeline), measure.brief) for measure in _measures_of([timeline])]
     lines = [sizes_text(timeline.schedule), _what_ran(timeline), "", *aligned(rows), ""]
     if interval := interval_text(timeline):
         lines += [*textwrap.wrap(interval, WIDTH), ""]
     lines += aligned(_device_rows(timeline), left=1)
     lines += [f"{row.title}: {row.short}" for row in _of_devices(timeline) if row.short and "summary" not in row.shown]
-    if stages := getattr(timeline.costs, "stages", None):
-        lines += ["", f"stages: {stages_text(stages(timeline.schedule.num_stages))}"]
+    if hasattr(costs, "stages"):
+        number = timeline.schedule.num_stages
+        lines += ["", f"stages: {stages_text(costs.stages(number))}", *layout_lines(costs.megatron_layout(number))]
     lines += ["", "costs", *("  " + line for line in aligned(_cost_rows(timeline)))]
     if assumptions := getattr(timeline.costs, "assumptions", None):
         whole: Any = {"break_long_words": False, "break_on_hyphens": False}  # names of files hold hyphens

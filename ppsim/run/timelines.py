@@ -100,6 +100,12 @@ class Timeline(TimelineColumns):
         """
         return step_interval(self)
 
+    @property
+    def layout_string(self) -> str | None:
+        """What each stage holds in Megatron-LM's notation, such as "Et*4|(t*4|)*6t*4L"; None without a model."""
+        write = getattr(self.costs, "megatron_layout", None)
+        return None if write is None else write(self.schedule.num_stages)
+
     def activations_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
         """Step curve of a device's live activations: times in seconds and the level from each time on.
 

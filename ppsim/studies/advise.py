@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ppsim.analysis.memory import check_headroom
 from ppsim.analysis.occupancy import peak_activations
 from ppsim.base.compiling import can_compile
-from ppsim.base.errors import PpsimError
+from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.base.extras import need
 from ppsim.base.tables import page_table
 from ppsim.config import Config
@@ -16,8 +19,9 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.families.registry import families, find_family
 from ppsim.run.timelines import Timeline
 from ppsim.studies.balancing import balanced_partition
+from ppsim.studies.executors import Here
 from ppsim.studies.fits import fits_within, step_difference
-from ppsim.studies.reasons import removed_cause
+from ppsim.studies.reasons import removed_cause, spent
 from ppsim.studies.space import Source, as_config
 
 if TYPE_CHECKING:
@@ -48,6 +52,8 @@ class Advice:
         Whether the peak is within the memory of the device; None where that is not known.
     removes : str or None
         The cause in the ledger that shrinks most, in seconds of the mean device.
+    layout_string : str or None
+        The stages with the change, in Megatron-LM's notation; None where no model is known.
     """
 
     what: str
@@ -59,6 +65,12 @@ class Advice:
     peak_difference: float
     fits: bool | None
     removes: str | None
+    layout_string: str | None
+
+    @property
+    def words(self) -> str:
+        """The change in words, without the layout string that it may be."""
+        return self.what.partition(": ")[0]
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,8 @@ class AdviceList:
     config : Config
     run : Timeline
         As it is.
+    fits : bool or None
+        Whether it fits as it is; None where that is not known.
     advice : list of Advice
         Best first: what fits before what does not, then the shortest step.
     refused : mapping of change in words to the rule
@@ -77,13 +91,15 @@ class AdviceList:
 
     config: Config
     run: Timeline
+    fits: bool | None
     advice: list[Advice]
     refused: Mapping[str, str]
 
     @property
     def better(self) -> list[Advice]:
-        """The changes that shorten the step and fit."""
-        return [one for one in self.advice if one.step_difference < 0 and one.fits is not False]
+        """The changes that fit and shorten the step, or whatever step they make where nothing fits as it is."""
+        fitting = [one for one in self.advice if one.fits is not False]
+        return fitting if self.fits is False else [one for one in fitting if one.step_difference < 0]
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a change."""
@@ -93,13 +109,29 @@ class AdviceList:
         """The rows as a pandas table."""
         return need("pandas", "a table of changes").DataFrame(self.rows())
 
+    def plot(self):
+        """By how much each change that helps moves the step, best first, as a matplotlib figure.
+
+        Raises ConfigError where none helps.
+        """
+        from ppsim.plots.many_runs import MOST_BARS, draw_bars
+
+        if not self.better:
+            raise ConfigError("no single change shortens the step and fits; there is nothing to draw")
+        shown = self.better[:MOST_BARS]
+        step = self.run.iteration_time
+        moves = [one.step_difference / step for one in shown]
+        return draw_bars(
+            [one.words for one in shown], moves, [one.removes or "" for one in shown], "change of the step"
+        )
+
     def _repr_html_(self) -> str:
         peak = "activations" if self.run.peak_memory is None else "bytes"
         rows = [{name: value for name, value in row.items() if name != "changes"} for row in self.rows()]
         return page_table(rows, {**UNITS, "peak": peak, "peak_difference": peak})
 
 
-def advise(config: Source, headroom: float = 0.0) -> AdviceList:
+def advise(config: Source, headroom: float = 0.0, *, executor: Executor | None = None) -> AdviceList:
     """Single changes of what a config has, each simulated with all else as it is.
 
     Parameters
@@ -108,6 +140,8 @@ def advise(config: Source, headroom: float = 0.0) -> AdviceList:
         What runs now.
     headroom : float
         Part of each device's memory that must stay free for a change to fit, from 0 to below 1.
+    executor : concurrent.futures.Executor, optional
+        Simulates the changes; default: this process.
 
     Returns
     -------
@@ -121,34 +155,58 @@ def advise(config: Source, headroom: float = 0.0) -> AdviceList:
     PpsimError
         What the config's own simulation raises.
     """
+    check_headroom(headroom)
     config = as_config(config)
     config = replace(config, engine="compiled") if can_compile() and config.engine == "auto" else config
-    before = config.simulate()
-    found, refused, seen = [], {}, set()
-    for what, changes in _candidates(config, before):
-        key = str(sorted(changes.items()))
-        if key in seen:
-            continue
-        seen.add(key)
-        try:
-            found.append(_advice(what, changes, config, before, headroom))
-        except PpsimError as error:
-            refused[what] = str(error)
+    run = config.simulate()
+    now = _outcome(run, headroom)
+    tried: dict[str, Changes] = {}
+    for what, changes in _candidates(config, run):
+        if changes not in tried.values():
+            tried[what] = changes
+    attempt = functools.partial(_attempt, config=config, headroom=headroom)
+    found, refused = [], {}
+    for what, outcome in zip(tried, (executor or Here()).map(attempt, tried.values()), strict=True):
+        if isinstance(outcome, str):
+            refused[what] = outcome
+        else:
+            found.append(_advice(what, tried[what], now, outcome))
     found.sort(key=lambda one: (one.fits is False, one.step, one.peak, one.what))
-    return AdviceList(config, before, found, refused)
+    return AdviceList(config, run, now.fits, found, refused)
 
 
-def _advice(what: str, changes: Changes, config: Config, before: Timeline, headroom: float) -> Advice:
-    run = replace(config.changed(changes), engine=config.engine).simulate()
-    difference = step_difference(before, run)
+@dataclass(frozen=True)
+class _Outcome:
+    """What advice is made of; it travels between processes."""
+
+    step: float
+    tokens_per_second: float | None
+    peak: float
+    fits: bool | None
+    spent: Mapping[str, float]
+    layout_string: str | None
+
+
+def _attempt(changes: Changes, config: Config, headroom: float) -> _Outcome | str:
+    """The outcome of a change, or why it is not possible."""
+    try:
+        return _outcome(replace(config.changed(changes), engine=config.engine).simulate(), headroom)
+    except PpsimError as error:
+        return str(error).removeprefix(f"{config.path}: ")
+
+
+def _outcome(run: Timeline, headroom: float) -> _Outcome:
+    peak = float((run.peak_memory if run.peak_memory is not None else peak_activations(run)).max())
+    step, speed = run.iteration_time, run.tokens_per_second
+    return _Outcome(step, speed, peak, fits_within(run, headroom), spent(run), run.layout_string)
+
+
+def _advice(what: str, changes: Changes, before: _Outcome, after: _Outcome) -> Advice:
+    difference = step_difference(before.step, after.step)
     return Advice(
-        what, changes, run.iteration_time, difference, run.tokens_per_second, _peak(run), _peak(run) - _peak(before),
-        fits_within(run, headroom), removed_cause(before, run) if difference < 0 else None,
+        what, changes, after.step, difference, after.tokens_per_second, after.peak, after.peak - before.peak,
+        after.fits, removed_cause(before.spent, after.spent) if difference < 0 else None, after.layout_string,
     )  # fmt: skip
-
-
-def _peak(run: Timeline) -> float:
-    return float((run.peak_memory if run.peak_memory is not None else peak_activations(run)).max())
 
 
 def _candidates(config: Config, run: Timeline) -> Iterator[tuple[str, Changes]]:

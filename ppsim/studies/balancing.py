@@ -17,26 +17,41 @@ from ppsim.costs.table import CostTable
 from ppsim.run.schedules import Schedule
 
 
-def balanced_partition(costs: DerivedCosts, schedule: Schedule, even: CostTable, limit: float = np.inf) -> LayoutString:
+def pieces_of(costs: DerivedCosts) -> Pieces:
+    """The model as pieces to spread; blocks count as their mean."""
+    model = costs.model
+    layers = {layer.name: layer for layer in model.layers}
+    seconds = {name: layer_seconds(costs, layer) for name, layer in layers.items()}
+    blocks = Counter(layer for layer in model.layers if layer.name == "block")
+    mean = sum(count * layer_seconds(costs, one) for one, count in blocks.items()) / model.num_layers
+    return Pieces(
+        model.num_layers, model.prediction_layers, seconds["embedding"], mean, seconds.get("prediction", 0.0),
+        seconds["head"],
+    )  # fmt: skip
+
+
+def balanced_partition(
+    costs: DerivedCosts,
+    schedule: Schedule,
+    even: CostTable,
+    limit: float = np.inf,
+    pieces: Pieces | None = None,
+    held: np.ndarray | None = None,
+) -> LayoutString:
     """The partition that spreads the work evenly over devices, within `limit` bytes a device where that is possible.
 
     `even` are the costs where blocks are spread evenly. Where several devices hold a stage, the stages are cut as
-    equal as they can be instead.
+    equal as they can be instead. `pieces_of` the costs and the `least_memory` held with `even` may be given where they
+    are known already.
     """
     device, stage = schedule.holdings.T
     if len(stage) > schedule.num_stages:
         return _equal_stages(costs, schedule.num_stages)
-    layers = {layer.name: layer for layer in costs.model.layers}
-    seconds = {name: layer_seconds(costs, layer) for name, layer in layers.items()}
-    model = costs.model
-    blocks = [layer for layer in model.layers if layer.name == "block"]
-    mean = sum(count * layer_seconds(costs, one) for one, count in Counter(blocks).items()) / len(blocks)
-    pieces = Pieces(
-        model.num_layers, model.prediction_layers, seconds["embedding"], mean, seconds.get("prediction", 0.0),
-        seconds["head"],
-    )  # fmt: skip
-    place = device[np.argsort(stage)].tolist()
-    return balanced(pieces, place, _most_blocks(costs, schedule, even, limit) if np.isfinite(limit) else None)
+    most = None
+    if np.isfinite(limit):
+        held = least_memory(schedule, even) if held is None else held
+        most = _most_blocks(costs, schedule, held, limit)
+    return balanced(pieces or pieces_of(costs), device[np.argsort(stage)].tolist(), most)
 
 
 def _equal_stages(costs: DerivedCosts, num_stages: int) -> LayoutString:
@@ -47,10 +62,9 @@ def _equal_stages(costs: DerivedCosts, num_stages: int) -> LayoutString:
     return of_stages([layer.name for layer in stage] for stage in stages)
 
 
-def _most_blocks(costs: DerivedCosts, schedule: Schedule, table: CostTable, limit: float) -> list[int]:
-    """Blocks that each device has memory for, from what it holds where blocks are spread evenly."""
-    held = least_memory(schedule, table)
-    if held is None or table.state_bytes is None:
+def _most_blocks(costs: DerivedCosts, schedule: Schedule, held: np.ndarray | None, limit: float) -> list[int]:
+    """Blocks that each device has memory for, from what it holds at least where blocks are spread evenly."""
+    if held is None:
         return [costs.model.num_layers] * schedule.devices
     names = costs.stages(schedule.num_stages)
     device, stage = schedule.holdings.T

@@ -124,6 +124,7 @@ class Search:
                 self.left_out.append(group.layout)
                 continue
             self.counts.update({name: found[name] for name in ("refused", "memory")})
+            self.counts["points"] -= found["same"]
             for step, memory, changes in found["open"]:
                 self._push(step, _Open({**group.layout, **changes}, memory))
 

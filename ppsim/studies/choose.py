@@ -10,12 +10,12 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from ppsim.analysis.measures import MEASURES
-from ppsim.base.errors import ConfigError, shown
+from ppsim.analysis.memory import check_headroom
+from ppsim.base.errors import ConfigError
 from ppsim.base.extras import need
 from ppsim.base.tables import page_table
 from ppsim.base.units import percent_text
 from ppsim.config import Config
-from ppsim.costs.derive import DerivedCosts
 from ppsim.run.timelines import Timeline
 from ppsim.studies.best_first import Search
 from ppsim.studies.crew import means
@@ -79,9 +79,8 @@ class Choice:
         if not self.ranked:
             raise ConfigError(f"{self._nothing}; use more GPUs, less headroom or more free keys")
         config = self.space.config.changed(self.ranked[0].changes)
-        run, costs = config.simulate(), config.costs
-        text = costs.megatron_layout(run.schedule.num_stages) if isinstance(costs, DerivedCosts) else None
-        return Chosen(config, run, text)
+        run = config.simulate()
+        return Chosen(config, run, run.layout_string)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a ranked point: its free keys, its measures, and how many points are `alike`."""
@@ -161,8 +160,7 @@ def choose(
     ConfigError
         As `open_space`; for a headroom outside 0..1.
     """
-    if isinstance(headroom, bool) or not isinstance(headroom, int | float) or not 0 <= headroom < 1:
-        raise ConfigError(f"headroom={shown(headroom)} must be a part of the memory from 0 to below 1, such as 0.1")
+    check_headroom(headroom)
     space = open_space(config, free, asynchronous, only)
     with means(sum(1 for _ in space.layouts()), executor, workers, store) as (runner, kept):
         search = Search(space, headroom, top, runner, kept)

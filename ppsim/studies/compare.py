@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 SCHEMA = "ppsim.comparison/1"
 SEARCHES = "it searches; name it to run it"
 _Chosen = tuple[RegisteredFamily | Schedule, str, int | None]  # what runs, the name of its row, its stages per device
+_BESIDE = ("fits", "step_difference", "layout_string")  # of a row, behind its measures
 READY = "+ready"  # behind a name: its lists are priorities
 
 
@@ -59,13 +60,15 @@ class Comparison:
         """One row a schedule, in the order of `timelines`: its name, whether it is asynchronous, and its measures.
 
         Then whether it `fits` the memory of a device, its `step_difference` from the current one in seconds, and the
-        `interval` of a real step at 90 % in seconds, each None where it is not known.
+        `interval` of a real step at 90 % in seconds, and the `layout_string` of its stages, each None where it is not
+        known.
         """
         measures = shown_in("compare")
         return [
             {"schedule": run.schedule.name, "asynchronous": asynchronous(run)}
             | {measure.name: measure.number(run) for measure in measures}
             | {"fits": fits_within(run), "step_difference": self._difference(run), "interval": run.interval}
+            | {"layout_string": run.layout_string}
             for run in self.timelines
         ]
 
@@ -90,13 +93,13 @@ class Comparison:
         ]
 
     def _difference(self, run: Timeline) -> float | None:
-        return None if self.current is None else step_difference(self.current, run)
+        return None if self.current is None else step_difference(self.current.iteration_time, run.iteration_time)
 
     def to_frame(self) -> pandas.DataFrame:
         """The rows as a pandas table."""
         pandas = need("pandas", "a table of schedules")
         names = [measure.name for measure in shown_in("compare")]
-        return pandas.DataFrame(self.rows(), columns=["schedule", "asynchronous", *names, "fits", "step_difference"])
+        return pandas.DataFrame(self.rows(), columns=["schedule", "asynchronous", *names, *_BESIDE])
 
     def plot(self, **options: Any):
         """The timelines on one time axis; `width`, `titles` and `labels` as in `ppsim.plots.gantt.draw_comparison`."""
@@ -133,6 +136,7 @@ class Comparison:
                 "interval": INTERVAL,
                 "as_fast": "schedules whose real step may be as short as the first's; the others are slower at 90 %",
                 "slower": "for each schedule in turn those after it that are slower at 90 %",
+                "layout_string": "what each stage holds, in Megatron-LM's notation",
             },
         }
 

@@ -34,10 +34,9 @@ def fits_within(run: Timeline, headroom: float = 0.0) -> bool | None:
     return bool(run.memory().fits(headroom))
 
 
-def step_difference(before: Timeline, after: Timeline) -> float:
+def step_difference(before: float, after: float) -> float:
     """Seconds by which a step became longer; 0 where only rounding differs."""
-    difference = after.iteration_time - before.iteration_time
-    return 0.0 if abs(difference) <= NOISE * before.iteration_time else difference
+    return 0.0 if abs(after - before) <= NOISE * before else after - before
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from ppsim.analysis.least import least_memory, least_step
 from ppsim.analysis.least_of_layout import least_of_layout
 from ppsim.base.errors import BuildError, PpsimError
 from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.layout_string import LayoutString, of_stages
 from ppsim.costs.table import CostTable
 from ppsim.families.memory_actions import MEMORY_ACTIONS
 from ppsim.families.registry import find_family
 from ppsim.run.schedules import Schedule
-from ppsim.studies.balancing import balanced_partition
+from ppsim.studies.balancing import balanced_partition, pieces_of
 from ppsim.studies.crew import Outcome
 from ppsim.studies.space import BALANCED, DEVICES, MICROBATCHES, PARTITION, Point, Space
 from ppsim.studies.store import key_of
@@ -38,8 +41,8 @@ class Opener:
     limit: float
 
     def __call__(self, layouts: Iterable[Point]) -> list[Outcome]:
-        """Of each layout: "open", a list of (seconds, bytes, changes), and how many points are "refused" or too large
-        for the "memory".
+        """Of each layout: "open", a list of (seconds, bytes, changes), and how many points are "refused", too large for
+        the "memory", or the "same" as one of the others.
         """
         return [_OpenedLayout(self.space, self.limit, layout).opened() for layout in layouts]
 
@@ -53,7 +56,15 @@ class Opener:
         costs = costs_of(self.space, layout)
         if costs is None:
             return None
-        return least_of_layout(costs, devices_of(self.space, layout), layout[MICROBATCHES], self.space.config.optimizer)
+        config = self.space.config
+        step, memory = least_of_layout(costs, devices_of(self.space, layout), layout[MICROBATCHES], config.optimizer)
+        return step * self.least_factor, memory
+
+    @property
+    def least_factor(self) -> float:
+        """What jitter leaves of a bound on the step."""
+        jitter = self.space.config.jitter
+        return 1.0 if jitter is None else jitter.least_factor
 
 
 def devices_of(space: Space, layout: Point) -> int:
@@ -76,21 +87,28 @@ def costs_of(space: Space, layout: Point, partition: Any = None) -> Any:
 
 
 class _OpenedLayout:
-    """One layout while it is opened."""
+    """One layout while it is opened: what its points share is worked out once."""
 
     def __init__(self, space: Space, limit: float, layout: Point):
         self.space, self.limit, self.layout = space, limit, layout
         self.devices = devices_of(space, layout)
-        self.least = Opener(space, limit).least(layout) or (0.0, 0.0)
+        opener = Opener(space, limit)
+        self.least, self.least_factor = opener.least(layout) or (0.0, 0.0), opener.least_factor
+        self.costs = costs_of(space, layout, None if space.partitions == [None] else "even")
+        self.pieces = pieces_of(self.costs) if BALANCED in space.partitions else None
         self.tables: dict[Any, CostTable] = {}
+        self.held: tuple[Schedule | None, np.ndarray | None] = None, None
 
     def opened(self) -> Outcome:
-        points, refused, too_large = [], 0, 0
+        points, refused, too_large, same = [], 0, 0, 0
         for changes, schedule, partition in self._points():
             try:
                 if schedule is None:
                     raise BuildError("the family does not allow these sizes")
-                settled, costs = self._partitioned(schedule, partition)
+                costs = self._partitioned(schedule, partition)
+                if costs is None:
+                    same += 1
+                    continue
                 step, memory = self._least(costs, schedule)
             except PpsimError:
                 refused += 1
@@ -98,8 +116,9 @@ class _OpenedLayout:
             if memory > self.limit:
                 too_large += 1
             else:
+                settled = {} if partition is None else {PARTITION: str(_written(costs, partition))}
                 points.append((step, memory, self._plain({**changes, **settled})))
-        return {"open": points, "refused": refused, "memory": too_large}
+        return {"open": points, "refused": refused, "memory": too_large, "same": same}
 
     def _points(self) -> Iterator[tuple[Point, Schedule | None, Any]]:
         for chosen in self.space.schedules(self.devices):
@@ -113,34 +132,48 @@ class _OpenedLayout:
         section = self.space.config.schedule
         return tuple(section.get("options", {}).items()) if name == section.get("name") else ()
 
-    def _partitioned(self, schedule: Schedule, partition: Any) -> tuple[Point, Any]:
-        """The partition settled, as a change, and the costs with it."""
-        costs = costs_of(self.space, self.layout, "even" if partition == BALANCED else partition)
-        if partition is None:
-            return {}, costs
-        if partition == BALANCED:
-            partition = balanced_partition(costs, schedule, self._table(costs, schedule), self.limit)
-            costs = costs_of(self.space, self.layout, partition)
-        return {PARTITION: str(partition)}, costs
+    def _partitioned(self, schedule: Schedule, partition: Any) -> Any:
+        """The costs with a partition; None where the balanced one is the even one, which is a point already."""
+        if partition is None or partition == "even":
+            return self.costs
+        if partition != BALANCED:
+            return self.costs.with_partition(partition)
+        table = self._table(self.costs, schedule)
+        balanced = balanced_partition(
+            self.costs, schedule, table, self.limit, self.pieces, self._held(schedule, self.costs)
+        )
+        if "even" in self.space.partitions and balanced == self._even(schedule.num_stages):
+            return None
+        return self.costs.with_partition(balanced)
+
+    def _even(self, num_stages: int) -> LayoutString:
+        return of_stages([layer.name for layer in stage] for stage in self.costs.stage_layers(num_stages))
 
     def _least(self, costs: Any, schedule: Schedule) -> tuple[float, float]:
         """Least seconds and bytes of a point; those of its layout where simulation settles the partition."""
         if isinstance(costs, DerivedCosts) and costs.layout.partition == "optimal":
             return self.least
-        table = self._table(costs, schedule)
         sharded = isinstance(costs, DerivedCosts) and costs.layout.sharded
-        step = least_step(schedule, table, self.space.config.optimizer, sharded)
-        # Lists that are priorities, or without the R and copies to come, do not say what a device holds at least.
         config = self.space.config
+        step = least_step(schedule, self._table(costs, schedule), config.optimizer, sharded) * self.least_factor
+        # Lists that are priorities, or without the R and copies to come, do not say what a device holds at least.
         is_told = config.dispatch == "list" and not any(key in config.schedule for key in MEMORY_ACTIONS)
-        held = least_memory(schedule, table) if is_told else None
+        held = self._held(schedule, costs) if is_told else None
         return max(step, self.least[0]), max(0.0 if held is None else float(held.max()), self.least[1])
+
+    def _held(self, schedule: Schedule, costs: Any) -> np.ndarray | None:
+        """Least bytes of each device; of even stages they are kept from one partition of a schedule to the next."""
+        if costs is not self.costs:
+            return least_memory(schedule, self._table(costs, schedule))
+        if self.held[0] is not schedule:
+            self.held = schedule, least_memory(schedule, self._table(costs, schedule))
+        return self.held[1]
 
     def _table(self, costs: Any, schedule: Schedule) -> CostTable:
         """The cost table; schedules of equal holdings share it."""
         if not isinstance(costs, DerivedCosts):
             return costs.table(schedule)
-        key = (costs.layout, schedule.holdings.tobytes(), schedule.devices, schedule.slices)
+        key = (costs.layout.partition, schedule.holdings.tobytes(), schedule.slices)
         if key not in self.tables:
             self.tables[key] = costs.table(schedule)
         return self.tables[key]
@@ -150,6 +183,11 @@ class _OpenedLayout:
         if isinstance(self.space.config.costs, DerivedCosts):
             return changes
         return {key: value for key, value in changes.items() if key != PARTITION}
+
+
+def _written(costs: DerivedCosts, partition: Any) -> Any:
+    """A partition as a config says it."""
+    return costs.layout.partition if partition == BALANCED else partition
 
 
 @functools.lru_cache(MOST_SCHEDULES)

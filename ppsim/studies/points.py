@@ -37,11 +37,14 @@ class Point:
         Those of docs/glossary.md but exposed_communication, of all devices together; None where the point is refused.
     refused : str or None
         The rule that refuses it.
+    layout_string : str or None
+        The stages in Megatron-LM's notation; None where no model is known.
     """
 
     changes: Mapping[str, Any]
     measures: Mapping[str, Any] | None
     refused: str | None = None
+    layout_string: str | None = None
 
 
 def run_points(
@@ -86,7 +89,7 @@ def run_points(
         crew = Crew(work, changes, runner, kept, key=functools.partial(_key, source), beside=_schedule_part)
         outcomes = crew.in_order() if label is None else track(crew.in_order(), len(changes), label)
         for change, found in zip(changes, outcomes, strict=True):
-            yield Point(change, found.get("measures"), found.get("refused"))
+            yield Point(change, found.get("measures"), found.get("refused"), found.get("layout_string"))
 
 
 def _schedule_part(changes: Mapping[str, Any]) -> str:
@@ -129,7 +132,8 @@ def _outcome(source: Source, changes: Mapping[str, Any], schedules: _Schedules) 
     try:
         config = source.config(own_changes(source, changes))
         run = config.simulate(schedules.of(config))
-        return {"measures": {name: measure.number(run) for name, measure in MEASURED.items()}}
+        measures = {name: measure.number(run) for name, measure in MEASURED.items()}
+        return {"measures": measures, "layout_string": run.layout_string}
     except PpsimError as error:
         return {"refused": str(error).removeprefix(f"{source.place}: ")}
     except MemoryError:

@@ -61,13 +61,14 @@ def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={second.get(key)} instead of {first.get(key)}" for key in keys) or "nothing"
 
 
-def removed_cause(before: Timeline, after: Timeline) -> str | None:
-    """The cause of idle time that shrank most, as a part of the step it was in; None where none did."""
-    old, new = (
-        {cause: float(seconds.sum()) / run.schedule.devices for cause, seconds in run.ledger().items()}
-        for run in (before, after)
-    )
-    gains = {cause: old[cause] - new[cause] for cause in old}
-    gains["computing"] = float(before.device_busy.mean() - after.device_busy.mean())
+def spent(run: Timeline) -> dict[str, float]:
+    """Seconds of the mean device by cause of idle time, and `computing`."""
+    idle = {cause: float(seconds.sum()) / run.schedule.devices for cause, seconds in run.ledger().items()}
+    return idle | {"computing": float(run.device_busy.mean())}
+
+
+def removed_cause(before: Mapping[str, float], after: Mapping[str, float]) -> str | None:
+    """What shrank most of what is `spent`, with its seconds, as text; None where nothing did."""
+    gains = {cause: before[cause] - after[cause] for cause in before}
     cause = max(gains, key=lambda name: gains[name])
-    return f"{cause} -{value_text(gains[cause], 'seconds')}" if gains[cause] > 1e-9 * before.makespan else None
+    return f"{cause} -{value_text(gains[cause], 'seconds')}" if gains[cause] > 1e-9 * sum(before.values()) else None

@@ -15,7 +15,7 @@ from ppsim.base.yaml_text import read_yaml
 from ppsim.config import Config, load_config, make_config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layers import RECOMPUTE
-from ppsim.families.registry import families, find_family
+from ppsim.families.registry import families, find_family, split_stages
 
 BALANCED = "balanced"  # a partition: balanced over devices, as a layout string
 SHARDINGS: Mapping[str, Mapping[str, bool]] = {
@@ -42,12 +42,15 @@ class Space:
         GPUs of the job, and sequences of one step over all copies; the same at every point.
     values : mapping of dotted key to list
         Values of each free key. layout.data and schedule.microbatches are in none: they follow from the others.
+    held : mapping of dotted key to int
+        What the config says of those that follow; a combination of which something else follows is no point.
     """
 
     config: Config
     gpus: int
     batch: int
     values: Mapping[str, list[Any]] = field(default_factory=dict)
+    held: Mapping[str, int] = field(default_factory=dict)
 
     def layouts(self) -> Iterator[Point]:
         """Every combination of what is not of the schedule, with the data-parallel copies and microbatches it leaves.
@@ -64,13 +67,15 @@ class Space:
         """The point with the keys that follow from it; None where the sizes do not go into each other."""
 
         def size(key: str) -> int:
-            return point.get(key, self._given(key, 1))
+            return point.get(key, _given(self.config.data, key) or 1)
 
         copies, left = divmod(self.gpus, size(DEVICES) * size(TENSOR) * size(CONTEXT))
         microbatches, over = divmod(self.batch, max(copies, 1) * size(MICROBATCH_SIZE))
         if left or over or not copies or not microbatches:
             return None
         point |= {DATA: copies, MICROBATCHES: microbatches}
+        if any(point[key] != value for key, value in self.held.items()):
+            return None
         if SHARDING in point:
             point |= SHARDINGS[point.pop(SHARDING)]
             if (copies * size(CONTEXT) > 1) != (point["layout.sharded"] or point["layout.distributed_optimizer"]):
@@ -78,11 +83,6 @@ class Space:
         if TENSOR in point and "layout.sequence_parallel" not in self.config.data.get("layout", {}):
             point["layout.sequence_parallel"] = size(TENSOR) > 1
         return point
-
-    def _given(self, key: str, default: Any) -> Any:
-        section, name = key.split(".")
-        value = (self.config.data.get(section) or {}).get(name)
-        return default if value is None else value
 
     def schedules(self, devices: int) -> Iterator[Point]:
         """Every schedule on so many devices: its name and stages per device.
@@ -92,8 +92,9 @@ class Space:
         names = self.values.get("schedule.name", [self.config.schedule.get("name")])
         if devices == 1 and ALONE in names:
             names = [ALONE]
-        for name in names:
-            for stages in self._stages(name, devices):
+        for written in names:
+            name, own = split_stages(written)
+            for stages in self._stages(name, devices) if own is None else [own]:
                 yield {"schedule.name": name, "schedule.stages_per_device": stages}
 
     def _stages(self, name: str, devices: int) -> list[int | None]:
@@ -135,8 +136,9 @@ def open_space(
     source : path, dict or Config
         Keys of the schedule may be missing in it; `hardware.gpus` and `batch` then say how large the job is.
     free : list of keys, or mapping of key to its values, optional
-        Default: every key of `FREE` that the config leaves out. Where given: these, and the keys without a default that
-        the config leaves out (the schedule's name and devices).
+        Default: every key of `FREE` that the config leaves out; layout.data, and microbatches beside a batch, are then
+        as the config says where it says them. Where given: these, and the keys without a default that the config leaves
+        out (the schedule's name and devices).
     asynchronous : bool
         Whether schedules that train on old weights are looked at too.
     only : mapping of key to its values, optional
@@ -158,7 +160,14 @@ def open_space(
         chosen = {key: values for key, values in chosen.items() if key.startswith("schedule.") and key != DEVICES}
     context = _Context(config, gpus, batch, asynchronous)
     values = {key: given or list(FREE[key](context)) for key, given in chosen.items()}
-    return Space(config, gpus, batch, {key: legal for key, legal in values.items() if legal})
+    held = {key: _given(data, key) for key in _following(data)} if free is None and derived else {}
+    return Space(
+        config,
+        gpus,
+        batch,
+        {key: legal for key, legal in values.items() if legal},
+        {key: value for key, value in held.items() if value is not None},
+    )
 
 
 def as_config(source: Source) -> Config:
@@ -206,8 +215,17 @@ def _is_given(data: Mapping[str, Any], key: str) -> bool:
         return any(_is_given(data, one) for one in SHARDINGS["none"])
     if key == "schedule.stages_per_device" and _is_given(data, "schedule.name"):
         return True  # a family that is named runs its own number of stages where none is given
+    return _given(data, key) is not None
+
+
+def _given(data: Mapping[str, Any], key: str) -> Any:
     section, name = key.split(".")
-    return (data.get(section) or {}).get(name) is not None
+    return (data.get(section) or {}).get(name)
+
+
+def _following(data: Mapping[str, Any]) -> list[str]:
+    """The keys that follow from GPUs and batch; microbatches without a batch say what the batch is."""
+    return [DATA] + [MICROBATCHES] * (data.get("batch") is not None)
 
 
 def _completed(data: dict[str, Any], chosen: Mapping[str, Any]) -> tuple[dict[str, Any], int, int]:

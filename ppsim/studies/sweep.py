@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.extras import need
-from ppsim.base.tables import WIDTH, aligned, html_table
+from ppsim.base.tables import WIDTH, aligned, html_table, layout_lines
 from ppsim.base.units import EXAMPLES, parse_quantity, value_text
 from ppsim.base.yaml_text import read_yaml
 from ppsim.config import Config, Source, source_of
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SCHEMA = "ppsim.sweep/1"
 MOST_VALUES = 100_000
 MOST_POINTS = 10_000_000
+MOST_LAYOUTS = 6  # that a page shows
 _PAGE = ("iteration_time", "tokens_per_second", "mfu", "bubble_fraction", "peak_activations", "peak_memory")
 
 
@@ -46,16 +47,17 @@ class Sweep:
     points: list[Point]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a combination: its values, its measures (None where it is refused) and `refused`."""
+        """One row a combination: its values, its measures (None where it is refused), `layout_string` and `refused`."""
         return [
-            {**point.changes, **dict.fromkeys(MEASURED), **(point.measures or {}), "refused": point.refused}
+            {**point.changes, **dict.fromkeys(MEASURED), **(point.measures or {})}
+            | {"layout_string": point.layout_string, "refused": point.refused}
             for point in self.points
         ]
 
     def to_frame(self) -> pandas.DataFrame:
         """The rows as a pandas table."""
         pandas = need("pandas", "a table of points")
-        return pandas.DataFrame(self.rows(), columns=[*self.keys, *MEASURED, "refused"])
+        return pandas.DataFrame(self.rows(), columns=[*self.keys, *MEASURED, "layout_string", "refused"])
 
     def to_dict(self) -> dict[str, Any]:
         """Points as plain Python values, the same for every run (schema ppsim.sweep/1)."""
@@ -63,7 +65,8 @@ class Sweep:
             "schema": SCHEMA,
             "points": [
                 {"over": dict(point.changes)}
-                | (dict(point.measures) if point.measures is not None else {"refused": point.refused})
+                | ({"refused": point.refused} if point.measures is None else dict(point.measures))
+                | ({} if point.layout_string is None else {"layout_string": point.layout_string})
                 for point in self.points
             ],
             "units": {name: measure.unit for name, measure in MEASURED.items()},
@@ -149,6 +152,7 @@ class Sweep:
         if apart := [name for name in names if is_asynchronous(name)]:
             text = f"asynchronous (steps follow each other without a drain, on old weights): {', '.join(apart)}"
             lines += ["", *textwrap.wrap(text, WIDTH)]
+        lines += self._layouts()
         refused = [point for point in self.points if point.refused is not None]
         if refused:
             lines += ["", "refused:"]
@@ -157,6 +161,13 @@ class Sweep:
             text = " ".join(f"{values}: {point.refused}".split())
             lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
         return "\n".join(lines)
+
+    def _layouts(self) -> list[str]:
+        """The layout strings of the points, each once; of many the first ones."""
+        texts = [*dict.fromkeys(point.layout_string for point in self.points if point.layout_string)]
+        lines = [line for text in texts[:MOST_LAYOUTS] for line in layout_lines(text)]
+        more = [f"and {len(texts) - MOST_LAYOUTS} other layouts: --json and --table have one a point"]
+        return [""] * bool(texts) + lines + more * (len(texts) > MOST_LAYOUTS)
 
     def _repr_html_(self) -> str:
         heads, *rows = self.table()

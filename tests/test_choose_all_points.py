@@ -1,0 +1,113 @@
+"""On small random spaces choose finds what simulating every point finds: ranking, ties, front and counts."""
+
+import itertools
+
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+import ppsim
+from ppsim.costs.derive import DerivedCosts
+from ppsim.studies.balancing import balanced_partition
+from ppsim.studies.ranking import Candidate
+from ppsim.studies.space import BALANCED, open_space
+
+FAMILIES = [name for name, family in ppsim.schedules().items() if "costs" not in family.options]
+ASYNCHRONOUS = [name for name in FAMILIES if ppsim.schedules()[name].asynchronous]
+TOP = 4
+
+
+@some.composite
+def models(draw):
+    """A few layers whose embedding, head and prediction modules weigh as much as blocks do."""
+    experts = draw(some.sampled_from([{}, {}, {"experts": 4, "experts_per_token": 2}]))
+    return {
+        "num_layers": draw(some.integers(3, 9)), "hidden": 512, "heads": 4, "sequence": 2048, "ffn": 1024,
+        "vocabulary": draw(some.sampled_from([1000, 50000])), "prediction_layers": draw(some.integers(0, 1)),
+        "attention": draw(some.sampled_from(["full", "flash"])), **experts,
+    }  # fmt: skip
+
+
+@some.composite
+def cases(draw):
+    """A config, the values of its free keys, and the part of the memory to keep free."""
+    asynchronous = draw(some.booleans())
+    names = draw(some.lists(some.sampled_from(FAMILIES), min_size=2, max_size=4, unique=True))
+    if asynchronous:
+        names.append(draw(some.sampled_from(ASYNCHRONOUS)))
+    config = {
+        "model": draw(models()),
+        "hardware": {
+            "device": {"like": "H100 SXM", "memory": draw(some.sampled_from(["1 GB", "2 GB", "80 GB"]))},
+            "link": "NVLink 4", "network": "InfiniBand NDR", "gpus_per_node": 2,
+            "gpus": draw(some.sampled_from([2, 4])),
+        },
+        "batch": draw(some.sampled_from([8, 16])),
+        "layout": {"overlap": draw(some.booleans())},
+        "transport": draw(some.sampled_from(["async", "directed", "pair", "rank"])),
+        "optimizer": None if asynchronous else draw(some.sampled_from(["sync", "post-validated", None])),
+    }  # fmt: skip
+    slow = draw(some.sampled_from([None, None, {0: 0.5}, {0: 1.5}]))
+    if slow is not None:
+        config["jitter"] = {"slow_devices": slow}
+    free = {
+        "schedule.name": names,
+        "schedule.devices": draw(some.sampled_from([[2], [1, 2], [2, 4]])),
+        "schedule.stages_per_device": [2, 3],
+        "layout.tensor": draw(some.sampled_from([[1], [1, 2]])),
+        "layout.recompute": draw(some.sampled_from([["none"], ["none", "full"], ["selective", "none"]])),
+        "layout.sharding": draw(some.sampled_from([["none", "optimizer"], ["none", "weights", "optimizer"]])),
+        "layout.partition": draw(some.sampled_from([["even"], ["even", BALANCED], ["by_cost(greedy)", BALANCED]])),
+    }
+    return {key: part for key, part in config.items() if part is not None}, free, draw(some.sampled_from([0, 0.3, 0.7]))
+
+
+def every_point(config, free, headroom):
+    """All points in the order of their steps, those that fit, and how many there are in all."""
+    space = open_space(config, free, asynchronous=True)
+    costs = space.config.costs
+    assert isinstance(costs, DerivedCosts)
+    limit = costs.cluster.device.memory * (1 - headroom)
+    fitting, count = [], 0
+    for layout in space.layouts():
+        for chosen in space.schedules(layout["schedule.devices"]):
+            strings = set()
+            for partition in space.partitions:
+                changes = {**layout, **chosen, "layout.partition": "even" if partition == BALANCED else partition}
+                try:
+                    case = space.config.changed(changes)
+                    if partition == BALANCED:
+                        assert isinstance(case.costs, DerivedCosts)
+                        built = case.build()
+                        string = balanced_partition(case.costs, built, case.costs.table(built), limit)
+                        if str(string) in strings:
+                            continue  # the even one, which is a point already
+                        changes["layout.partition"] = str(string)
+                    run = space.config.changed(changes).simulate()
+                except ppsim.PpsimError:
+                    count += 1
+                    continue
+                count += 1
+                if partition == "even":
+                    strings.add(run.layout_string)
+                assert run.peak_memory is not None
+                if run.peak_memory.max() <= limit:
+                    measures = {"iteration_time": run.iteration_time, "peak_memory": float(run.peak_memory.max())}
+                    fitting.append(Candidate(changes, measures))
+    return sorted(fitting, key=lambda one: (one.step, one.memory)), count
+
+
+@settings(max_examples=12, deadline=None)
+@given(cases())
+def test_the_answer_is_that_of_simulating_every_point(case):
+    config, free, headroom = case
+    every, count = every_point(config, free, headroom)
+    found = ppsim.choose(config, free, headroom=headroom, asynchronous=True, top=TOP)
+    of_step = {step: list(alike) for step, alike in itertools.groupby(every, lambda one: f"{one.step:.4e}")}
+    assert [f"{one.step:.4e}" for one in found.ranked] == [*of_step][:TOP]
+    for one, alike in zip(found.ranked, of_step.values(), strict=False):
+        simplest = min(alike, key=lambda other: other.rank)
+        assert (one.changes, one.step, one.alike) == (simplest.changes, simplest.step, len(alike) - 1)
+    front = [one for number, one in enumerate(every) if all(one.memory < other.memory for other in every[:number])]
+    assert [(one.step, one.memory) for one in found.front] == [(one.step, one.memory) for one in front]
+    assert found.counts["points"] == sum(number for name, number in found.counts.items() if name != "points")
+    assert found.counts["points"] >= count
