@@ -78,7 +78,7 @@ def test_where_the_config_does_not_fit_what_makes_it_fit_helps():
 
 @pytest.mark.parametrize("headroom", [1, -0.1, "x", True])
 def test_a_headroom_is_a_part_from_0_to_below_1(headroom):
-    with pytest.raises(ppsim.ConfigError, match="must be a part of the memory from 0 to below 1, such as 0.1"):
+    with pytest.raises(ppsim.ConfigError, match="must be a part of the memory from 0 to below 1, such as 0\\.1"):
         ppsim.advise(LLAMA, headroom)
 
 

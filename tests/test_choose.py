@@ -11,9 +11,10 @@ from command_line import ppsim as run_ppsim
 
 import ppsim
 from ppsim.analysis.least import least_memory, least_step
+from ppsim.analysis.least_of_layout import least_of_layout
 from ppsim.costs.derive import DerivedCosts
 from ppsim.studies.ranking import Candidate, rank
-from ppsim.studies.space import BALANCED, open_space
+from ppsim.studies.space import BALANCED, keeps_activations, open_space
 
 SMALL = {
     "model": {
@@ -181,6 +182,31 @@ def test_no_simulated_step_or_peak_is_below_its_bound(layout, devices, tensor):
         assert held is not None
         assert run.peak_memory is not None
         assert (held <= run.peak_memory).all(), name
+
+
+@pytest.mark.parametrize("change", [ppsim.with_recompute, ppsim.with_offload])
+@pytest.mark.parametrize("stages", ["all", "first:1"])
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "chimera", "pipe-offload"])
+def test_the_bounds_hold_where_activations_are_made_again_or_move(name, stages, change):
+    data = {**SMALL, "schedule": {"name": name, "devices": 4, "microbatches": 8}, "layout": {"data": 2}}
+    config = ppsim.load_config(UNIT_COSTS).changed({"costs": None, **data, "batch": None})
+    made = config.build()
+    made = made if name == "pipe-offload" else change(made, stages)
+    run = config.simulate(made)
+    held = least_memory(made, run.table)
+    assert held is not None
+    assert run.peak_memory is not None
+    assert least_step(made, run.table, config.optimizer) <= run.iteration_time
+    assert (held <= run.peak_memory).all()
+    seconds, size = least_of_layout(config.costs, 4, 8, config.optimizer, keeps=False)
+    assert seconds <= run.iteration_time
+    assert size <= run.peak_memory.max()
+
+
+def test_families_that_move_activations_or_make_them_again_are_told_by_their_lists():
+    kept = {name for name in ppsim.schedules() if keeps_activations(name)}
+    assert {"1f1b", "zb-v", "chimera", "bpipe", "slimpipe", "pipedream"} <= kept
+    assert not {"pipe-offload", "ripipe", "mario", "auto"} & kept
 
 
 def test_the_bound_of_1f1b_with_equal_stages_is_its_step():

@@ -12,16 +12,19 @@ from ppsim.costs.derive import DerivedCosts
 SECONDS = ("forward", "backward", "input_grad", "weight_grad", "overlap", "microbatch_scale")  # where given, unknown
 
 
-def least_of_layout(costs: Any, devices: int, microbatches: int, optimizer: str | None) -> tuple[float, float]:
+def least_of_layout(
+    costs: Any, devices: int, microbatches: int, optimizer: str | None, keeps: bool = True
+) -> tuple[float, float]:
     """Seconds and bytes that every synchronous schedule and partition takes at least in a layout; 0 where not known.
 
     All computing and the optimizer step spread evenly over the devices, without a bubble. Likewise the bytes: weights,
-    gradients, optimizer state, and one microbatch's activations of every layer, all held when its last forward ends.
+    gradients, optimizer state, and one microbatch's activations of every layer, all held when its last forward ends;
+    without these where a schedule does not keep (`keeps`) every activation on some device until its backward.
     """
     if not isinstance(costs, DerivedCosts):
         return 0.0, 0.0
     layers = costs.model.layers
-    held = _least_bytes(costs) / devices if not _gives(costs, "_bytes") else 0.0
+    held = _least_bytes(costs, keeps) / devices if not _gives(costs, "_bytes") else 0.0
     if _gives(costs, *SECONDS):
         return 0.0, held * SAFETY
     seconds = sum(count * layer_seconds(costs, layer) for layer, count in Counter(layers).items())
@@ -32,11 +35,12 @@ def least_of_layout(costs: Any, devices: int, microbatches: int, optimizer: str 
     return (microbatches * seconds + (stepping or 0.0)) / devices * SAFETY, held * SAFETY
 
 
-def _least_bytes(costs: DerivedCosts) -> float:
+def _least_bytes(costs: DerivedCosts, keeps: bool) -> float:
     """Bytes that the devices of a pipeline hold together, at least."""
     layers, level = costs.model.layers, costs.layout.recompute
     state = sum(costs.layout.state_bytes(costs.held(layers), 0.0))
-    if not isinstance(level, str) or costs.layout.recompute_stages is not None or _gives(costs, "microbatch_scale"):
+    one_level = isinstance(level, str) and costs.layout.recompute_stages is None
+    if not (keeps and one_level) or _gives(costs, "microbatch_scale"):
         return state
     return state + sum(count * costs.activation_bytes(layer, level) for layer, count in Counter(layers).items())
 

@@ -27,9 +27,10 @@ SHOWN = ("iteration_time", "tokens_per_second", "mfu", "peak_memory", "bubble_fr
 
 @dataclass(frozen=True)
 class _Group:
-    """The points of one layout: every schedule and partition of it."""
+    """The points of one layout: every schedule that keeps activations, or does not, and partition of it."""
 
     layout: Point
+    keeping: bool
     points: int
     memory: float
 
@@ -80,17 +81,19 @@ class Search:
 
     def _add_layouts(self) -> None:
         """Count every point; those of a layout whose weights alone are too large, or whose sizes do not fit, out."""
-        number: dict[int, int] = {}
-        for layout in self.space.layouts():
+        number: dict[tuple[int, bool], int] = {}
+        for layout, keeping in itertools.product(self.space.layouts(), (True, False)):
             devices = devices_of(self.space, layout)
-            if devices not in number:
-                number[devices] = sum(1 for _ in self.space.schedules(devices)) * len(self.space.partitions)
-            self.counts["points"] += number[devices]
-            least = self.opener.least(layout)
+            if (devices, keeping) not in number:
+                schedules = sum(1 for _ in self.space.schedules(devices, keeping))
+                number[devices, keeping] = schedules * len(self.space.partitions)
+            points = number[devices, keeping]
+            self.counts["points"] += points
+            least = self.opener.least(layout, keeping)
             if least is None or least[1] > self.limit:
-                self.counts["refused" if least is None else "memory"] += number[devices]
-            else:
-                self._push(least[0], _Group(layout, number[devices], least[1]))
+                self.counts["refused" if least is None else "memory"] += points
+            elif points:
+                self._push(least[0], _Group(layout, keeping, points, least[1]))
 
     def _push(self, step: float, item: _Group | _Open) -> None:
         heapq.heappush(self.heap, (step, next(self.numbers), item))
@@ -117,7 +120,9 @@ class Search:
 
     def _open(self, groups: list[_Group]) -> None:
         """Bounds of every point of these layouts."""
-        crew = Crew(self.opener, [one.layout for one in groups], self.executor, self.store, self.opener.key)
+        crew = Crew(
+            self.opener, [(one.layout, one.keeping) for one in groups], self.executor, self.store, self.opener.key
+        )
         for group, found in zip(groups, crew.in_order(), strict=True):
             if "open" not in found:
                 self.counts["refused"] += group.points

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,10 +19,11 @@ from ppsim.families.registry import find_family
 from ppsim.run.schedules import Schedule
 from ppsim.studies.balancing import balanced_partition, pieces_of
 from ppsim.studies.crew import Outcome
+from ppsim.studies.kept_schedules import KeptSchedules
 from ppsim.studies.space import BALANCED, DEVICES, MICROBATCHES, PARTITION, Point, Space
 from ppsim.studies.store import key_of
 
-MOST_SCHEDULES = 1024  # that a process keeps
+MOST_ROWS_KEPT = 5_000_000  # of the schedules that a process keeps: about 200 MB
 
 
 @dataclass(frozen=True)
@@ -40,24 +40,26 @@ class Opener:
     space: Space
     limit: float
 
-    def __call__(self, layouts: Iterable[Point]) -> list[Outcome]:
-        """Of each layout: "open", a list of (seconds, bytes, changes), and how many points are "refused", too large for
-        the "memory", or the "same" as one of the others.
+    def __call__(self, layouts: Iterable[tuple[Point, bool]]) -> list[Outcome]:
+        """Of each layout, with the schedules that keep activations or those that do not: "open", a list of (seconds,
+        bytes, changes), and how many points are "refused", too large for the "memory", or the "same" as one of the
+        others.
         """
-        return [_OpenedLayout(self.space, self.limit, layout).opened() for layout in layouts]
+        return [_OpenedLayout(self.space, self.limit, *one).opened() for one in layouts]
 
-    def key(self, layout: Point) -> str:
+    def key(self, one: tuple[Point, bool]) -> str:
         """Under which a store keeps what becomes of a layout."""
-        given = {"open": layout, "free": self.space.values, "limit": self.limit, "config": self.space.config.data}
+        given = {"open": one, "free": self.space.values, "limit": self.limit, "config": self.space.config.data}
         return key_of(given, self.space.config.path)
 
-    def least(self, layout: Point) -> tuple[float, float] | None:
+    def least(self, layout: Point, keeping: bool) -> tuple[float, float] | None:
         """Least seconds and bytes of all points of a layout; None where it does not fit the model."""
         costs = costs_of(self.space, layout)
         if costs is None:
             return None
         config = self.space.config
-        step, memory = least_of_layout(costs, devices_of(self.space, layout), layout[MICROBATCHES], config.optimizer)
+        devices, microbatches = devices_of(self.space, layout), layout[MICROBATCHES]
+        step, memory = least_of_layout(costs, devices, microbatches, config.optimizer, keeping)
         return step * self.least_factor, memory
 
     @property
@@ -89,11 +91,11 @@ def costs_of(space: Space, layout: Point, partition: Any = None) -> Any:
 class _OpenedLayout:
     """One layout while it is opened: what its points share is worked out once."""
 
-    def __init__(self, space: Space, limit: float, layout: Point):
-        self.space, self.limit, self.layout = space, limit, layout
+    def __init__(self, space: Space, limit: float, layout: Point, keeping: bool):
+        self.space, self.limit, self.layout, self.keeping = space, limit, layout, keeping
         self.devices = devices_of(space, layout)
         opener = Opener(space, limit)
-        self.least, self.least_factor = opener.least(layout) or (0.0, 0.0), opener.least_factor
+        self.least, self.least_factor = opener.least(layout, keeping) or (0.0, 0.0), opener.least_factor
         self.costs = costs_of(space, layout, None if space.partitions == [None] else "even")
         self.pieces = pieces_of(self.costs) if BALANCED in space.partitions else None
         self.tables: dict[Any, CostTable] = {}
@@ -121,7 +123,7 @@ class _OpenedLayout:
         return {"open": points, "refused": refused, "memory": too_large, "same": same}
 
     def _points(self) -> Iterator[tuple[Point, Schedule | None, Any]]:
-        for chosen in self.space.schedules(self.devices):
+        for chosen in self.space.schedules(self.devices, self.keeping):
             name, stages = chosen["schedule.name"], chosen["schedule.stages_per_device"]
             schedule = _schedule(name, self.devices, self.layout[MICROBATCHES], stages, self._options(name))
             for partition in self.space.partitions:
@@ -150,8 +152,9 @@ class _OpenedLayout:
         return of_stages([layer.name for layer in stage] for stage in self.costs.stage_layers(num_stages))
 
     def _least(self, costs: Any, schedule: Schedule) -> tuple[float, float]:
-        """Least seconds and bytes of a point; those of its layout where simulation settles the partition."""
-        if isinstance(costs, DerivedCosts) and costs.layout.partition == "optimal":
+        """Least seconds and bytes of a point; those of its layout where simulation settles partition or lists."""
+        settled_later = isinstance(costs, DerivedCosts) and costs.layout.partition == "optimal"
+        if settled_later or "costs" in find_family(schedule.name).options:
             return self.least
         sharded = isinstance(costs, DerivedCosts) and costs.layout.sharded
         config = self.space.config
@@ -190,12 +193,18 @@ def _written(costs: DerivedCosts, partition: Any) -> Any:
     return costs.layout.partition if partition == BALANCED else partition
 
 
-@functools.lru_cache(MOST_SCHEDULES)
 def _schedule(
     name: str, devices: int, microbatches: int, stages_per_device: int | None, options: tuple[tuple[str, Any], ...]
 ) -> Schedule | None:
     """The schedule; None where the family does not allow its sizes."""
-    try:
-        return Schedule.of(find_family(name).columns(devices, microbatches, stages_per_device, **dict(options)))
-    except BuildError:
-        return None
+
+    def made() -> Schedule | None:
+        try:
+            return Schedule.of(find_family(name).columns(devices, microbatches, stages_per_device, **dict(options)))
+        except BuildError:
+            return None
+
+    return _KEPT.of((name, devices, microbatches, stages_per_device, options), made)
+
+
+_KEPT = KeptSchedules(MOST_ROWS_KEPT)

@@ -18,6 +18,7 @@ from ppsim.config import Config, Source, source_of
 from ppsim.families.registry import find_family, split_stages
 from ppsim.run.schedules import Schedule
 from ppsim.studies.crew import FEW, Crew, Outcome, means
+from ppsim.studies.kept_schedules import KeptSchedules
 from ppsim.studies.store import Store, key_of
 
 MOST_ROWS_KEPT = 500_000  # of the schedules that a process keeps: about 100 MB with their programs
@@ -125,13 +126,13 @@ def measure_points(source: Source, points: Sequence[Mapping[str, Any]], fast: bo
     """The outcome of each point; `fast` takes the compiled engine where the config leaves the engine open."""
     if fast and source.data.get("engine", "auto") == "auto" and can_compile():
         source = source.changed({"engine": "compiled"})
-    return [_outcome(source, changes, _KEPT) for changes in points]
+    return [_outcome(source, changes) for changes in points]
 
 
-def _outcome(source: Source, changes: Mapping[str, Any], schedules: _Schedules) -> Outcome:
+def _outcome(source: Source, changes: Mapping[str, Any]) -> Outcome:
     try:
         config = source.config(own_changes(source, changes))
-        run = config.simulate(schedules.of(config))
+        run = config.simulate(_schedule_of(config))
         measures = {name: measure.number(run) for name, measure in MEASURED.items()}
         return {"measures": measures, "layout_string": run.layout_string}
     except PpsimError as error:
@@ -140,27 +141,14 @@ def _outcome(source: Source, changes: Mapping[str, Any], schedules: _Schedules) 
         return {"refused": "not enough memory for this many actions; use fewer microbatches"}
 
 
-class _Schedules:
-    """Schedules that are built already, of families that do not look at costs."""
-
-    def __init__(self):
-        self._kept: dict[str, Schedule] = {}
-        self._rows = 0
-
-    def of(self, config: Config) -> Schedule:
-        """The config's schedule."""
-        section = config.schedule
-        if "csv" in section or "recompute" in section or "costs" in find_family(section["name"]).options:
-            return config.build()
-        key = json.dumps(section, sort_keys=True, default=str)
-        if key not in self._kept:
-            made = config.build()
-            self._rows += len(made)
-            if self._rows > MOST_ROWS_KEPT:
-                self._kept.clear()
-                self._rows = len(made)
-            self._kept[key] = made
-        return self._kept[key]
+def _schedule_of(config: Config) -> Schedule:
+    """The config's schedule; of what does not look at costs it is built once for all points."""
+    section = config.schedule
+    if "csv" in section or "recompute" in section or "costs" in find_family(section["name"]).options:
+        return config.build()
+    found = _KEPT.of(json.dumps(section, sort_keys=True, default=str), config.build)
+    assert found is not None  # noqa: S101 - build gives one or raises
+    return found
 
 
-_KEPT = _Schedules()  # points come in chunks and rounds; their schedules recur in later ones
+_KEPT = KeptSchedules(MOST_ROWS_KEPT)  # points come in chunks and rounds; their schedules recur in later ones

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,7 +10,8 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
 
-from ppsim.base.errors import ConfigError, shown
+from ppsim.actions import Kind
+from ppsim.base.errors import BuildError, ConfigError, shown
 from ppsim.base.files import MOST_OF_A_CONFIG, read_text
 from ppsim.base.yaml_text import read_yaml
 from ppsim.config import Config, load_config, make_config
@@ -84,16 +86,19 @@ class Space:
             point["layout.sequence_parallel"] = size(TENSOR) > 1
         return point
 
-    def schedules(self, devices: int) -> Iterator[Point]:
+    def schedules(self, devices: int, keeping: bool | None = None) -> Iterator[Point]:
         """Every schedule on so many devices: its name and stages per device.
 
         A pipeline of one device has nothing to schedule: `ALONE` with one stage stands for all where it is among them.
+        `keeping`: those alone that are known to keep activations (`keeps_activations`), or those that are not.
         """
         names = self.values.get("schedule.name", [self.config.schedule.get("name")])
         if devices == 1 and ALONE in names:
             names = [ALONE]
         for written in names:
             name, own = split_stages(written)
+            if keeping is not None and keeps_activations(name) != keeping:
+                continue
             for stages in self._stages(name, devices) if own is None else [own]:
                 yield {"schedule.name": name, "schedule.stages_per_device": stages}
 
@@ -116,6 +121,21 @@ class Space:
 TENSOR, CONTEXT, DATA, EXPERT = "layout.tensor", "layout.context", "layout.data", "layout.expert"
 MICROBATCH_SIZE, PARTITION, RECOMPUTE_LEVEL = "layout.microbatch_size", "layout.partition", "layout.recompute"
 DEVICES, MICROBATCHES = "schedule.devices", "schedule.microbatches"
+
+
+@functools.cache
+def keeps_activations(name: str) -> bool:
+    """Whether every activation of a family stays on devices from its F to its B, as small lists of it show.
+
+    Not of families that look at costs: their lists may change with them.
+    """
+    family = find_family(name)
+    for devices, microbatches in () if "costs" in family.options else ((4, 16), (2, 8), (3, 9), (1, 4)):
+        try:
+            return bool((family.columns(devices, microbatches).kind <= Kind.W).all())
+        except BuildError:
+            continue
+    return False
 
 
 def sharding_of(changes: Mapping[str, Any]) -> str | None:
