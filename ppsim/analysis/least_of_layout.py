@@ -39,8 +39,9 @@ def _least_bytes(costs: DerivedCosts, keeps: bool) -> float:
     """Bytes that the devices of a pipeline hold together, at least."""
     layers, level = costs.model.layers, costs.layout.recompute
     state = sum(costs.layout.state_bytes(costs.held(layers), 0.0))
-    one_level = isinstance(level, str) and costs.layout.recompute_stages is None
-    if not (keeps and one_level) or _gives(costs, "microbatch_scale"):
+    if not (keeps and isinstance(level, str)) or costs.layout.recompute_stages is not None:
+        return state
+    if _gives(costs, "microbatch_scale"):
         return state
     return state + sum(count * costs.activation_bytes(layer, level) for layer, count in Counter(layers).items())
 

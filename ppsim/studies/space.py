@@ -17,6 +17,7 @@ from ppsim.base.yaml_text import read_yaml
 from ppsim.config import Config, load_config, make_config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layers import RECOMPUTE
+from ppsim.families.memory_actions import MEMORY_ACTIONS
 from ppsim.families.registry import families, find_family, split_stages
 
 BALANCED = "balanced"  # a partition: balanced over devices, as a layout string
@@ -90,17 +91,22 @@ class Space:
         """Every schedule on so many devices: its name and stages per device.
 
         A pipeline of one device has nothing to schedule: `ALONE` with one stage stands for all where it is among them.
-        `keeping`: those alone that are known to keep activations (`keeps_activations`), or those that are not.
+        `keeping`: those alone that are known to keep activations until they are used, or those that are not.
         """
         names = self.values.get("schedule.name", [self.config.schedule.get("name")])
         if devices == 1 and ALONE in names:
             names = [ALONE]
         for written in names:
             name, own = split_stages(written)
-            if keeping is not None and keeps_activations(name) != keeping:
+            if keeping is not None and (keeps_activations(name) and not self._moves) != keeping:
                 continue
             for stages in self._stages(name, devices) if own is None else [own]:
                 yield {"schedule.name": name, "schedule.stages_per_device": stages}
+
+    @property
+    def _moves(self) -> bool:
+        """Whether the config asks for R, OFFLOAD and RELOAD in every list."""
+        return any(key in self.config.schedule for key in MEMORY_ACTIONS)
 
     def _stages(self, name: str, devices: int) -> list[int | None]:
         family = find_family(name)
