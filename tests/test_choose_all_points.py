@@ -62,12 +62,12 @@ def cases(draw):
 
 
 def every_point(config, free, headroom):
-    """All points in the order of their steps, those that fit, and how many there are in all."""
+    """All points that fit, in the order of their steps."""
     space = open_space(config, free, asynchronous=True)
     costs = space.config.costs
     assert isinstance(costs, DerivedCosts)
     limit = costs.cluster.device.memory * (1 - headroom)
-    fitting, count = [], 0
+    fitting = []
     for layout in space.layouts():
         for chosen in space.schedules(layout["schedule.devices"]):
             strings = set()
@@ -84,23 +84,21 @@ def every_point(config, free, headroom):
                         changes["layout.partition"] = str(string)
                     run = space.config.changed(changes).simulate()
                 except ppsim.PpsimError:
-                    count += 1
                     continue
-                count += 1
                 if partition == "even":
                     strings.add(run.layout_string)
                 assert run.peak_memory is not None
                 if run.peak_memory.max() <= limit:
                     measures = {"iteration_time": run.iteration_time, "peak_memory": float(run.peak_memory.max())}
                     fitting.append(Candidate(changes, measures))
-    return sorted(fitting, key=lambda one: (one.step, one.memory)), count
+    return sorted(fitting, key=lambda one: (one.step, one.memory))
 
 
 @settings(max_examples=12, deadline=None)
 @given(cases())
 def test_the_answer_is_that_of_simulating_every_point(case):
     config, free, headroom = case
-    every, count = every_point(config, free, headroom)
+    every = every_point(config, free, headroom)
     found = ppsim.choose(config, free, headroom=headroom, asynchronous=True, top=TOP)
     of_step = {step: list(alike) for step, alike in itertools.groupby(every, lambda one: f"{one.step:.4e}")}
     assert [f"{one.step:.4e}" for one in found.ranked] == [*of_step][:TOP]
@@ -110,4 +108,3 @@ def test_the_answer_is_that_of_simulating_every_point(case):
     front = [one for number, one in enumerate(every) if all(one.memory < other.memory for other in every[:number])]
     assert [(one.step, one.memory) for one in found.front] == [(one.step, one.memory) for one in front]
     assert found.counts["points"] == sum(number for name, number in found.counts.items() if name != "points")
-    assert found.counts["points"] >= count
