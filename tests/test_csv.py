@@ -172,3 +172,10 @@ def test_any_thing_in_place_of_a_path_is_a_ppsim_error(path):
         Schedule.from_csv(path)
     with pytest.raises(PpsimError):
         ppsim.build("gpipe", devices=1, microbatches=1).to_csv(path)
+
+
+@pytest.mark.parametrize("name", sorted(ppsim.schedules()))
+def test_the_lists_of_every_family_come_back_from_their_file(tmp_path, name):
+    schedule = ppsim.build(name, devices=4, microbatches=8)
+    schedule.to_csv(tmp_path / "lists.csv")
+    assert ppsim.Schedule.from_csv(tmp_path / "lists.csv", slices=schedule.slices).orders() == schedule.orders()

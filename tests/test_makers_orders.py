@@ -1,8 +1,10 @@
 """Lists equal those of the schedules' makers, size by size, held as one digest a family.
 
 The digests are of lists that the makers' own code printed: sail-sg/zero-bubble-pipeline-parallelism at 39f2c186
-(scheduler/v1f1b.py, scheduler/group_interleaved_1f1b.py), MICLAB-BUPT/STP at 15517884 (stp/schedule.py), and the loops
-of wuhouming/BitPipe (bitpipe_schedule.py). Both parts of a fused slot are listed in the order written.
+(scheduler/v1f1b.py, scheduler/group_interleaved_1f1b.py), MICLAB-BUPT/STP at 15517884 (stp/schedule.py), the loops
+of wuhouming/BitPipe (bitpipe_schedule.py), and sail-sg/VocabularyParallelism at 6191c3bf (vocab_parallel_schedule.py,
+interlaced_schedule.py; sizes that these run, without the T of variant 2, which is part of S here). Both parts of a
+fused slot are listed in the order written.
 """
 
 from hashlib import sha256
@@ -21,12 +23,20 @@ SIZES = {
         for m in (1, p, 2 * p, 2 * p + 1)
     ],
     "stp": [(p, m, {}) for p in range(1, 9) for m in range(3 * p - 1, 4 * p + 4)],
+    "vocab-1f1b": [
+        (p, m, {"variant": variant, **options})
+        for p in range(1, 13)
+        for m in range(p + 2, 3 * p + 4)
+        for variant, options in ((1, {}), (1, {"backward": 3.5}), (2, {}), (2, {"backward": 1.0}), ("interlaced", {}))
+        if variant != "interlaced" or (p % 2 == 0 and m >= 3 * p // 2)
+    ],
     "bitpipe": [(p, p * units, {}) for p in (2, 4, 6, 8, 10) for units in range(1, 6)],
 }
 DIGESTS = {
     "1f1b-v": "05482b5eb3f7e2d5",
     "gis": "94570a8dd75e5a11",
     "stp": "71797713c3251638",
+    "vocab-1f1b": "07990597d3de6783",
     "bitpipe": "52c09ac3b60391f7",
 }
 

@@ -47,9 +47,10 @@ def _megatron_groups(p: int, m: int, group_size: int | None) -> np.ndarray:
         )
     if 0 < m % g < p:
         legal = _nearest(m, lambda count: count >= g and (count % g == 0 or count % g >= p))
+        others = "'spread'" if m % (m // p) else "'torch' or 'spread'"
         raise BuildError(
             f"microbatches={m} with group_size={g}: the last group would hold {m % g} microbatches, and it must hold "
-            f"at least devices={p}; use {legal} microbatches, another group_size, or grouping='spread'"
+            f"at least devices={p}; use {legal} microbatches, another group_size, or grouping={others}"
         )
     return np.array([g] * (m // g) + [m % g] * (m % g > 0))
 
