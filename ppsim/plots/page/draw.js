@@ -41,7 +41,7 @@ function size(ratio) {
 }
 
 function draw() {
-  asked = crowded = mixed = false;
+  asked = crowded = mixed = tooManyLines = false;
   if (!paper) size(window.devicePixelRatio || 1);
   context.clearRect(0, 0, width, height);
   lines.length = 0;
@@ -59,8 +59,11 @@ function drawChart(place) {
   const row = rowHeight(), first = Math.max(Math.floor(-place.rows / row), 0);
   const last = Math.min(Math.ceil((height - place.rows) / row), chart.devices);
   clipped(place.rows, place.end, () => {
+    const moves = on.has("transfers") ? transfersIn(chart, first, last) : [];
+    for (let device = first; device < last; device++) drawGround(chart, bandOf(chart, place, device));
+    drawTransfers(chart, place, moves.filter((item) => isFar(chart, item)));   // behind the boxes: they cross no label
     for (let device = first; device < last; device++) drawDevice(chart, bandOf(chart, place, device), device);
-    if (on.has("transfers")) drawTransfers(chart, place, first, last);
+    drawTransfers(chart, place, moves.filter((item) => !isFar(chart, item)));
     if (on.has("critical")) drawPath(chart, place, chart.critical ??= chart.chain(chart.last));
     if (chosen?.chart === chart) drawFollowed(chart, place);
   });
@@ -90,12 +93,15 @@ function drawTitle({ chart, title }) {
   context.fillText(`${seconds(chart.makespan)}${chart.interval}${apart} · bubble ${percent(chart.bubble)}`, 8 + wide + 14, title + TITLE / 2 + 2);
 }
 
-function drawDevice(chart, band, device) {
+function drawGround(chart, band) {   // what of it is seen is idle
   const from = Math.max(toX(0), LEFT), to = Math.min(toX(chart.makespan), width - right());
   context.fillStyle = colours.lane;
   context.fillRect(from, band.above, to - from, band.whole);
   context.fillStyle = colours.idle;
   context.fillRect(from, band.top, to - from, band.tall);
+}
+
+function drawDevice(chart, band, device) {
   drawBeside(chart, device, band);
   const first = chart.firstEndingAfter(device, view.t0), last = chart.firstStartingAfter(device, view.t1);
   if ((last - first) / innerWidth() > 0.3) { crowded = true; drawShares(chart, device, band); return; }

@@ -9,16 +9,20 @@ function lineOf(chart, place, item) {   // from the sender's row to the receiver
   return [toX(chart.start(item)), from.top + (down ? from.tall : 0), toX(chart.end(item)), to.top + (down ? 0 : to.tall)];
 }
 
-function drawTransfers(chart, place, first, last) {
+function transfersIn(chart, first, last) {   // what these devices and their neighbours receive; none where they are too many
   const seen = [];
-  tooManyLines = false;
-  for (let device = Math.max(first - 1, 0); device < Math.min(last + 1, chart.devices) && !tooManyLines; device++) {
+  for (let device = Math.max(first - 1, 0); device < Math.min(last + 1, chart.devices); device++) {
     const end = chart.firstStartingAfter(device, view.t1);
     for (let box = chart.firstEndingAfter(device, view.t0); box < end; box++)
       for (let item = chart.inputs[box]; item && chart.isTransfer(item) && chart.target(item) === box; item++) seen.push(item);
-    tooManyLines = seen.length > MOST_LINES;
+    if (seen.length > MOST_LINES) { tooManyLines = true; return []; }
   }
-  if (tooManyLines) return;
+  return seen;
+}
+
+const isFar = (chart, item) => Math.abs(chart.deviceOf(item) - chart.deviceOf(chart.target(item))) > 1;
+
+function drawTransfers(chart, place, seen) {
   context.lineWidth = rowHeight() > 20 ? 1.6 : 1;
   for (const item of seen) {
     const ends = lineOf(chart, place, item), forward = chart.parts(chart.source(item))[0][0] === "F";
