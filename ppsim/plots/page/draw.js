@@ -106,6 +106,7 @@ function drawDevice(chart, band, device) {
   const first = chart.firstEndingAfter(device, view.t0), last = chart.firstStartingAfter(device, view.t1);
   if ((last - first) / innerWidth() > 0.3) { crowded = true; drawShares(chart, device, band); return; }
   for (let box = first; box < last; box++) drawBox(chart, box, band);
+  if (band.tall >= 10) drawLabels(chart, first, last, band);
   if (chart.instants) drawInstants(chart, device, band);
 }
 
@@ -121,21 +122,41 @@ function drawBox(chart, box, { top, tall }) {
     context.fillStyle = away ? colours.ground : kind.colours[shade];
     context.fillRect(x, top, room, tall);
   }
-  if (tall >= 10 && wide >= 9 && !away) drawLabel(chart, box, x, wide, top, tall);
 }
 
-function drawLabel(chart, box, x, wide, top, tall) {
-  const from = Math.max(x, LEFT), to = Math.min(x + wide, width - right()), kind = chart.kindOf(box);
-  const short = chart.parts(box).map((part) => part[2]).join("/");
-  const text = to - from > 110 && tall > 14 ? nameOf(chart, box) : short;
+const seenPart = (chart, box) => [Math.max(toX(chart.start(box)), LEFT), Math.min(toX(chart.end(box)), width - right())];
+const shortName = (chart, box) => chart.parts(box).map((part) => part[2]).join("/");
+
+function drawLabels(chart, first, last, band) {   // of a row: in all boxes, or of every k-th microbatch, over narrow ones, too
+  const size = Math.min(band.tall * 0.62, 12), boxes = [];
+  for (let box = first; box < last; box++) {
+    const [from, to] = seenPart(chart, box);
+    if (chart.column.length[box] && to > from && !hidden.has(chart.kindOf(box).title)) boxes.push({ box, from, to, wide: shortName(chart, box).length * size * 0.58 + 2 });
+  }
+  context.font = `${size}px system-ui, sans-serif`;
+  const narrow = boxes.filter(({ from, to, wide }) => wide > to - from).length;
+  if (narrow <= boxes.length * 0.1) { for (const { box } of boxes) drawLabel(chart, box, band); return; }
+  for (const step of [1, 2, 5, 10, 20, 50, 100]) {
+    const chosen = boxes.filter(({ box }) => chart.column.microbatch[box] % step === 0);
+    const meets = ({ box, from, to, wide }, before) => from + to - before.from - before.to < wide + before.wide && shortName(chart, box) !== shortName(chart, before.box);
+    if (chosen.some((one, place) => place && meets(one, chosen[place - 1]))) continue;
+    let before = null;
+    for (const one of chosen) if (!before || one.from + one.to - before.from - before.to >= one.wide + before.wide) drawLabel(chart, (before = one).box, band, true);
+    return;
+  }
+}
+
+function drawLabel(chart, box, { top, tall }, over = false) {   // `over`: wider than its box, with an edge around
+  const [from, to] = seenPart(chart, box), kind = chart.kindOf(box);
+  const text = to - from > 110 && tall > 14 ? nameOf(chart, box) : shortName(chart, box);
   context.font = `${Math.min(tall * 0.62, 12)}px system-ui, sans-serif`;
-  if (context.measureText(text).width + 3 > to - from) return;
+  if (!over && context.measureText(text).width + 3 > to - from) return;
   context.textAlign = "center"; context.textBaseline = "middle";
-  if (kind.slot) {
+  if (kind.slot || over) {
     context.strokeStyle = "#fff"; context.lineWidth = 3; context.lineJoin = "round";
     context.strokeText(text, (from + to) / 2, top + tall / 2 + 0.5);
   }
-  context.fillStyle = kind.slot ? "#222" : kind.inks[chart.column.shade[box]];
+  context.fillStyle = kind.slot || over ? "#222" : kind.inks[chart.column.shade[box]];
   context.fillText(text, (from + to) / 2, top + tall / 2 + 0.5);
 }
 

@@ -52,6 +52,11 @@ function drawPath(chart, place, chain) {
   }
 }
 
+function drawNamed(chart, box, band) {
+  drawBox(chart, box, band);
+  if (band.tall >= 10) drawLabel(chart, box, band);
+}
+
 function drawFollowed(chart, place) {   // the chosen item and what it waited for, all others veiled
   context.globalAlpha = 0.6;
   context.fillStyle = colours.ground;
@@ -59,13 +64,13 @@ function drawFollowed(chart, place) {   // the chosen item and what it waited fo
   context.globalAlpha = 1;
   for (const item of followed) {
     if (!chart.isBox(item) || chart.end(item) < view.t0 || chart.start(item) > view.t1) continue;
-    drawBox(chart, item, bandOf(chart, place, chart.deviceOf(item)));
+    drawNamed(chart, item, bandOf(chart, place, chart.deviceOf(item)));
   }
   drawPath(chart, place, followed);
   if (chart.isTransfer(chosen.item)) return;
   const { top, tall } = bandOf(chart, place, chart.deviceOf(chosen.item)), x = toX(chart.start(chosen.item));
   const wide = toX(chart.end(chosen.item)) - x;
-  if (chart.isBox(chosen.item)) drawBox(chart, chosen.item, { top, tall });
+  if (chart.isBox(chosen.item)) drawNamed(chart, chosen.item, { top, tall });
   for (const [colour, thick] of [[colours.ground, 5], [colours.critical, 2.5]]) {
     context.strokeStyle = colour; context.lineWidth = thick;
     context.strokeRect(x - 1, top - 1, Math.max(wide, 1) + 1, tall + 2);
