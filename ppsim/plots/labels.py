@@ -14,14 +14,12 @@ from ppsim.plots import palette
 from ppsim.plots.beside import Beside, Spans, lane
 from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.marks import figure_of
+from ppsim.plots.numbering import every_kth, roomy_rows
 
 DIGIT_POINTS = 4.0  # width of a digit of a label at its usual size
 _LABEL_SIZE, _SMALLEST_LABEL, _KTH_LABEL = 6.5, 4.5, 5.0
 _DIGIT_HEIGHT = 0.78  # of the size, with a little air
 _MOST_LABELS = 5_000
-_MOST_OF_A_ROW = 0.9  # of a device's boxes of one kind must have room for their labels, or none of them is labelled
-_STEPS = (2, 5, 10, 20, 50, 100)
-_MOST_ROWS = 0.7  # of the rows must have room for every k-th number, or k is larger
 _NARROWEST_COUNTED = 2.0  # points of short boxes of which every k-th number is written
 
 
@@ -69,9 +67,8 @@ def _label_rows(ax: Axes, boxes: Boxes, every: list[_Labels], points: float, upr
     room = boxes.length[spans] * points - 1.0
     size = float(np.clip(np.quantile(room / wide, 0.05), 0.0, size))
     fits = wide * max(size, _SMALLEST_LABEL) <= room + 1e-9
-    count = np.bincount(boxes.device[spans], minlength=boxes.timeline.schedule.devices)
-    whole = np.bincount(boxes.device[spans], fits, len(count)) >= _MOST_OF_A_ROW * count
-    if (size < _SMALLEST_LABEL and upright) or whole.sum() < _MOST_ROWS * len(whole):
+    whole = roomy_rows(boxes.device[spans], fits, boxes.timeline.schedule.devices)
+    if size < _SMALLEST_LABEL and upright:
         return np.zeros_like(whole)
     shown = np.split(whole[boxes.device[spans]] & fits, np.cumsum([len(labels.mine) for labels in every])[:-1])
     for labels, seen in zip(every, shown, strict=True):
@@ -83,36 +80,16 @@ def _label_rows(ax: Axes, boxes: Boxes, every: list[_Labels], points: float, upr
 
 
 def _label_every_kth(ax: Axes, boxes: Boxes, labels: _Labels, points: float, rows: np.ndarray) -> None:
-    """In each of the `rows` (bool), the numbers of every k-th microbatch, which may be wider than their boxes.
-
-    k is the least at which no two numbers meet in most rows; rows for which it is too small have a larger one.
-    """
+    """The numbers of every k-th microbatch in each of the `rows` (bool), where boxes are not too low or narrow."""
     mine, schedule = labels.mine, boxes.timeline.schedule
     too_low = _label_size(ax, boxes, labels.band, 0.95) < _KTH_LABEL
     if too_low or np.quantile(boxes.length[mine], 0.25) * points < _NARROWEST_COUNTED:
         return
     whole = schedule.microbatch[boxes.row[mine] + labels.part] // schedule.slices
+    middle = (boxes.start[mine] + boxes.length[mine] / 2) * points
+    shown = every_kth(boxes.device[mine], middle, labels.wide * _KTH_LABEL + 1.4, whole, rows)
     halo = {"path_effects": [withStroke(linewidth=1.4, foreground="white")], "fontsize": _KTH_LABEL}
-    for step in _STEPS:
-        chosen = np.flatnonzero((whole % step == 0) & rows[boxes.device[mine]])
-        again = _meet(boxes, labels, points, chosen) & (labels.texts[chosen[1:]] == labels.texts[chosen[:-1]])
-        chosen = np.delete(chosen, 1 + np.flatnonzero(again))  # neighbours of one microbatch share their number
-        crowded = boxes.device[mine[chosen[1:]][_meet(boxes, labels, points, chosen)]]
-        free = rows.copy()
-        free[crowded] = False
-        if free.sum() < _MOST_ROWS * rows.sum():
-            continue
-        shown = chosen[free[boxes.device[mine[chosen]]]]
-        _write(ax, boxes, mine[shown], labels.texts[shown], labels.band, [palette.INK] * len(shown), **halo)
-        rows = rows & ~free
-
-
-def _meet(boxes: Boxes, labels: _Labels, points: float, chosen: np.ndarray) -> np.ndarray:
-    """Whether each of the chosen labels but the first would touch the one before it, in the size of every k-th."""
-    mine = labels.mine[chosen]
-    middle, device = (boxes.start[mine] + boxes.length[mine] / 2) * points, boxes.device[mine]
-    reach = labels.wide[chosen] * _KTH_LABEL / 2 + 0.7
-    return (np.diff(middle) < reach[1:] + reach[:-1]) & (np.diff(device) == 0)
+    _write(ax, boxes, mine[shown], labels.texts[shown], labels.band, [palette.INK] * len(shown), **halo)
 
 
 def add_beside_labels(ax: Axes, boxes: Boxes, part: Beside, points: float) -> None:

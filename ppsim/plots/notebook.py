@@ -14,6 +14,7 @@ from ppsim.base.units import ScaledUnit, time_unit
 from ppsim.plots import palette
 from ppsim.plots.beside import Spans, lane, part_of_row
 from ppsim.plots.boxes import Boxes, legend_entries, make_boxes, title_text
+from ppsim.plots.numbering import every_kth, roomy_rows
 from ppsim.plots.page_data import measures_line
 from ppsim.plots.scale import round_ticks
 from ppsim.plots.viewer import viewer_html
@@ -24,6 +25,7 @@ _WIDTH, _LEFT, _AXIS = 960, 62, 34  # pixels
 _CHART = _WIDTH - _LEFT - 8  # pixels from the first start to the last end
 _ROWS, _TALL, _TALLER = 480, 22, 30  # pixels of all rows, of a row at most, and of one with lanes
 _DIGIT = 5.6  # pixels of a digit of a label
+_NARROWEST_COUNTED = 2.5  # pixels of short boxes of which every k-th number is written
 _FRAME_ROW, _FRAME_MOST, _FRAME_REST = 48, 560, 290  # pixels of the page: a row and all rows at most; the rest
 
 
@@ -69,7 +71,7 @@ def _ground(boxes: Boxes, row: int) -> str:
 
 
 def _boxes(boxes: Boxes, row: int) -> str:
-    """One path a kind and shade, then the labels that fit."""
+    """One path a kind and shade, then the labels."""
     parts = []
     for kind, same_kind, band in boxes.parts(np.ones(len(boxes), bool)):
         for shade, colour in enumerate(boxes.colours[kind].tolist()):
@@ -106,16 +108,22 @@ def _path(
 
 
 def _labels(boxes: Boxes, row: int, across: tuple[float, float]) -> str:
+    """The numbers of all boxes of a row, or of every k-th microbatch in it."""
     scale, parts = _pixels_per_second(boxes.timeline), []
     middle = _LEFT + (boxes.start + boxes.length / 2) * scale
     base = boxes.device * row + across[0] + across[1] / 2 + 3.5
-    for box in range(len(boxes)):
-        text = boxes.short_label(box)
-        if boxes.length[box] * scale >= len(text) * _DIGIT + 2:
-            ink = palette.label_colour(boxes.colour(box))
-            halo = ' paint-order="stroke" stroke="#fff" stroke-width="2"' if boxes.slot[box] else ""
-            ink = palette.INK if halo else ink
-            parts.append(f'<text x="{middle[box]:.1f}" y="{base[box]:g}" fill="{ink}"{halo}>{text}</text>')
+    texts = np.array([boxes.short_label(box) for box in range(len(boxes))])
+    wide = np.char.str_len(texts) * _DIGIT + 2
+    fits = boxes.length * scale >= wide
+    rows = roomy_rows(boxes.device, fits, boxes.timeline.schedule.devices)
+    over = np.zeros(len(boxes), bool)
+    if np.quantile(boxes.length, 0.25) * scale >= _NARROWEST_COUNTED:
+        microbatch = boxes.microbatch // boxes.timeline.schedule.slices
+        over[every_kth(boxes.device, middle, wide, microbatch, ~rows)] = True
+    for box in np.flatnonzero(fits & rows[boxes.device] | over).tolist():
+        halo = ' paint-order="stroke" stroke="#fff" stroke-width="2"' if boxes.slot[box] or over[box] else ""
+        ink = palette.INK if halo else palette.label_colour(boxes.colour(box))
+        parts.append(f'<text x="{middle[box]:.1f}" y="{base[box]:g}" fill="{ink}"{halo}>{texts[box]}</text>')
     return f'<g text-anchor="middle" font-size="10">{"".join(parts)}</g>'
 
 
