@@ -14,7 +14,7 @@ from ppsim.plots import palette
 from ppsim.plots.beside import Beside, Spans, lane
 from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.marks import figure_of
-from ppsim.plots.numbering import every_kth, roomy_rows
+from ppsim.plots.row_numbers import every_kth, roomy_rows
 
 DIGIT_POINTS = 4.0  # width of a digit of a label at its usual size
 _LABEL_SIZE, _SMALLEST_LABEL, _KTH_LABEL = 6.5, 4.5, 5.0

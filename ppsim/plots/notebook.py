@@ -14,8 +14,8 @@ from ppsim.base.units import ScaledUnit, time_unit
 from ppsim.plots import palette
 from ppsim.plots.beside import Spans, lane, part_of_row
 from ppsim.plots.boxes import Boxes, legend_entries, make_boxes, title_text
-from ppsim.plots.numbering import every_kth, roomy_rows
 from ppsim.plots.page_data import measures_line
+from ppsim.plots.row_numbers import every_kth, roomy_rows
 from ppsim.plots.scale import round_ticks
 from ppsim.plots.viewer import viewer_html
 from ppsim.timeline import TimelineColumns
