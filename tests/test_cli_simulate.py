@@ -94,6 +94,27 @@ def test_csv_is_the_schedule_and_passes_back_in(tmp_path):
     assert document("simulate", "--schedule", tmp_path / "order.csv")["makespan"] == 33
 
 
+@pytest.mark.parametrize(
+    ("asked", "first"),
+    [
+        (("--offload", "all"), "0F0,0OFFLOAD0,0F1,0OFFLOAD1,0RELOAD0,0RELOAD1,0B0,0B1"),
+        (("--recompute", "first:1"), "0F0,0F1,0R0,0B0,0R1,0B1"),
+        (("--recompute", "needed", "--memory-limit", 1), "0F0,0F1,0B0,0R1,0B1"),
+    ],
+)
+def test_what_the_lists_are_asked_to_hold_is_in_the_files_too(tmp_path, asked, first):
+    sizes = ("--schedule", "1f1b", "--devices", 2, "--microbatches", 2)
+    lists, program = tmp_path / "lists.csv", tmp_path / "program.csv"
+    assert ppsim("simulate", *sizes, *asked, "--csv", lists, "--program", program).status == 0
+    assert lists.read_text().splitlines()[0] == first
+    sent = [cell for cell in program.read_text().splitlines()[0].split(",") if "_" not in cell]
+    assert ",".join(sent) == first
+    assert ppsim("validate", program).status == 0
+    refused = ppsim("validate", program, "--pytorch")
+    assert refused.status == 1
+    assert "PyTorch's pipeline runtime knows no" in refused.err
+
+
 def test_sharded_without_a_program_is_a_wrong_call():
     outcome = ppsim(*FLAGS, "--sharded")
     assert outcome.status == 2

@@ -16,7 +16,7 @@ from ppsim.commands.options import JsonTarget, file_option
 from ppsim.commands.reporting import check_endings, command, print_data, say, takes_colours, write_json
 from ppsim.config import Config
 from ppsim.interop.frame import bubbles_csv, timeline_csv
-from ppsim.run.schedules import lower
+from ppsim.run.schedules import Schedule, lower
 from ppsim.run.timelines import Timeline
 
 TRACES = (".pftrace", ".json")
@@ -94,7 +94,9 @@ def simulate(
     if text and json == "-":
         raise ConfigError("--text and --json - both print to stdout; choose one, or give --json a file")
     case = read()
-    timeline = case.simulate()
+    built = case.build()
+    timeline = case.simulate(built)
+    lists = timeline.schedule if case.dispatch == "ready" else Schedule.of(built.unlowered)
     drawing = {"memory": memory, "critical_path": critical_path, "transfers": transfers, "title": title}
     drawing |= {"width": width if static else None}
     _write_files(
@@ -102,8 +104,8 @@ def simulate(
             (gantt, lambda path: charts.save_gantt(timeline, path, **drawing)),
             (ledger_chart, lambda path: charts.save_ledger(timeline, path)),
             (trace, timeline.to_perfetto),
-            (csv, timeline.schedule.to_csv),
-            (program, lambda path: lower(timeline.schedule, sharded=sharded).to_csv(path)),
+            (csv, lists.to_csv),
+            (program, lambda path: lower(lists, sharded=sharded).to_csv(path)),
             (table, lambda path: write_atomically(path, timeline_csv(timeline))),
             (bubbles, lambda path: write_atomically(path, bubbles_csv(timeline.bubbles()))),
         ]
