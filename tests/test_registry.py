@@ -80,6 +80,33 @@ def test_what_a_family_makes_is_validated(forgotten, microbatches, monkeypatch):
         ppsim.build("forgetful", devices=2, microbatches=microbatches)
 
 
+def turns(devices, microbatches):
+    numbers = np.arange(microbatches)
+    return [concatenate(forward_run(r, numbers), backward_run(r, numbers)) for r in range(devices)]
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [
+        (
+            lambda p, m: turns(p + 1, m),
+            "made a schedule of 3 devices and 4 microbatches; devices=2, microbatches=4 were",
+        ),
+        (
+            lambda p, m: turns(p, m - 1),
+            "made a schedule of 2 devices and 3 microbatches; devices=2, microbatches=4 were",
+        ),
+        (lambda p, m: None, "gave None; it must give one Block a device"),
+        (lambda p, m: [["0F0", "0B0"]], r"gave \['0F0', '0B0'\]; it must give one Block a device"),
+    ],
+)
+def test_a_family_makes_what_was_asked_for(make, fault, monkeypatch):
+    monkeypatch.setattr(registry, "_FAMILIES", registry.families())
+    registry.family("other", title="", idea="", makespan="", peak_activations="", source="")(lambda p, m, v: make(p, m))
+    with pytest.raises(ScheduleError, match=f"^other: the generator {fault}"):
+        ppsim.build("other", devices=2, microbatches=4)
+
+
 @pytest.fixture
 def two_by_two(monkeypatch):
     monkeypatch.setattr(registry, "_FAMILIES", registry.families())

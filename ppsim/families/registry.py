@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ppsim.base.errors import BuildError, shown
+from ppsim.base.errors import BuildError, ScheduleError, shown
 from ppsim.base.freed_memory import keep_freed_memory
 from ppsim.base.host_memory import memory_bytes
 from ppsim.base.units import value_text
@@ -76,11 +76,23 @@ class RegisteredFamily:
             raise BuildError(f"{self.name}: unknown option {unknown[0]!r}; the options of this schedule are: {known}")
         require_few_actions(self.name, devices=p, microbatches=m, stages_per_device=v)
         keep_freed_memory()
-        made = self.generate(p, m, v, **options)
-        schedule = made if isinstance(made, ScheduleColumns) else ScheduleColumns.from_blocks(made)
-        schedule = schedule.named(self.name)
+        schedule = self._made(self.generate(p, m, v, **options)).named(self.name)
         validate(schedule)
+        if (schedule.devices, schedule.microbatches_of_a_step) != (p, m):
+            raise ScheduleError(
+                f"{self.name}: the generator made a schedule of {schedule.devices} devices and "
+                f"{schedule.microbatches_of_a_step} microbatches; devices={p}, microbatches={m} were asked for"
+            )
         return schedule
+
+    def _made(self, made: Any) -> ScheduleColumns:
+        """What the generator gave as a schedule; ScheduleError where it is none."""
+        if isinstance(made, ScheduleColumns):
+            return made
+        blocks = [*made] if isinstance(made, Iterable) else [made]
+        if wrong := [block for block in blocks if not isinstance(block, Block)]:
+            raise ScheduleError(f"{self.name}: the generator gave {shown(wrong[0])}; it must give one Block a device")
+        return ScheduleColumns.from_blocks(blocks)
 
     @property
     def description(self) -> str:
