@@ -1,5 +1,7 @@
 """What all tests share: hypothesis without deadlines, and numeric warnings as errors."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import settings
 
@@ -22,10 +24,15 @@ PAGES = frozenset(("test_plots_summary.py", "test_gate.py", "test_check_command.
 
 
 @pytest.fixture(autouse=True)
-def measures_of_pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def measures_of_pages(request: pytest.FixtureRequest) -> Iterator[None]:
     """The registry without measures that came later, so that a whole page stays as it is written in a test."""
-    for name in MEASURES.keys() - MEASURES_OF_PAGES if request.path.name in PAGES else ():
-        monkeypatch.delitem(MEASURES, name)
+    every = dict(MEASURES)
+    for name in every.keys() - MEASURES_OF_PAGES if request.path.name in PAGES else ():
+        del MEASURES[name]
+    yield
+    if len(MEASURES) < len(every):  # whole, and in its order
+        MEASURES.clear()
+        MEASURES.update(every)
 
 
 def pytest_configure(config: pytest.Config) -> None:

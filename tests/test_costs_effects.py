@@ -26,7 +26,7 @@ EVERYTHING = (
     | {
         name: 1.0
         for name, parameter in PARAMETERS.items()
-        if parameter.get("group") in ("action", "again", "copy", "step", "held")
+        if parameter.get("group") in ("action", "again", "vocabulary", "copy", "step", "held")
     }
     | {"offload_switch": 2}
 )
@@ -36,13 +36,14 @@ def test_json_summary_and_units_have_every_cost_with_its_unit():
     before = {"0I0": ["0R0", "0I0"], "0F1": ["0OFFLOAD0", "0RELOAD0", "0F1"]}
     orders = [[part for text in order for part in before.get(text, [text])] for order in SCHEDULE.orders()]
     schedule = ppsim.Schedule.from_orders(orders)
-    run = ppsim.simulate(schedule, ppsim.Costs(**{**EVERYTHING, "backward": 2.0}))
-    document = run.to_dict()["costs"]
+    cut = ppsim.build("vocab-1f1b", devices=2, microbatches=4)
+    runs = [ppsim.simulate(one, ppsim.Costs(**{**EVERYTHING, "backward": 2.0})) for one in (schedule, cut)]
+    document = runs[0].to_dict()["costs"] | runs[1].to_dict()["costs"]
     assert document.keys() == {name for name, parameter in PARAMETERS.items() if "column" in parameter}
     for name, cost in document.items():
         assert cost["unit"] == PARAMETERS[name]["unit"] + PARAMETERS[name]["of"]
         assert UNITS.get(name, "") == PARAMETERS[name]["unit"]
-    rows = {line.split()[0] for line in run.summary().splitlines() if line.startswith("  ")}
+    rows = {line.split()[0] for run in runs for line in run.summary().splitlines() if line.startswith("  ")}
     assert rows >= {name for name in document if "note" in PARAMETERS[name]} - {"backward"}
 
 
