@@ -9,7 +9,7 @@ import ppsim.base.compiling
 COSTS = ppsim.Costs(forward=1.0, backward=2.0, latency=0.1)
 
 
-@pytest.mark.parametrize("transport", ["async", "directed"])
+@pytest.mark.parametrize("transport", ["async", "directed", "rank"])
 @pytest.mark.parametrize("family", ["1f1b", "interleaved-1f1b"])
 def test_compiled_against_event(compare, family, transport):
     schedule = ppsim.build(family, devices=64, microbatches=1024)
@@ -41,7 +41,7 @@ def test_against_the_dry_run_of_pytorch(compare, engine):
 
 def test_where_auto_changes_from_the_event_model_to_the_compiled_engine(benchmark):
     """The event model at the size where `engine="auto"` stops taking it: about what loading Numba takes."""
-    schedule = ppsim.build("1f1b", devices=8, microbatches=ppsim.base.compiling.ROWS_WORTH_COMPILING // 16 - 1)
-    benchmark.extra_info.update(actions=len(schedule), limit=ppsim.base.compiling.ROWS_WORTH_COMPILING)
+    schedule = ppsim.build("1f1b", devices=8, microbatches=ppsim.base.compiling.ROWS_WORTH_LOADING // 16 - 1)
+    benchmark.extra_info.update(actions=len(schedule), limit=ppsim.base.compiling.ROWS_WORTH_LOADING)
     run = benchmark.pedantic(ppsim.simulate, (schedule, COSTS), rounds=5)
     assert run.engine == "event"

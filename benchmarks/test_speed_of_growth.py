@@ -10,9 +10,9 @@ import ppsim
 COSTS = ppsim.Costs(forward=1.0, backward=2.0, latency=0.1)
 
 
-def whole_path(family, microbatches):
+def whole_path(family, microbatches, transport="async"):
     schedule = ppsim.build(family, devices=64, microbatches=microbatches)
-    run = ppsim.simulate(schedule, COSTS, engine="compiled")
+    run = ppsim.simulate(schedule, COSTS, engine="compiled", transport=transport)
     return len(schedule), run.makespan, run.bubble_fraction, run.span, run.peak_activations
 
 
@@ -37,22 +37,27 @@ from test_speed_of_growth import whole_path
 def peak():
     return 1024 * int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
 
-whole_path("1f1b", 80)
+family, microbatches, transport = sys.argv[1:]
+whole_path("1f1b", 80, transport)
 before = peak()
-actions = whole_path(sys.argv[1], int(sys.argv[2]))[0]
-print((peak() - before) / actions)
+actions = whole_path(family, int(microbatches), transport)[0]
+print(actions, peak() - before)
 """
 
 
-@pytest.mark.parametrize(("family", "microbatches"), [("1f1b", 62_500), ("interleaved-1f1b", 31_232)])
-def test_peak_memory(benchmark, family, microbatches):
-    """Bytes an action by which the whole path raises the peak of a fresh process."""
-    actions = len(ppsim.build(family, devices=64, microbatches=microbatches))
-
-    def measure():
-        command = [sys.executable, "-c", MEASURE, family, str(microbatches)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own interpreter
-        return float(done.stdout)
-
-    bytes_per_action = benchmark.pedantic(measure, rounds=1)
-    benchmark.extra_info.update(family=family, actions=actions, bytes_per_action=bytes_per_action)
+@pytest.mark.parametrize(
+    ("family", "microbatches", "transport"),
+    [
+        ("1f1b", 62_500, "async"),
+        ("interleaved-1f1b", 31_232, "async"),
+        ("1f1b", 781_250, "async"),
+        ("1f1b", 62_500, "directed"),
+        ("interleaved-1f1b", 31_232, "rank"),
+    ],
+)
+def test_peak_memory(benchmark, family, microbatches, transport):
+    """Bytes by which the whole path raises the peak of a fresh process."""
+    command = [sys.executable, "-c", MEASURE, family, str(microbatches), transport]
+    printed = benchmark.pedantic(subprocess.check_output, (command,), rounds=1)
+    actions, peak = map(int, printed.split())
+    benchmark.extra_info.update(family=family, transport=transport, actions=actions, bytes=peak)

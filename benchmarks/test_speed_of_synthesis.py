@@ -11,6 +11,7 @@ V_UNIT = ppsim.Costs(forward=2.0, input_grad=2.0, weight_grad=2.0)
 @pytest.mark.parametrize("family", ["zb-1p", "zb-2p", "v-half", "v-min"])
 def test_families_by_search(benchmark, family):
     benchmark.pedantic(ppsim.build, (family,), {"devices": 64, "microbatches": 512}, rounds=5, warmup_rounds=1)
+    benchmark.extra_info.update(family=family)
 
 
 @pytest.mark.parametrize("costs", [None, UNEVEN], ids=["unit", "uneven"])

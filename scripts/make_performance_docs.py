@@ -2,22 +2,39 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from math import log
 from pathlib import Path
 
+import matplotlib
+
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+from performance_aims import aim_rows
+
+from ppsim.base.compiling import ROWS_WORTH_COMPILING
 from ppsim.base.files import write_atomically
 from ppsim.base.units import seconds_text
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGE, CURVES = DOCS / "performance.md", DOCS / "images" / "growth.svg"
 
 INTRODUCTION = """# Performance
 
 This page is written by `scripts/make_performance_docs.py` from one run of `make bench`. A time is the fastest of its
-rounds. Where two things are compared they took turns within the run, so that the ratio tells more than either time.
+rounds, in seconds of the processor: of the process and of those that it starts. A clock shows the same where nothing
+else runs, but for waits for the disk. Where two things are compared they took turns within the run, so that the ratio
+tells more than either time.
 
 Measured on: {cpu}, {cores} cores (of which each benchmark uses one), load average {load:.1f} when the run began;
 {python} on {system}; {libraries}.
-A load above 0 at the start means that the machine was shared with other work, which lengthens the times.
+A load above 0 at the start means that the machine was shared with other work, which lengthens these times too: it takes
+its part of the caches and of the memory's bandwidth.
+"""
+
+AIMS = """## Aims
+
+What this project asks of itself, with the figure of this run that is furthest from it.
 """
 
 ENGINES = """## The compiled engine and the event model
@@ -35,7 +52,22 @@ process. Small charts then never wait for Numba. In a loop over many small sched
 
 The first use on a machine compiles for some seconds and says so on stderr; the result is kept in the package's
 `__pycache__`, in the user's cache directory, or where NUMBA_CACHE_DIR points. Where none can be written each process
-compiles anew.
+compiles anew. Where nothing is compiled yet, `auto` takes the event model below {compiling:,} rows: that needs {event}
+for {uncached:,} actions, `auto` {chosen}, and the compiled engine with its compilation {compiled}. Rows that a process
+left to the event model count too, so that many calls never take more than twice as long as with the better choice.
+"""
+
+COMPILING = """Building and simulating a million actions where nothing is compiled yet, and where a cache holds it:
+"""
+
+ANALYSES = """## Analyses
+
+Each on a run of its own (1F1B, 64 devices, 1,024 microbatches), so that nothing is known beforehand.
+"""
+
+SEARCH = """## Schedules by search
+
+Building at 64 devices and 512 microbatches. The zero-bubble authors' own search takes 2.9 s and more for these sizes.
 """
 
 LIMIT = """## Against the limit
@@ -58,7 +90,11 @@ Validating lists that are there, beside building (and so validating) the same sc
 
 CALLS = """## Growth of what users call
 
-On 1F1B of 64 devices, `async` with latency. `compare` runs 1F1B and eager 1F1B.
+On 1F1B of 64 devices, `async` with latency. `compare` runs 1F1B and eager 1F1B. The first call of a kind in a process
+loads what it needs, which shows at the smallest size. A trace of ten million actions fills gigabytes, which the disk
+then waits for.
+
+![Time of each call from ten thousand to ten million actions, beside n log n](images/growth.svg)
 """
 
 CHART = """The command `ppsim simulate` on 8 million actions, as a process, with and without a chart:
@@ -105,6 +141,14 @@ def note(key: str, layout: str = "{}") -> Cell:
     """One of the benchmark's notes."""
     return lambda extra, _: layout.format(extra[key])
 
+
+COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#5b4a9e"]
+
+COMPILATION = {
+    "transport": note("transport"),
+    "with compiling": own_time,
+    "from the cache": lambda extra, _: seconds_text(extra["cached_seconds"], 3),
+}
 
 COMPARISON = (
     ["test_compiled_against_event"],
@@ -154,6 +198,16 @@ PARTS: list[tuple[str, list[str], dict[str, Cell]]] = [
         },
     ),
     (
+        ANALYSES,
+        ["test_analysis"],
+        {"analysis": note("analysis"), "time": own_time},
+    ),
+    (
+        SEARCH,
+        ["test_families_by_search"],
+        {"schedule": note("family"), "time": own_time},
+    ),
+    (
         CALLS,
         ["test_growth"],
         {
@@ -201,8 +255,10 @@ PARTS: list[tuple[str, list[str], dict[str, Cell]]] = [
         ["test_peak_memory"],
         {
             "schedule": note("family"),
+            "transport": note("transport"),
             "actions": actions,
-            "an action": note("bytes_per_action", "{:.0f} bytes"),
+            "whole": lambda extra, _: f"{extra['bytes'] / 1e9:.2f} GB",
+            "an action": lambda extra, _: f"{extra['bytes'] / extra['actions']:.0f} bytes",
         },
     ),
     (
@@ -238,6 +294,7 @@ def main(results: str) -> None:
     report = json.loads(Path(results).read_text())
     for bench in report["benchmarks"]:
         bench["extra_info"]["slowest"] = bench["stats"]["max"]
+    draw_growth(report)
     write_atomically(PAGE, "\n".join(sections(report)))
 
 
@@ -256,16 +313,29 @@ def sections(report: dict) -> Iterator[str]:
     def of(tests: list[str]) -> list[dict]:
         return [bench for test in tests for bench in report["benchmarks"] if bench["name"].split("[")[0] == test]
 
+    def select(test: str, **notes: object) -> list[dict]:
+        return [bench for bench in of([test]) if notes.items() <= bench["extra_info"].items()]
+
+    yield AIMS
+    yield markdown(["aim", "asked", "measured", "met"], aim_rows(select))
     yield ENGINES
     yield table(of(COMPARISON[0]), COMPARISON[1])
     auto = of(["test_where_auto_changes_from_the_event_model_to_the_compiled_engine"])[0]
     loading = of(["test_loading_the_compiled_engine"])[0]
+    uncached = of(["test_auto_without_a_cache"])[0]
     yield AUTO.format(
         rows=auto["extra_info"]["limit"],
         actions=auto["extra_info"]["actions"],
         milliseconds=1e3 * auto["stats"]["min"],
         loading=1e3 * (loading["stats"]["min"] - loading["extra_info"]["other_seconds"]),
+        compiling=ROWS_WORTH_COMPILING,
+        uncached=uncached["extra_info"]["actions"],
+        event=seconds_text(uncached["extra_info"]["other_seconds"], 2),
+        chosen=seconds_text(uncached["stats"]["min"], 2),
+        compiled=seconds_text(uncached["extra_info"]["compiled_seconds"], 2),
     )
+    yield COMPILING
+    yield table(of(["test_first_compilation"]), COMPILATION)
     for text, tests, columns in PARTS:
         yield text
         yield table(of(tests), columns)
@@ -274,8 +344,36 @@ def sections(report: dict) -> Iterator[str]:
 def table(benches: list[dict], columns: dict[str, Cell]) -> str:
     """A Markdown table: one row a benchmark, columns made of its notes and its fastest time in seconds."""
     rows = [[make(bench["extra_info"], bench["stats"]["min"]) for make in columns.values()] for bench in benches]
-    lines = [list(columns), ["---"] * len(columns), *rows]
+    return markdown(list(columns), rows)
+
+
+def markdown(head: list[str], rows: Iterable[list[str]]) -> str:
+    """Rows as a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def draw_growth(report: dict) -> None:
+    """Time of each call over the number of actions, both in powers of ten, with n log n as a dashed line."""
+    calls: dict[str, list[tuple[int, float]]] = {}
+    for bench in report["benchmarks"]:
+        if bench["name"].startswith("test_growth["):
+            extra = bench["extra_info"]
+            calls.setdefault(extra["call"], []).append((extra["actions"], bench["stats"]["min"]))
+    plt.rcParams["svg.hashsalt"] = "growth"
+    figure, axes = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
+    for (name, sizes), color in zip(calls.items(), COLORS, strict=True):
+        actions, seconds = zip(*sorted(sizes), strict=True)
+        axes.loglog(actions, seconds, "o-", color=color, markersize=4)
+        axes.annotate(name, (actions[-1], seconds[-1]), (8, 0), textcoords="offset points", color=color, va="center")
+    span = [10**4, 10**7]
+    axes.loglog(span, [3e-8 * n * log(n) for n in span], "--", color="0.6")
+    axes.annotate("n log n", (span[0], 3e-8 * span[0] * log(span[0])), (0, 8), textcoords="offset points", color="0.45")
+    axes.set(xlabel="actions", ylabel="seconds", xlim=(8e3, 9e7))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="0.92")
+    figure.savefig(CURVES, metadata={"Date": None})
+    plt.close(figure)
 
 
 if __name__ == "__main__":

@@ -93,8 +93,8 @@ class CompiledModel:
             plan.schedule.offsets, plan.schedule.device, plan.seconds, plan.fused, plan.source, plan.remote,
             plan.transfer_seconds, plan.blocking,
         )  # fmt: skip
-        fresh = (np.empty(len(plan.seconds)) for _ in range(3))
-        times = RowTimes(next(fresh), self.row_end, next(fresh), next(fresh))
+        # Start and end of a transfer beside each other, as they are looked at together.
+        times = RowTimes(np.empty(len(plan.seconds)), self.row_end, *np.empty((len(plan.seconds), 2)).T)
         queues = _queues(posts, len(plan.seconds))
         run(kernels.link_queues, queues)
         devices = self._devices(posts)

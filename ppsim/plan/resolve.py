@@ -169,7 +169,9 @@ class Priced:
     def column(self) -> np.ndarray:
         """Seconds of each row, float64."""
         seconds = by_kind_and_stage(self.schedule, self.values)
-        return unwritable(seconds if self.where is None else np.where(self.where(self.schedule), seconds, 0.0))
+        if self.where is not None:
+            np.copyto(seconds, 0.0, where=~self.where(self.schedule))
+        return unwritable(seconds)
 
 
 def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optimizer: str | None = None) -> Plan:
