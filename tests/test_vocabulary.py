@@ -259,3 +259,30 @@ def test_given_seconds_of_s_and_t_replace_those_from_shapes():
     table = LLAMA_ON_8.changed({"schedule.name": "vocab-1f1b", "costs": costs}).simulate().table
     assert table.vocabulary_seconds[:, 0].tolist() == [0.002, 0.003]
     assert table.vocabulary_reduce_seconds == 0.001
+
+
+def test_a_deadlock_of_queues_is_told_past_the_device_that_waits_for_a_collective():
+    program = ppsim.Program.from_orders(
+        [
+            ["0F0", "0SEND_F0", "0RECV_B0", "0F1", "0SEND_F1", "0S0", "0S1", "0B0", "0RECV_B1", "0B1"],
+            ["1RECV_F0", "1F0", "1RECV_F1", "1F1", "1S0", "1B0", "1SEND_B0", "1S1", "1B1", "1SEND_B1"],
+        ]
+    )
+    cycles = []
+    for engine in ("event", "compiled"):
+        with pytest.raises(ppsim.DeadlockError) as error:
+            ppsim.simulate(program, transport="rank", engine=engine)
+        cycles.append(error.value.cycle)
+    with pytest.raises(ppsim.DeadlockError) as error:
+        program.check("rank")
+    assert cycles == [error.value.cycle] * 2
+    assert cycles[0][0].startswith("device 1 waits at 1F1 for 0SEND_F1")
+    program.check("directed")
+
+
+@settings(deadline=None, max_examples=60)
+@given(random=st.randoms(use_true_random=False), transport=st.sampled_from(TRANSPORTS))
+def test_lists_with_collectives_that_are_valid_run_under_every_transport(random, transport):
+    schedule = ppsim.Schedule.from_orders(vocabulary_orders(random))
+    schedule.check(transport)
+    assert ppsim.simulate(schedule, transport=transport).makespan > 0
