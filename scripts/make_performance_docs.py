@@ -100,6 +100,12 @@ then waits for.
 CHART = """The command `ppsim simulate` on 8 million actions, as a process, with and without a chart:
 """
 
+MANY = """## Many points
+
+Here all cores work. The sweep simulates each point, of up to 16 devices and 256 microbatches; for `choose` every key is
+free, and what is not simulated is proven not to matter.
+"""
+
 GROWTH = """## Growth
 
 Build, simulate (compiled, `async` with latency) and measure on 64 devices. Below about a hundred thousand actions the
@@ -215,6 +221,16 @@ PARTS: list[tuple[str, list[str], dict[str, Cell]]] = [
             "actions": actions,
             "time": own_time,
             "an action": each_action,
+        },
+    ),
+    (
+        MANY,
+        ["test_10_000_points", "test_choose_for_llama_3_70b_on_512_gpus_with_all_axes_free"],
+        {
+            "call": note("call"),
+            "points": note("points", "{:,}"),
+            "simulated": note("simulated", "{:,}"),
+            "time": own_time,
         },
     ),
     (
