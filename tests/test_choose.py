@@ -263,8 +263,16 @@ def test_where_nothing_fits_the_status_is_1():
         ({**SMALL, "batch": None}, None, "batch is missing"),
         ({**SMALL, "hardware": {**SMALL["hardware"], "gpus": None}}, None, "hardware.gpus is missing"),
         (SMALL, ["layout.data"], "'layout.data' cannot be free; use some of: layout.tensor"),
+        (SMALL, {"layout.tensor": ["abc"]}, "layout.tensor: 'abc' must be a whole number of at least 1, such as 2"),
+        (SMALL, {"schedule.devices": [0]}, "schedule.devices: 0 must be a whole number"),
+        (SMALL, {"layout.sharding": ["some"]}, "'some' is not known; use some of: none, optimizer, weights"),
+        (SMALL, {"layout.partition": ["odd"]}, "'odd' is no partition; use one of: even"),
+        (SMALL, {"layout.recompute": ["half"]}, "recompute='half'"),
+        (SMALL, {"schedule.name": ["1f1c"]}, "unknown schedule '1f1c'; did you mean"),
+        (UNIT_COSTS, ["layout.tensor"], "layout.tensor cannot be chosen where costs are given"),
+        (UNIT_COSTS, ["schedule.devices"], "schedule.devices cannot be chosen where costs are given"),
     ],
 )
 def test_what_is_missing_is_named(data, free, fault):
-    with pytest.raises(ppsim.ConfigError, match=fault):
+    with pytest.raises(ppsim.PpsimError, match=fault):
         ppsim.choose(data, free)

@@ -69,7 +69,7 @@ def what_if(
         if over:
             raise ConfigError(
                 f"--over {over} goes with --break-even A vs B; for one row a value: "
-                f"ppsim sweep {config} --over KEY=VALUES"
+                f"ppsim sweep {config} --over {over}=VALUES"
             )
         if not settings and not any(flags.values()):
             raise ConfigError("nothing to change: give --set KEY=VALUE, or --break-even A vs B --over KEY")

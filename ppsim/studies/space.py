@@ -17,6 +17,7 @@ from ppsim.base.yaml_text import read_yaml
 from ppsim.config import Config, load_config, make_config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layers import RECOMPUTE
+from ppsim.costs.layout import Layout
 from ppsim.families.memory_actions import MEMORY_ACTIONS
 from ppsim.families.registry import families, find_family, split_stages
 
@@ -183,8 +184,11 @@ def open_space(
         raise ConfigError(f"{place}: schedule.csv fixes the schedule; choose needs schedule.name, or none")
     derived = isinstance(config.costs, DerivedCosts)
     if not derived:
+        _refuse_what_needs_a_model(chosen, free, only)
         chosen = {key: values for key, values in chosen.items() if key.startswith("schedule.") and key != DEVICES}
     context = _Context(config, gpus, batch, asynchronous)
+    for key, given in chosen.items():
+        _check_values(key, given or ())
     values = {key: given or list(FREE[key](context)) for key, given in chosen.items()}
     held = {key: _given(data, key) for key in _following(data)} if free is None and derived else {}
     return Space(
@@ -234,6 +238,32 @@ def _chosen(
     if free is not None:
         left_out &= {"schedule.name", DEVICES}
     return {key: wanted.get(key) for key in FREE if key in wanted or key in left_out}
+
+
+def _refuse_what_needs_a_model(chosen: Iterable[str], *named: Iterable[str] | None) -> None:
+    """ConfigError for keys that are no choice where costs are given: they are of so many devices, in one layout."""
+    asked = {key for keys in named for key in ([keys] if isinstance(keys, str) else keys or ())}
+    wrong = [key for key in chosen if key == DEVICES or (key in asked and key.startswith("layout."))]
+    if wrong:
+        raise ConfigError(
+            f"{wrong[0]} cannot be chosen where costs are given: they are of one layout on so many devices; say "
+            "schedule.devices, and choose schedule.name or schedule.stages_per_device, or give a model and hardware"
+        )
+
+
+def _check_values(key: str, values: Iterable[Any]) -> None:
+    """ConfigError unless every value is one that the key can have."""
+    for value in values:
+        if key == "schedule.name":
+            find_family(split_stages(value)[0])
+        elif key == SHARDING:
+            if value not in tuple(SHARDINGS):
+                raise ConfigError(f"{key}: {shown(value)} is not known; use some of: {', '.join(SHARDINGS)}")
+        elif key in (PARTITION, RECOMPUTE_LEVEL):
+            if (key, value) != (PARTITION, BALANCED):
+                Layout(**{key.partition(".")[2]: value})
+        elif type(value) is not int or value < 1:
+            raise ConfigError(f"{key}: {shown(value)} must be a whole number of at least 1, such as 2")
 
 
 def _is_given(data: Mapping[str, Any], key: str) -> bool:
