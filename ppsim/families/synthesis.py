@@ -14,9 +14,11 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError, PpsimError
 from ppsim.base.progress import track
+from ppsim.base.units import percent_text, seconds_text
+from ppsim.families.list_scheduling import ROUNDING
 from ppsim.families.registry import families, family, require_count
 from ppsim.families.round_search import RoundSearch, usual_rounds
-from ppsim.families.synthesis_problem import Lists, Problem, devices_of_stages, limits_of, price, replayed
+from ppsim.families.synthesis_problem import Lists, Problem, devices_of_stages, limits_of, peaks, price, replayed
 from ppsim.schedule.columns import ScheduleColumns
 
 if TYPE_CHECKING:
@@ -83,9 +85,46 @@ def auto(
     fitting = fitting_families(problem, v, costs)
     shortest, schedule = min(fitting, key=lambda pair: pair[0], default=(math.inf, None))
     if schedule is not None and problem.is_least(shortest):
-        return schedule
-    best = _searched(problem, [problem.replayed(schedule) for _, schedule in fitting], seconds, rounds, seed)
-    return schedule if schedule is not None and shortest < best.makespan else best.columns()
+        return schedule.named("auto", found_text(problem, schedule, shortest, f"It is {schedule.name}"))
+    bases = [problem.replayed(schedule) for _, schedule in fitting]
+    best, turns = _searched(problem, bases, seconds, rounds, seed)
+    beginning = "greedy lists" if schedule is None else f"{schedule.name} ({seconds_text(shortest)}) and greedy lists"
+    how = f"Found from {beginning}" + (f", {turns} round{'s' * (turns > 1)} of search" if turns else "")
+    makespan = best.makespan
+    columns = best.columns()
+    if schedule is not None and shortest <= makespan:
+        how, makespan, columns = (
+            f"It is {schedule.name}; {turns} rounds of search found none shorter",
+            shortest,
+            schedule,
+        )
+    return columns.named("auto", found_text(problem, columns, makespan, how))
+
+
+def found_text(problem: Problem, schedule: ScheduleColumns, makespan: float, how: str) -> str:
+    """How a schedule was found, how far it is from the bound, and what might shorten it."""
+    least = problem.least_makespan
+    held = peaks(schedule, problem.share, problem.kept)
+    full = np.flatnonzero(held + problem.share.min() > problem.limits + ROUNDING)
+    memory = f"more memory on {_devices(full)}" if len(full) else ""
+    if problem.is_least(makespan):
+        rest = f"{memory}, another placement" if memory else "another placement"
+        return f"{how}: {seconds_text(makespan)}, proven shortest. What is left to change: {rest}, other costs."
+    gap = (
+        f"{percent_text(makespan / least - 1.0)} above the bound of {seconds_text(least)}" if least > 0 else "no bound"
+    )
+    more = f"more rounds or seconds of search{f', and {memory}' if memory else ''}"
+    return f"{how}: {seconds_text(makespan)}, {gap}. What might shorten it: {more}."
+
+
+def _devices(numbers: np.ndarray) -> str:
+    """Some devices in words."""
+    first, last, count = int(numbers[0]), int(numbers[-1]), len(numbers)
+    if count == 1:
+        return f"device {first}"
+    if last - first == count - 1:
+        return f"devices {first} to {last}"
+    return f"{count} devices, of which {first} is the first"
 
 
 def _placement(placement: Any, v: int) -> Any:
@@ -164,8 +203,10 @@ def _is_on(schedule: ScheduleColumns, problem: Problem) -> bool:
     return problem.split or not np.any(schedule.kind == Kind.W)
 
 
-def _searched(problem: Problem, bases: list[Lists], seconds: float | None, rounds: int | None, seed: int) -> Lists:
-    """The best lists after the search; Ctrl-C ends it with the best so far."""
+def _searched(
+    problem: Problem, bases: list[Lists], seconds: float | None, rounds: int | None, seed: int
+) -> tuple[Lists, int]:
+    """The best lists after the search, and its rounds; Ctrl-C ends it with the best so far."""
     began = time.monotonic()
     search = RoundSearch(problem, bases, seed)
     planned = usual_rounds(problem) if rounds is None else rounds
@@ -178,4 +219,4 @@ def _searched(problem: Problem, bases: list[Lists], seconds: float | None, round
             search.advance()
     except KeyboardInterrupt:
         pass
-    return search.best
+    return search.best, search.turn

@@ -28,7 +28,8 @@ def result_document(timeline: TimelineColumns) -> dict[str, Any]:
     sizes = {name: getattr(schedule, name) for name in ("name", "devices", "num_stages", "iterations", "slices")}
     return {
         "schema": SCHEMA,
-        "schedule": {**sizes, "microbatches": schedule.microbatches_of_a_step, "actions": len(schedule)},
+        "schedule": {**sizes, "microbatches": schedule.microbatches_of_a_step, "actions": len(schedule)}
+        | {"found": schedule.found or None},
         "transport": timeline.transport,
         "engine": timeline.engine,
         "optimizer": timeline.plan.optimizer,

@@ -28,7 +28,8 @@ def summary_text(timeline: TimelineColumns) -> str:
     """The measures with units and definitions, a table of devices, what ran, and where the costs come from."""
     costs: Any = timeline.costs
     rows = [(measure.name, measure.text(timeline), measure.brief) for measure in _measures_of([timeline])]
-    lines = [sizes_text(timeline.schedule), _what_ran(timeline), "", *aligned(rows), ""]
+    lines = [sizes_text(timeline.schedule), _what_ran(timeline)]
+    lines += [*textwrap.wrap(timeline.schedule.found, WIDTH), "", *aligned(rows), ""]
     if interval := interval_text(timeline):
         lines += [*textwrap.wrap(interval, WIDTH), ""]
     lines += aligned(_device_rows(timeline), left=1)

@@ -18,7 +18,7 @@ from ppsim.schedule.blocks import Block, columns
 
 MOST_SLICES = 2**31 - 1
 _COMPARED = ("kind", "stage", "microbatch", "offsets", "joined", "weight_versions", "evicted")
-_PLAIN = ("slices", "iterations", "name", "is_valid")
+_PLAIN = ("slices", "iterations", "name", "is_valid", "found")
 
 
 class Slots(NamedTuple):
@@ -53,6 +53,8 @@ class ScheduleColumns:
         there when its F ends and is back when its backward starts. The text forms do not carry it.
     name : str
         Family name, or the file that the schedule was read from; control characters in it are shown (`visible`).
+    found : str
+        How a search found it, how far it is from a bound and what might shorten it; empty elsewhere. Not compared.
     """
 
     kind: np.ndarray
@@ -67,6 +69,7 @@ class ScheduleColumns:
     weight_versions: np.ndarray
     evicted: np.ndarray
     is_valid: bool
+    found: str
 
     def __init__(
         self,
@@ -83,6 +86,7 @@ class ScheduleColumns:
         weight_versions: np.ndarray | None = None,
         evicted: np.ndarray | None = None,
         is_valid: bool = False,
+        found: str = "",
     ):
         vars(self).update(
             kind=unwritable(kind),
@@ -99,6 +103,7 @@ class ScheduleColumns:
             ),
             evicted=unwritable(np.empty((0, 3), np.int32) if evicted is None else evicted),
             is_valid=is_valid,
+            found=found,
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -246,10 +251,12 @@ class ScheduleColumns:
         held = np.bincount(self.holdings[:, 0], minlength=self.devices)
         return held * self.weight_versions * (self.devices / max(self.num_stages, 1))
 
-    def named(self, name: str) -> ScheduleColumns:
-        """The same lists under another name."""
+    def named(self, name: str, found: str | None = None) -> ScheduleColumns:
+        """The same lists under another name, and with another `found` where one is given."""
         other = self.__new__(type(self))
         vars(other).update(self.__getstate__(), name=visible(name))  # views such as `compute` hold the old name
+        if found is not None:
+            vars(other)["found"] = found
         return other
 
     @property
