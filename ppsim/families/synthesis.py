@@ -195,9 +195,9 @@ def _families_on(problem: Problem, v: int, costs: CostModel | None) -> Iterator[
 
 
 def _is_on(schedule: ScheduleColumns, problem: Problem) -> bool:
-    """Whether whole microbatches run, each on the problem's devices, with the problem's kinds of backward."""
-    moves = len(schedule.evicted) or schedule.is_program or schedule.recomputes
-    same = schedule.num_stages == problem.stages and schedule.slices == 1 and not moves
+    """Whether F, B, I and W of whole microbatches run alone, each on the problem's devices, B split where it is there."""
+    others = len(schedule.evicted) or np.any(schedule.kind > Kind.W)
+    same = schedule.num_stages == problem.stages and schedule.slices == 1 and not others
     if not same or not np.array_equal(problem.device_of[schedule.stage], schedule.device):
         return False
     return problem.split or not np.any(schedule.kind == Kind.W)
