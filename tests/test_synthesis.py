@@ -39,8 +39,9 @@ def rivals(placement, p, m, costs):
             schedule = ppsim.build(name, devices=p, microbatches=m, stages_per_device=v, **options)
         except ppsim.BuildError:
             continue
-        plain = not np.any(schedule.kind > Kind.W)
-        if plain and schedule.slices == 1 and device_of_stages(schedule) == places and len(schedule.holdings) == len(places):
+        if np.any(schedule.kind > Kind.W) or schedule.slices > 1:
+            continue
+        if device_of_stages(schedule) == places and len(schedule.holdings) == len(places):
             yield ppsim.simulate(schedule, costs)
 
 
