@@ -36,7 +36,8 @@ def test_the_json_document_holds_the_timelines_measures_with_units_and_definitio
     assert result["device_busy"] == run.device_busy.tolist()
     assert result["units"].keys() == result["definitions"].keys() >= set(names)
     assert result["schedule"] == {
-        "name": "1f1b", "devices": 4, "num_stages": 4, "microbatches": 8, "iterations": 1, "slices": 1, "actions": 64, "found": None,
+        "name": "1f1b", "devices": 4, "num_stages": 4, "microbatches": 8, "iterations": 1, "slices": 1, "actions": 64,
+        "found": None,
     }  # fmt: skip
 
 
