@@ -195,7 +195,7 @@ def _families_on(problem: Problem, v: int, costs: CostModel | None) -> Iterator[
 
 
 def _is_on(schedule: ScheduleColumns, problem: Problem) -> bool:
-    """Whether F, B, I and W of whole microbatches run alone, each on the problem's devices, B split where it is there."""
+    """Whether F, B, I and W alone run, each on the problem's devices, whole microbatches, B split where it is there."""
     others = len(schedule.evicted) or np.any(schedule.kind > Kind.W)
     same = schedule.num_stages == problem.stages and schedule.slices == 1 and not others
     if not same or not np.array_equal(problem.device_of[schedule.stage], schedule.device):
