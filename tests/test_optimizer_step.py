@@ -37,6 +37,18 @@ def test_post_validated_steps_on_each_device_when_its_last_action_ends():
     assert run.makespan == 9.5
 
 
+def test_post_validated_steps_follow_each_other_at_the_span():
+    """Device 1 begins 1 s after device 0 and ends 2 s before it: the next step of both may begin after 9.5 s."""
+    run = step("post-validated", optimizer_step=0.5)
+    assert run.device_start.tolist() == [0, 1]
+    assert run.iteration_time == run.span == 9.5
+    schedule = ppsim.build("zb-h2", devices=4, microbatches=8)
+    costs = ppsim.Costs(forward=1, input_grad=1, weight_grad=1, optimizer_step=1)
+    free, waiting = (ppsim.simulate(schedule, costs, optimizer=one) for one in ("post-validated", "sync"))
+    assert free.iteration_time == 8 * 3 + 1  # no bubble: what each device computes, and its own step
+    assert (free.makespan, waiting.iteration_time) == (8 * 3 + 3 + 1, 8 * 3 + 3 + 1)
+
+
 def test_a_step_waits_for_gradient_reductions():
     assert of(step("sync", optimizer_step=0.5, reduce_grad=4)) == [(0, 13, 13.5), (1, 13, 13.5)]
     assert of(step("post-validated", optimizer_step=0.5, reduce_grad=4)) == [(0, 13, 13.5), (1, 11, 11.5)]

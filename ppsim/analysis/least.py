@@ -8,7 +8,7 @@ from ppsim.actions import Kind, is_vocabulary
 from ppsim.costs.table import CostTable
 from ppsim.plan.holding import held_changes
 from ppsim.plan.resolve import by_kind_and_stage, row_seconds
-from ppsim.plan.streams import optimizer_seconds
+from ppsim.plan.streams import POST_VALIDATED, optimizer_seconds
 from ppsim.schedule.columns import ScheduleColumns
 
 SAFETY = 1 - 1e-9  # sums in another order than the engines' differ by rounding
@@ -32,7 +32,9 @@ def least_step(
     3. Without W the last one is a B: every F and R of d has its B behind it on d. Its gradient passes the B of stages
        s-1 .. 0, so that the step ends no sooner than fill + busy + the least such sum over S: `drain`. With W it is 0.
     4. The gradients of the last action's stage are reduced behind it: fill + busy + the least reduction over S.
-    5. An optimizer step follows the last reduction of all devices ("sync"), or of its own ("post-validated").
+    5. An optimizer step follows the last reduction of all devices ("sync"), or of its own ("post-validated"). Steps of
+       the second kind follow each other at the span: from the first action of d to its own step lie busy, the least
+       reduction over S and the step, while its fill and the drain overlap with the steps before and after.
     """
     if schedule.iterations > 1:
         return 0.0
@@ -47,8 +49,8 @@ def least_step(
     others = before + busy
     if not ((schedule.kind == Kind.W) | is_vocabulary(schedule.kind)).any():
         others = others + _least_by_device(schedule, drain)
-    if optimizer == "post-validated":
-        return float(max(others.max(), (own + steps).max())) * SAFETY
+    if optimizer == POST_VALIDATED:  # a device neither waits for its first forward nor for the others to drain
+        return float((own - before + steps).max()) * SAFETY
     return float(max(others.max(), own.max()) + steps.max()) * SAFETY
 
 

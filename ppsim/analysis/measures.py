@@ -130,8 +130,8 @@ _ROWS = (
     ),
     Measure(
         "iteration_time", "seconds",
-        "one training step: the makespan, or of an asynchronous schedule the time from one step to the next in the "
-        "steady part",
+        "one training step: the makespan; with post-validated optimizer steps the span; of an asynchronous schedule "
+        "the time from one step to the next in the steady part",
         iteration_time, _PAGES, schedules="asynchronous",
         short="from one iteration to the next where they run on: the slowest device's pace",
         used_by="PipeDream's throughput",

@@ -13,7 +13,8 @@ from ppsim.costs.table import CostTable
 from ppsim.lowering.sharding import last_backwards
 from ppsim.schedule.columns import ScheduleColumns
 
-OPTIMIZERS = ("sync", "post-validated")
+POST_VALIDATED = "post-validated"
+OPTIMIZERS = ("sync", POST_VALIDATED)
 
 
 @dataclass(frozen=True, eq=False)

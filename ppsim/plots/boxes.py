@@ -274,8 +274,10 @@ def headline(timeline: TimelineColumns) -> str:
             f"step {seconds_text(iteration_time(timeline))}{short_interval(timeline)}, "
             f"bubble fraction {percent_text(steady_bubble_fraction(timeline))} in the steady part"
         )
+    step, whole = iteration_time(timeline), makespan(timeline)
+    apart = f", step {seconds_text(step)}" if step < whole else ""
     return (
-        f"{title_text(timeline)}: makespan {seconds_text(makespan(timeline))}{short_interval(timeline)}, "
+        f"{title_text(timeline)}: makespan {seconds_text(whole)}{apart}{short_interval(timeline)}, "
         f"bubble fraction {percent_text(bubble_fraction(timeline))}"
     )
 
