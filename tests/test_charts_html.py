@@ -151,8 +151,10 @@ def test_a_page_of_131072_actions_stays_below_a_megabyte_even_when_no_two_times_
     assert len(viewer_html(make_boxes(ppsim.simulate(schedule))).encode()) < 100_000
 
 
-def test_the_page_rounds_times_to_a_tick_of_which_the_shortest_action_has_thousands():
-    timeline = large()
+@pytest.mark.parametrize("microbatches", [512, 2048])
+def test_the_page_rounds_times_to_a_tick_of_which_the_shortest_action_has_thousands(microbatches):
+    costs = ppsim.Costs(forward=1.1, backward=2.3, latency=0.07)
+    timeline = run(devices=8, microbatches=microbatches, costs=costs)
     shortest = float((timeline.end - timeline.start).min())
     boxes = make_boxes(timeline)
     about, columns = unpacked(viewer_html(boxes))

@@ -24,6 +24,7 @@ from ppsim.plots.shares import PERIODS_A_BIN, bin_seconds
 from ppsim.timeline import TimelineColumns
 
 _MOST_TICKS = 2**32 - 1  # of the makespan
+_MANY = 16_384  # rows from which on the size of the page matters more than the last digits
 _FINE, _COARSE = 2**14, 2**8  # ticks of the shortest action, and of the shortest transfer, at least
 _LEVELS = 2**16 - 1  # of the largest amount of memory
 _MOST_POINTS = 65_536  # of the memory curves of all devices; longer ones show the most in each part of the time
@@ -171,8 +172,10 @@ def _times(before: str, spans: Spans, timeline: TimelineColumns) -> list[PageCol
 
 
 def tick_seconds(timeline: TimelineColumns) -> float:
-    """The unit to which a page rounds times: no finer than reading the shortest action asks, for a file packs worse."""
+    """The unit to which a page rounds times: of many actions no finer than reading the shortest asks, to pack well."""
     finest = makespan(timeline) / _MOST_TICKS
+    if len(timeline.row_start) < _MANY:
+        return finest
     parts = ((timeline.row_end - timeline.row_start, _FINE), (timeline.transfer_end - timeline.transfer_start, _COARSE))
     shortest = [float(lengths[lengths > 0].min()) / ticks for lengths, ticks in parts if np.any(lengths > 0)]
     return max(finest, min(shortest, default=finest))
