@@ -99,9 +99,9 @@ def _refuse_others(plan: Plan) -> None:
         (plan.transport != "async", f"transport={plan.transport!r}", "transport='async', which posts nothing in order"),
         (plan.gathers is not None, "UNSHARDs, which stand at places of the list", "weights that are not sharded"),
         (plan.barriers is not None, "S and T, which wait for all devices", "a schedule without them"),
+        (len(schedule.evicted) > 0, "activations evicted to other devices", "a schedule without evictions"),
         (plan.copies is not None, "OFFLOADs, which stand at places of the list", "a schedule without them"),
         (plan.ports is not None, "transfers that share network cards", "hardware without cards_per_node"),
-        (len(schedule.evicted) > 0, "activations evicted to other devices", "a schedule without evictions"),
         (schedule.iterations > 1, "iterations that follow each other without a drain", "a synchronous schedule"),
     ):
         if found:
