@@ -20,7 +20,7 @@ from ppsim.studies import choose as study
 from ppsim.studies.choose import Choice
 from ppsim.studies.compare import is_asynchronous
 from ppsim.studies.ranking import DIGITS, Candidate
-from ppsim.studies.reasons import difference, limits
+from ppsim.studies.reasons import difference, limits, removed_cause, spent
 from ppsim.studies.recipe import config_yaml, megatron_flags, runs_in_pytorch, torchtitan_flags
 from ppsim.studies.space import (
     CONTEXT,
@@ -187,9 +187,11 @@ def _reasons(found: Choice) -> Iterator[str]:
     yield "why: " + "; ".join(limits(found.best.run)) + "."
     if len(found.ranked) > 1:
         second = found.ranked[1]
+        lost = removed_cause(spent(found.space.config.changed(second.changes).simulate()), spent(found.best.run))
         yield (
             f"the second is {percent_text(second.step / best.step - 1, 2)} slower with "
-            f"{difference(best.changes, second.changes)}."
+            f"{difference(best.changes, second.changes)}"
+            + (f"; what the winner gains most on the mean device: {lost}." if lost else ".")
         )
     if len(found.front) > 1:
         leanest = found.front[-1]
