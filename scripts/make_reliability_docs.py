@@ -35,13 +35,15 @@ def fuzz_table(run: dict) -> str:
 
 
 def mutation_table(mutations: dict) -> str:
-    """A row for each room."""
+    """A row for each room, and why what was not noticed changes nothing that can be seen."""
     rows = [
         f"| `ppsim/{room}/` | {row['places']:,} | {row['tried']} | {row['noticed']} | {row['survived']} |"
         for room, row in mutations["rooms"].items()
     ]
     heading = "| room | places for a change | tried | noticed | not noticed |\n|---|---|---|---|---|\n"
-    return f"{mutations['date']}:\n\n{heading}" + "\n".join(rows) + "\n"
+    judged = [f"- {why}: {', '.join(f'`{place}`' for place in places)}" for why, places in mutations["judged"].items()]
+    table = f"{mutations['date']}:\n\n{heading}" + "\n".join(rows)
+    return f"{table}\n\nNot noticed, because they change nothing that can be seen:\n\n" + "\n".join(judged) + "\n"
 
 
 def page(text: str, data: dict) -> str:

@@ -155,5 +155,9 @@ def test_slots_that_wait_for_each_other_are_a_deadlock(engine):
     # Device 1 needs the F1 of the slot of device 0, which needs the B0 of the slot of device 1.
     lists = ppsim.Schedule.from_orders([["0F0", "(0F1;0B0)OVERLAP_F_B", "0B1"],
                                         ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]])  # fmt: skip
-    with pytest.raises(ppsim.DeadlockError, match="each waits for the next in a cycle"):
+    with pytest.raises(ppsim.DeadlockError, match="each waits for the next in a cycle") as caught:
         ready(lists, ppsim.Costs(overlap=2.5), engine=engine)
+    assert caught.value.cycle == [
+        "device 0 waits at 0B0 for 1B0 of device 1, which stands behind 1F1",
+        "device 1 waits at 1F1 for 0F1 of device 0, which shares a fused slot with 0B0",
+    ]

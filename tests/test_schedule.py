@@ -15,6 +15,7 @@ from strategies import cells, things
 import ppsim
 from ppsim import Program, Schedule, ScheduleError
 from ppsim.actions import Action, Kind
+from ppsim.schedule.blocks import columns, fuse, run
 
 FUSED = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]]
 
@@ -260,3 +261,23 @@ def test_columns_of_a_schedule_take_ten_bytes_an_action():
     columns = (schedule.kind, schedule.stage, schedule.microbatch, schedule.joined)
     assert sum(column.itemsize for column in columns) == 10
     assert all(len(column) == len(schedule) for column in columns)
+
+
+def test_a_slot_taken_apart_is_two_actions():
+    slots = fuse(run(Kind.F, 0, [1, 2]), run(Kind.B, 0, [0, 1]))
+    assert slots.joined.tolist() == [False, True, False, True]
+    assert slots.apart().joined.tolist() == [False] * 4
+    assert slots.apart().microbatch.tolist() == slots.microbatch.tolist() == [1, 0, 2, 1]
+
+
+def test_columns_made_in_pieces_are_those_made_at_once(monkeypatch):
+    blocks = [run(Kind.F, 0, range(5)), run(Kind.B, 0, range(5)), run(Kind.F, 1, range(7))]
+    whole = columns(blocks)
+    monkeypatch.setattr("ppsim.schedule.blocks._AT_A_TIME", 3)
+    assert [column.tolist() for column in columns(blocks)] == [column.tolist() for column in whole]
+
+
+def test_a_schedule_knows_one_version_of_the_weights_a_device_and_the_microbatches_of_a_step():
+    schedule = ppsim.build("seq1f1b", devices=3, microbatches=4, slices=2)
+    assert schedule.weight_versions.tolist() == [1, 1, 1]
+    assert (schedule.microbatches, schedule.microbatches_of_a_step) == (8, 4)

@@ -12,7 +12,9 @@ from ppsim.schedule.csv_cells import blocks, plain_cells
 from ppsim.schedule.orders import read_csv
 from tests.fuzz.cases import COUNTS, fuzz
 
-actions = st.sampled_from(["0F0", "1B2", "07I3", "1W999999999", "2SEND_F0", "0RECV_B1", "1UNSHARD", "3R1", "1OFFLOAD0"])
+actions = st.sampled_from(
+    ["0F0", "1B2", "12F34", "345B6", "07I3", "1W999999999", "2SEND_F0", "0RECV_B1", "1UNSHARD", "3R1", "1OFFLOAD0"]
+)
 slots = st.sampled_from(["(0F1;1B0)OVERLAP_F_B", "(1B0;0F1)OVERLAP_F_B"])
 odd = st.sampled_from(
     ["", " ", " 0F0", "0F", "F0", "0UNSHARD1", "(0F0;1F0)OVERLAP_F_B", "(0F0)", ";", "0f0", "é", "1F2147483648"]
