@@ -28,14 +28,12 @@ def fuzz_table(run: dict) -> str:
         f"| {what} | {ends.get('answers', 0):,} | {ends.get('refusals', 0):,} |" for what, ends in run["cases"].items()
     ]
     total = sum(sum(ends.values()) for ends in run["cases"].values())
-    heading = (
-        f"{total:,} cases on {run['date']}; none ended otherwise.\n\n| cases | answered | refused |\n|---|---|---|\n"
-    )
+    heading = f"{total:,} cases on {run['date']}; what ended otherwise is mended.\n\n| cases | answered | refused |\n|---|---|---|\n"
     return heading + "\n".join(rows) + "\n"
 
 
 def mutation_table(mutations: dict) -> str:
-    """A row for each room, and why what was not noticed changes nothing that can be seen."""
+    """A row for each room, and what became of the changes that were not noticed."""
     rows = [
         f"| `ppsim/{room}/` | {row['places']:,} | {row['tried']} | {row['noticed']} | {row['survived']} |"
         for room, row in mutations["rooms"].items()
@@ -43,7 +41,7 @@ def mutation_table(mutations: dict) -> str:
     heading = "| room | places for a change | tried | noticed | not noticed |\n|---|---|---|---|---|\n"
     judged = [f"- {why}: {', '.join(f'`{place}`' for place in places)}" for why, places in mutations["judged"].items()]
     table = f"{mutations['date']}:\n\n{heading}" + "\n".join(rows)
-    return f"{table}\n\nNot noticed, because they change nothing that can be seen:\n\n" + "\n".join(judged) + "\n"
+    return f"{table}\n\nThe lines that were not noticed, at the commit that was tried:\n\n" + "\n".join(judged) + "\n"
 
 
 def page(text: str, data: dict) -> str:

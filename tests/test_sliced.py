@@ -68,6 +68,15 @@ def test_a_slice_that_overtakes_the_one_before_it_is_a_fault():
         schedule.validate()
 
 
+def test_of_slices_only_those_that_overtake_are_called_late():
+    orders = build("seq1f1b", 2, 2, 2).orders()
+    orders[0][:2] = ["0F1", "0F0"]
+    with pytest.raises(ppsim.ScheduleError) as caught:
+        ppsim.Schedule.from_orders(orders, slices=2).validate()
+    late = "0F0 (device 0, position 1) comes too late: a slice's F follows the F of the slice before it"
+    assert caught.value.faults == [late]
+
+
 def test_every_size_is_valid_and_runs_under_queued_transfers():
     for p in range(1, 5):
         for m in range(1, 6):
