@@ -28,7 +28,8 @@ def fuzz_table(run: dict) -> str:
         f"| {what} | {ends.get('answers', 0):,} | {ends.get('refusals', 0):,} |" for what, ends in run["cases"].items()
     ]
     total = sum(sum(ends.values()) for ends in run["cases"].values())
-    heading = f"{total:,} cases on {run['date']}; what ended otherwise is mended.\n\n| cases | answered | refused |\n|---|---|---|\n"
+    counted = f"{total:,} cases on {run['date']}; what ended otherwise is mended."
+    heading = f"{counted}\n\n| cases | answered | refused |\n|---|---|---|\n"
     return heading + "\n".join(rows) + "\n"
 
 
