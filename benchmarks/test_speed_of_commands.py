@@ -43,6 +43,6 @@ def test_simulate_8_million_actions_with_a_chart(compare, tmp_path):
         lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL),  # noqa: S603 - our own
         lambda: subprocess.run([*command, "--gantt", str(tmp_path / "run.png")], check=True, stdout=subprocess.DEVNULL),  # noqa: S603 - our own
         other_name="without a chart",
-        rounds=3,
+        rounds=1,
         own_per_other=1,
     )

@@ -378,13 +378,18 @@ def draw_growth(report: dict) -> None:
             calls.setdefault(extra["call"], []).append((extra["actions"], bench["stats"]["min"]))
     plt.rcParams["svg.hashsalt"] = "growth"
     figure, axes = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
-    for (name, sizes), color in zip(calls.items(), COLORS, strict=True):
+    lowest = 0.0  # of the next name, so that names of curves that end close to each other stand apart
+    for (name, sizes), color in zip(sorted(calls.items(), key=lambda call: max(call[1])[1]), COLORS, strict=True):
         actions, seconds = zip(*sorted(sizes), strict=True)
         axes.loglog(actions, seconds, "o-", color=color, markersize=4)
-        axes.annotate(name, (actions[-1], seconds[-1]), (8, 0), textcoords="offset points", color=color, va="center")
+        height = max(seconds[-1], lowest)
+        axes.annotate(name, (actions[-1], height), (8, 0), textcoords="offset points", color=color, va="center")
+        lowest = 2 * height
     span = [10**4, 10**7]
     axes.loglog(span, [3e-8 * n * log(n) for n in span], "--", color="0.6")
-    axes.annotate("n log n", (span[0], 3e-8 * span[0] * log(span[0])), (0, 8), textcoords="offset points", color="0.45")
+    axes.annotate(
+        "n log n", (span[0], 3e-8 * span[0] * log(span[0])), (12, -8), textcoords="offset points", color="0.45"
+    )
     axes.set(xlabel="actions", ylabel="seconds", xlim=(8e3, 9e7))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="0.92")
