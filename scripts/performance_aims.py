@@ -81,6 +81,7 @@ _PATH, _ENGINES, _MEMORY = "test_whole_path_against_the_limit", "test_compiled_a
 _HELD_UP = (
     "each transfer frees the queues of two devices, so that every step of the walk is on another one, out of the caches"
 )
+_LONG = "columns of that length are no longer in the caches, and their memory is new in each call"
 
 AIMS = [
     Aim(
@@ -95,7 +96,7 @@ AIMS = [
         1.5,
         _grown,
         " times",
-        reason="columns of that length are no longer in the caches, and their memory is new in each call",
+        reason=_LONG,
     ),
     Aim(
         "Memory of 10^8 actions",
@@ -153,7 +154,7 @@ AIMS = [
         _largest("test_simulate_8_million_actions_with_a_chart", _times),
         " times",
     ),
-    Aim("Growth of a call from 10^4 to 10^7 actions over n log n", 1, _beyond_n_log_n, " times"),
+    Aim("Growth of a call from 10^4 to 10^7 actions over n log n", 1, _beyond_n_log_n, " times", reason=_LONG),
 ]
 
 
