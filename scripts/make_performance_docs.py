@@ -22,9 +22,9 @@ PAGE, CURVES = DOCS / "performance.md", DOCS / "images" / "growth.svg"
 INTRODUCTION = """# Performance
 
 This page is written by `scripts/make_performance_docs.py` from {runs} of `make bench`. A time is the fastest of
-its rounds, in seconds of the processor: of the process and of those that it starts. A clock shows the same where nothing
-else runs, but for waits for the disk. Where two things are compared they took turns within the run, so that the ratio
-tells more than either time.
+its rounds, in seconds of the processor: of the process and of those that it starts. A clock shows the same where
+nothing else runs, but for waits for the disk. Where two things are compared they took turns within the run, so that the
+ratio tells more than either time.
 
 Measured on: {cpu}, {cores} cores (of which each benchmark uses one), load average {load:.1f} when the run began;
 {python} on {system}; {libraries}.
