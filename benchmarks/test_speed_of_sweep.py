@@ -5,6 +5,8 @@ On all processors; limits of the two largest are in seconds on two cores.
 
 import time
 
+import pytest
+
 import ppsim
 
 TEN_THOUSAND = {
@@ -25,6 +27,10 @@ LLAMA_3_70B = {  # meta-llama/Meta-Llama-3-70B on huggingface.co; tokens of a ba
     "transport": "directed",
     "optimizer": "sync",
 }  # fmt: skip
+
+
+# By the clock: several processes work, and live on.
+pytestmark = pytest.mark.benchmark(timer=time.perf_counter)
 
 
 def seconds_of(over):

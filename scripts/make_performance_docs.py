@@ -102,8 +102,8 @@ CHART = """The command `ppsim simulate` on 8 million actions, as a process, with
 
 MANY = """## Many points
 
-Here all cores work. The sweep simulates each point, of up to 16 devices and 256 microbatches; for `choose` every key is
-free, and what is not simulated is proven not to matter.
+Here all cores work, and times are those of a clock. The sweep simulates each point, of up to 16 devices and 256
+microbatches; for `choose` every key is free, and what is not simulated is proven not to matter.
 """
 
 GROWTH = """## Growth
