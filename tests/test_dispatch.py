@@ -121,7 +121,7 @@ def test_reductions_and_optimizer_follow_the_order_that_ran():
     ("name", "options", "costs", "message"),
     [
         ("1f1b", {"transport": "rank"}, {}, "transport='rank'; use transport='async'"),
-        ("bpipe", {}, {}, "OFFLOADs"),
+        ("bpipe", {}, {}, "evicted"),
         ("pipedream", {}, {}, "without a drain"),
         ("1f1b", {"memory_limit": 3}, {}, "device 0 itself holds 4 activations; give at least 4"),
         ("1f1b", {"memory_limit": [9, 9]}, {}, r"memory_limit=\[9, 9\] must be activations"),
