@@ -125,6 +125,24 @@ def test_a_sentence_says_how_it_was_found_how_far_from_the_bound_and_what_might_
     assert ppsim.build("1f1b", devices=4, microbatches=8).found == ""
 
 
+@settings(deadline=None, max_examples=15)
+@given(st.data())
+def test_microbatches_of_different_cost_are_judged_with_their_own(data):
+    """Not longer than 1F1B, ZB-H1 and ZB-H2 where they fit, and within the limit, whatever each microbatch costs."""
+    p, m = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 8))
+    scale = data.draw(st.lists(st.sampled_from([0.5, 1.0, 1.5, 3.0]), min_size=m, max_size=m))
+    costs = ppsim.Costs(forward=1, input_grad=1.2, weight_grad=0.8, latency=0.1, microbatch_scale=scale)
+    limit = max(scale) * data.draw(st.sampled_from([1, 2, p]))
+    run = ppsim.simulate(found("one", p, m, costs, memory_limit=limit), costs)
+    assert run.peak_activations.max() <= limit * (1 + 1e-9)
+    for name in ("1f1b", "zb-h1", "zb-h2"):
+        if name == "zb-h2" and m < 2 * p - 1:
+            continue
+        other = ppsim.simulate(ppsim.build(name, devices=p, microbatches=m), costs)
+        if other.peak_activations.max() <= limit:
+            assert run.makespan <= other.makespan * (1 + 1e-9)
+
+
 def test_the_least_limit_holds_one_microbatch_a_device():
     for placement in PLACEMENTS:
         run = ppsim.simulate(found(placement, 3, 5, memory_limit=1))

@@ -18,7 +18,7 @@ from ppsim.base.units import percent_text, seconds_text
 from ppsim.families.list_scheduling import ROUNDING
 from ppsim.families.registry import families, family, require_count
 from ppsim.families.round_search import RoundSearch, usual_rounds
-from ppsim.families.synthesis_problem import Lists, Problem, devices_of_stages, limits_of, peaks, price, replayed
+from ppsim.families.synthesis_problem import Lists, Problem, devices_of_stages, limits_of, price
 from ppsim.schedule.columns import ScheduleColumns
 
 if TYPE_CHECKING:
@@ -87,32 +87,27 @@ def auto(
     if schedule is not None and problem.is_least(shortest):
         return schedule.named("auto", found_text(problem, schedule, shortest, f"It is {schedule.name}"))
     bases = [problem.replayed(schedule) for _, schedule in fitting]
-    best, turns = _searched(problem, bases, seconds, rounds, seed)
+    found, turns = _searched(problem, bases, seconds, rounds, seed)
+    best = min((lists.columns() for lists in found), key=problem.seconds_of)
     beginning = "greedy lists" if schedule is None else f"{schedule.name} ({seconds_text(shortest)}) and greedy lists"
     how = f"Found from {beginning}" + (f", {turns} round{'s' * (turns > 1)} of search" if turns else "")
-    makespan = best.makespan
-    columns = best.columns()
-    if schedule is not None and shortest <= makespan:
-        how, makespan, columns = (
-            f"It is {schedule.name}; {turns} rounds of search found none shorter",
-            shortest,
-            schedule,
-        )
-    return columns.named("auto", found_text(problem, columns, makespan, how))
+    if schedule is not None and shortest <= problem.seconds_of(best):
+        how, best = f"It is {schedule.name}; the search found none shorter", schedule
+    return best.named("auto", found_text(problem, best, problem.seconds_of(best), how))
 
 
 def found_text(problem: Problem, schedule: ScheduleColumns, makespan: float, how: str) -> str:
     """How a schedule was found, how far it is from the bound, and what might shorten it."""
-    least = problem.least_makespan
-    held = peaks(schedule, problem.share, problem.kept)
-    full = np.flatnonzero(held + problem.share.min() > problem.limits + ROUNDING)
+    full = np.flatnonzero(problem.peaks(schedule) + problem.share.min() > problem.limits + ROUNDING)
     memory = f"more memory on {_devices(full)}" if len(full) else ""
     if problem.is_least(makespan):
         rest = f"{memory}, another placement" if memory else "another placement"
         return f"{how}: {seconds_text(makespan)}, proven shortest. What is left to change: {rest}, other costs."
-    gap = (
-        f"{percent_text(makespan / least - 1.0)} above the bound of {seconds_text(least)}" if least > 0 else "no bound"
-    )
+    if problem.own is None:
+        least = problem.least_makespan
+        gap = f"{percent_text(makespan / least - 1.0)} above the bound of {seconds_text(least)}"
+    else:
+        gap = "searched with microbatches of the average cost and judged with their own"
     more = f"more rounds or seconds of search{f', and {memory}' if memory else ''}"
     return f"{how}: {seconds_text(makespan)}, {gap}. What might shorten it: {more}."
 
@@ -171,8 +166,7 @@ def fitting_families(problem: Problem, v: int, costs: CostModel | None) -> list[
     fitting = []
     for schedule in _families_on(problem, v, costs):
         if problem.holds(schedule):
-            start, end = replayed(schedule, problem.table)
-            fitting.append((float(end.max() - start.min()), schedule))
+            fitting.append((problem.seconds_of(schedule), schedule))
             if problem.is_least(fitting[-1][0]):
                 break
     return fitting
@@ -205,8 +199,8 @@ def _is_on(schedule: ScheduleColumns, problem: Problem) -> bool:
 
 def _searched(
     problem: Problem, bases: list[Lists], seconds: float | None, rounds: int | None, seed: int
-) -> tuple[Lists, int]:
-    """The best lists after the search, and its rounds; Ctrl-C ends it with the best so far."""
+) -> tuple[list[Lists], int]:
+    """The best lists after the search and other good ones, and its rounds; Ctrl-C ends it with the best so far."""
     began = time.monotonic()
     search = RoundSearch(problem, bases, seed)
     planned = usual_rounds(problem) if rounds is None else rounds
@@ -219,4 +213,4 @@ def _searched(
             search.advance()
     except KeyboardInterrupt:
         pass
-    return search.best, search.turn
+    return [search.best, *search.others], search.turn

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +99,9 @@ class Problem:
     share, kept : float64 (stages,)
         Held by F, in the unit of the limits, and the part of it that lives until W.
     limits : float64 (devices,)
+    own : CostTable, optional
+        Where microbatches differ: the costs of each. All else is of an average microbatch, but holds as much as the
+        largest.
     """
 
     m: int
@@ -112,6 +115,7 @@ class Problem:
     kept: np.ndarray
     limits: np.ndarray
     runs: int = 1000
+    own: CostTable | None = None
 
     @classmethod
     def of(
@@ -122,7 +126,8 @@ class Problem:
         BuildError where `costs` is no cost model or a limit does not hold one microbatch; CostError where the costs do
         not fit the placement.
         """
-        table = price(costs, device_of, p, m, split)
+        own = price(costs, device_of, p, m, split)
+        table = own if own.microbatch_scale is None else of_average_microbatch(own)
         stages = np.arange(len(device_of))
         ahead, back = np.minimum(stages + 1, stages[-1]), np.maximum(stages - 1, 0)
         waits = []
@@ -135,6 +140,7 @@ class Problem:
         problem = cls(
             m, device_of, p, split, table, np.concatenate([table.seconds[Kind.F], backward, weight]),
             np.concatenate(waits), table.stage_share, table.weight_grad_fraction, limits,
+            own=None if table is own else own,
         )  # fmt: skip
         problem.check_limits()
         return problem
@@ -176,7 +182,9 @@ class Problem:
         return np.append(forward, backward[::-1])
 
     def is_least(self, makespan: float) -> bool:
-        """Whether no order beats it."""
+        """Whether no order is known to beat it: False where microbatches differ."""
+        if self.own is not None:
+            return False
         most = makespan * (1 - ROUNDING)
         return most <= self.least_work or most <= self.least_makespan
 
@@ -240,7 +248,21 @@ class Problem:
 
     def holds(self, schedule: ScheduleColumns) -> bool:
         """Whether a schedule on this placement stays within the limits."""
-        return bool(np.all(peaks(schedule, self.share, self.kept) <= self.limits + ROUNDING))
+        return bool(np.all(self.peaks(schedule) <= self.limits + ROUNDING))
+
+    def peaks(self, schedule: ScheduleColumns) -> np.ndarray:
+        """The most that each device holds, in the unit of the limits."""
+        if self.own is None:
+            return peaks(schedule, self.share, self.kept)
+        scale = self.own.microbatch_scale
+        assert scale is not None  # noqa: S101 - what `own` is there for
+        relative = scale / scale.max(axis=1, keepdims=True)
+        return peaks(schedule, self.share, self.kept, relative[schedule.stage, schedule.microbatch])
+
+    def seconds_of(self, schedule: ScheduleColumns) -> float:
+        """Makespan of a schedule on this placement, with each microbatch's own costs."""
+        start, end = replayed(schedule, self.table if self.own is None else self.own)
+        return float(end.max() - start.min())
 
     def codes_of(self, schedule: ScheduleColumns) -> np.ndarray:
         """The codes of a schedule's rows, a B standing for its I and W where the problem splits them."""
@@ -331,6 +353,7 @@ def replayed(schedule: ScheduleColumns, table: CostTable) -> tuple[np.ndarray, n
     Timed OVERLAP_F_B slots last `table.overlap`.
     """
     seconds = table.seconds[schedule.kind, schedule.stage]
+    seconds = seconds * table.scale_of(schedule, schedule.stage, schedule.microbatch)
     fused = None
     if table.overlap is not None and schedule.joined.any():
         slots, fused = schedule.slots, schedule.joined
@@ -347,15 +370,32 @@ def row_waits(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
     source, device = schedule.source, schedule.device
     producer = device[source]
     sent = table.transfer_bytes[(schedule.kind != Kind.F).astype(int), schedule.stage[source]]
+    sent = sent * table.scale_of(schedule, schedule.stage[source], schedule.microbatch[source])
     wait = sent * table.seconds_per_byte[producer, device] + table.latency[producer, device]
     return np.where(crosses_devices(schedule), wait, 0.0)
 
 
-def peaks(schedule: ScheduleColumns, share: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Largest live amount of each device, float64: F adds its stage's share, B frees it, I and W their parts."""
+def of_average_microbatch(table: CostTable) -> CostTable:
+    """Costs of equal microbatches that take as long together, each of which holds as much as the largest."""
+    scale = table.microbatch_scale
+    assert scale is not None  # noqa: S101 - asked for where microbatches differ
+    mean = scale.mean(axis=1)
+    return replace(
+        table, seconds=table.seconds * mean, transfer_bytes=table.transfer_bytes * mean,
+        stage_share=table.stage_share * scale.max(axis=1), microbatch_scale=None,
+    )  # fmt: skip
+
+
+def peaks(
+    schedule: ScheduleColumns, share: np.ndarray, kept: np.ndarray, scale: np.ndarray | float = 1.0
+) -> np.ndarray:
+    """Largest live amount of each device, float64: F adds its stage's share, B frees it, I and W their parts.
+
+    `scale` is a factor of each row.
+    """
     stage, kind = schedule.stage, schedule.kind
     parts = [kind == Kind.F, kind == Kind.B, kind == Kind.I]
-    change = share[stage] * np.select(parts, [1.0, -1.0, kept[stage] - 1.0], -kept[stage])
+    change = scale * share[stage] * np.select(parts, [1.0, -1.0, kept[stage] - 1.0], -kept[stage])
     slots = schedule.slots  # a fused slot takes before it frees
     change[slots.first], change[slots.second] = change[slots.forward], change[slots.backward]
     live = np.cumsum(change)
