@@ -152,7 +152,7 @@ def test_a_program_is_lowered_from_its_compute_actions_again():
 def test_every_family_is_lowered_to_a_valid_program(name):
     schedule = ppsim.build(name, devices=4, microbatches=8)
     program = ppsim.lower(schedule, sharded=True)
-    assert program.schedule == schedule
+    assert program.schedule == schedule.compute  # pipe-offload's lists hold copies too
     ppsim.Program.from_orders(program.orders(), slices=program.slices).validate()
 
 
