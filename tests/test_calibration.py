@@ -247,6 +247,10 @@ def test_the_command_writes_the_profile_and_tells_units_and_intervals(tmp_path):
     assert "±" in done.out
     assert "latency of a transfer" in done.out
     assert read_profile(tmp_path / "profile.yaml").devices == 4
+    again = command("calibrate", RECORDED / "sleep" / "1f1b.json", "-o", tmp_path / "profile.yaml", "--json", "-")
+    document = json.loads(again.out)
+    assert document["schema"] == "ppsim.calibrate/1"
+    assert document["profile"]["seconds"].keys() >= {"F", "B"}
     wrong = command("calibrate", tmp_path / "profile.yaml", "-o", tmp_path / "other.yaml")
     assert wrong.status == 2
     assert "not a trace" in wrong.err

@@ -9,6 +9,7 @@ import pytest
 from command_line import UNIT_COSTS, ppsim, start
 
 import ppsim as library
+from ppsim.cli import COMMANDS
 
 
 def test_help_names_every_command_and_the_exit_statuses():
@@ -83,6 +84,17 @@ def test_validate_shows_every_fault_of_every_file(tmp_path):
     for part in ("0F0", "add 1B0", "row 1, column 2", "'zero'", "row 2, column 1", "the microbatch is missing"):
         assert part in outcome.err
     assert "good.csv: a valid schedule" in outcome.out
+    document = json.loads(ppsim("validate", tmp_path / "a.csv", tmp_path / "good.csv", "--json", "-").out)
+    bad, good = document["files"]
+    assert document["schema"] == "ppsim.validate/1"
+    assert (bad["valid"], good["valid"]) == (False, True)
+    assert any("add 1B0" in fault for fault in bad["faults"])
+    assert (good["devices"], good["actions"]) == (2, 8)
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "explore"])
+def test_every_command_answers_in_json(name):
+    assert "--json" in ppsim(name, "--help").out
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,16 @@ import typer
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH
 from ppsim.base.units import percent_text, seconds_text, value_text
-from ppsim.commands.reporting import command, print_data, say
+from ppsim.commands.options import JsonTarget
+from ppsim.commands.reporting import answer, command, say
 from ppsim.costs import operator_fit
-from ppsim.costs.profile import LinkFit, Profile, write_profile
+from ppsim.costs.profile import LinkFit, Profile, profile_document, write_profile
 from ppsim.costs.step_spread import HALVES, StepSpread
 from ppsim.interop.kineto import read_any_trace
+from ppsim.interop.result import plain
 from ppsim.studies import calibration
 
+SCHEMA = "ppsim.calibrate/1"
 _TRACES = typer.Argument(metavar="TRACE...", help="Files that validation/replay.py wrote, or a Kineto folder.")
 Traces = Annotated[list[Path], _TRACES]
 Operators = Annotated[
@@ -36,21 +39,22 @@ def calibrate(
         str | None,
         typer.Option(metavar="N,N,...", help="Layers of each stage of the traces. [default: as many in each]"),
     ] = None,
+    json: JsonTarget = None,
 ) -> None:
     """Fit a cost profile to measured traces, or a device's operators to measured ones."""
     if bool(traces) == bool(operators):
         raise ConfigError("give traces, such as `ppsim calibrate trace.json -o profile.yaml`, or --operators FILE.json")
     if operators:
-        _calibrate_operators(operators, output)
+        _calibrate_operators(operators, output, json)
     else:
-        _calibrate_costs(traces or [], output, _counts(layers))
+        _calibrate_costs(traces or [], output, _counts(layers), json)
 
 
-def _calibrate_operators(measured: Path, output: Path) -> None:
+def _calibrate_operators(measured: Path, output: Path, json: str | None) -> None:
     law = operator_fit.fit_operators(operator_fit.read_measurements(measured))
     operator_fit.write_operators(law, output)
     say(f"wrote {output}; a config names it as hardware.device.operators")
-    print_data(law_text(law))
+    answer({"schema": SCHEMA, "operators": plain(vars(law))}, json, lambda: law_text(law))
 
 
 def _counts(text: str | None) -> list[int]:
@@ -61,7 +65,7 @@ def _counts(text: str | None) -> list[int]:
     return [int(count) for count in counts]
 
 
-def _calibrate_costs(traces: list[Path], output: Path, layers: list[int]) -> None:
+def _calibrate_costs(traces: list[Path], output: Path, layers: list[int], json: str | None) -> None:
     runs = [read_any_trace(path) for path in traces]
     for run in runs:
         for note in run.notes:
@@ -69,7 +73,7 @@ def _calibrate_costs(traces: list[Path], output: Path, layers: list[int]) -> Non
     profile = calibration.calibrate(runs, layers)
     write_profile(profile, output)
     say(f"wrote {output}")
-    print_data(profile_text(profile))
+    answer({"schema": SCHEMA, "profile": plain(profile_document(profile))}, json, lambda: profile_text(profile))
 
 
 def law_text(law: operator_fit.FittedLaw) -> str:

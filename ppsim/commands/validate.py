@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ppsim.base.errors import ConfigError, PpsimError
-from ppsim.commands.reporting import DONE, command, exit_status, print_data, say
+from ppsim.commands import options
+from ppsim.commands.reporting import DONE, answer, command, exit_status, say
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.run.schedules import Program, Schedule
 from ppsim.schedule.columns import MOST_SLICES
+
+SCHEMA = "ppsim.validate/1"
 
 
 @command
@@ -28,6 +31,7 @@ def validate(
     pytorch: Annotated[
         bool, typer.Option("--pytorch", help="Also: what PyTorch's pipeline runtime needs and does not check.")
     ] = False,
+    json: options.JsonTarget = None,
 ) -> None:
     """Check schedule files; show every fault."""
     pieces = _slices(slices)
@@ -40,7 +44,11 @@ def validate(
             schedule.check(transport, pytorch=pytorch)
 
     passed = "".join([f", runs under {transport}" if transport else "", ", fit for PyTorch" if pytorch else ""])
-    raise typer.Exit(max(_validate_file(file, pieces, check, passed) for file in files))
+    results = [_validate_file(file, pieces, check) for file in files]
+    texts = [_text(result) + passed for result, _ in results if result["valid"]]
+    if texts or json:
+        answer({"schema": SCHEMA, "files": [result for result, _ in results]}, json, lambda: "\n".join(texts))
+    raise typer.Exit(max(status for _, status in results))
 
 
 def _slices(text: str) -> int:
@@ -51,17 +59,27 @@ def _slices(text: str) -> int:
     return int(digits)
 
 
-def _validate_file(file: Path, slices: int, check: Callable[[Schedule], None], passed: str) -> int:
-    """Report one file and return its exit status."""
+def _validate_file(file: Path, slices: int, check: Callable[[Schedule], None]) -> tuple[dict[str, Any], int]:
+    """What is found of one file, and its exit status; faults are said at once."""
     try:
         schedule = Schedule.from_csv(file, slices=slices)
         check(schedule)
     except PpsimError as error:
         say(f"ppsim: {error}" if str(file) in str(error) else f"ppsim: {file}: {error}")
-        return exit_status(error)
+        return {"file": str(file), "valid": False, "faults": getattr(error, "faults", [str(error)])}, exit_status(error)
+    sizes = {
+        "devices": schedule.devices,
+        "num_stages": schedule.num_stages,
+        "microbatches": schedule.microbatches // slices,
+        "actions": len(schedule),
+    }
     what = "program" if isinstance(schedule, Program) else "schedule"
-    print_data(
-        f"{file}: a valid {what}: {schedule.devices} devices, {schedule.num_stages} stages, "
-        f"{schedule.microbatches // slices} microbatches, {len(schedule)} actions{passed}"
+    return {"file": str(file), "valid": True, "faults": [], "is": what, **sizes}, DONE
+
+
+def _text(result: dict[str, Any]) -> str:
+    """A valid file in one line."""
+    return (
+        f"{result['file']}: a valid {result['is']}: {result['devices']} devices, {result['num_stages']} stages, "
+        f"{result['microbatches']} microbatches, {result['actions']} actions"
     )
-    return DONE

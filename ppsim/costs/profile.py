@@ -228,6 +228,17 @@ def write_profile(profile: Profile, path: str | PathLike[str]) -> None:
 
     from ruamel.yaml import YAML
 
+    document = profile_document(profile)
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = None
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment] - keep the order written above
+    text = StringIO()
+    yaml.dump(document, text)
+    write_atomically(path, text.getvalue())
+
+
+def profile_document(profile: Profile) -> dict[str, Any]:
+    """A profile as its file holds it."""
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "units": {"time": "seconds", "size": "bytes"},
@@ -249,12 +260,7 @@ def write_profile(profile: Profile, path: str | PathLike[str]) -> None:
     for name, part in (("link_fit", profile.link_fit), ("steps", profile.steps)):
         if part:
             document[name] = {key: _shortened(value) for key, value in vars(part).items()}
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = None
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment] - keep the order written above
-    text = StringIO()
-    yaml.dump(document, text)
-    write_atomically(path, text.getvalue())
+    return document
 
 
 def _shortened(value: Any) -> Any:
