@@ -32,6 +32,7 @@ WRITTEN = (
     "ledger_chart",
     "junit",
     "output",
+    "profile",
     "chart",
     "front",
 )
