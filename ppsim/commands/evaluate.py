@@ -34,7 +34,7 @@ NOTE = (
 @command
 def evaluate(
     traces: Traces,
-    profile: Annotated[Path, options.file_option("What `ppsim calibrate` wrote.", metavar="P.yaml")],
+    fitted: Annotated[Path, options.file_option("What `ppsim calibrate` wrote.", "--profile", metavar="P.yaml")],
     chart: Annotated[Path | None, options.file_option("Measured over predicted Gantt: FILE.png, .svg or .pdf.")] = None,
     json: options.JsonTarget = None,
     table: Annotated[
@@ -43,7 +43,7 @@ def evaluate(
 ) -> None:
     """Compare predicted with measured step times, of fitted and of held-out runs."""
     check_endings(("--chart", chart, charts.STATIC))
-    costs = read_profile(profile)
+    costs = read_profile(fitted)
     runs = [read_any_trace(path) for path in traces]
     evaluation = study.evaluate(runs, costs)
     for note in evaluation.notes:

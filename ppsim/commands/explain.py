@@ -36,7 +36,7 @@ PAGE = """<!doctype html>
 
 @command
 def explain(
-    measured: Annotated[
+    recording: Annotated[
         Path,
         typer.Argument(
             metavar="TRACE", help="A file of the replay harness, or a folder: Primus' dump, or profiler files."
@@ -64,7 +64,7 @@ def explain(
 ) -> None:
     """Say where a measured step's time goes, and where its simulation differs."""
     check_endings(("--gantt", gantt, (*charts.STATIC, ".html")))
-    recorded = read_any_trace(measured, ranges)
+    recorded = read_any_trace(recording, ranges)
     for note in recorded.notes:
         say(note)
     measured = Timeline.of(recorded.timeline(step))
