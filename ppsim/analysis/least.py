@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ppsim.actions import Kind, is_vocabulary
+from ppsim.actions import Kind, is_copy, is_vocabulary
 from ppsim.costs.table import CostTable
 from ppsim.plan.holding import held_changes
 from ppsim.plan.resolve import by_kind_and_stage, row_seconds
@@ -126,7 +126,7 @@ def least_memory(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | No
     device, stage = schedule.holdings.T
     parts = [np.bincount(device, part[stage], minlength=schedule.devices) for part in table.state_bytes]
     static = parts[0] * schedule.weight_versions + parts[1] + parts[2]
-    if len(schedule.evicted) or (schedule.kind > Kind.W).any():
+    if len(schedule.evicted):
         return static * SAFETY
     return (static + _most_held(schedule, table, table.activation_bytes)) * SAFETY
 
@@ -136,7 +136,12 @@ def _most_held(schedule: ScheduleColumns, table: CostTable, whole: np.ndarray) -
 
     `whole` is of one microbatch, by stage.
     """
-    adds, frees = held_changes(schedule, table, whole)
+    moved = np.zeros((schedule.num_stages, schedule.microbatches), bool)
+    copied = is_copy(schedule.kind)
+    moved[schedule.stage[copied], schedule.microbatch[copied]] = True
+    schedule = schedule.compute
+    stays = ~moved[schedule.stage, schedule.microbatch]
+    adds, frees = (change * stays for change in held_changes(schedule, table, whole))
     level = np.cumsum(adds - frees)
     first = schedule.offsets[:-1]
     before_device = np.append(0.0, level)[first]
@@ -144,5 +149,5 @@ def _most_held(schedule: ScheduleColumns, table: CostTable, whole: np.ndarray) -
     if table.recompute_bytes is not None and table.recompute_bytes.any():
         again, nothing = table.recompute_bytes / schedule.slices, np.zeros_like(whole)
         again = by_kind_and_stage(schedule, np.stack([nothing, again, again, nothing]))
-        while_running = while_running + again * table.scale_of(schedule, schedule.stage, schedule.microbatch)
+        while_running = while_running + again * table.scale_of(schedule, schedule.stage, schedule.microbatch) * stays
     return np.maximum.reduceat(while_running, first) - before_device
