@@ -84,7 +84,7 @@ def in_a_long_program(folder, ranks, *arguments):
     """The launcher and its ranks' processes, some steps into a program that takes longer than the test."""
     for name, microbatches in (("short", 1), ("long", 500)):
         ppsim.build("1f1b", devices=ranks, microbatches=microbatches).to_csv(folder / f"{name}.csv")
-    times = ["--compute", "sleep", "--forward", 0.001, "--backward", 0.002, "--steps", 40]
+    times = ["--compute", "sleep", "--forward", 0.001, "--backward", 0.002, "--steps", 40, "--one-after-another"]
     launcher = start(
         ranks, folder / "short.csv", folder / "long.csv", *times, "--out", folder / "{name}.json", *arguments
     )

@@ -67,6 +67,7 @@ def make_rank_parser(description: str | None) -> argparse.ArgumentParser:
         "--layout", choices=LAYOUTS, default="directed",
         help="NCCL communicators: one per ordered pair of ranks, one per pair, or one for all",
     )  # fmt: skip
+    parser.add_argument("--one-after-another", action="store_true", help="on gloo too: programs do not take turns")
     parser.add_argument("--blocking", action="store_true", help="the next compute action waits for each send")
     parser.add_argument("--timeout", type=float, default=30.0, help="seconds after which a silent peer is given up")
     return parser

@@ -52,7 +52,8 @@ def replay_all(options: argparse.Namespace, rank: int, world: int) -> list[str]:
     control: Any = dist.new_group(backend="gloo", timeout=timedelta(seconds=options.timeout))
     runtime = make_runtime(options, control, rank, programs)
     # On processors that others use too, programs take turns step by step: what disturbs one disturbs all alike.
-    groups = [programs] if options.backend == "gloo" else [[program] for program in programs]
+    turns = options.backend == "gloo" and not options.one_after_another
+    groups = [programs] if turns else [[program] for program in programs]
     return [said for group in groups for said in replay(group, options, runtime, rank, world)]
 
 
