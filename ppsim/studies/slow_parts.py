@@ -45,6 +45,11 @@ class Slow:
 
 
 def slow_parts(measured: Timeline, own: Plan, run: Timeline | None) -> list[Slow]:
+    """Stages, actions, microbatches and links of a measured run that are slower than expected, the costliest first.
+
+    `own` is the measured run with its own action times as costs. Expected is what the costs of `run` say, or without
+    one what is usual in the measured run itself.
+    """
     expected = None if run is None else priced(measured, run).plan
     found = [
         *_slow_stages(own, None if expected is None or expected.fused.any() else expected.seconds),
