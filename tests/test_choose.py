@@ -12,7 +12,6 @@ from command_line import ppsim as run_ppsim
 import ppsim
 from ppsim.analysis.least import least_memory, least_step
 from ppsim.analysis.least_of_layout import least_of_layout
-from ppsim.costs.derive import DerivedCosts
 from ppsim.studies.ranking import Candidate, rank
 from ppsim.studies.space import BALANCED, keeps_activations, open_space
 
@@ -30,53 +29,6 @@ SMALL = {
     "optimizer": "sync",
 }  # fmt: skip
 NAMES = ["gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "chimera", "bpipe", "dualpipe"]
-HEADROOMS = [0.0, 0.5, 0.75]
-
-
-def _every_point(config, free, headroom):
-    """Each point that fits, with `Config.changed` and `Config.simulate` alone, in the order of their steps."""
-    space = open_space(config, free)
-    costs = space.config.costs
-    assert isinstance(costs, DerivedCosts)
-    limit = costs.cluster.device.memory * (1 - headroom)
-    fitting = []
-    for layout in space.layouts():
-        for chosen in space.schedules(layout["schedule.devices"]):
-            for partition in space.partitions:
-                if partition == BALANCED:
-                    continue
-                try:
-                    changes = {**layout, **chosen, "layout.partition": partition}
-                    run = space.config.changed(changes).simulate()
-                except ppsim.PpsimError:
-                    continue
-                assert run.peak_memory is not None
-                if run.peak_memory.max() <= limit:
-                    measures = {"iteration_time": run.iteration_time, "peak_memory": float(run.peak_memory.max())}
-                    fitting.append(Candidate(changes, measures))
-    return sorted(fitting, key=lambda one: (one.step, one.memory))
-
-
-@pytest.mark.parametrize("headroom", HEADROOMS)
-def test_the_answer_is_that_of_simulating_every_point(headroom):
-    free = {
-        "schedule.name": NAMES, "schedule.devices": [1, 2, 4, 8], "layout.tensor": [1, 2, 4],
-        "layout.sharding": ["none", "optimizer", "weights"], "schedule.stages_per_device": [2, 3],
-        "layout.partition": ["even", "by_cost(greedy)"],
-    }  # fmt: skip
-    every = _every_point(SMALL, free, headroom)
-    found = ppsim.choose(SMALL, free, headroom=headroom, top=5)
-    assert every
-    of_step = {step: list(alike) for step, alike in itertools.groupby(every, lambda one: f"{one.step:.4e}")}
-    assert [f"{one.step:.4e}" for one in found.ranked] == list(of_step)[:5]
-    for one, alike in zip(found.ranked, of_step.values(), strict=False):
-        simplest = min(alike, key=lambda other: other.rank)
-        assert (one.changes, one.step, one.alike) == (simplest.changes, simplest.step, len(alike) - 1)
-    front = [one for number, one in enumerate(every) if all(one.memory < other.memory for other in every[:number])]
-    assert [(one.step, one.memory) for one in found.front] == [(one.step, one.memory) for one in front]
-    counts = dict(found.counts)
-    assert counts.pop("points") == sum(counts.values())
-    assert counts["simulated"] < len(every)
 
 
 def _candidate(step, **changes):

@@ -2,8 +2,10 @@
 
 import itertools
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from test_choose import NAMES, SMALL
 
 import ppsim
 from ppsim.costs.derive import DerivedCosts
@@ -61,9 +63,9 @@ def cases(draw):
     return {key: part for key, part in config.items() if part is not None}, free, draw(some.sampled_from([0, 0.3, 0.7]))
 
 
-def every_point(config, free, headroom):
+def every_point(config, free, headroom, asynchronous):
     """All points that fit, in the order of their steps."""
-    space = open_space(config, free, asynchronous=True)
+    space = open_space(config, free, asynchronous=asynchronous)
     costs = space.config.costs
     assert isinstance(costs, DerivedCosts)
     limit = costs.cluster.device.memory * (1 - headroom)
@@ -94,12 +96,10 @@ def every_point(config, free, headroom):
     return sorted(fitting, key=lambda one: (one.step, one.memory))
 
 
-@settings(max_examples=12, deadline=None)
-@given(cases())
-def test_the_answer_is_that_of_simulating_every_point(case):
-    config, free, headroom = case
-    every = every_point(config, free, headroom)
-    found = ppsim.choose(config, free, headroom=headroom, asynchronous=True, top=TOP)
+def agree(config, free, headroom, asynchronous):
+    """Hold what choose finds to every point."""
+    every = every_point(config, free, headroom, asynchronous)
+    found = ppsim.choose(config, free, headroom=headroom, asynchronous=asynchronous, top=TOP)
     of_step = {step: list(alike) for step, alike in itertools.groupby(every, lambda one: f"{one.step:.4e}")}
     assert [f"{one.step:.4e}" for one in found.ranked] == [*of_step][:TOP]
     for one, alike in zip(found.ranked, of_step.values(), strict=False):
@@ -108,3 +108,21 @@ def test_the_answer_is_that_of_simulating_every_point(case):
     front = [one for number, one in enumerate(every) if all(one.memory < other.memory for other in every[:number])]
     assert [(one.step, one.memory) for one in found.front] == [(one.step, one.memory) for one in front]
     assert found.counts["points"] == sum(number for name, number in found.counts.items() if name != "points")
+    return every, found
+
+
+@settings(max_examples=12, deadline=None)
+@given(cases())
+def test_the_answer_is_that_of_simulating_every_point_of_a_random_space(case):
+    agree(*case, asynchronous=True)
+
+
+@pytest.mark.parametrize("headroom", [0.0, 0.5, 0.75])
+def test_the_answer_is_that_of_simulating_every_point_and_simulates_fewer(headroom):
+    free = {
+        "schedule.name": NAMES, "schedule.devices": [1, 2, 4, 8], "layout.tensor": [1, 2, 4],
+        "layout.sharding": ["none", "optimizer", "weights"], "schedule.stages_per_device": [2, 3],
+        "layout.partition": ["even", "by_cost(greedy)"],
+    }  # fmt: skip
+    every, found = agree(SMALL, free, headroom, asynchronous=False)
+    assert found.counts["simulated"] < len(every)

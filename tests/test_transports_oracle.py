@@ -1,12 +1,12 @@
 """Random programs through every transport against a longest path that is written down independently."""
 
 import itertools
-import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_schedules import schedules
+from time_oracle import carried, parts_of
 
 import ppsim
 
@@ -14,24 +14,6 @@ TRANSPORTS = ("async", "directed", "pair", "rank", "blocking")
 LATENCY, OVERLAP, COPY = 0.7, 2.3, 0.9
 SECONDS = {"F": 1.0, "B": 2.5, "I": 1.5, "W": 1.0, "R": 0.8}
 COPIES = ("OFFLOAD", "RELOAD")
-ACTION = re.compile(r"(\d+)([A-Z_]+?)(\d+)$")
-
-
-def parse(cell):
-    """A cell as its plain actions (stage, kind, microbatch)."""
-    parts = cell.strip("()").replace(")OVERLAP_F_B", "").split(";") if "(" in cell else [cell]
-    return [
-        (int(stage), kind, int(microbatch)) for stage, kind, microbatch in (ACTION.match(p).groups() for p in parts)
-    ]
-
-
-def transfer_of(stage, kind, microbatch):
-    """The transfer that an action needs (or a RECV takes, or a SEND gives), by what it carries to which stage."""
-    if kind in ("F", "RECV_F"):
-        return "F", stage, microbatch
-    if kind == "SEND_F":
-        return "F", stage + 1, microbatch
-    return "B", stage - (kind == "SEND_B"), microbatch
 
 
 class Oracle:
@@ -43,9 +25,9 @@ class Oracle:
         self.ends_of = {}
         for device, row in enumerate(program):
             for cell in row:
-                for stage, kind, microbatch in parse(cell):
+                for kind, stage, microbatch in parts_of(cell):
                     if "_" in kind:
-                        key = transfer_of(stage, kind, microbatch)
+                        key = carried(kind, stage, microbatch)
                         self.ends_of.setdefault(key, {})[kind[:4]] = device
         self.times, self.arrivals = {}, {}
         self.position, self.clock = [0] * len(program), [0.0] * len(program)
@@ -63,11 +45,11 @@ class Oracle:
     def step(self, device):
         if self.position[device] == len(self.lists[device]):
             return False
-        parts = parse(self.lists[device][self.position[device]])
-        if parts[0][1] in COPIES:
-            self.engines.setdefault((device, parts[0][1]), []).append(parts[0])
+        parts = parts_of(self.lists[device][self.position[device]])
+        if parts[0][0] in COPIES:
+            self.engines.setdefault((device, parts[0][0]), []).append(parts[0])
             self.posted[parts[0]] = self.clock[device]
-        elif "_" in parts[0][1]:
+        elif "_" in parts[0][0]:
             self.post(device, *parts[0])
         elif len(parts) == 2 and self.overlap is None:
             if not self.compute(device, [next(part for part in parts if part not in self.times)], None):
@@ -80,17 +62,17 @@ class Oracle:
         return True
 
     def compute(self, device, parts, seconds):
-        needs = [transfer_of(*part) for part in parts if part[1] not in "WR"]
+        needs = [carried(*part) for part in parts if part[0] not in "WR"]
         needs = [need for need in needs if need in self.ends_of] + self.blocking[device]
-        needs_itself = len({(stage, microbatch) for stage, _, microbatch in parts}) < len(parts)
-        back = [(stage, "RELOAD", microbatch) for stage, kind, microbatch in parts if kind in "RBI"]
+        needs_itself = len({(stage, microbatch) for _, stage, microbatch in parts}) < len(parts)
+        back = [("RELOAD", stage, microbatch) for kind, stage, microbatch in parts if kind in "RBI"]
         back = [copy for copy in back if copy in self.posted]
         late = any(copy not in self.copied for copy in back)
         if needs_itself or late or any(need not in self.arrivals for need in needs):
             return False
         here = [self.arrivals[need][1] for need in needs] + [self.copied[copy][1] for copy in back]
         start = max([self.clock[device], *here])
-        self.clock[device] = start + (SECONDS[parts[0][1]] if seconds is None else seconds)
+        self.clock[device] = start + (SECONDS[parts[0][0]] if seconds is None else seconds)
         self.blocking[device].clear()
         for part in parts:
             self.times[part] = start, self.clock[device]
@@ -103,12 +85,12 @@ class Oracle:
             copy = next((one for one in line if one not in self.copied), None)
             if copy is None:
                 continue
-            stage, _, microbatch = copy
+            _, stage, microbatch = copy
             needs = [self.posted[copy], *(self.copied[one][1] for one in line if one in self.copied)]
             if way == "RELOAD":
-                if (stage, "OFFLOAD", microbatch) not in self.copied:
+                if ("OFFLOAD", stage, microbatch) not in self.copied:
                     continue
-                needs.append(self.copied[stage, "OFFLOAD", microbatch][1])
+                needs.append(self.copied["OFFLOAD", stage, microbatch][1])
             shared = (device, way) if self.switch is None else (device // self.switch, way)
             ready = max(needs)
             turn = max(ready, self.line_free.get(shared, 0.0)), ready, device, shared, copy
@@ -120,8 +102,8 @@ class Oracle:
         self.line_free[shared] = start + COPY
         return True
 
-    def post(self, device, stage, kind, microbatch):
-        key = transfer_of(stage, kind, microbatch)
+    def post(self, device, kind, stage, microbatch):
+        key = carried(kind, stage, microbatch)
         sender, receiver = self.ends_of[key]["SEND"], self.ends_of[key]["RECV"]
         self.made[key, kind[:4]] = self.clock[device]
         line = {"pair": frozenset((sender, receiver)), "rank": "all"}.get(self.transport, (sender, receiver))
@@ -132,12 +114,12 @@ class Oracle:
     def arrive(self):
         """Under async: every transfer whose producer has run, whatever is posted."""
         known = len(self.arrivals)
-        for kind, stage, microbatch in self.ends_of:
-            makers = [(stage - 1, "F")] if kind == "F" else [(stage + 1, "B"), (stage + 1, "I")]
-            for maker, made in makers:
-                if (maker, made, microbatch) in self.times:
-                    start = self.times[maker, made, microbatch][1]
-                    self.arrivals[kind, stage, microbatch] = start, start + LATENCY
+        for way, stage, microbatch in self.ends_of:
+            makers = [("F", stage - 1)] if way == "to F" else [("B", stage + 1), ("I", stage + 1)]
+            for maker in makers:
+                if (*maker, microbatch) in self.times:
+                    start = self.times[*maker, microbatch][1]
+                    self.arrivals[way, stage, microbatch] = start, start + LATENCY
         return len(self.arrivals) > known
 
     def transfer(self):
@@ -176,14 +158,14 @@ def check(program, transport, overlap, switch=None):
     run = ppsim.simulate(program, costs, transport=transport, engine="event")
     times, arrivals = expected
     for row in range(len(run.schedule.kind)):
-        action = parse(run.schedule.label(row))[0]
+        action = parts_of(run.schedule.label(row))[0]
         assert (run.row_start[row], run.row_end[row]) == pytest.approx(times[action], abs=1e-9)
         if run.plan.remote[row]:
-            arrival = arrivals[transfer_of(*action)]
+            arrival = arrivals[carried(*action)]
             assert (run.transfer_start[row], run.transfer_end[row]) == pytest.approx(arrival, abs=1e-9)
     for name, spans in (("OFFLOAD", run.offloads), ("RELOAD", run.reloads)):
         for number in range(len(spans)):
-            copy = int(spans.stage[number]), name, int(spans.microbatch[number])
+            copy = name, int(spans.stage[number]), int(spans.microbatch[number])
             assert (spans.start[number], spans.end[number]) == pytest.approx(oracle.copied[copy], abs=1e-9)
 
 

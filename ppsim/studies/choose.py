@@ -35,6 +35,7 @@ class Chosen:
     Attributes
     ----------
     config : Config
+        The one that was given, with the winner's keys.
     run : Timeline
     layout_string : str or None
         The stages in Megatron-LM's notation; None where no model is known.

@@ -25,6 +25,7 @@ class RunError:
     Attributes
     ----------
     name : str
+        Of the run's file or folder.
     fitted : bool
         Whether the profile was fitted to it.
     measured, predicted : float

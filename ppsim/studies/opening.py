@@ -33,6 +33,7 @@ class Opener:
     Attributes
     ----------
     space : Space
+        What is open, and the values that each key may take.
     limit : bytes
         Of a device; a point that needs more, at least, is only counted.
     """
