@@ -162,5 +162,7 @@ _PICOSECOND = 1e-12 * (1 - 1e-9)
 _FORMATS = {unit: functools.partial(format_quantity, unit=unit) for unit in EXAMPLES} | {
     "seconds": seconds_text,
     "device-seconds": seconds_text,
-    "tokens per second": lambda value: f"{value:,.0f} tokens/s",
+    "tokens": "{:,.0f}".format,
+    "tokens per second": "{:,.0f} tokens/s".format,
+    "times": "{:.2f} x".format,
 }

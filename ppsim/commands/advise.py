@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ppsim.base.tables import WIDTH, aligned, layout_lines
-from ppsim.base.units import difference_text, percent_text, seconds_text
+from ppsim.base.units import difference_text, percent_text, seconds_text, value_text
 from ppsim.commands import options
 from ppsim.commands.case import takes_case
 from ppsim.commands.fits import read_headroom
@@ -58,7 +58,7 @@ def _row(one: Advice, before: float) -> list[str]:
         one.words,
         seconds_text(one.step),
         percent_text(one.step_difference / before, signed=True),
-        "-" if one.tokens_per_second is None else f"{one.tokens_per_second:,.0f}",
+        value_text(one.tokens_per_second, "tokens"),
         difference_text(one.peak_difference, unit),
         one.removes or "-",
     ]

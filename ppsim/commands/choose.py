@@ -148,7 +148,7 @@ def _table(ranked: list[Candidate]) -> list[str]:
     columns = {head: cells for head, cells in columns.items() if len(set(cells)) > 1}
     columns = {"": [str(1 + place) for place in range(len(ranked))], "schedule": _names(ranked)} | columns
     columns["step"] = [seconds_text(one.step, DIGITS) for one in ranked]
-    columns["tokens/s"] = [_number(one.measures["tokens_per_second"]) for one in ranked]
+    columns["tokens/s"] = [value_text(one.measures["tokens_per_second"], "tokens") for one in ranked]
     columns["peak"] = [_peak(one) for one in ranked]
     if any(one.alike for one in ranked):
         columns["and"] = [f"{one.alike:,} like it" if one.alike else "" for one in ranked]
@@ -167,13 +167,9 @@ def _names(ranked: list[Candidate]) -> list[str]:
     return [f"{name} (asynchronous)" if is_asynchronous(name) else name for name in names]
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}"
-
-
 def _peak(one: Candidate) -> str:
     known = one.measures["peak_memory"] is not None
-    return value_text(one.memory, "bytes") if known else f"{one.memory:.4g} activations"
+    return value_text(one.memory, "bytes") if known else f"{value_text(one.memory, 'activations')} activations"
 
 
 def _cell(changes: Mapping[str, Any], key: str) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from ppsim.base.files import write_atomically
 from ppsim.base.tables import aligned
-from ppsim.base.units import percent_text, seconds_text
+from ppsim.base.units import percent_text, seconds_text, value_text
 from ppsim.commands import charts, options
 from ppsim.commands.case import read_case
 from ppsim.commands.reporting import answer, check_endings, command, say
@@ -179,7 +179,7 @@ def _slow(slow: list[Slow]) -> list[str]:
 
 
 def _slow_row(one: Slow) -> tuple[str, ...]:
-    ratio = f"{one.ratio:.2f} x" if one.expected > 0 else "-"
+    ratio = value_text(one.ratio if one.expected > 0 else None, "times")
     return one.what, one.where, seconds_text(one.seconds), seconds_text(one.expected), ratio, seconds_text(one.excess)
 
 
@@ -188,8 +188,9 @@ def _better(explanation: Explanation) -> str:
     if better is None:
         return "no schedule that could be run is faster within this activation peak, at the measured costs"
     change = percent_text(better.step / better.step_now - 1, signed=True)
+    peak, peak_now = (value_text(most, "activations") for most in (better.peak, better.peak_now))
     return (
         f"faster within this memory: {better.schedule} with {better.stages_per_device} stage(s) a device, "
         f"{seconds_text(better.step)} instead of {seconds_text(better.step_now)} ({change}), "
-        f"activation peak {better.peak:g} instead of {better.peak_now:g}"
+        f"activation peak {peak} instead of {peak_now}"
     )

@@ -180,7 +180,9 @@ def losses_text(found: Losses, what: str) -> str:
     for row in found.rows:
         name = f"{row.schedule} (asynchronous)" if row.asynchronous else row.schedule
         steps = value_text(row.before, "seconds"), value_text(row.after, "seconds"), percent_text(row.part, signed=True)
-        cells.append((name, *steps, f"{row.peak_before:.4g}", f"{row.peak_after:.4g}"))
+        cells.append(
+            (name, *steps, value_text(row.peak_before, "activations"), value_text(row.peak_after, "activations"))
+        )
     lines = [f"{what}:", *aligned(cells, left=1)]
     if found.refused:
         lines += ["", "cannot run:", *(f"  {name}: {reason}" for name, reason in found.refused.items())]
