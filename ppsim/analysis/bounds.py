@@ -9,6 +9,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.occupancy import peak_activations
+from ppsim.base.immutable import kept
 from ppsim.lowering.rows import row_tables
 from ppsim.plan.host_copies import OFFLOADS
 from ppsim.schedule.barriers import BARRIER_KINDS
@@ -49,6 +50,7 @@ class LowerBound:
     bounds: dict[str, float]
 
 
+@kept
 def lower_bound(run: TimelineColumns) -> LowerBound:
     """The lower bounds of a run; placement, costs and (for the memory bound) each device's peak are taken as given."""
     offsets = run.schedule.offsets[:-1]

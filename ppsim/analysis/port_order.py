@@ -28,16 +28,15 @@ def port_edges(
     last_in_line: dict[int, int] = {}
     let_in: dict[int, list[int]] = {}
     pairs: list[tuple[int, int]] = []
-    for transfer in through.tolist():
-        start, end = float(run.transfer_start[transfer]), float(run.transfer_end[transfer])
-        used = [port for port in ports.of_transfer[transfer].tolist() if port >= 0]
+    starts, ends, joined = run.transfer_start.tolist(), run.transfer_end.tolist(), ready.tolist()
+    for transfer, lines in zip(through.tolist(), ports.of_transfer[through].tolist(), strict=True):
+        start, end = starts[transfer], ends[transfer]
+        used = [port for port in lines if port >= 0]
         free = [heapq.heappop(places[port]) for port in used]
         let_in[transfer] = [before for until, before in free if until == start]
-        if start > ready[transfer] and not let_in[transfer]:
+        if start > joined[transfer] and not let_in[transfer]:
             heads = {last_in_line[port] for port in used if port in last_in_line}
-            let_in[transfer] = [
-                before for head in heads if run.transfer_start[head] == start for before in let_in[head]
-            ]
+            let_in[transfer] = [before for head in heads if starts[head] == start for before in let_in[head]]
         earlier = {before for until, before in free if before >= 0 and until <= start}
         pairs += [(before, transfer) for before in sorted(earlier | {*let_in[transfer]} - {-1})]
         for port in used:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ppsim.base.errors import ConfigError
@@ -28,6 +30,12 @@ def read_yaml(text: str, place: str) -> Document:
     Raises ConfigError with the line for a syntax error, a doubled key, an alias, a tag that is no plain YAML, nesting
     below `DEEPEST` levels or more than `MOST_NODES` values.
     """
+    known = _read(text, place)
+    return Document(deepcopy(known.value), known.lines)
+
+
+@lru_cache(16)  # the explorer, sweeps and choices read the same few files again and again
+def _read(text: str, place: str) -> Document:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ppsim.analysis.ledger import CAUSES
 from ppsim.analysis.measures import shown_in
 from ppsim.base.compiling import ROWS_WORTH_COMPILING, can_compile
 from ppsim.base.errors import ConfigError, CostError, PpsimError, shown
@@ -25,8 +24,7 @@ from ppsim.interop.result import plain
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plots.boxes import make_boxes
 from ppsim.plots.page_data import page_data
-from ppsim.run.schedules import Schedule, build
-from ppsim.run.simulation import simulate
+from ppsim.run.schedules import Schedule
 from ppsim.run.timelines import Timeline
 
 PLACE = "explorer"
@@ -148,7 +146,6 @@ def answer(case: Case, configs: Configs) -> dict[str, Any]:
                 if measure.says_something(run)
             ],
             "lower_bound": plain(run.lower_bound()),
-            "ledger": {"total": run.ledger().to_dict()["total"], "definitions": dict(CAUSES)},
             "memory": _memory(run),
             "copies": copies_of(config, _shown_changes(case, configs), configs.get(case.get("config", ""))),
         }  # fmt: skip
@@ -209,11 +206,11 @@ _loaded = threading.Event()
 
 
 def load_engine() -> None:
-    """Load the compiled engine, which takes seconds; from then on it runs small schedules, too, in this process."""
+    """Load what is compiled, which takes seconds; from then on it serves small cases, too, in this process."""
     if can_compile():
-        large = build("1f1b", devices=8, microbatches=ROWS_WORTH_COMPILING // 16)
-        for transport in ("async", "directed"):
-            simulate(large, transport=transport)
+        large = {"schedule": "1f1b", "devices": 8, "microbatches": ROWS_WORTH_COMPILING // 16}
+        for transport in ("directed", "async"):
+            answer({**large, "transport": transport}, {})
         _loaded.set()
 
 

@@ -43,10 +43,10 @@ function showTables(drawn) {
     }),
     cell(one.meaning, "meaning"),
   ])));
-  const share = (result, cause) => 100 * result.ledger.total[cause] / (result.makespan * result.chart.devices || 1);
-  const causes = results.length ? Object.keys(results[0].ledger.total).filter((cause) => results.some((result) => result.ledger.total[cause] > 0)) : [];
-  find("ledger").replaceChildren(table(["cause (% of devices × makespan)", ...names, "definition"], causes.map((cause) => [
-    cell(cause), ...results.map((result) => cell(`${share(result, cause).toFixed(1)} %`, "number")), cell(results[0].ledger.definitions[cause] || "", "meaning")])));
+  const share = ({ chart }, cause) => 100 * (chart.ledger[cause] || []).reduce((sum, seconds) => sum + seconds, 0) / (chart.makespan * chart.devices || 1);
+  const causes = new Map(results.flatMap(({ chart }) => Object.entries(chart.causes)));
+  find("ledger").replaceChildren(table(["cause (% of devices × makespan)", ...names, "definition"], [...causes].map(([cause, [, meaning]]) => [
+    cell(cause), ...results.map((result) => cell(`${share(result, cause).toFixed(1)} %`, "number")), cell(meaning, "meaning")])));
   find("bound").replaceChildren(...results.map((result, place) => {
     const { which, gap, seconds, device } = result.lower_bound, where = device === null ? "" : ` on device ${device}`;
     return make("p", { textContent: `${names[place]}: no order of the same actions takes less than ${Number(seconds.toPrecision(5))} s (${which}${where}); this one takes ${(100 * gap).toFixed(1)} % more.` });
