@@ -3,7 +3,7 @@
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -100,16 +100,14 @@ def run_where_it_pays(function: Callable, rows: int, *arguments: Any) -> Any:
     """Call `function` compiled where there are many rows, or it is compiled already; as plain Python otherwise.
 
     Plain Python gets lists in place of columns, which it reads much faster, and what it writes into those of columns
-    that can be written comes back into the columns (what is in named tuples is only read).
+    that can be written comes back into the columns.
     """
     if function in _used or pays(function, rows):
         _used.add(function)
         return run(compiled(function), *arguments)
     plain = [_as_lists(argument) for argument in arguments]
     result = function(*plain)
-    for argument, values in zip(arguments, plain, strict=True):
-        if isinstance(argument, np.ndarray) and argument.flags.writeable:
-            argument[:] = values
+    _write_back(arguments, plain)
     return result
 
 
@@ -140,6 +138,14 @@ def _as_lists(argument: Any) -> Any:
     if isinstance(argument, tuple):
         return type(argument)(*map(_as_lists, argument))
     return argument.tolist() if isinstance(argument, np.ndarray) else argument
+
+
+def _write_back(arguments: Iterable[Any], plain: Iterable[Any]) -> None:
+    for argument, values in zip(arguments, plain, strict=True):
+        if isinstance(argument, tuple):
+            _write_back(argument, values)
+        elif isinstance(argument, np.ndarray) and argument.flags.writeable:
+            argument[:] = values
 
 
 _WITHOUT_COUNTING: dict[str, Any] = {"_nrt": False, "error_model": "numpy"}

@@ -57,15 +57,13 @@ def squeezed(offsets: np.ndarray, m: int) -> np.ndarray:
     plan, other = Grid.empty(p, m, slots), Grid.empty(p, m, slots)
     for code in range(WEIGHT):
         plan.codes[rows[code]] = code
-    run_where_it_pays(squeeze, plan.codes.size * 4, p, m, slots, *plan[3:], *other[3:])
+    run_where_it_pays(squeeze, plan.codes.size * 4, plan, other)
     codes = plan.codes.reshape(p, slots).T
     return codes[: 1 + np.flatnonzero((codes != NOTHING).any(axis=1))[-1]]
 
 
-def squeeze(p, m, slots, codes, times, done, live, pending, codes2, times2, done2, live2, pending2):
-    """Pull together what `codes` holds; the others are scratch."""
-    plan = Grid(p, m, slots, codes, times, done, live, pending)
-    other = Grid(p, m, slots, codes2, times2, done2, live2, pending2)
+def squeeze(plan, other):
+    """Pull together what `plan` holds; the other is scratch."""
     put_weights(plan)
     pull(plan, other, True)
     shift(other, plan)
