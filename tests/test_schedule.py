@@ -1,8 +1,10 @@
 """Schedule: ordered actions per device as columns, made from lists and given back as lists."""
 
 import copy
+import gc
 import pickle
 import sys
+import weakref
 from contextlib import suppress
 
 import numpy as np
@@ -15,7 +17,8 @@ from strategies import cells, things
 import ppsim
 from ppsim import Program, Schedule, ScheduleError
 from ppsim.actions import Action, Kind
-from ppsim.schedule.blocks import columns, fuse, run
+from ppsim.schedule.block_columns import columns
+from ppsim.schedule.blocks import fuse, run
 
 FUSED = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]]
 
@@ -270,11 +273,44 @@ def test_a_slot_taken_apart_is_two_actions():
     assert slots.apart().microbatch.tolist() == slots.microbatch.tolist() == [1, 0, 2, 1]
 
 
-def test_columns_made_in_pieces_are_those_made_at_once(monkeypatch):
+@pytest.mark.parametrize("devices", [0, 1, 3, 9])
+def test_columns_made_in_pieces_are_those_made_at_once(monkeypatch, devices):
     blocks = [run(Kind.F, 0, range(5)), run(Kind.B, 0, range(5)), run(Kind.F, 1, range(7))]
-    whole = columns(blocks)
-    monkeypatch.setattr("ppsim.schedule.blocks._AT_A_TIME", 3)
-    assert [column.tolist() for column in columns(blocks)] == [column.tolist() for column in whole]
+    whole, _ = columns(blocks, devices)
+    assert whole["kind"].tolist() == [0] * 5 + [1] * 5 + [0] * 7
+    assert whole["offsets"].tolist() == [0, 5, 10, 17]
+    monkeypatch.setattr("ppsim.schedule.block_columns._AT_A_TIME", 3)
+    in_pieces, _ = columns(iter(blocks), devices)
+    assert {name: column.tolist() for name, column in in_pieces.items()} == {
+        name: column.tolist() for name, column in whole.items()
+    }
+
+
+def test_compiled_and_plain_python_split_rows_into_the_same_columns(monkeypatch):
+    blocks = [fuse(run(Kind.F, 7, range(9)), run(Kind.W, 0, range(9))), run(Kind.S, 2**20, [-1, 2**29 - 1])]
+    plain, nothing_seen = columns(blocks)
+    monkeypatch.setattr("ppsim.schedule.block_columns.pays", lambda function, rows: True)
+    compiled, seen = columns(blocks)
+    assert {name: column.tolist() for name, column in compiled.items()} == {
+        name: column.tolist() for name, column in plain.items()
+    }
+    schedule = Schedule(**plain)
+    assert not nothing_seen
+    assert seen == {name: getattr(schedule, name) for name in seen}
+
+
+def test_a_schedule_and_its_run_are_freed_when_nobody_holds_them_any_more():
+    gc.collect()
+    gc.disable()
+    try:
+        schedule = ppsim.build("interleaved-1f1b", devices=2, microbatches=4)
+        run = ppsim.simulate(schedule, transport="rank", engine="compiled")
+        assert run.bubble_fraction > 0
+        held = [weakref.ref(thing) for thing in (schedule, run, run.plan, run.row_end)]
+        del schedule, run
+        assert [thing() for thing in held] == [None] * 4
+    finally:
+        gc.enable()
 
 
 def test_a_schedule_knows_one_version_of_the_weights_a_device_and_the_microbatches_of_a_step():

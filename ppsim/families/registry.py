@@ -76,7 +76,7 @@ class RegisteredFamily:
             raise BuildError(f"{self.name}: unknown option {unknown[0]!r}; the options of this schedule are: {known}")
         require_few_actions(self.name, devices=p, microbatches=m, stages_per_device=v)
         keep_freed_memory()
-        schedule = self._made(self.generate(p, m, v, **options)).named(self.name)
+        schedule = self._made(self.generate(p, m, v, **options), p)
         validate(schedule)
         if (schedule.devices, schedule.microbatches_of_a_step) != (p, m):
             raise ScheduleError(
@@ -85,14 +85,18 @@ class RegisteredFamily:
             )
         return schedule
 
-    def _made(self, made: Any) -> ScheduleColumns:
-        """What the generator gave as a schedule; ScheduleError where it is none."""
+    def _made(self, made: Any, devices: int) -> ScheduleColumns:
+        """What the generator gave as a schedule of the family's name; ScheduleError where it is none."""
         if isinstance(made, ScheduleColumns):
-            return made
-        blocks = [*made] if isinstance(made, Iterable) else [made]
-        if wrong := [block for block in blocks if not isinstance(block, Block)]:
-            raise ScheduleError(f"{self.name}: the generator gave {shown(wrong[0])}; it must give one Block a device")
-        return ScheduleColumns.from_blocks(blocks)
+            return made.named(self.name)
+        blocks = map(self._block, made if isinstance(made, Iterable) else [made])
+        return ScheduleColumns.from_blocks(blocks, devices=devices, name=self.name)
+
+    def _block(self, made: Any) -> Block:
+        """What the generator gave for a device, if that is a Block; ScheduleError otherwise."""
+        if not isinstance(made, Block):
+            raise ScheduleError(f"{self.name}: the generator gave {shown(made)}; it must give one Block a device")
+        return made
 
     @property
     def description(self) -> str:

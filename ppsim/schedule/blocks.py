@@ -12,12 +12,11 @@ ArrayLike = int | Sequence[int] | np.ndarray
 
 # A row is one number, so that a step of a generator is one operation on one column: from the highest bits down its
 # kind, whether it is joined, its stage and its microbatch, the last two with a sign.
-_MICROBATCH_BITS, _STAGE_BITS = 30, 29
-_JOINED = _MICROBATCH_BITS + _STAGE_BITS
-_KIND = _JOINED + 1
-_ABOVE_MICROBATCH, _ABOVE_STAGE = 64 - _MICROBATCH_BITS, 64 - _JOINED
-_MICROBATCHES, _STAGES = (1 << _MICROBATCH_BITS) - 1, (1 << _STAGE_BITS) - 1
-_AT_A_TIME = 16_384  # rows of which the scratch columns stay in the processor's cache
+MICROBATCH_BITS, STAGE_BITS = 30, 29
+JOINED_BIT = MICROBATCH_BITS + STAGE_BITS
+KIND_BIT = JOINED_BIT + 1
+ABOVE_MICROBATCH, ABOVE_STAGE = 64 - MICROBATCH_BITS, 64 - JOINED_BIT
+_MICROBATCHES, _STAGES = (1 << MICROBATCH_BITS) - 1, (1 << STAGE_BITS) - 1
 
 
 class Block:
@@ -30,7 +29,9 @@ class Block:
     __slots__ = ("code",)
 
     def __init__(self, kind: ArrayLike, stage: ArrayLike, microbatch: ArrayLike, joined: ArrayLike = 0):
-        above = (_whole(kind) << _KIND) + (_whole(joined) << _JOINED) + ((_whole(stage) & _STAGES) << _MICROBATCH_BITS)
+        above = (
+            (_whole(kind) << KIND_BIT) + (_whole(joined) << JOINED_BIT) + ((_whole(stage) & _STAGES) << MICROBATCH_BITS)
+        )
         self.code = np.asarray((_whole(microbatch) & _MICROBATCHES) + above, np.int64).reshape(-1)
 
     @classmethod
@@ -49,34 +50,34 @@ class Block:
     @property
     def kind(self) -> np.ndarray:
         """Code of each row's kind, int8."""
-        return (self.code >> _KIND).astype(np.int8)
+        return (self.code >> KIND_BIT).astype(np.int8)
 
     @property
     def stage(self) -> np.ndarray:
         """Stage of each row, int32."""
-        return (self.code << _ABOVE_STAGE >> 64 - _STAGE_BITS).astype(np.int32)
+        return (self.code << ABOVE_STAGE >> 64 - STAGE_BITS).astype(np.int32)
 
     @property
     def microbatch(self) -> np.ndarray:
         """Microbatch of each row, int32."""
-        return (self.code << _ABOVE_MICROBATCH >> _ABOVE_MICROBATCH).astype(np.int32)
+        return (self.code << ABOVE_MICROBATCH >> ABOVE_MICROBATCH).astype(np.int32)
 
     @property
     def joined(self) -> np.ndarray:
         """Whether each row is the second part of a fused slot, bool."""
-        return (self.code >> _JOINED & 1).astype(bool)
+        return (self.code >> JOINED_BIT & 1).astype(bool)
 
     def as_kind(self, kind: Kind) -> "Block":
         """The same rows as actions of another kind."""
-        return Block.of(self.code & (1 << _KIND) - 1 | int(kind) << _KIND)
+        return Block.of(self.code & (1 << KIND_BIT) - 1 | int(kind) << KIND_BIT)
 
     def stages_later(self, stages: int) -> "Block":
         """The same rows, of stages from 0 on, so many stages later."""
-        return Block.of(self.code + (stages << _MICROBATCH_BITS))
+        return Block.of(self.code + (stages << MICROBATCH_BITS))
 
     def apart(self) -> "Block":
         """The same rows, none fused with another."""
-        return Block.of(self.code & ~(1 << _JOINED))
+        return Block.of(self.code & ~(1 << JOINED_BIT))
 
 
 def _whole(part: ArrayLike) -> Any:
@@ -119,39 +120,6 @@ def alternate(*blocks: Block) -> Block:
     return Block.of(code.reshape(-1))
 
 
-def columns(blocks: Sequence[Block]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Kind, stage, microbatch and joined of all rows of the blocks, one after the other."""
-    rows = sum(map(len, blocks))
-    kind, stage, microbatch, joined = (np.empty(rows, dtype) for dtype in (np.int8, np.int32, np.int32, bool))
-    scratch = np.empty(min(rows, _AT_A_TIME), np.int64)
-    first = 0
-    for code in _pieces(blocks):
-        here, some = slice(first, first + len(code)), scratch[: len(code)]
-        kind[here] = np.right_shift(code, _KIND, out=some)
-        stage[here] = np.right_shift(np.left_shift(code, _ABOVE_STAGE, out=some), 64 - _STAGE_BITS, out=some)
-        np.left_shift(code, _ABOVE_MICROBATCH, out=some)
-        microbatch[here] = np.right_shift(some, _ABOVE_MICROBATCH, out=some)
-        joined[here] = np.bitwise_and(code, 1 << _JOINED, out=some)
-        first += len(code)
-    return kind, stage, microbatch, joined
-
-
-def _pieces(blocks: Sequence[Block]) -> Iterator[np.ndarray]:
-    """The codes of all blocks in pieces that are neither tiny nor large."""
-    small: list[np.ndarray] = []
-    gathered = 0
-    for block in blocks:
-        for first in range(0, len(block), _AT_A_TIME):
-            piece = block.code[first : first + _AT_A_TIME]
-            if gathered + len(piece) > _AT_A_TIME:
-                yield np.concatenate(small)
-                small, gathered = [], 0
-            small.append(piece)
-            gathered += len(piece)
-    if small:
-        yield np.concatenate(small)
-
-
 def in_slot_order(*rows: tuple[Block, np.ndarray]) -> Block:
     """The rows of all blocks in the order of their slots; each block comes with the slot number of each of its rows."""
     return concatenate(*(block for block, _ in rows))[np.argsort(np.concatenate([slots for _, slots in rows]))]
@@ -164,7 +132,7 @@ def repeat(block: Block, times: int) -> Block:
 
 def fuse(first: Block, second: Block) -> Block:
     """OVERLAP_F_B slots: row i of `first` and row i of `second` in one slot, in that order."""
-    return alternate(first, Block.of(second.code | 1 << _JOINED))
+    return alternate(first, Block.of(second.code | 1 << JOINED_BIT))
 
 
 def occurrence(codes: np.ndarray) -> np.ndarray:

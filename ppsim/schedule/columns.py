@@ -14,7 +14,8 @@ from ppsim.base.distinct import distinct
 from ppsim.base.errors import ScheduleError, shown, visible
 from ppsim.base.immutable import unwritable
 from ppsim.base.lists import list_of_rows
-from ppsim.schedule.blocks import Block, columns
+from ppsim.schedule.block_columns import columns
+from ppsim.schedule.blocks import Block
 
 MOST_SLICES = 2**31 - 1
 _COMPARED = ("kind", "stage", "microbatch", "offsets", "joined", "weight_versions", "evicted")
@@ -123,12 +124,15 @@ class ScheduleColumns:
         vars(self).update({name: unwritable(held) if name not in _PLAIN else held for name, held in state.items()})
 
     @classmethod
-    def from_blocks(cls, blocks: Iterable[Block], **traits: Any) -> ScheduleColumns:
-        """A schedule from one Block of rows a device; `traits` are the other keyword arguments of Schedule."""
-        lists = list(blocks)
-        offsets = np.concatenate([[0], np.cumsum([len(block) for block in lists])]).astype(np.int64)
-        kind, stage, microbatch, joined = columns(lists)
-        return cls(kind, stage, microbatch, offsets, joined=joined, **traits)
+    def from_blocks(cls, blocks: Iterable[Block], *, devices: int = 1, **traits: Any) -> ScheduleColumns:
+        """A schedule from one Block of rows a device; `traits` are the other keyword arguments of Schedule.
+
+        `devices` is how many blocks are expected, where that is known: room is made for so many.
+        """
+        held, views = columns(blocks, devices)
+        schedule = cls(**held, **traits)
+        vars(schedule).update(views)
+        return schedule
 
     @property
     def devices(self) -> int:
@@ -171,10 +175,14 @@ class ScheduleColumns:
         cell = self.stage.astype(np.int64) * self.microbatches + self.microbatch
         return unwritable(np.isin(cell, cell[self.kind == Kind.R]))
 
-    @cached_property
+    @property
     def compute(self) -> ScheduleColumns:
         """The compute actions alone; itself where there is nothing else."""
-        return self._only(self.kind < FIRST_TRANSFER) if self.is_program else self
+        return self._compute_of_program if self.is_program else self  # not kept: one that held itself would stay
+
+    @cached_property
+    def _compute_of_program(self) -> ScheduleColumns:
+        return self._only(self.kind < FIRST_TRANSFER)
 
     @property
     def unlowered(self) -> ScheduleColumns:
