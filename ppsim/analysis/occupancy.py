@@ -21,7 +21,7 @@ class Occupancy:
     """The part of a timeline's measures that is about memory; see `occupancy`."""
 
     def __init__(self, timeline: TimelineColumns):
-        self.timeline = timeline
+        self.timeline = timeline.named(timeline.name)  # the timeline holds this, and would hold itself
         self.schedule, self.plan, self.table = timeline.schedule, timeline.plan, timeline.table
 
     def _amount(self, weight: np.ndarray, rows: np.ndarray) -> np.ndarray:
