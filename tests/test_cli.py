@@ -124,7 +124,7 @@ def test_validate_takes_the_slices(tmp_path):
     assert "--slices 0" in ppsim("validate", "order.csv", "--slices", "0").err
     (tmp_path / "order.csv").write_text("0F0,0F1,0B1,0B0\n")
     outcome = ppsim("validate", tmp_path / "order.csv", "--slices", "2")
-    assert "1 microbatches" in outcome.out
+    assert "1 microbatch" in outcome.out
 
 
 @pytest.mark.parametrize("slices", ["0", "-1", "2.0", "", "2147483648", "10000000001", "1" * 5000])

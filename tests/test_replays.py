@@ -78,7 +78,7 @@ def test_actions_that_were_not_recorded_take_no_time():
         ({"steps": []}, "'steps' holds no step"),
         ({"steps": 3}, "steps: 3: it must be a list"),
         ({"steps": [{"issue": [[], []], "start": [[], []]}]}, "'steps[0].end' is missing"),
-        ({"steps": [{"issue": [[]], "start": [[]], "end": [[]]}]}, "has 1 devices, the program has 2"),
+        ({"steps": [{"issue": [[]], "start": [[]], "end": [[]]}]}, "has 1 device, the program has 2"),
         ({"steps": [{"issue": [[], []], "start": [[0] * 99, []], "end": [[], []]}]}, "has 99 entries for"),
         (
             {"steps": [{"issue": [[], []], "start": [["x"], []], "end": [[], []]}]},

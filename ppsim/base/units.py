@@ -148,6 +148,11 @@ def value_text(value: float | None, unit: str, unknown: str = "-", places: int =
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
+def counted(count: int, word: str) -> str:
+    """`1 device`, `2 devices`, `3 microbatches`."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}{'es' if word.endswith('ch') else 's'}"
+
+
 def difference_text(difference: float | None, unit: str) -> str:
     """By how much a number moved, with its sign: +2 ms; of two percents in percentage points."""
     if difference is None:

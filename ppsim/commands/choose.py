@@ -11,7 +11,7 @@ import typer
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned
-from ppsim.base.units import percent_text, seconds_text, value_text
+from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.commands import many
 from ppsim.commands.fits import read_headroom
 from ppsim.commands.options import Headroom, JsonTarget, file_option
@@ -118,8 +118,8 @@ def _value(text: str) -> Any:
 def _page(found: Choice) -> Iterator[str]:
     counts = found.counts
     yield (
-        f"{counts['points']:,} points: {counts['refused']:,} not possible, {counts['memory']:,} proven too large, "
-        f"{counts['step']:,} proven too slow, {counts['simulated']:,} simulated"
+        f"{counted(counts['points'], 'point')}: {counts['refused']:,} not possible, "
+        f"{counts['memory']:,} proven too large, {counts['step']:,} proven too slow, {counts['simulated']:,} simulated"
     )
     yield from (f"left out, its workers died: {difference({}, one)}" for one in found.left_out)
     yield ""

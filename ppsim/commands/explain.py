@@ -16,6 +16,7 @@ from ppsim.commands.case import read_case
 from ppsim.commands.reporting import answer, check_endings, command, say
 from ppsim.costs.profile import write_profile
 from ppsim.interop.kineto import read_any_trace
+from ppsim.plots.boxes import sizes_text
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.studies import explain as study
@@ -114,8 +115,7 @@ def _headline(explanation: Explanation) -> list[str]:
     measured, run = explanation.measured, explanation.simulated
     schedule = measured.schedule
     lines = [
-        f"{schedule.name}: {schedule.devices} devices, {schedule.num_stages} stages, "
-        f"{schedule.microbatches_of_a_step} microbatches",
+        sizes_text(schedule),
         f"measured step   {seconds_text(measured.makespan)}, bubble {percent_text(measured.bubble_fraction)}",
     ]
     error = percent_text(explanation.replayed / measured.makespan - 1, 2, signed=True) if measured.makespan else "-"

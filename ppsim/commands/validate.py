@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ppsim.base.errors import ConfigError, PpsimError
+from ppsim.base.units import counted
 from ppsim.commands import options
 from ppsim.commands.reporting import DONE, answer, command, exit_status, say
 from ppsim.lowering.posts import TRANSPORTS
@@ -80,6 +81,7 @@ def _validate_file(file: Path, slices: int, check: Callable[[Schedule], None]) -
 def _text(result: dict[str, Any]) -> str:
     """A valid file in one line."""
     return (
-        f"{result['file']}: a valid {result['is']}: {result['devices']} devices, {result['num_stages']} stages, "
-        f"{result['microbatches']} microbatches, {result['actions']} actions"
+        f"{result['file']}: a valid {result['is']}: {counted(result['devices'], 'device')}, "
+        f"{counted(result['num_stages'], 'stage')}, {counted(result['microbatches'], 'microbatch')}, "
+        f"{counted(result['actions'], 'action')}"
     )

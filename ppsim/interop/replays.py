@@ -15,6 +15,7 @@ from ppsim.base.errors import ConfigError, PpsimError, ScheduleError
 from ppsim.base.files import read_text
 from ppsim.base.immutable import EqualColumns
 from ppsim.base.rules import choice, weight
+from ppsim.base.units import counted
 from ppsim.checks.faults import validate
 from ppsim.costs.profile import Profile
 from ppsim.engines.times import Times
@@ -300,11 +301,11 @@ def _shape_faults(steps: list[Any], program: ScheduleColumns) -> list[str]:
             lengths = list(map(len, getattr(step, name)))
             place = path_text(("steps", number, name))
             if len(lengths) != len(actions):
-                faults.append(f"{place} has {len(lengths)} devices, the program has {len(actions)}")
+                faults.append(f"{place} has {counted(len(lengths), 'device')}, the program has {len(actions)}")
                 continue
             for device, (found, most) in enumerate(zip(lengths, actions, strict=True)):
                 if found > most:
-                    faults.append(f"{place}[{device}] has {found} entries for {most} actions")
+                    faults.append(f"{place}[{device}] has {found} entries for {counted(most, 'action')}")
     return faults
 
 

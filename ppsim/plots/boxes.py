@@ -14,7 +14,7 @@ from ppsim.analysis.interval import short_interval
 from ppsim.analysis.steady import iteration_time, steady_bubble_fraction
 from ppsim.base.distinct import distinct
 from ppsim.base.errors import ConfigError
-from ppsim.base.units import percent_text, seconds_text
+from ppsim.base.units import counted, percent_text, seconds_text
 from ppsim.plots import palette
 from ppsim.plots.beside import STEPS, Beside, Spans, band, beside
 from ppsim.schedule.columns import ScheduleColumns
@@ -294,11 +294,6 @@ def sizes_text(schedule: ScheduleColumns) -> str:
     if schedule.iterations > 1:
         parts.append(f"{schedule.iterations} iterations")
     return ", ".join(parts)
-
-
-def counted(count: int, word: str) -> str:
-    """`1 device`, `2 devices`, `3 microbatches`."""
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}{'es' if word.endswith('ch') else 's'}"
 
 
 def kind_letter(kind: int) -> str:

@@ -9,7 +9,8 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.tables import aligned
-from ppsim.plots.boxes import counted, local_stage, sizes_text
+from ppsim.base.units import counted
+from ppsim.plots.boxes import local_stage, sizes_text
 from ppsim.plots.palette import COLOURS, IDLE, label_colour, shade_colour
 from ppsim.schedule.columns import ScheduleColumns
 

@@ -15,10 +15,10 @@ from ppsim.analysis.measures import Measure, shown_in
 from ppsim.analysis.steady import iteration_time
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned, layout_lines
-from ppsim.base.units import seconds_text, value_text
+from ppsim.base.units import counted, seconds_text, value_text
 from ppsim.costs.given import PARAMETERS, TIMES
 from ppsim.plan.host_copies import HOST_MEMORY
-from ppsim.plots.boxes import counted, sizes_text
+from ppsim.plots.boxes import sizes_text
 from ppsim.timeline import TimelineColumns
 
 MOST_DEVICES = 16  # rows of the table of devices; more are grouped

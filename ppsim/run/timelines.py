@@ -17,7 +17,7 @@ from ppsim.analysis.measures import MEASURES
 from ppsim.analysis.memory import Memory, memory
 from ppsim.analysis.occupancy import PARTS, occupancy
 from ppsim.analysis.sensitivities import Sensitivities, sensitivities
-from ppsim.base.units import seconds_text
+from ppsim.base.units import counted, seconds_text
 from ppsim.interop.result import result_document
 from ppsim.plots.summary import summary_text
 from ppsim.plots.text import gantt_text
@@ -227,6 +227,6 @@ class Timeline(TimelineColumns):
 
     def __repr__(self) -> str:
         return (
-            f"<Timeline {self.schedule.name}: {self.schedule.devices} devices, makespan {seconds_text(self.makespan)}, "
-            f"bubble fraction {self.bubble_fraction:.4f}, engine {self.engine}>"
+            f"<Timeline {self.schedule.name}: {counted(self.schedule.devices, 'device')}, "
+            f"makespan {seconds_text(self.makespan)}, bubble fraction {self.bubble_fraction:.4f}, engine {self.engine}>"
         )

@@ -14,6 +14,7 @@ from ppsim.base.distinct import distinct
 from ppsim.base.errors import ScheduleError, shown, visible
 from ppsim.base.immutable import unwritable
 from ppsim.base.lists import list_of_rows
+from ppsim.base.units import counted
 from ppsim.schedule.block_columns import columns
 from ppsim.schedule.blocks import Block
 
@@ -303,8 +304,9 @@ class ScheduleColumns:
 
     def __repr__(self) -> str:
         return (
-            f"<{type(self).__name__} {self.name}: {self.devices} devices, {self.num_stages} stages, "
-            f"{self.microbatches} microbatches, {len(self)} actions>"
+            f"<{type(self).__name__} {self.name}: {counted(self.devices, 'device')}, "
+            f"{counted(self.num_stages, 'stage')}, {counted(self.microbatches, 'microbatch')}, "
+            f"{counted(len(self), 'action')}>"
         )
 
     @cached_property

@@ -268,7 +268,7 @@ def parse_values(text: str, key: str = "values") -> list[Any]:
         if not part:
             raise ConfigError(f"{key}={text}: a value is empty; write values with commas between them, such as 8,16,32")
         ends = part.split(":")
-        is_range = len(ends) == 3 and ends[2].strip() and _range_numbers(ends) is not None
+        is_range = len(ends) in (2, 3) and _range_numbers(ends) is not None
         values += _range(part, ends, key) if is_range else [read_yaml(part, f"{key}={part}").value]
     return values
 
@@ -285,7 +285,7 @@ def _range_numbers(ends: Sequence[str]) -> tuple[float, float] | None:
 
 def _range(part: str, ends: Sequence[str], key: str) -> list[Any]:
     low, high = _range_numbers(ends) or (0.0, 0.0)
-    step = ends[2].strip()
+    step = ends[2].strip() if len(ends) == 3 else ""
     legal = f"{key}={part}: write LOW:HIGH:xFACTOR with a factor above 1 and LOW above 0, or LOW:HIGH:COUNT"
     try:
         factor, count = (float(step[1:]), 0) if step[:1] == "x" else (0.0, int(step))
