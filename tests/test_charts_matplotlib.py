@@ -313,6 +313,13 @@ def test_drawing_leaves_pyplot_and_its_settings_alone():
 def test_rows_of_many_devices_stay_within_a_page():
     assert marks.height(make_boxes(run(devices=64))) == pytest.approx(64 * 0.11)
     assert marks.height(make_boxes(run(devices=1))) == 0.6
+    assert marks.height(make_boxes(run(devices=1000, microbatches=1))) == 40.0  # an image that viewers open
+
+
+def test_thousands_of_devices_are_rows_of_neighbours():
+    figure = run(devices=1500, microbatches=2).plot()
+    shares = figure.axes[0].collections[0].get_array()
+    assert len(shares) == 2 * 750 - 1  # a row for two devices, with nothing between rows
 
 
 def spans_of(collection):

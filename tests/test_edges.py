@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from functools import partial
 from pathlib import Path
 
@@ -82,6 +83,18 @@ def test_a_baseline_with_an_integer_too_large_for_a_float_is_refused(tmp_path):
     next(iter(document["configs"].values()))["makespan"] = int(HUGE)
     baseline.write_text(json.dumps(document))
     assert "makespan" in refusal("check", UNIT_COSTS, "--baseline", baseline)
+
+
+def test_a_number_of_thousands_of_digits_is_refused_by_its_key_without_pythons_own_words():
+    said = refusal("simulate", UNIT_COSTS, "--set", f"costs.forward={'9' * 5000}")
+    assert "override 'costs.forward': line 1: a number of more than 4000 digits" in said
+
+
+def test_a_chart_of_the_shortest_times_there_are_overflows_nowhere():
+    costs = library.Costs(forward=5e-324, backward=1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        assert library.simulate(library.build("1f1b", devices=2, microbatches=2), costs).plot()._repr_png_()
 
 
 def test_a_key_with_thousands_of_dots_is_refused():

@@ -9,7 +9,7 @@ from ppsim.actions import Kind
 from ppsim.plots.beside import LANE_GROUND
 from ppsim.plots.boxes import local_stage, make_boxes, second_cue, sizes_text
 from ppsim.plots.palette import COLOURS, IDLE
-from ppsim.plots.shares import kind_shares, share_codes, share_colours, share_edges
+from ppsim.plots.shares import busy_shares, kind_shares, share_codes, share_colours, share_edges
 
 FUSED = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]]
 
@@ -104,6 +104,15 @@ def test_shares_add_up_to_each_devices_busy_time():
     edges = np.linspace(0, timeline.makespan, 38)
     seconds = kind_shares(boxes, edges).sum(axis=2) @ np.diff(edges)
     assert seconds == pytest.approx(timeline.device_busy)
+
+
+@pytest.mark.parametrize("each", [1, 3, 4, 9])
+def test_rows_of_neighbours_show_their_mean_share(each):
+    boxes = make_boxes(run("1f1b", devices=4, microbatches=6))
+    edges = np.linspace(0, 27, 28)
+    alone = kind_shares(boxes, edges).sum(axis=2)
+    together = [alone[first : first + each].mean(axis=0) for first in range(0, 4, each)]
+    np.testing.assert_allclose(busy_shares(boxes, edges, each), together)
 
 
 def test_the_mix_of_the_steady_part_is_even_in_the_overview():

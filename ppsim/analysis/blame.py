@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from ppsim.timeline import TimelineColumns
 _KINDS = len(KIND_NAMES)
 BYTES_AN_ENTRY = 64  # while waits are summed
 _AT_A_TIME = 2**22  # waits, until those of the same pair and kind are summed
+_MOST_LISTED, _LEAST_LISTED = 2**18, 64  # of all devices, and of each
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +48,28 @@ def blame(run: TimelineColumns, factor: np.ndarray, group: np.ndarray | None = N
     sums = _Sums(run.schedule.devices, factor, np.arange(run.schedule.devices) if group is None else group)
     Gaps(run, sums.add).walk()
     return sums.blame()
+
+
+def longest_waits(run: TimelineColumns, factor: np.ndarray) -> Iterator[tuple[int, int | None, str, float]]:
+    """(waiting device, device that computed, kind, seconds) of all waits, each device's longest first.
+
+    Where there are thousands of devices each lists its longest only; the others are summed by kind, with None in place
+    of the device that computed. Memory then grows with devices, not with pairs of them.
+    """
+    devices = run.schedule.devices
+    most, block = max(_MOST_LISTED // devices, _LEAST_LISTED), max(_AT_A_TIME // devices, 1)
+    for first in range(0, devices, block):
+        some = slice(first, first + block)
+        sums = _Sums(devices, factor, np.arange(devices))
+        Gaps(run, sums.add, some).walk()
+        found = sums.blame()
+        for device in range(devices)[some]:
+            waits = found.of(device)
+            yield from ((device, *wait) for wait in waits[:most])
+            others: dict[str, float] = {}
+            for _, kind, seconds in waits[most:]:
+                others[kind] = others.get(kind, 0.0) + seconds
+            yield from ((device, None, kind, seconds) for kind, seconds in others.items())
 
 
 class _Sums:

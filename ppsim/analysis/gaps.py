@@ -31,7 +31,8 @@ class Gaps:
     A gap's cursor is a row and a moment `until`; each step attributes the seconds just before `until` to one cause and
     moves the cursor back, until the gap's beginning. Every step passes a row or a transfer, so it ends; all gaps move
     at once. Whom a device waited for are pairs, of which there may be very many: where a `report` is given, each step
-    hands them over as columns of waiting device, computing device, kind and seconds.
+    hands them over as columns of waiting device, computing device, kind and seconds. Given some `devices`, only the
+    gaps of those are walked.
 
     Attributes
     ----------
@@ -41,7 +42,7 @@ class Gaps:
         Seconds that a device waited for another to compute, by the phase of the waiting device, as in `PHASES`.
     """
 
-    def __init__(self, run: TimelineColumns, report: Waits | None = None):
+    def __init__(self, run: TimelineColumns, report: Waits | None = None, devices: slice = slice(None)):
         self.run, self.report = run, report
         plan, schedule = run.plan, run.schedule
         self.previous_end = _previous_ends(run)
@@ -57,6 +58,8 @@ class Gaps:
         self.cause[self.kind == Kind.R] = _CAUSE["recompute"]
         before = self.previous_end
         self.row = np.flatnonzero((run.row_start > before) & np.isfinite(before) & ~plan.fused)
+        begin, end, _ = devices.indices(schedule.devices)
+        self.row = self.row[slice(*np.searchsorted(self.row, schedule.offsets[[begin, end]]))]
         self.device = schedule.device[self.row]
         self.begin, self.until = before[self.row], run.row_start[self.row]
         self.idle = np.zeros((len(WAITING), schedule.devices))

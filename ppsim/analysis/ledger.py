@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppsim.analysis.blame import Blame, blame
+from ppsim.analysis.blame import Blame, blame, longest_waits
 from ppsim.analysis.bubbles import device_idle
 from ppsim.analysis.ends import idle_at_ends
 from ppsim.analysis.gaps import PHASES, WAITING, Gaps
 from ppsim.analysis.ledger_text import device_groups, ledger_text
 from ppsim.base.extras import need
-from ppsim.base.host_memory import require_memory
 from ppsim.base.immutable import EqualColumns
 from ppsim.engines.running import run_for_timeline
 from ppsim.plan.resolve import Plan, repriced
@@ -24,7 +23,6 @@ from ppsim.timeline import TimelineColumns
 if TYPE_CHECKING:
     import pandas
 
-_BYTES_A_PAIR = 800  # of the document, with its text
 CAUSES = {
     "fill": "before a device's first action: the first microbatch is on its way to it",
     "drain": "after all that a device does in the step, until the last device is done",
@@ -105,13 +103,10 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
     def to_dict(self) -> dict[str, Any]:
         """Seconds by cause, in all and per device, with definitions, and who is blamed, as plain Python values.
 
-        ConfigError where the pairs of devices that waited for each other are more than memory holds.
+        Of thousands of devices each lists those that it waited for longest; the others are one entry a kind, with None
+        as `waited_for_device`.
         """
-        pairs = len(self.blame.seconds)
-        require_memory(
-            f"a document of the {pairs} pairs of devices that waited for each other", pairs * _BYTES_A_PAIR,
-            "use fewer devices, or read the ledger's table, which sums groups of devices",
-        )  # fmt: skip
+        names = ("device", "waited_for_device", "kind", "seconds")
         return {
             "schema": "ppsim.ledger/1",
             "unit": "seconds",
@@ -119,11 +114,7 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
             "total": {cause: float(seconds.sum()) for cause, seconds in self.items()},
             "devices": {cause: seconds.tolist() for cause, seconds in self.items()},
             "waited": {phase: seconds.tolist() for phase, seconds in self.waited.items()},
-            "blame": [
-                {"device": device, "waited_for_device": holder, "kind": kind, "seconds": seconds}
-                for device in range(self.run.schedule.devices)
-                for holder, kind, seconds in self.blamed(device)
-            ],
+            "blame": [dict(zip(names, wait, strict=True)) for wait in longest_waits(self.run, self.factor)],
         }
 
     def to_frame(self) -> pandas.DataFrame:

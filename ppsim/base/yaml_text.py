@@ -14,6 +14,7 @@ Path = tuple[str | int, ...]
 LONGEST = 400_000
 DEEPEST = 30
 MOST_NODES = 20_000
+MOST_DIGITS = 4_000  # of a whole number; Python itself reads up to 4,300
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ def read_yaml(text: str, place: str) -> Document:
     """Read one YAML 1.2 document; `place` names the text in errors.
 
     Raises ConfigError with the line for a syntax error, a doubled key, an alias, a tag that is no plain YAML, nesting
-    below `DEEPEST` levels or more than `MOST_NODES` values.
+    below `DEEPEST` levels, more than `MOST_NODES` values or a number of more than `MOST_DIGITS` digits.
     """
     known = _read(text, place)
     return Document(deepcopy(known.value), known.lines)
@@ -71,6 +72,8 @@ def _check_events(events: Any, place: str) -> None:
             raise ConfigError(f"{place}: line {line}: nested deeper than {DEEPEST} levels")
         if nodes > MOST_NODES:
             raise ConfigError(f"{place}: line {line}: more than {MOST_NODES} values")
+        if isinstance(event, ScalarEvent) and len(event.value) > MOST_DIGITS and event.value.lstrip("+-").isdecimal():
+            raise ConfigError(f"{place}: line {line}: a number of more than {MOST_DIGITS} digits")
 
 
 def _lines(node: Any, path: Path = ()) -> dict[Path, int]:

@@ -17,7 +17,7 @@ def overridden(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
     """`data` with the values of dotted keys replaced, None taking one away; ConfigError for what is no key."""
     data = dict(data)
     for key, value in changes.items():
-        data = _overridden(data, key, value)
+        data = _overridden(data, key, _value(key, value))
     return data
 
 
@@ -31,14 +31,14 @@ def with_stages(changes: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _overridden(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """`data` with the value at a dotted key replaced; sections on the way are made."""
+    """`data` with the plain value at a dotted key replaced; sections on the way are made."""
     if key.count(".") >= DEEPEST:
         raise ConfigError(f"override {shown(key)}: nested deeper than {DEEPEST} levels")
     first, _, rest = key.partition(".")
     if not first or (not rest and key.endswith(".")):
         raise ConfigError(f"override {shown(key)}: write keys with dots between them, such as schedule.name")
     if not rest:
-        return {**data, first: _override_value(key, value)}
+        return {**data, first: value}
     below = data.get(first)
     if below is None or (isinstance(below, str) and first in ("device", "link", "network")):
         below = {} if below is None else {"like": below}
@@ -46,12 +46,12 @@ def _overridden(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
         raise ConfigError(f"override {shown(key)}: {first} is {shown(below)}, not a section with keys")
     number = int(rest) if key.startswith("slow_devices.") and rest.isdecimal() else None
     if number is not None:  # devices are numbers in the file, not text
-        return {**data, first: {**below, number: _overridden({}, rest, value)[rest]}}
+        return {**data, first: {**below, number: value}}
     return {**data, first: _overridden(below, rest, value)}
 
 
-def _override_value(key: str, value: Any) -> Any:
-    """Text is YAML; the name of a file, which may hold " #" or ": ", is not."""
+def _value(key: str, value: Any) -> Any:
+    """The plain value that is given for a key: text is YAML; the name of a file, which may hold " #" or ": ", is not."""
     if isinstance(value, PathLike):
         return os.fspath(value)
     return _read_value(key, value) if isinstance(value, str) else value
@@ -59,4 +59,4 @@ def _override_value(key: str, value: Any) -> Any:
 
 @functools.lru_cache(4096)  # a sweep gives the same few texts again and again
 def _read_value(key: str, text: str) -> Any:
-    return read_yaml(text, f"override {key}").value
+    return read_yaml(text, f"override {shown(key)}").value

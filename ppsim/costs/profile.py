@@ -13,7 +13,8 @@ import numpy as np
 from ppsim.base.documents import check_document, check_schema, checked_by, document_error, record
 from ppsim.base.errors import CostError, shown
 from ppsim.base.files import MOST_OF_A_CONFIG, read_text, write_atomically
-from ppsim.base.rules import Check, choice, number, rule, weight, whole_number
+from ppsim.base.rules import Check, choice, number, rule, whole_number
+from ppsim.costs.given import LARGEST, SMALLEST_BANDWIDTH
 from ppsim.costs.pairs import of_all_pairs, of_nodes
 from ppsim.costs.step_spread import StepSpread
 from ppsim.costs.table import CostTable
@@ -289,7 +290,7 @@ def read_profile(path: str | PathLike[str]) -> Profile:
 
 def _schema() -> Any:
     """What a profile's file holds, with the rule of each value."""
-    amount, pair, kind = checked_by(weight), checked_by(_pair_of(_finite)), checked_by(choice(*KINDS))
+    amount, pair, kind = checked_by(_amount), checked_by(_pair_of(_finite)), checked_by(choice(*KINDS))
     fit = record(
         "LinkFit",
         sizes=(list[amount], ...), seconds=(list[amount], ...), residual=(amount, ...), latency=(pair, ...),
@@ -343,5 +344,9 @@ def _pair_of(check: Check) -> Check:
     return lambda value: tuple(check(item) for item in pair(value))
 
 
-_finite = number(math.isfinite, "must be a finite number")
-_bandwidth = number(lambda value: value > 0, "must be above 0 bytes per second")
+_amount = number(lambda value: 0 <= value <= LARGEST, f"must be a finite number from 0 to {LARGEST:g}")
+_finite = number(lambda value: abs(value) <= LARGEST, f"must be a finite number from {-LARGEST:g} to {LARGEST:g}")
+_bandwidth = number(
+    lambda value: value >= SMALLEST_BANDWIDTH,
+    f"must be a number of bytes per second of at least {SMALLEST_BANDWIDTH:g}",
+)

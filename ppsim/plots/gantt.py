@@ -227,7 +227,8 @@ def _width(boxes: Boxes) -> float:
         return _NARROW
     digits = len(str(int(boxes.microbatch.max())))
     per_box = (digits * numbers.DIGIT_POINTS + 3) / 72
-    wanted = makespan(boxes.timeline) / np.quantile(lengths, 0.1) * per_box + 0.9
+    short = np.quantile(lengths, 0.1)
+    wanted = makespan(boxes.timeline) * per_box / max(short, np.finfo(float).tiny) + 0.9
     return float(np.clip(wanted, _NARROW, _WIDE))
 
 

@@ -20,13 +20,15 @@ from ppsim.plots.boxes import Boxes
 from ppsim.plots.scale import round_ticks
 
 _LANES = 1.3  # times the height of a row where gathers or reductions have lanes in it
+_TALLEST = 40.0  # inches of one chart: 6,000 pixels; few programs show a picture of more than 32,767
 _MOST_VECTOR_BOXES = 20_000  # more are drawn as pixels in SVG and PDF too
 
 
 def height(boxes: Boxes) -> float:
-    """Inches for the rows of all devices."""
+    """Inches for the rows of all devices, which are thin where there are hundreds."""
     devices = boxes.timeline.schedule.devices
-    return max(devices * min(0.27, max(0.11, 5.0 / devices)), 0.6) * (_LANES if boxes.laned else 1.0)
+    rows = max(devices * min(0.27, max(0.11, 5.0 / devices)), 0.6) * (_LANES if boxes.laned else 1.0)
+    return min(rows, _TALLEST)
 
 
 def device_axis(ax: Axes, devices: int) -> None:

@@ -18,11 +18,12 @@ from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes
 from ppsim.plots.marks import figure_of
 from ppsim.plots.scale import round_ticks
-from ppsim.plots.shares import kind_shares
+from ppsim.plots.shares import busy_shares
 from ppsim.timeline import TimelineColumns
 
 BUSY = LinearSegmentedColormap.from_list("busy", ["#ccd2cb", "#a9b6c4", "#5d83c4", "#16305f"])
 _BINS = 1500  # of time; a third each for fill, steady part and drain
+_MOST_ROWS = 1024
 _NARROWEST = 0.8  # points; where a quarter of the boxes is narrower, shares are drawn
 
 
@@ -35,18 +36,24 @@ def too_narrow(boxes: Boxes, points: float) -> bool:
 def add_busy_shares(ax: Axes, boxes: Boxes, ends: Sequence[float]) -> None:
     """Each device's row as the part of its time in which it computes, on one scale from idle to busy.
 
-    `ends` are the borders of parts of time that are drawn equally fine, as of `phases`.
+    `ends` are the borders of parts of time that are drawn equally fine, as of `phases`. Where there are thousands of
+    devices a row is the mean of some neighbours.
     """
     devices = boxes.timeline.schedule.devices
+    each = -(-devices // _MOST_ROWS)
+    first = np.arange(0, devices, each)
+    last = np.minimum(first + each, devices) - 1
     edges = np.concatenate([np.linspace(first, last, _BINS // (len(ends) - 1)) for first, last in pairwise(ends)])
     edges = np.unique(np.minimum(edges, makespan(boxes.timeline)))
-    busy = kind_shares(boxes, edges).sum(axis=2)
-    top, bottom = boxes.band if boxes.laned else (-0.5, 0.5)
-    rows = (np.arange(devices)[:, None] + np.array([top, bottom])).ravel()
-    between = np.full((2 * devices - 1, busy.shape[1]), np.nan)  # where gathers and reductions have their lanes
+    busy = busy_shares(boxes, edges, each)
+    top, bottom = boxes.band if boxes.laned and each == 1 else (-0.5, 0.5)
+    rows = np.stack([first + top, last + bottom], axis=1).ravel()
+    between = np.full((2 * len(first) - 1, busy.shape[1]), np.nan)  # where gathers and reductions have their lanes
     between[::2] = busy
     ax.pcolormesh(edges, rows, between, cmap=BUSY, vmin=0.0, vmax=1.0, zorder=2, rasterized=True)
-    ax.hlines(np.arange(devices - 1) + 0.5, 0.0, makespan(boxes.timeline), colors="white", linewidths=0.9, zorder=3)
+    ax.hlines(
+        last[:-1] + 0.5, 0.0, makespan(boxes.timeline), colors="white", linewidths=min(0.9, 300 / len(first)), zorder=3
+    )
 
 
 def phases(timelines: Sequence[TimelineColumns], longest: float) -> list[float]:

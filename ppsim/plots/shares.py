@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
 
 from ppsim.analysis.bubbles import makespan
@@ -19,19 +22,32 @@ def kind_shares(boxes: Boxes, edges: np.ndarray) -> np.ndarray:
     `edges` are the borders of the bins in seconds from the first start; what lies after the makespan is no part of the
     last bin. What is left of 1 is idle time.
     """
+    return np.stack(list(_shares_by_device(boxes, edges)))
+
+
+def busy_shares(boxes: Boxes, edges: np.ndarray, each: int) -> np.ndarray:
+    """Part of each time bin in which devices compute, float64 (rows, bins): a row is the mean of `each` neighbours."""
     devices = boxes.timeline.schedule.devices
-    shares = np.zeros((devices, len(edges) - 1, len(boxes.kinds)))
+    first = np.arange(0, devices, each)
+    busy = np.zeros((len(first), len(edges) - 1))
+    for device, shares in enumerate(_shares_by_device(boxes, edges)):
+        busy[device // each] += shares.sum(axis=1)
+    return busy / np.diff(np.append(first, devices))[:, None]
+
+
+def _shares_by_device(boxes: Boxes, edges: np.ndarray) -> Iterator[np.ndarray]:
+    """For one device after the other the part of each time bin in each kind, float64 (bins, len(boxes.kinds))."""
     widths = np.diff(np.minimum(edges, max(makespan(boxes.timeline), float(edges[-2]) + 1e-300)))
-    for device in range(devices):
-        rows = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
-        start, end, kind = boxes.start[rows], boxes.end[rows], boxes.kind[rows]
+    for first, end_of_rows in pairwise(boxes.offsets.tolist()):
+        start, end, kind = (column[first:end_of_rows] for column in (boxes.start, boxes.end, boxes.kind))
+        shares = np.zeros((len(edges) - 1, len(boxes.kinds)))
         for column, wanted in enumerate(boxes.kinds):
             mine = kind == wanted
             times = np.stack([start[mine], end[mine]], axis=1).ravel()
             lengths = np.stack([np.zeros(mine.sum()), end[mine] - start[mine]], axis=1).ravel()
             if len(times):
-                shares[device, :, column] = np.diff(np.interp(edges, times, np.cumsum(lengths))) / widths
-    return shares
+                shares[:, column] = np.diff(np.interp(edges, times, np.cumsum(lengths))) / widths
+        yield shares
 
 
 def bin_seconds(boxes: Boxes) -> float:
