@@ -51,7 +51,7 @@ def _overridden(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 
 
 def _value(key: str, value: Any) -> Any:
-    """The plain value that is given for a key: text is YAML; the name of a file, which may hold " #" or ": ", is not."""
+    """The plain value given for a key: text is YAML; the name of a file, which may hold " #" or ": ", is not."""
     if isinstance(value, PathLike):
         return os.fspath(value)
     return _read_value(key, value) if isinstance(value, str) else value
