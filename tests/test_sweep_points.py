@@ -54,7 +54,7 @@ def test_another_schedule_leaves_the_options_and_stages_of_the_configs_own_behin
 
 def test_what_a_store_holds_is_not_simulated_again(tmp_path, monkeypatch):
     first = list(run_points(UNIT_COSTS, POINTS, store=tmp_path / "runs.sqlite"))
-    monkeypatch.setattr(study, "measure_points", lambda *_: pytest.fail("simulated again"))
+    monkeypatch.setattr(study, "measure_points", lambda *_, **__: pytest.fail("simulated again"))
     assert list(run_points(UNIT_COSTS, POINTS, store=tmp_path / "runs.sqlite")) == first
 
 
@@ -74,23 +74,31 @@ def test_what_is_no_store_is_refused(tmp_path):
         list(run_points(UNIT_COSTS, POINTS, store=tmp_path / "text"))
 
 
-def die_at_16(source, points, fast):
+def die_at_16(source, points, **asked):
     """Ends the process where a point has 16 microbatches."""
     if any(point["schedule.microbatches"] == 16 for point in points):
         os._exit(9)
-    return measured(source, points, fast)
+    return measured(source, points, **asked)
 
 
-def die_once(source, points, fast):
+def die_once(source, points, **asked):
     """Ends the process of the first call."""
     try:
         os.close(os.open(os.environ["PPSIM_TEST_MARK"], os.O_CREAT | os.O_EXCL))
     except FileExistsError:
-        return measured(source, points, fast)
+        return measured(source, points, **asked)
     os._exit(9)
 
 
 measured = study.measure_points
+
+
+def test_other_measures_are_another_result(tmp_path):
+    store = tmp_path / "runs.sqlite"
+    (few,) = run_points(UNIT_COSTS, POINTS[:1], store=store, measures=["makespan"])
+    (every,) = run_points(UNIT_COSTS, POINTS[:1], store=store)
+    assert few.measures == {"makespan": every.measures["makespan"]}
+    assert few != every
 
 
 def test_a_point_that_kills_its_worker_twice_is_left_out_and_the_others_are_done(monkeypatch):

@@ -74,7 +74,7 @@ def _gathers(schedule: ScheduleColumns, device: int) -> Iterator[tuple[int, Kind
 
 
 def _upcoming_stages(schedule: ScheduleColumns, device: int) -> list[tuple[int, tuple[int, ...]]]:
-    """The next stages to compute, nearest first, at each row where they change.
+    """The next stages to compute, nearest first, at each row where another set of them begins.
 
     A fused slot is looked at whole, so that it can bring in a fourth stage.
     """
@@ -93,8 +93,8 @@ def _upcoming_stages(schedule: ScheduleColumns, device: int) -> list[tuple[int, 
         stages[slot[:, LOOK_AHEAD] > slot[:, LOOK_AHEAD - 1], LOOK_AHEAD] = NO_STAGE
     begins = ~joined[rows]
     rows, stages = rows[begins], stages[begins]
-    changes = np.ones(len(rows), bool)
-    changes[1:] = (stages[1:] != stages[:-1]).any(axis=1)
+    changes, alike = np.ones(len(rows), bool), np.sort(stages, axis=1)
+    changes[1:] = (alike[1:] != alike[:-1]).any(axis=1)
     return [
         (row, tuple(stage for stage in upcoming if stage != NO_STAGE))
         for row, upcoming in zip(rows[changes].tolist(), stages[changes].tolist(), strict=True)

@@ -137,16 +137,17 @@ class Search:
         config = self.space.config
         changes = [self._plain(one.changes) for one in points]
         source = Source(config.data, config.path)
-        for point in run_points(source, changes, executor=self.executor, store=self.store, label=None, fast=True):
+        means = {"executor": self.executor, "store": self.store, "label": None, "fast": True, "measures": SHOWN}
+        for point in run_points(source, changes, **means):
             if point.measures is None:
                 self.counts["refused"] += 1
                 if point.refused == LEFT_OUT:
                     self.left_out.append(dict(point.changes))
                 continue
             self.counts["simulated"] += 1
-            measures = {name: point.measures[name] for name in SHOWN}
-            if measures["peak_memory"] is None or measures["peak_memory"] <= self.limit:
-                self.fitting.append(Candidate(point.changes, measures))
+            memory = point.measures["peak_memory"]
+            if memory is None or memory <= self.limit:
+                self.fitting.append(Candidate(point.changes, point.measures))
         self.ranked, self.front = rank(self.fitting, self.top), front_of(self.fitting)
         last = rounded(self.ranked[-1].step) if len(self.ranked) == self.top else np.inf
         front = {id(one) for one in self.front}

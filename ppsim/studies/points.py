@@ -35,7 +35,8 @@ class Point:
     changes : mapping of dotted config key to value
         As they were given.
     measures : mapping of measure to number, or None
-        Those of docs/glossary.md but exposed_communication, of all devices together; None where the point is refused.
+        Those asked for, of all devices together; by default those of docs/glossary.md but exposed_communication. None
+        where the point is refused.
     refused : str or None
         The rule that refuses it.
     layout_string : str or None
@@ -57,6 +58,7 @@ def run_points(
     store: str | PathLike[str] | Store | None = None,
     label: str | None = "simulating",
     fast: bool | None = None,
+    measures: Sequence[str] = tuple(MEASURED),
 ) -> Iterator[Point]:
     """Simulate a config under many changes; yield one Point for each, in order.
 
@@ -78,6 +80,8 @@ def run_points(
         Beside the progress bar; None shows none.
     fast : bool, optional
         Whether the compiled engine runs what leaves the engine open; default: where the points are many.
+    measures : list of str
+        Those of `MEASURED` that are wanted; some take as long as a simulation.
 
     Raises
     ------
@@ -86,8 +90,10 @@ def run_points(
     """
     source, changes = source_of(config), [dict(point) for point in points]
     with means(len(changes), executor, workers, store) as (runner, kept):
-        work = functools.partial(measure_points, source, fast=len(changes) >= FEW if fast is None else fast)
-        crew = Crew(work, changes, runner, kept, key=functools.partial(_key, source), beside=_schedule_part)
+        fast = len(changes) >= FEW if fast is None else fast
+        work = functools.partial(measure_points, source, fast=fast, measures=measures)
+        key = functools.partial(_key, source, measures)
+        crew = Crew(work, changes, runner, kept, key=key, beside=_schedule_part)
         outcomes = crew.in_order() if label is None else track(crew.in_order(), len(changes), label)
         for change, found in zip(changes, outcomes, strict=True):
             yield Point(change, found.get("measures"), found.get("refused"), found.get("layout_string"))
@@ -97,11 +103,12 @@ def _schedule_part(changes: Mapping[str, Any]) -> str:
     return repr([(key, value) for key, value in sorted(changes.items()) if key.startswith("schedule.")])
 
 
-def _key(source: Source, changes: Mapping[str, Any]) -> str:
+def _key(source: Source, measures: Sequence[str], changes: Mapping[str, Any]) -> str:
+    wanted = {} if len(measures) == len(MEASURED) else {"measures": list(measures)}
     try:
-        return key_of(source.changed(own_changes(source, changes)).data, source.place)
+        return key_of({**source.changed(own_changes(source, changes)).data, **wanted}, source.place)
     except PpsimError:  # refused before it is a config; its own text is its key
-        return key_of({"base": source.data, "changes": dict(changes)}, source.place)
+        return key_of({"base": source.data, "changes": dict(changes), **wanted}, source.place)
 
 
 def own_changes(source: Source, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,19 +129,21 @@ def own_changes(source: Source, changes: Mapping[str, Any]) -> dict[str, Any]:
     return held | dict(changes)
 
 
-def measure_points(source: Source, points: Sequence[Mapping[str, Any]], fast: bool) -> list[Outcome]:
+def measure_points(
+    source: Source, points: Sequence[Mapping[str, Any]], fast: bool, measures: Sequence[str]
+) -> list[Outcome]:
     """The outcome of each point; `fast` takes the compiled engine where the config leaves the engine open."""
     if fast and source.data.get("engine", "auto") == "auto" and can_compile():
         source = source.changed({"engine": "compiled"})
-    return [_outcome(source, changes) for changes in points]
+    return [_outcome(source, changes, measures) for changes in points]
 
 
-def _outcome(source: Source, changes: Mapping[str, Any]) -> Outcome:
+def _outcome(source: Source, changes: Mapping[str, Any], measures: Sequence[str]) -> Outcome:
     try:
         config = source.config(own_changes(source, changes))
         run = config.simulate(_schedule_of(config))
-        measures = {name: measure.number(run) for name, measure in MEASURED.items()}
-        return {"measures": measures, "layout_string": run.layout_string}
+        numbers = {name: MEASURED[name].number(run) for name in measures}
+        return {"measures": numbers, "layout_string": run.layout_string}
     except PpsimError as error:
         return {"refused": str(error).removeprefix(f"{source.place}: ")}
     except MemoryError:
