@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_schedules import random_orders
+from random_schedules import random_orders, vocabulary_orders
 from test_transports_oracle import shuffled_posts
 from time_oracle import Choosers, Moments, World, carried, parts_of
 
@@ -51,6 +51,9 @@ def random_table(schedule, random, timed_slots):
         unshard_seconds=random.choice([None, some(stages)]),
         reduce_seconds=random.choice([None, some(stages)]),
         optimizer_seconds=some(stages),
+        vocabulary_seconds=some(2, stages),
+        vocabulary_reduce_seconds=random.choice([0.0, 0.5, 3.0]),
+        vocabulary_statistics_seconds=random.choice([None, 0.25, 2.0]),
         link_ports=random.choice([None, np.where(ways < ports, ways, -1)[:, :, :on_a_way].astype(np.int32)]),
         port_capacity=generator.integers(1, 3, ports),
     )
@@ -59,6 +62,20 @@ def random_table(schedule, random, timed_slots):
 def of_table(table, lists):
     """The same costs as plain functions."""
     again = {part[1:] for cells in lists for cell in cells for part in parts_of(cell) if part[0] == "R"}
+    split = any(part[0] == "T" for cells in lists for cell in cells for part in parts_of(cell))
+
+    def seconds(kind, stage):
+        if kind in "ST":
+            parts = table.vocabulary_seconds[:, stage]
+            return parts["ST".index(kind)] if split else parts.sum()
+        return table.recompute_seconds[stage] if kind == "R" else table.seconds[Kind[kind], stage]
+
+    def collective(what, sender, holders, last):
+        if what == "send":
+            return max([0.0, *(transfer(sender, one, "F", last) for one in holders if one != sender)])
+        own = what == "reduce of S" and split and table.vocabulary_statistics_seconds is not None
+        seconds = table.vocabulary_statistics_seconds if own else table.vocabulary_reduce_seconds
+        return seconds if len(holders) > 1 else 0.0
 
     def copied(stage, microbatch):  # of an activation that R makes again only the input is left to copy, here nothing
         moved = 0.0 if (stage, microbatch) in again else table.offload_bytes[stage]
@@ -70,7 +87,7 @@ def of_table(table, lists):
 
     ways = table.link_ports
     return World(
-        seconds=lambda kind, stage: table.recompute_seconds[stage] if kind == "R" else table.seconds[Kind[kind], stage],
+        seconds=seconds,
         transfer=transfer,
         overlap=None if table.overlap is None else lambda first, second: table.overlap[first, second],
         ports=None
@@ -80,6 +97,7 @@ def of_table(table, lists):
         unshard=None if table.unshard_seconds is None else lambda stage: table.unshard_seconds[stage],
         reduce=None if table.reduce_seconds is None else lambda stage: table.reduce_seconds[stage],
         copy=copied,
+        collective=collective,
     )
 
 
@@ -105,6 +123,9 @@ def check(program, table, transport, optimizer):
         names = sorted(name for name in oracle.start if name[0] == kind)
         assert [oracle.start[name] for name in names] == start.tolist(), kind
         assert [oracle.end[name] for name in names] == end.tolist(), kind
+    groups = [one for group in oracle.groups for one, _ in group]
+    assert sorted(oracle.start[one] for one in groups) == sorted(run.barrier_start.tolist())
+    assert sorted(oracle.end[one] for one in groups) == sorted(run.barrier_end.tolist())
     copies = [cell for cells in lists for cell in cells if "LOAD" in cell]
     assert [oracle.start[parts_of(cell)[0]] for cell in copies] == run.times.copy_start.tolist()
     assert [oracle.end[parts_of(cell)[0]] for cell in copies] == run.times.copy_end.tolist()
@@ -116,7 +137,8 @@ def check(program, table, transport, optimizer):
 def random_program(random, transport):
     """Lists with everything, as a program where the transport queues or a coin says so; None where none can be made."""
     kinds = {name: random.random() < 0.5 for name in ("fused", "recompute", "offload")}
-    schedule = ppsim.Schedule.from_orders(random_orders(random, **kinds))
+    orders = vocabulary_orders(random) if random.random() < 0.3 else random_orders(random, **kinds)
+    schedule = ppsim.Schedule.from_orders(orders)
     if transport == "async" and random.random() < 0.5:
         return schedule
     try:
@@ -144,7 +166,8 @@ def test_every_stream_queue_port_and_slot_follows_the_rules_of_time(random, tran
 
 def choose_one(random):
     """One random schedule under dispatch "ready", with costs of its own, against the oracle."""
-    lists = random_orders(random, recompute=random.random() < 0.5)
+    vocabulary = random.random() < 0.3
+    lists = vocabulary_orders(random) if vocabulary else random_orders(random, recompute=random.random() < 0.5)
     schedule = ppsim.Schedule.from_orders(lists)
     of_weight, stored = random.choice([0.0, 0.5, 1.0]), random.choice([0.0, 0.25])
     table = replace(
@@ -160,7 +183,7 @@ def choose_one(random):
         return {
             "F": (short, 0.0), "R": (1.0 - stored, 0.0), "B": (0.0, 1.0),
             "I": (0.0, 1.0 - of_weight), "W": (0.0, of_weight),
-        }[kind]  # fmt: skip
+        }.get(kind, (0.0, 0.0))  # fmt: skip
 
     def adds(parts):
         return sum(changes(part)[0] for part in parts)

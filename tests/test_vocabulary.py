@@ -47,8 +47,27 @@ def test_t_waits_for_the_statistics_of_all_parts_and_the_last_backward_for_all_g
     assert (at["1F1"], at["1T0"], at["1S1"], at["1B0"]) == (2.5, 3.5, 3.75, 4.25)
     # 0S1 waits for 1F1 (3.5); T1 of both for S1 of device 1 (4.25) and a reduction.
     assert (at["0S1"], at["0T1"], at["1T1"], at["1B1"]) == (3.5, 4.5, 6.25, 6.75)
-    assert run.barrier_start.tolist() == [2, 3.5, 2.5, 4.25, 3.75, 6.5]  # broadcasts, statistics, gradients
-    assert (run.barrier_end - run.barrier_start).tolist() == [0, 0, 0.25, 0.25, 0.25, 0.25]
+    # In device 1's list stand 1F0, 1S0, 1F1, 1T0, 1S1, 1T1: a broadcast, statistics, a broadcast, a gradient ...
+    assert run.barrier_start.tolist() == [2, 2.5, 3.5, 3.75, 4.25, 6.5]
+    assert (run.barrier_end - run.barrier_start).tolist() == [0, 0.25, 0, 0.25, 0.25, 0.25]
+
+
+def test_statistics_may_take_another_time_than_the_gradient():
+    run = run_of(TWO_REDUCTIONS, vocabulary_reduce=0.25, vocabulary_statistics=0.125)
+    assert (run.barrier_end - run.barrier_start).tolist() == [0, 0.125, 0, 0.25, 0.125, 0.25]
+    assert run_of(ONE_REDUCTION, vocabulary_reduce=0.25, vocabulary_statistics=0.125).barrier_end[1] == 2.75 + 0.25
+
+
+@pytest.mark.parametrize("engine", ["event", "compiled"])
+def test_collectives_of_one_sender_run_one_after_the_other_in_its_order(engine):
+    orders = [["0F0", "0F1", "0S0", "0S1", "0B1", "0B0"], ["1F0", "1F1", "1S0", "1S1", "1B1", "1B0"]]
+    costs = ppsim.Costs(forward=1, backward=2, vocabulary_forward=0.75, vocabulary_reduce=3)
+    run = ppsim.simulate(ppsim.Schedule.from_orders(orders), costs, engine=engine)
+    # 1S0 ends at 3.75, 1S1 at 4.5: the second reduction waits from 4.5 to 6.75 for the first, and 1B1 for both.
+    assert run.barrier_start.tolist() == [2, 3, 3.75, 6.75]
+    assert (starts(run)["1B1"], starts(run)["1B0"]) == (9.75, 11.75)
+    causes = run.ledger()
+    assert (causes["queue"][1], causes["transfer"][1]) == (2.25, 3)
 
 
 def test_without_t_an_s_lasts_both_and_the_backward_waits_for_its_reduction():
@@ -63,7 +82,7 @@ def test_the_broadcast_costs_a_transfer_to_the_other_devices():
     run = run_of(ONE_REDUCTION, latency=0.25, transfer_bytes=1.0, bandwidth=4.0)
     at = starts(run)
     assert at["1F0"] == 1.5
-    assert (at["0S0"], at["1S0"]) == (3, 3)  # a collective: the sender takes part in it to its end
+    assert (at["0S0"], at["1S0"]) == (3, 2.5)  # the sender has its output at once
 
 
 def test_a_device_alone_reduces_nothing():
@@ -78,7 +97,12 @@ def test_a_device_alone_reduces_nothing():
         ([["0F0", "0F1", "0S0", "0B0", "0B1"], ["1F0", "1F1", "1S0", "1S1", "1B0", "1B1"]], "0S1 is missing"),
         ([["0F0", "0S0", "0S0", "0B0"]], "0S0 appears twice"),
         ([["0F0", "0T0", "0S0", "0B0"]], "0T0 (device 0, position 1) stands before 0S0 (device 0, position 2)"),
-        ([["0S0", "0F0", "0B0"]], "device 0 waits at 0S0 for 0F0 of device 0, which stands behind 0S0"),
+        ([["0S0", "0F0", "0B0"]], "0S0 (device 0, position 0) stands before 0F0 (device 0, position 1): S needs the"),
+        (
+            [["0F0", "0F1", "0S1", "0S0", "0B0", "0B1"], ["1F0", "1F1", "1S0", "1S1", "1B0", "1B1"]],
+            "0S1 (device 0, position 2) stands before 0S0 (device 0, position 3), and on the device that sends their "
+            "input it is the other way round",
+        ),
         ([["0F0", "0B0", "0S0"]], "device 0 waits at 0B0 for 0S0 of device 0, which stands behind 0B0"),
         (
             [["0F0", "0S0", "0T0", "0B0"], ["1F0", "1S0", "1B0", "1T0"]],
@@ -156,14 +180,14 @@ def built(p, m, variant, backward=2.0, **costs):
 @pytest.mark.parametrize("backward", [1.0, 2.0, 3.5])
 def test_a_step_is_1f1bs_with_s_and_t_and_one_reduction(p, m, variant, backward):
     for reduce in (0.0, 0.5 if variant == 1 else 1.0):
-        run = built(p, m, variant, backward, vocabulary_reduce=reduce)
+        run = built(p, m, variant, backward, vocabulary_reduce=reduce, vocabulary_statistics=1.0 if reduce else None)
         assert run.makespan == pytest.approx((m + p - 1) * (1 + backward) + m * 1.25 + reduce)
 
 
 @pytest.mark.parametrize(("p", "m"), SIZES)
 def test_an_interlaced_step_waits_for_both_reductions_of_every_microbatch(p, m):
-    run = built(p, m, "interlaced", vocabulary_reduce=0.5)
-    assert run.makespan == pytest.approx((m + p - 1) * 3 + m * (1.25 + 2 * 0.5))
+    run = built(p, m, "interlaced", vocabulary_reduce=0.5, vocabulary_statistics=0.25)
+    assert run.makespan == pytest.approx((m + p - 1) * 3 + m * (1.25 + 0.5 + 0.25))
 
 
 @pytest.mark.parametrize(("p", "m"), SIZES)
@@ -259,6 +283,37 @@ def test_given_seconds_of_s_and_t_replace_those_from_shapes():
     table = LLAMA_ON_8.changed({"schedule.name": "vocab-1f1b", "costs": costs}).simulate().table
     assert table.vocabulary_seconds[:, 0].tolist() == [0.002, 0.003]
     assert table.vocabulary_reduce_seconds == 0.001
+    assert table.vocabulary_statistics_seconds is None
+
+
+def test_from_shapes_three_numbers_a_token_are_reduced_for_t_and_with_the_gradient_where_there_is_none():
+    two, one = of_llama("vocab-1f1b").table, of_llama("vocab-1f1b", variant=2).table
+    assert 0 < two.vocabulary_statistics_seconds < two.vocabulary_reduce_seconds
+    both = two.vocabulary_statistics_seconds + two.vocabulary_reduce_seconds
+    assert one.vocabulary_reduce_seconds == pytest.approx(both)
+
+
+@settings(deadline=None, max_examples=60)
+@given(random=st.randoms(use_true_random=False), data=st.data())
+def test_ready_lists_with_collectives_run_to_their_end_in_one_order_on_both_engines(random, data):
+    schedule = ppsim.Schedule.from_orders(vocabulary_orders(random))
+    table = replace(data.draw(tables_with_everything(schedule)), link_ports=None, unshard_seconds=None)
+    costs = _Given(table, data.draw(st.sampled_from([0.0, 0.5, 3.0])))
+    runs = [ppsim.simulate(schedule, costs, dispatch="ready", engine=engine) for engine in ("event", "compiled")]
+    assert runs[0].schedule.orders() == runs[1].schedule.orders()
+    assert (runs[0].row_end == runs[1].row_end).all()
+    assert (runs[0].barrier_end == runs[1].barrier_end).all()
+    ppsim.Schedule.from_orders(runs[0].schedule.orders()).validate()
+
+
+def test_a_ready_device_runs_a_forward_while_a_reduction_is_under_way():
+    orders = [["0F0", "0S0", "0T0", "0F1", "0S1", "0T1", "0B0", "0B1"]]
+    orders.append([action.replace("0", "1", 1) for action in orders[0]])
+    costs = ppsim.Costs(forward=1, backward=2, vocabulary_forward=1, vocabulary_backward=1, vocabulary_reduce=1)
+    waiting = ppsim.simulate(ppsim.Schedule.from_orders(orders), costs)
+    ready = ppsim.simulate(ppsim.Schedule.from_orders(orders), costs, dispatch="ready", memory_limit=2)
+    assert ready.schedule.orders()[0][:3] == ["0F0", "0F1", "0S0"]
+    assert ready.makespan < waiting.makespan
 
 
 def test_a_deadlock_of_queues_is_told_past_the_device_that_waits_for_a_collective():

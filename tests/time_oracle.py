@@ -10,7 +10,8 @@ from typing import Any
 
 ACTION = re.compile(r"(\d+)([A-Z_]+?)(\d*)$")
 BACKWARD = ("B", "I")
-COMPUTE = ("F", "B", "I", "W", "R")
+COMPUTE = ("F", "B", "I", "W", "R", "S", "T")
+REDUCED = {"S": "reduce of S", "T": "reduce of T"}
 
 
 def parts_of(cell):
@@ -41,6 +42,7 @@ class World:
     unshard: Any = None  # stage
     reduce: Any = None  # stage
     copy: Any = None  # stage, microbatch
+    collective: Any = None  # what, sender, devices with a part, last stage
 
 
 class Moments:
@@ -60,6 +62,61 @@ class Moments:
         self.asked, self.lines = [], {}  # transfers that may start, and those in line at each port
         self.through = []  # transfers that hold places
         self.find_users()
+        self.groups = self.find_collectives()
+
+    def find_collectives(self):
+        """Of S and T: collectives in the order of the sender's list, and what each needs, as lists that run in turn.
+
+        A sender without a part has a list for what it sends alone; the first device with a part orders the reductions.
+        """
+        last = max(part[1] for part in self.home)
+        parts = {device: [part for cell in self.cells[device] for part in cell] for device in self.devices}
+        holders = sorted({device for (kind, *_), device in self.home.items() if kind == "S"})
+        if not holders:
+            return []
+        sender = next(device for (kind, stage, _), device in self.home.items() if kind == "F" and stage == last)
+        self.sender, self.holders, self.last = sender, holders, last
+        self.split = any(kind == "T" for kind, *_ in self.home)
+        leader = sender if sender in holders else holders[0]
+        turns = {}  # collective -> what the device that orders it adds last
+        for device in {sender, leader}:
+            for at, (kind, stage, microbatch) in enumerate(parts[device]):
+                if kind == "F" and stage == last:
+                    turns["send", microbatch] = device, at
+                if kind in REDUCED and device == leader:
+                    turns[REDUCED[kind], microbatch] = device, at
+        needs = {
+            one: [part for part in self.home if part[2] == one[1] and (
+                part[:2] == ("F", last) if one[0] == "send" else REDUCED.get(part[0]) == one[0]
+            )]
+            for one in turns
+        }  # fmt: skip
+        order = sorted(turns, key=lambda one: turns[one][1])
+        return [[(one, needs[one]) for one in order if turns[one][0] == device] for device in {sender, leader}]
+
+    def collect(self):
+        """Begin the next collective of each list whose inputs are there."""
+        begun = 0
+        for group in self.groups:
+            free = True  # whether the one before has ended
+            for one, needed in group:
+                if one in self.start:
+                    free = self.done(one)
+                    continue
+                if free and all(map(self.done, needed)):
+                    self.begin(one, self.world.collective(one[0], self.sender, self.holders, self.last))
+                    begun += 1
+                break
+        return begun
+
+    def collected(self, part, device):
+        """The collective or action that S, T or the backward of the last stage needs."""
+        kind, stage, microbatch = part
+        if kind == "S":
+            return ("F", self.last, microbatch) if device == self.sender else ("send", microbatch)
+        if kind == "T" or (kind in BACKWARD and self.groups and stage == self.last):
+            return REDUCED["S" if kind == "T" or not self.split else "T"], microbatch
+        return None
 
     def in_turn(self, cells):
         """The cells with slots that are no fused kernel taken apart, and reductions where no REDUCE_GRAD stands."""
@@ -105,7 +162,7 @@ class Moments:
         self.through = [transfer for transfer in self.through if not self.done(transfer)]
         moved = sum(self.walk(device) for device in self.devices)
         moved += sum(self.run_stream(stream) for stream in self.streams.values())
-        return moved + self.start_transfers()
+        return moved + self.start_transfers() + self.collect()
 
     def walk(self, device):
         """Take a device through its list as far as it comes now; the number of cells passed."""
@@ -132,7 +189,9 @@ class Moments:
         """Actions that an action needs, wherever they run; of B and I the one that there is."""
         kind, stage, microbatch = part
         of_backward = [("F", stage), ("R", stage), ("B", stage + 1), ("I", stage + 1)]
-        before = {"F": [("F", stage - 1)], "R": [("F", stage)], "W": [("I", stage)]}.get(kind, of_backward)
+        before = {"S": [], "T": [], "F": [("F", stage - 1)], "R": [("F", stage)], "W": [("I", stage)]}.get(
+            kind, of_backward
+        )
         return [(*need, microbatch) for need in before if (*need, microbatch) in self.home]
 
     def may_compute(self, device, parts):
@@ -144,6 +203,7 @@ class Moments:
                 if not self.done(carried(*part) if far else need):
                     return False
         streamed = [what for part in parts for what in self.users.get(part, ())]
+        streamed += [what for part in parts if (what := self.collected(part, device))]
         waited = self.sent[device] if self.transport == "blocking" else []
         return all(map(self.done, [*streamed, *waited]))
 
@@ -267,11 +327,11 @@ def with_reductions(cells):
     """A REDUCE_GRAD behind the last backward of each stage."""
     last = {}
     for at, parts in enumerate(cells):
-        last.update({stage: at for kind, stage, _ in parts if kind in ("B", "I", "W")})
+        last.update({stage: at for kind, stage, _ in parts if kind in tuple("BIWST")})
     out = []
     for at, parts in enumerate(cells):
         out.append(parts)
-        out += [[("REDUCE_GRAD", stage, None)] for kind, stage, _ in parts if last.get(stage) == at and kind in "BIW"]
+        out += [[("REDUCE_GRAD", stage, None)] for kind, stage, _ in parts if last.get(stage) == at and kind in "BIWST"]
     return out
 
 
@@ -301,7 +361,7 @@ class Choosers:
         """Whether all lists came to their ends."""
         moments = self.moments
         while True:
-            while moments.start_transfers() or self.choose():
+            while moments.start_transfers() or moments.collect() or self.choose():
                 pass
             coming = [end for end in moments.end.values() if end > moments.now]
             if not coming:
@@ -325,6 +385,11 @@ class Choosers:
         for at, parts in enumerate(self.left[device]):
             rest = self.left[device][:at] + self.left[device][at + 1 :]
             room = self.peak(self.held[device], [parts, *rest]) <= self.limit[device]
-            if room and self.moments.may_compute(device, parts):
+            if room and self.moments.may_compute(device, parts) and not self.overtakes(parts, self.left[device][:at]):
                 return parts
         return None
+
+    def overtakes(self, parts, before):
+        """Whether the slot would add to a collective ahead of one that stands before it."""
+        needed = {part for group in self.moments.groups for _, needs in group for part in needs}
+        return not needed.isdisjoint(parts) and any(not needed.isdisjoint(other) for other in before)

@@ -266,7 +266,7 @@ def _awaited_transfer(run: TimelineColumns) -> np.ndarray:
 def _ready(run: TimelineColumns) -> tuple[np.ndarray, np.ndarray]:
     """When each transfer had been posted at both ends, and the row whose end made it so; nan and -1 for no transfer.
 
-    Behind the transfers stand the barriers, which start when the last row that they need ends.
+    Behind the transfers stand the barriers, which are ready when the last row that they need ends.
     """
     plan, posts = run.plan, run.plan.posts
     maker = np.where(plan.remote, plan.slot_of_row[plan.source], -1)
@@ -277,7 +277,8 @@ def _ready(run: TimelineColumns) -> tuple[np.ndarray, np.ndarray]:
         by_end = np.argsort(end, kind="stable")
         maker[posts.transfer[by_end]] = last_before[by_end]  # of the two posts the later one is written last
     ready = np.where(plan.remote, run.row_end[maker], np.nan)
-    return np.concatenate([ready, run.barrier_start]), np.concatenate([maker, _last_producers(run)])
+    last = _last_producers(run)
+    return np.concatenate([ready, run.row_end[last]]), np.concatenate([maker, last])
 
 
 def _last_producers(run: TimelineColumns) -> np.ndarray:

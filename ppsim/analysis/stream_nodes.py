@@ -120,13 +120,14 @@ def _copy_edges(run: TimelineColumns, node: np.ndarray, first: int) -> Edges:
 
 
 def _barrier_edges(run: TimelineColumns, node: np.ndarray, first: int) -> Edges:
-    """The rows that a barrier needs, and those that wait for it."""
+    """The rows that a barrier needs, the barrier before it in its stream, and the rows that wait for it."""
     barriers = run.plan.barriers
     if barriers is None:
         return []
-    waiting = np.flatnonzero(barriers.needs >= 0)
+    waiting, earlier = np.flatnonzero(barriers.needs >= 0), np.flatnonzero(barriers.following >= 0)
     return [
         (node[barriers.producer], first + barriers.of_producer),
+        (first + earlier, first + earlier + 1),
         (first + barriers.needs[waiting], node[waiting]),
     ]
 

@@ -7,10 +7,12 @@ import numpy as np
 from ppsim.actions import FIRST_TRANSFER, Kind, is_backward
 from ppsim.base.distinct import distinct
 from ppsim.base.errors import DeadlockError, ScheduleError, listing
+from ppsim.base.lists import list_of_rows
 from ppsim.checks.deadlock import find_waiting_cycle
 from ppsim.checks.one_pass import source_of_valid
 from ppsim.checks.program_faults import program_faults
 from ppsim.checks.sentences import MOST_OF_ONE_RULE, first_faults, place, position
+from ppsim.schedule.barriers import find_barriers
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.waiting import waiting_message
 
@@ -51,7 +53,8 @@ def _compute_faults(compute: ScheduleColumns) -> tuple[list[str], list[str]]:
         return [], []
     gaps = [*_number_faults(compute)]
     faults = [*gaps, *_device_faults(compute), *_set_faults(compute, dense=not gaps)]
-    faults += [*_split_faults(compute), *_order_faults(compute), *_slice_faults(compute)]
+    faults += [*_split_faults(compute), *_order_faults(compute)]
+    faults += [*_output_faults(compute), *_slice_faults(compute)]
     return faults, find_waiting_cycle(compute)
 
 
@@ -207,6 +210,34 @@ def _order_faults(schedule: ScheduleColumns) -> Iterator[str]:
             later[wrong],
             earlier[wrong],
         )
+
+
+def _output_faults(schedule: ScheduleColumns) -> Iterator[str]:
+    """S before the F of the last stage on the device that makes its input; collectives in two orders."""
+    barriers = find_barriers(schedule)
+    if barriers is None:
+        return
+    wrong = np.flatnonzero(barriers.has > np.arange(len(barriers.has)))
+    yield from first_faults(
+        lambda part, output: (
+            f"{place(schedule, part)} stands before {place(schedule, output)}: S needs the output of the last stage"
+        ),
+        wrong,
+        barriers.has[wrong],
+    )
+    device, barrier = schedule.device[barriers.producer].astype(np.int64), barriers.of_producer
+    order = np.lexsort((barriers.producer, barrier, device))
+    last = order[np.append(np.diff((device * len(barriers) + barrier)[order]) > 0, True)]
+    row, of_row = barriers.producer[last], list_of_rows(barriers.streams)[barrier[last]]
+    swapped = (np.diff(row) < 0) & (np.diff(device[last]) == 0) & (np.diff(of_row) == 0)
+    yield from first_faults(
+        lambda early, late: (
+            f"{place(schedule, early)} stands before {place(schedule, late)}, and on the device that sends their input "
+            f"it is the other way round: the collectives of one sender run in one order on all devices"
+        ),
+        row[1:][swapped],
+        row[:-1][swapped],
+    )
 
 
 def _slice_faults(schedule: ScheduleColumns) -> Iterator[str]:

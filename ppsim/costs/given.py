@@ -72,6 +72,20 @@ def _vocabulary(what: str, example: str, row: int) -> Any:
     )  # fmt: skip
 
 
+def _reduction(what: str, default_text: str, example: str, column: str, **more: Any) -> Any:
+    """Seconds of a collective over all parts of the output layer; `column` of the table."""
+    return _cost(
+        f"seconds of reducing {what} over all parts of the output layer", default_text, example,
+        lambda table: _one_if_known(table.vocabulary_seconds, getattr(table, column)),
+        group="vocabulary", unit="seconds", of=" per reduction", depth=0,
+        note=f"reducing {more.pop('of_note')} over all parts of the output layer", **more,
+    )  # fmt: skip
+
+
+def _one_if_known(parts: np.ndarray | None, seconds: float | None) -> np.ndarray | None:
+    return None if parts is None or seconds is None else np.array([seconds])
+
+
 def _bandwidths(table: CostTable) -> np.ndarray:
     with np.errstate(divide="ignore"):
         return 1.0 / values_between(table.seconds_per_byte)
@@ -157,11 +171,13 @@ class Costs:
     vocabulary_backward: PerStage = _vocabulary(
         "T, its backward; where no T stands in the lists S lasts both", "8 ms", 1
     )
-    vocabulary_reduce: float = _cost(
-        "seconds of a reduction over all parts of the output layer", "0 s, or derived", "0.5 ms",
-        lambda table: None if table.vocabulary_seconds is None else np.array([table.vocabulary_reduce_seconds]),
-        group="vocabulary", unit="seconds",
-        of=" per reduction", depth=0, default=0.0, note="a reduction over all parts of the output layer",
+    vocabulary_reduce: float = _reduction(
+        "the input gradient, and where no T stands in the lists the softmax statistics with it,", "0 s, or derived",
+        "0.5 ms", "vocabulary_reduce_seconds", default=0.0, of_note="the input gradient",
+    )  # fmt: skip
+    vocabulary_statistics: float | None = _reduction(
+        "the softmax statistics, where T stands in the lists,", "`vocabulary_reduce`, or derived", "60 us",
+        "vocabulary_statistics_seconds", of_note="the softmax statistics",
     )  # fmt: skip
     slice_costs: Sequence[float] | Mapping[str, float] | str | None = declared(
         "relative times of a microbatch's slices; `{attention: part}` where attention is causal and that part of the "
@@ -294,6 +310,7 @@ class Costs:
             if schedule.cuts_vocabulary
             else None,
             vocabulary_reduce_seconds=float(self.vocabulary_reduce),
+            vocabulary_statistics_seconds=self.vocabulary_statistics,
             slice_fraction=self._slice_fraction(schedule.slices),
             microbatch_scale=None
             if self.microbatch_scale is None

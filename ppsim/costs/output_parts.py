@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ppsim.actions import is_vocabulary
+from ppsim.actions import Kind, is_vocabulary
 from ppsim.costs.collectives import all_reduce
-from ppsim.costs.layers import Layer, head
+from ppsim.costs.layers import VALUE_BYTES, Layer, head
 from ppsim.costs.setup import Setup
 from ppsim.costs.summed_effects import exchange
 from ppsim.costs.table import CostTable
@@ -22,8 +22,8 @@ from ppsim.schedule.columns import ScheduleColumns
 def with_output_parts(setup: Setup, schedule: ScheduleColumns, table: CostTable, given: Set[str]) -> CostTable:
     """The table of stages without an output layer, with a part of it on every stage that has S in the lists.
 
-    A part is the output layer of so much of the vocabulary. Its seconds, and those of a reduction of the input gradient
-    over all parts, replace no cost that was `given`, nor do its bytes. S holds its logits until T, or where there is
+    A part is the output layer of so much of the vocabulary. Its seconds, and those of the reductions over all parts,
+    replace no cost that was `given`, nor do its bytes. S holds its logits until T, or where there is
     none while it runs.
     """
     stages = np.unique(schedule.stage[is_vocabulary(schedule.kind)])
@@ -32,8 +32,7 @@ def with_output_parts(setup: Setup, schedule: ScheduleColumns, table: CostTable,
     changed: dict[str, object] = {}
     if not given & {"vocabulary_forward", "vocabulary_backward"}:
         changed["vocabulary_seconds"] = np.outer(_seconds(setup, part), holds)
-    if "vocabulary_reduce" not in given:
-        changed["vocabulary_reduce_seconds"] = _reduction(setup, schedule.devices)
+    changed |= _reductions(setup, schedule, given)
     if table.state_bytes is not None and not given & {"weight_bytes", "gradient_bytes", "optimizer_bytes"}:
         changed["state_bytes"] = table.state_bytes + np.outer(_state(setup, part), holds)
     if "activation_bytes" not in given:
@@ -47,11 +46,26 @@ def _seconds(setup: Setup, part: Layer) -> tuple[float, float]:
     return work.forward + beside.forward, work.input_grad + work.weight_grad + beside.input_grad
 
 
-def _reduction(setup: Setup, devices: int) -> float:
-    """Seconds of the all-reduce of the input gradient; the statistics, two numbers a token, are hidden in it."""
+def _reductions(setup: Setup, schedule: ScheduleColumns, given: Set[str]) -> dict[str, object]:
+    """Seconds of the all-reduces of the input gradient, and of the statistics, three fp32 numbers a token one by one.
+
+    Maximum, predicted logit and sum of exponentials; where no T stands in the lists they go with the gradient. The
+    statistics follow a gradient that was given, unless they were given too.
+    Source: sail-sg/VocabularyParallelism, vocab_parallel_schedule.py, `reduce_lm_head_res_alg1` and `_alg2`.
+    """
+    if "vocabulary_reduce" in given:
+        return {}
     cluster, group = setup.cluster, setup.layout.gpus_per_device
-    link = cluster.link if len(set(cluster.nodes(devices, group))) == 1 else cluster.network_of_group(group)
-    return all_reduce(devices, setup.own_border_bytes, link)
+    nodes = cluster.nodes(schedule.devices, group)
+    link = cluster.link if len(set(nodes)) == 1 else cluster.network_of_group(group)
+    gradient = setup.own_border_bytes
+    statistics = 3 * all_reduce(schedule.devices, gradient * 4 / (VALUE_BYTES * setup.model.hidden), link)
+    seconds = all_reduce(schedule.devices, gradient, link)
+    if not (schedule.kind == Kind.T).any():
+        return {"vocabulary_reduce_seconds": seconds + statistics}
+    if "vocabulary_statistics" in given:
+        return {"vocabulary_reduce_seconds": seconds}
+    return {"vocabulary_reduce_seconds": seconds, "vocabulary_statistics_seconds": statistics}
 
 
 def _state(setup: Setup, part: Layer) -> tuple[float, float, float]:

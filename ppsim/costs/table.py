@@ -87,7 +87,10 @@ class CostTable(EqualColumns):
     vocabulary_seconds : float64 (2, stages) or None
         Seconds of S and T of one whole microbatch on each stage; None: 0. Where no T stands in the lists S lasts both.
     vocabulary_reduce_seconds : float
-        Of one reduction over all parts of an output layer that is cut over devices.
+        Of reducing the input gradient over all parts of an output layer that is cut over devices, and without T in the
+        lists the statistics with it.
+    vocabulary_statistics_seconds : float or None
+        Of reducing the softmax statistics where T stands in the lists; None: `vocabulary_reduce_seconds`.
     vocabulary_bytes : float64 (stages,) or None
         Bytes of one whole microbatch that S holds on each stage until T ends, or S where no T follows; None: 0.
     unshard_seconds, reduce_seconds, optimizer_seconds : float64 (stages,) or None
@@ -127,6 +130,7 @@ class CostTable(EqualColumns):
     microbatch_scale: np.ndarray | None = None
     vocabulary_seconds: np.ndarray | None = None
     vocabulary_reduce_seconds: float = 0.0
+    vocabulary_statistics_seconds: float | None = None
     vocabulary_bytes: np.ndarray | None = None
 
     @property

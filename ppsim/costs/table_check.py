@@ -38,6 +38,8 @@ def check_table(table: CostTable, schedule: ScheduleColumns) -> None:
         _check_column(name, column, shape, 1.0 if name in _FRACTIONS else np.inf)
     for name in ("offload_latency", "offload_seconds_per_byte", "vocabulary_reduce_seconds"):
         _check_number(name, getattr(table, name))
+    if table.vocabulary_statistics_seconds is not None:
+        _check_number("vocabulary_statistics_seconds", table.vocabulary_statistics_seconds)
     if table.workload is not None:
         if not isinstance(table.workload, Workload):
             raise CostError(f"workload is {shown(table.workload)}, and must be a ppsim.costs.table.Workload, or None")

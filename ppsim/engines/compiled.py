@@ -178,12 +178,14 @@ def _barrier_columns(plan: Plan) -> BarrierColumns:
     barriers = plan.barriers
     if barriers is None or plan.barrier_seconds is None:
         none = np.empty(0, np.int32)
-        return BarrierColumns(none, none, none, np.empty(0), np.empty(0), np.empty(0))
+        return BarrierColumns(none, none, none, none, np.empty(0), np.empty(0), np.empty(0))
     feeds = np.full(len(barriers.needs), -1, np.int32)
     feeds[barriers.producer] = barriers.of_producer
+    following = barriers.following
     waits = np.diff(barriers.first).astype(np.int32)
+    waits[following[following >= 0]] += 1
     start, end = np.zeros(len(barriers)), np.full(len(barriers), np.inf)
-    return BarrierColumns(barriers.needs, feeds, waits, plan.barrier_seconds, start, end)
+    return BarrierColumns(barriers.needs, feeds, following, waits, plan.barrier_seconds, start, end)
 
 
 def _port_columns(ports: Ports | None, posts: Posts, rows: int) -> PortColumns:

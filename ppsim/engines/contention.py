@@ -136,8 +136,9 @@ def end_transfer(number, now, rows, queues, ports, gathers, copies, barriers, ti
 
 @inlined
 def end_barrier(number, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda):
-    """Let who waits for a barrier go on."""
+    """Let who waits for a barrier go on, and count it off the barrier behind it."""
     barriers.end[number] = now
+    count_off_barrier(np.int64(barriers.following[number]), now, rows, copies, barriers, agenda)
     for device in range(len(devices.waiting_at)):
         if devices.waiting_at[device] == number:
             devices.waiting_at[device] = -1
@@ -152,7 +153,7 @@ def advance(device, now, rows, queues, ports, gathers, copies, barriers, times, 
         times.row_end[row : devices.running_until[device]] = now
         if len(barriers.feeds) > 0:
             for part in range(row, devices.running_until[device]):
-                begin_barrier(part, now, rows, copies, barriers, agenda)
+                count_off_barrier(np.int64(barriers.feeds[part]), now, rows, copies, barriers, agenda)
         row = devices.running_until[device]
         devices.position[device], devices.running_until[device] = row, -1
     post = queues.offsets[device] + devices.posted[device]
@@ -196,9 +197,8 @@ def advance(device, now, rows, queues, ports, gathers, copies, barriers, times, 
 
 
 @inlined
-def begin_barrier(row, now, rows, copies, barriers, agenda):
-    """Count a row that has ended off its barrier; after the last the barrier begins."""
-    barrier = barriers.feeds[row]
+def count_off_barrier(barrier, now, rows, copies, barriers, agenda):
+    """One more of what a barrier, or -1 for none, waits for has ended; after the last it begins."""
     if barrier >= 0:
         barriers.start[barrier] = now
         barriers.waits[barrier] -= 1

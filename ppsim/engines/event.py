@@ -92,7 +92,7 @@ class EventModel:
     when its producer ends; otherwise a transfer starts when it heads a queue at both of its ends. Where links share
     ports, it then stands in the lines before them. UNSHARDs run one after the other on the gather stream of a device,
     OFFLOADs and RELOADs on its copy engines, and through switches where neighbours share them. The
-    collectives of an output layer cut over devices queue nowhere.
+    collectives of an output layer cut over devices run one after the other on a stream of their sender.
     `Ending` runs the gradient reductions and optimizer steps.
     """
 

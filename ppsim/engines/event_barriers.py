@@ -1,4 +1,4 @@
-"""Collectives of an output layer in the event model: each begins when the last row that it needs has ended."""
+"""Collectives of an output layer in the event model: each begins when its rows and the one before it have ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ class BarrierStreams:
         barriers = plan.barriers
         if barriers is not None and plan.barrier_seconds is not None:
             self.seconds = plan.barrier_seconds.tolist()
+            self.following = barriers.following.tolist()
             self.waits = (barriers.first[1:] - barriers.first[:-1]).tolist()
+            for one in filter(lambda one: one >= 0, self.following):
+                self.waits[one] += 1
             self.passed = [env.event() for _ in self.seconds]
             self.feeds = dict(zip(barriers.producer.tolist(), barriers.of_producer.tolist(), strict=True))
             self.of_row = {row: self.passed[one] for row, one in enumerate(barriers.needs.tolist()) if one >= 0}
@@ -36,16 +39,19 @@ class BarrierStreams:
         for ended in range(self.behind[device], row):
             barrier = self.feeds.get(ended, -1)
             if barrier >= 0:
-                self.waits[barrier] -= 1
-                if self.waits[barrier] == 0:
-                    self._begin(barrier)
+                self._count_off(barrier)
         self.behind[device] = row
 
-    def _begin(self, barrier: int) -> None:
-        self.start[barrier] = self.env.now
-        self.end[barrier] = self.env.now + self.seconds[barrier]
-        self.env.process(self._pass(barrier))
+    def _count_off(self, barrier: int) -> None:
+        """One more of what a barrier waits for has ended."""
+        self.waits[barrier] -= 1
+        if self.waits[barrier] == 0:
+            self.start[barrier] = self.env.now
+            self.end[barrier] = self.env.now + self.seconds[barrier]
+            self.env.process(self._pass(barrier))
 
     def _pass(self, barrier: int) -> Generator[simpy.Event]:
         yield self.env.timeout(self.seconds[barrier])
         self.passed[barrier].succeed()
+        if self.following[barrier] >= 0:
+            self._count_off(self.following[barrier])

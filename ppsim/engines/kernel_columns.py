@@ -77,11 +77,13 @@ class CopyColumns(NamedTuple):
 class BarrierColumns(NamedTuple):
     """The barriers of a plan, by row the one that it waits for and the one that it feeds, or -1; empty without any.
 
-    `waits` counts the rows that a barrier still needs; `start` is the latest of their ends, `end` inf until the last.
+    `waits` counts what a barrier still needs, its rows and the barrier before it; `start` is the latest of their ends,
+    `end` inf until the last; `following` is the barrier behind it, or -1.
     """
 
     needs: np.ndarray
     feeds: np.ndarray
+    following: np.ndarray
     waits: np.ndarray
     seconds: np.ndarray
     start: np.ndarray

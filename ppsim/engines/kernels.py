@@ -193,18 +193,19 @@ def open_barrier(row, stop, barriers):
 def pass_barrier(row, now, barriers, devices, stack, height):
     """Count a row that ended at `now` off its barrier: after the last, its end is known and who waits for it goes on.
 
-    Devices that wait for it go on the stack; returns the height of the stack.
+    Devices that wait for it, or for those behind it, go on the stack; returns the height of the stack.
     """
     barrier = barriers.feeds[row]
-    if barrier < 0:
-        return height
-    barriers.start[barrier] = max(barriers.start[barrier], now)
-    barriers.waits[barrier] -= 1
-    if barriers.waits[barrier] == 0:
-        barriers.end[barrier] = barriers.start[barrier] + barriers.seconds[barrier]
+    while barrier >= 0:
+        barriers.start[barrier] = max(barriers.start[barrier], now)
+        barriers.waits[barrier] -= 1
+        if barriers.waits[barrier] > 0:
+            break
+        now = barriers.end[barrier] = barriers.start[barrier] + barriers.seconds[barrier]
         for device in range(len(devices.waiting_at)):
             if devices.waiting_at[device] == barrier:
                 devices.waiting_at[device] = -1
                 stack[height] = device
                 height += 1
+        barrier = barriers.following[barrier]
     return height

@@ -76,14 +76,22 @@ class ReadyModel:
     def end(self, device: int, slot: int) -> None:
         """Free the device and hand the slot's result to those that wait for it."""
         self.free[device] = True
+        self.hand_on(slot)
+        self.choose_later()
+
+    def hand_on(self, slot: int) -> None:
+        """Send what a slot or collective makes to those that wait for it."""
         for edge in range(*self.choices.first_edge[slot : slot + 2]):
             target = int(self.choices.target[edge])
             sent = self.env.timeout(float(self.choices.delay[edge]))
             sent.callbacks.append(lambda _, target=target: self.arrive(target))
-        self.choose_later()
 
     def arrive(self, slot: int) -> None:
-        """One of the things that a slot waits for has come."""
+        """One of the things that a slot or collective waits for has come; a collective begins with the last."""
         self.waits[slot] -= 1
-        if self.waits[slot] == 0 and self.free[self.device[slot]]:
+        if self.waits[slot] > 0:
+            return
+        if slot >= len(self.device):
+            self.hand_on(slot)
+        elif self.free[self.device[slot]]:
             self.choose_later()

@@ -48,7 +48,7 @@ def ready_order(choices: Choices) -> np.ndarray:
     level = np.cumsum(choices.net) - choices.net
     level += choices.adds - level[offsets[:-1]][device]
     ready = np.zeros((devices, 2), np.int64)
-    at_once = choices.waits == 0
+    at_once = choices.waits[:slots] == 0
     np.add.at(ready, (device[at_once], takes[at_once].astype(np.int64)), 1)
     lists = ReadyLists(choices, device, least_adds, least_net)
     progress = Progress(
@@ -70,11 +70,10 @@ def run_ready(lists, progress, order):
         while len(events) > 0 and events[0][0] == now:
             _, code = heapq.heappop(events)
             if code >= slots:
-                arrive(lists.choices.target[code - slots], lists, progress)
+                arrive(lists.choices.target[code - slots], now, events, lists, progress)
                 continue
             progress.free[lists.device[code]] = True
-            for edge in range(lists.choices.first_edge[code], lists.choices.first_edge[code + 1]):
-                heapq.heappush(events, (now + lists.choices.delay[edge], np.int64(slots + edge)))
+            hand_on(code, now, events, lists)
         for device in range(devices):
             slot = first_ready(device, lists, progress) if progress.free[device] else -1
             if slot >= 0:
@@ -88,10 +87,21 @@ def run_ready(lists, progress, order):
 
 
 @inlined
-def arrive(slot, lists, progress):
-    """One of the things that a slot waits for has come."""
+def hand_on(slot, now, events, lists):
+    """Send what a slot or collective makes to those that wait for it."""
+    for edge in range(lists.choices.first_edge[slot], lists.choices.first_edge[slot + 1]):
+        heapq.heappush(events, (now + lists.choices.delay[edge], np.int64(len(lists.device) + edge)))
+
+
+@inlined
+def arrive(slot, now, events, lists, progress):
+    """One of the things that a slot or collective waits for has come; a collective begins with the last."""
     progress.waits[slot] -= 1
-    if progress.waits[slot] == 0:
+    if progress.waits[slot] > 0:
+        return
+    if slot >= len(lists.device):
+        hand_on(slot, now, events, lists)
+    else:
         progress.ready[lists.device[slot], 1 if lists.choices.adds[slot] > 0 else 0] += 1
 
 

@@ -24,11 +24,12 @@ VARIANTS = ("1", "2", "interlaced")
     "broadcast, the statistics and the input gradient are reduced beside the computing. Variant 1 reduces twice, with "
     "a slot between S and T; in variant 2 S makes the gradient too, so that one reduction is left; `interlaced` runs T "
     "right behind S, so that every device waits for both reductions. Where S and T stand follows from the seconds of F "
-    "and B (`forward`, `backward`; their ratio counts). The costs are `vocabulary_forward`, `vocabulary_backward` and "
-    "`vocabulary_reduce`; the input embedding is priced with stage 0.",
+    "and B (`forward`, `backward`; their ratio counts). The costs are `vocabulary_forward`, `vocabulary_backward`, "
+    "`vocabulary_reduce` and `vocabulary_statistics`; the input embedding is priced with stage 0.",
     constraints="devices >= 1, microbatches >= 1, backward >= forward; variant 1 (default), 2 or interlaced",
-    makespan="= (m+p-1)(F+B) + m(S+T) + c at p > 1, with reductions of c <= F (variant 1: c <= S and m > 1), 1F1B's "
-    "bubble; interlaced = (m+p-1)(F+B) + m(S+T+2c)",
+    makespan="= (m+p-1)(F+B) + m(S+T) + c at p > 1, 1F1B's bubble, with a reduction of c <= F in variant 2, and in "
+    "variant 1 m > 1, statistics in at most F and the gradient in c <= S; interlaced = (m+p-1)(F+B) + m(S+T+c+c'), c' "
+    "of the statistics",
     peak_activations="= min(m, p-r+2) in variant 1, min(m, p-r+1) in variant 2, min(m, floor(3p/2)-r) interlaced",
     source="Yeung et al. 2024, Balancing Pipeline Parallelism with Vocabulary Parallelism, arXiv 2411.05288; "
     "sail-sg/VocabularyParallelism, megatron/core/pipeline_parallel/vocab_parallel_schedule.py and "

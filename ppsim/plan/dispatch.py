@@ -3,6 +3,7 @@
 Room: after it the rest of the list, in list order, never holds more than the device's limit. So the head of a list
 always has room, and lists that run in list order run to their end under this rule too: no device can wait in a cycle,
 because what is left of each list is in list order, and what was done ahead is waited for by nobody.
+What a device adds to collectives it adds in list order, so that all devices meet in them in one order.
 Source of the idea: arXiv 2605.18750 (ready-first over static pipeline orders); the rule for room is ours.
 """
 
@@ -16,10 +17,12 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, shown
 from ppsim.costs.table import CostTable
-from ppsim.lowering.rows import row_tables
+from ppsim.lowering.posts import unqueued_posts
+from ppsim.lowering.rows import crosses_devices, row_tables
 from ppsim.plan.holding import held_changes
 from ppsim.plan.resolve import Plan
 from ppsim.plan.streams import find_reductions
+from ppsim.schedule.barriers import find_barriers
 from ppsim.schedule.columns import ScheduleColumns
 
 DISPATCHES = ("list", "ready")
@@ -39,12 +42,13 @@ class Choices(NamedTuple):
         Length; activations, in device shares, that the slot takes at its start, and that it leaves at its end.
     limit : float64 (devices,)
         Activations that a device may hold.
-    first_edge : int64 (slots + 1,)
-        Slot i is waited for over edges `first_edge[i]:first_edge[i + 1]`.
+    first_edge : int64 (slots + collectives + 1,)
+        Slot i is waited for over edges `first_edge[i]:first_edge[i + 1]`; behind the slots stand collectives, which
+        need no device.
     target, delay : int64, float64 (edges,)
-        The slot that waits, and the seconds of the transfer between.
-    waits : int64 (slots,)
-        Number of slots that each waits for.
+        The slot or collective that waits, and the seconds of the transfer between, or of the collective.
+    waits : int64 (slots + collectives,)
+        Number of slots and collectives that each waits for.
     """
 
     offsets: np.ndarray
@@ -81,15 +85,18 @@ def make_choices(plan: Plan, table: CostTable, memory_limit: Any = None) -> Choi
     offsets = np.searchsorted(row, plan.schedule.offsets)
     adds, frees = held_changes(plan.schedule, table, table.stage_share)
     adds, net = np.add.reduceat(adds, row), np.add.reduceat(adds - frees, row)
-    source, target, delay = _edges(plan)
+    source, target, delay = (np.concatenate(ends) for ends in zip(_edges(plan), _collective_edges(plan), strict=True))
+    if plan.barriers is not None:
+        slot_of = np.append(slot_of, len(row) + np.arange(len(plan.barriers)))
     source, target = slot_of[source], slot_of[target]
     between = np.flatnonzero(source != target)
     order = between[np.argsort(source[between], kind="stable")]
     source, target, delay = source[order], target[order], delay[order]
+    nodes = len(row) + (0 if plan.barriers is None else len(plan.barriers))
     return Choices(
         offsets, row, np.diff(np.append(row, len(plan.seconds))), plan.seconds[row], adds, net,
         _limit(plan.schedule, offsets, adds, net, memory_limit) * (1.0 + _ROUNDING),
-        np.searchsorted(source, np.arange(len(row) + 1)), target, delay, np.bincount(target, minlength=len(row)),
+        np.searchsorted(source, np.arange(nodes + 1)), target, delay, np.bincount(target, minlength=nodes),
     )  # fmt: skip
 
 
@@ -98,7 +105,6 @@ def _refuse_others(plan: Plan) -> None:
     for found, what, legal in (
         (plan.transport != "async", f"transport={plan.transport!r}", "transport='async', which posts nothing in order"),
         (plan.gathers is not None, "UNSHARDs, which stand at places of the list", "weights that are not sharded"),
-        (plan.barriers is not None, "S and T, which wait for all devices", "a schedule without them"),
         (len(schedule.evicted) > 0, "activations evicted to other devices", "a schedule without evictions"),
         (plan.copies is not None, "OFFLOADs, which stand at places of the list", "a schedule without them"),
         (plan.ports is not None, "transfers that share network cards", "hardware without cards_per_node"),
@@ -159,6 +165,21 @@ def _edges(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return source, np.concatenate([own[1], needing]), delay
 
 
+def _collective_edges(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """As `_edges`, of collectives, which are numbered on behind the rows; what a device adds to them stays in order."""
+    barriers, rows = plan.barriers, len(plan.source)
+    if barriers is None or plan.barrier_seconds is None:
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+    waiting, earlier = np.flatnonzero(barriers.needs >= 0), np.flatnonzero(barriers.following >= 0)
+    added = np.sort(barriers.producer)
+    of_one = np.flatnonzero(np.diff(plan.schedule.device[added]) == 0)
+    source = [added[of_one], barriers.producer, rows + earlier, rows + barriers.needs[waiting]]
+    target = [added[of_one + 1], rows + barriers.of_producer, rows + earlier + 1, waiting]
+    at_once = np.zeros(len(of_one) + len(barriers.producer))
+    lasting = plan.barrier_seconds[np.append(earlier, barriers.needs[waiting])]
+    return np.concatenate(source), np.concatenate(target), np.append(at_once, lasting)
+
+
 def in_order(plan: Plan, table: CostTable, choices: Choices, order: np.ndarray) -> Plan:
     """The plan with its slots in another order, `order` of all devices one after the other."""
     first = np.repeat(choices.row[order], choices.rows[order])
@@ -176,6 +197,8 @@ def in_order(plan: Plan, table: CostTable, choices: Choices, order: np.ndarray) 
     return replace(
         plan,
         schedule=schedule,
+        posts=None if plan.posts is None else unqueued_posts(schedule, crosses_devices(schedule)),
+        barriers=find_barriers(schedule),
         seconds=plan.seconds[old],
         fused=plan.fused[old],
         transfer_seconds=plan.transfer_seconds[old],

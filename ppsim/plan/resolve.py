@@ -22,7 +22,7 @@ from ppsim.lowering.rows import crosses_devices
 from ppsim.plan.host_copies import Copies, find_copies, priced
 from ppsim.plan.ports import Ports, make_ports
 from ppsim.plan.streams import Gathers, Reductions, find_gathers, find_reductions, optimizer_seconds
-from ppsim.schedule.barriers import BROADCAST, Barriers, find_barriers
+from ppsim.schedule.barriers import GRADIENT, Barriers, find_barriers
 from ppsim.schedule.columns import ScheduleColumns, Slots
 
 _AT_A_TIME = 16_384  # rows
@@ -376,14 +376,21 @@ def _transfer_lengths(schedule: ScheduleColumns, table: CostTable) -> Any:
 
 
 def _barrier_seconds(schedule: ScheduleColumns, table: CostTable, barriers: Barriers | None) -> np.ndarray | None:
-    """Seconds of each collective: a broadcast as its longest transfer, a reduction as given, of one device alone 0."""
+    """Seconds of each collective: a broadcast as its longest transfer, a reduction as given, of one device alone 0.
+
+    The reduction of the statistics has a time of its own where T stands in the lists; else it is the only one.
+    """
     if barriers is None:
         return None
-    several = np.diff(barriers.first) > 1
-    seconds = np.where(several & (barriers.kind != BROADCAST), table.vocabulary_reduce_seconds, 0.0)
-    part = np.flatnonzero(schedule.kind == Kind.S)
+    reduce, statistics = table.vocabulary_reduce_seconds, table.vocabulary_statistics_seconds
+    if statistics is None or GRADIENT not in barriers.kind:
+        statistics = reduce
+    holder, first = schedule.device[barriers.producer], barriers.first[:-1]
+    several = np.maximum.reduceat(holder, first) > np.minimum.reduceat(holder, first)
+    seconds = np.where(several, np.array([0.0, statistics, reduce])[barriers.kind], 0.0)
+    part = np.flatnonzero((schedule.kind == Kind.S) & (barriers.needs >= 0))
     output = barriers.producer[barriers.first[barriers.needs[part]]]
     link = schedule.device[output], schedule.device[part]
     ways = table.latency[link] + transfer_bytes(schedule, table, output) * table.seconds_per_byte[link]
-    np.maximum.at(seconds, barriers.needs[part], np.where(link[0] == link[1], 0.0, ways))
+    np.maximum.at(seconds, barriers.needs[part], ways)
     return seconds

@@ -21,7 +21,12 @@ BROADCAST, STATISTICS, GRADIENT = BARRIER_KINDS = range(3)  # in the order in wh
 
 @dataclass(frozen=True, eq=False)
 class Barriers(Counted, EqualColumns):
-    """Collectives of one microbatch each: they start when the last row that they need has ended, and nothing queues.
+    """Collectives of one microbatch each, stream by stream: those of one sender run one after the other.
+
+    The sender is the device of the microbatch's last stage, and its list says the order: a broadcast stands behind the
+    F that it sends, a reduction behind what the sender adds to it. A sender without a part takes no part in reductions:
+    they have a stream of their own, in the order of the first device that has one. A collective starts when the last
+    row that it needs and the one before it in its stream have ended.
 
     Attributes
     ----------
@@ -30,18 +35,31 @@ class Barriers(Counted, EqualColumns):
         over every T for the backward of the last stage. Where no T stands in the lists, S makes the gradient too and
         the backward waits for STATISTICS.
     microbatch : int32 (barriers,)
+    streams : int64 (streams + 1,)
+        Stream i holds barriers `streams[i]:streams[i + 1]`.
     first : int64 (barriers + 1,)
         Barrier i needs the rows `producer[first[i]:first[i + 1]]`.
     producer : int32 (needed rows,)
     needs : int32, one entry a row of the schedule
-        The barrier that the row waits for, or -1.
+        The barrier that the row waits for, or -1. The sender's own S does not wait for a broadcast.
+    has : int32, one entry a row of the schedule
+        The F of the last stage that an S of the same device needs in place of a broadcast, or -1.
     """
 
     kind: np.ndarray
     microbatch: np.ndarray
+    streams: np.ndarray
     first: np.ndarray
     producer: np.ndarray
     needs: np.ndarray
+    has: np.ndarray
+
+    @property
+    def following(self) -> np.ndarray:
+        """The barrier behind each in its stream, or -1; int32."""
+        following = np.arange(1, len(self) + 1, dtype=np.int32)
+        following[self.streams[1:] - 1] = -1
+        return following
 
     @property
     def of_producer(self) -> np.ndarray:
@@ -65,29 +83,77 @@ def find_barriers(schedule: ScheduleColumns) -> Barriers | None:
     made[kind == Kind.S] = needed[kind == Kind.T] = STATISTICS
     made[kind == Kind.T] = GRADIENT
     needed[of_last & is_backward(kind)] = GRADIENT if (kind == Kind.T).any() else STATISTICS
-    producer, user = np.flatnonzero(made >= 0), np.flatnonzero(needed >= 0)
-    key = made[producer] * microbatches + schedule.microbatch[producer]
-    order = np.argsort(key, kind="stable")
-    keys, first = np.unique(key[order], return_index=True)
-    wanted = needed[user] * microbatches + schedule.microbatch[user]
-    found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    needs = np.full(len(kind), -1, np.int32)
-    needs[user] = np.where(keys[found] == wanted, found, -1)
-    barrier_kind, microbatch = np.divmod(keys, microbatches)
+    key = np.where(made >= 0, made * microbatches + schedule.microbatch, -1)
+    keys, turn, streams = _streams(schedule, key)
+    place = np.full(len(BARRIER_KINDS) * microbatches, -1)
+    place[keys] = turn
+    producer = np.flatnonzero(made >= 0)
+    of_producer = place[key[producer]]
+    order = np.argsort(of_producer, kind="stable")
+    needs = np.where(needed >= 0, place[needed * microbatches + schedule.microbatch], -1)
+    has = _own_output(schedule, made == BROADCAST)
+    barrier_kind, microbatch = np.divmod(keys[np.argsort(turn)], microbatches)
     return Barriers(
         barrier_kind.astype(np.int8),
         microbatch.astype(np.int32),
-        np.append(first, len(order)),
+        streams,
+        np.searchsorted(of_producer[order], np.arange(len(keys) + 1)),
         producer[order].astype(np.int32),
-        needs,
+        np.where(has >= 0, -1, needs).astype(np.int32),
+        has,
     )
+
+
+def _streams(schedule: ScheduleColumns, key: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The keys of barriers, the place of each among all streams, and the streams' offsets.
+
+    `key` is kind * microbatches + microbatch of the barrier that a row adds to, or -1.
+    """
+    microbatches = schedule.microbatches
+    adding = np.flatnonzero(key >= 0)
+    sent = adding[key[adding] < microbatches]
+    sender = np.full(microbatches, -1)
+    sender[schedule.microbatch[sent]] = schedule.device[sent]
+    leader = _leaders(schedule, sender)
+    at = np.full(len(BARRIER_KINDS) * microbatches, len(key))
+    own = adding[schedule.device[adding] == leader[schedule.microbatch[adding]]]
+    at[key[own]] = own  # rows rise, so that of several that add to a barrier the last counts
+    at[key[sent]] = sent
+    keys = np.unique(key[adding])
+    microbatch = keys % microbatches
+    apart = (keys < microbatches) & (leader != sender)[microbatch]
+    of_stream = 2 * sender[microbatch] + apart
+    order = np.lexsort((keys, at[keys], of_stream))
+    place = np.empty(len(keys), np.int64)
+    place[order] = np.arange(len(keys))
+    begins = np.flatnonzero(np.diff(of_stream[order], prepend=-3))
+    return keys, place, np.append(begins, len(keys))
+
+
+def _leaders(schedule: ScheduleColumns, sender: np.ndarray) -> np.ndarray:
+    """The device whose list orders the reductions of each microbatch: its sender, or the first that has a part."""
+    part = np.flatnonzero(schedule.kind == Kind.S)
+    of_part = sender[schedule.microbatch[part]]
+    first = np.full(schedule.devices + 1, schedule.devices)  # its last entry is that of no sender
+    np.minimum.at(first, of_part, schedule.device[part])
+    first[of_part[of_part == schedule.device[part]]] = of_part[of_part == schedule.device[part]]
+    return first[sender]
+
+
+def _own_output(schedule: ScheduleColumns, sent: np.ndarray) -> np.ndarray:
+    """For each S the `sent` row of its microbatch, an F of the last stage, where both are on one device, else -1."""
+    output = np.full(schedule.microbatches, -1, np.int32)
+    output[schedule.microbatch[sent]] = np.flatnonzero(sent)
+    of_row = output[schedule.microbatch]
+    own = (schedule.kind == Kind.S) & (of_row >= 0) & (schedule.device[of_row] == schedule.device)
+    return np.where(own, of_row, -1).astype(np.int32)
 
 
 def with_barriers(schedule: ScheduleColumns, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Lists in which each row waits for one row at most, barriers among them: offsets and source.
 
-    Behind the lists of the devices stands one list a barrier, with a row for each row that it needs; the last of them
-    is the source of all that wait for it.
+    Behind the lists of the devices stands one list a stream of barriers, with a row for each row that they need; the
+    last of a barrier's is the source of all that wait for it.
     """
     barriers = find_barriers(schedule)
     if barriers is None:
@@ -96,19 +162,23 @@ def with_barriers(schedule: ScheduleColumns, source: np.ndarray) -> tuple[np.nda
     waiting = np.flatnonzero(barriers.needs >= 0)
     own = source.copy()
     own[waiting] = rows + barriers.first[1:][barriers.needs[waiting]] - 1
-    return np.concatenate([schedule.offsets, rows + barriers.first[1:]]), np.concatenate([own, barriers.producer])
+    streams = rows + barriers.first[barriers.streams[1:]]
+    return np.concatenate([schedule.offsets, streams]), np.concatenate([own, barriers.producer])
 
 
 def awaited_rows(schedule: ScheduleColumns, source: np.ndarray, position: np.ndarray) -> np.ndarray:
-    """For each row the row that it waits for, or -1: its source, or of its barrier the first that has not run.
+    """For each row the row that it waits for, or -1: its source, or of its barrier's stream the first that has not run.
 
-    Devices stand at `position`. A barrier whose rows have all run is waited for by nobody.
+    Devices stand at `position`. A barrier whose rows, and those before them in its stream, have all run is waited for
+    by nobody.
     """
     barriers = find_barriers(schedule)
     if barriers is None:
         return source
-    missing = barriers.producer >= position[schedule.device[barriers.producer]]
+    missing = np.flatnonzero(barriers.producer >= position[schedule.device[barriers.producer]])
+    of_stream = np.searchsorted(missing, barriers.first[barriers.streams[:-1]])
+    head = np.append(missing, len(barriers.producer))[of_stream][list_of_rows(barriers.streams)]
+    stuck = np.flatnonzero(head < barriers.first[1:])
     first = np.full(len(barriers), -1, np.int64)
-    late = np.flatnonzero(missing)[::-1]
-    first[barriers.of_producer[late]] = barriers.producer[late]
+    first[stuck] = barriers.producer[head[stuck]]
     return np.where(barriers.needs >= 0, first[barriers.needs], source)

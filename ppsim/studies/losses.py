@@ -115,7 +115,7 @@ def rerouted(run: Timeline, device: int, copies: int, case: Config) -> Timeline:
     schedule = run.schedule.compute
     if not 0 <= device < schedule.devices:
         raise ConfigError(f"device {device} does not exist; the devices are 0 to {schedule.devices - 1}")
-    lists, owner = _merged(schedule, run.row_start, device, copies)
+    lists, owner = _merged(schedule, device, copies)
     costs = _CopiedCosts(run.costs, schedule, owner, copies)
     how = {"transport": case.transport, "engine": case.engine, "optimizer": case.optimizer}
     jitter = None if case.jitter is None else _of_copies(case.jitter, owner)
@@ -137,12 +137,11 @@ def _of_copies(jitter: Jitter, owner: np.ndarray) -> Jitter:
     )
 
 
-def _merged(
-    schedule: ScheduleColumns, start: np.ndarray, failed: int, copies: int
-) -> tuple[ScheduleColumns, np.ndarray]:
-    """The lists of all copies, what is taken over at its own time, and the device of one copy that each stands for.
+def _merged(schedule: ScheduleColumns, failed: int, copies: int) -> tuple[ScheduleColumns, np.ndarray]:
+    """The lists of all copies, what is taken over at its own place, and the device of one copy that each stands for.
 
-    Time, then copy, then place is an order in which everything could run one by one, so the lists cannot deadlock.
+    Each list is in the order of one copy's, of what stands at one place copy by copy: a circle of waits would be one in
+    the lists of one copy, so the lists cannot deadlock.
     """
     rows, devices = len(schedule.kind), schedule.devices
     copy = np.repeat(np.arange(copies), rows)
@@ -151,7 +150,7 @@ def _merged(
     peer = np.tile(schedule.microbatch // schedule.slices % (copies - 1), copies)
     device = np.where(taken, peer, copy) * devices + own
     device -= device > (copies - 1) * devices + failed
-    order = np.lexsort((np.arange(rows * copies), np.tile(start, copies), device))
+    order = np.lexsort((copy, np.tile(np.arange(rows), copies), device))
     microbatch = np.tile(schedule.microbatch, copies) + copy * schedule.microbatches
     counts = np.bincount(device, minlength=devices * copies - 1)
     traits = {**schedule.traits, "weight_versions": None}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from random_schedules import random_orders, schedules
+from random_schedules import random_orders, schedules, vocabulary_orders
 from test_compiled_engine import assert_equal_times, tables_with_everything
 from test_time_oracle import choose_one, try_one
 from test_transports_oracle import OVERLAP, check, shuffled_posts
@@ -31,10 +31,11 @@ class Given:
 @given(data=st.data(), transport=st.sampled_from(TRANSPORTS), seed=st.integers(0, 99))
 @fuzz
 def test_both_engines_give_equal_bits_or_the_same_deadlock(data, transport, seed):
-    """With gathers, reductions, optimizer steps, ports, fused slots, ties, jitter, R, OFFLOAD, RELOAD, any posts."""
+    """With gathers, reductions, optimizer steps, ports, fused slots, ties, jitter, R, copies, S and T, any posts."""
     random = data.draw(st.randoms(use_true_random=False))
     kinds = {name: data.draw(st.booleans()) for name in ("fused", "recompute", "offload")}
-    schedule = ppsim.Schedule.from_orders(random_orders(random, **kinds))
+    cut = data.draw(st.booleans())
+    schedule = ppsim.Schedule.from_orders(vocabulary_orders(random) if cut else random_orders(random, **kinds))
     costs = Given(data.draw(tables_with_everything(schedule)))
     try:
         program = ppsim.lower(schedule, sharded=data.draw(st.booleans())) if data.draw(st.booleans()) else schedule
