@@ -23,9 +23,9 @@ from ppsim.config.config import make_config
 from ppsim.run.timelines import Timeline
 from ppsim.studies.best_first import Search
 from ppsim.studies.executors import Here
+from ppsim.studies.frameworks import RUNS as RUN_BY
 from ppsim.studies.ranking import Candidate
 from ppsim.studies.reasons import busiest_device, removed_cause, spent
-from ppsim.studies.recipe import MEGATRON
 from ppsim.studies.space import open_space, sharding_of
 
 PAGE = ROOT / "docs" / "choosing.md"
@@ -48,7 +48,7 @@ batch: 128             # sequences of one step, all copies together
 transport: directed
 optimizer: sync
 """
-COMMAND = ["ppsim", "choose", "llama-3-8b.yaml", "--only", f"schedule.name={','.join(MEGATRON)}"]
+COMMAND = ["ppsim", "choose", "llama-3-8b.yaml", "--framework", "Megatron-LM"]
 
 
 def main() -> None:
@@ -103,7 +103,7 @@ def lines() -> Iterator[str]:
 
 def chosen(config: Config) -> tuple[Candidate, Any]:
     """The best layout for a schedule that Megatron-LM runs, on the same GPUs and batch; no memory is kept free."""
-    free: dict[str, Any] = dict.fromkeys(FREE, ()) | {"schedule.name": list(MEGATRON)}
+    free: dict[str, Any] = dict.fromkeys(FREE, ()) | {"schedule.name": list(RUN_BY["Megatron-LM"])}
     if not config.model or not config.model.experts:
         del free["layout.expert"]
     search = Search(open_space(config, free), headroom=0.0, top=1, executor=Here(), with_front=False)

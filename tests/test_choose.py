@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -235,3 +236,23 @@ def test_where_nothing_fits_the_status_is_1():
 def test_what_is_missing_is_named(data, free, fault):
     with pytest.raises(ppsim.PpsimError, match=fault):
         ppsim.choose(data, free)
+
+
+def test_of_a_framework_only_the_schedules_that_it_runs_are_tried():
+    found = ppsim.choose(SMALL, framework="Megatron-LM", headroom=0)
+    assert {one.changes["schedule.name"] for one in found.front} == {"1f1b", "interleaved-1f1b"}
+    same = ppsim.choose(SMALL, only={"schedule.name": ["1f1b", "interleaved-1f1b"]}, headroom=0)
+    assert (found.ranked, found.front, found.counts) == (same.ranked, same.front, same.counts)
+
+
+@pytest.mark.parametrize(
+    ("framework", "free", "sentence"),
+    [
+        ("megatron", None, "framework='megatron' is not known; use one of: Megatron-LM, Primus, PyTorch"),
+        ("", None, "framework='' is not known"),
+        ("PyTorch", {"schedule.name": ["zb-v"]}, "framework=PyTorch and schedule.name both say which schedules to try"),
+    ],
+)
+def test_a_framework_that_is_not_known_or_beside_names_is_refused(framework, free, sentence):
+    with pytest.raises(ppsim.ConfigError, match=re.escape(sentence)):
+        ppsim.choose(SMALL, free, framework=framework)

@@ -19,6 +19,7 @@ from ppsim.commands.reporting import ANSWER_IS_NO, answer, command, say
 from ppsim.studies import choose as study
 from ppsim.studies.choose import Choice
 from ppsim.studies.compare import is_asynchronous
+from ppsim.studies.frameworks import RUNS
 from ppsim.studies.ranking import DIGITS, Candidate
 from ppsim.studies.reasons import difference, limits, removed_cause, spent
 from ppsim.studies.recipe import config_yaml, megatron_flags, runs_in_pytorch, torchtitan_flags
@@ -63,6 +64,9 @@ def choose(
             "so. Repeatable.",
         ),
     ] = None,
+    framework: Annotated[
+        str | None, typer.Option(help=f"Try only schedules that it runs: {', '.join(RUNS)}. [default: all]")
+    ] = None,
     headroom: Headroom = "10%",
     asynchronous: Annotated[
         bool, typer.Option("--asynchronous", help="Look at schedules that train on old weights too.")
@@ -83,6 +87,7 @@ def choose(
             headroom=part,
             asynchronous=asynchronous,
             only=values,
+            framework=framework,
             executor=executor,
             workers=workers,
             store=store,
@@ -139,7 +144,7 @@ COLUMNS = {
     "stages": "schedule.stages_per_device", "pipeline": DEVICES, "tensor": TENSOR, "context": CONTEXT, "expert": EXPERT,
     "data": DATA, "size": MICROBATCH_SIZE, "recompute": RECOMPUTE_LEVEL, "sharded": SHARDING, "partition": PARTITION,
 }  # fmt: skip
-FIRST_LEFT_OUT = ("tokens/s", "partition", "sharded")  # of a table that is too wide
+FIRST_LEFT_OUT = ("partition", "tokens/s", "sharded")  # of a table that is too wide
 
 
 def _table(ranked: list[Candidate]) -> list[str]:
@@ -151,7 +156,7 @@ def _table(ranked: list[Candidate]) -> list[str]:
     columns["tokens/s"] = [value_text(one.measures["tokens_per_second"], "tokens") for one in ranked]
     columns["peak"] = [_peak(one) for one in ranked]
     if any(one.alike for one in ranked):
-        columns["and"] = [f"{one.alike:,} like it" if one.alike else "" for one in ranked]
+        columns["alike"] = [f"+{one.alike:,}" if one.alike else "" for one in ranked]
     for head in FIRST_LEFT_OUT:
         if max(map(len, _lines(columns))) > WIDTH:
             columns.pop(head, None)

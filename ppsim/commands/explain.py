@@ -20,9 +20,9 @@ from ppsim.plots.boxes import sizes_text
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.studies import explain as study
-from ppsim.studies.better_schedule import RUNS
 from ppsim.studies.calibration import calibrate
 from ppsim.studies.explain import Explanation
+from ppsim.studies.frameworks import RUNS
 from ppsim.studies.slow_parts import Slow
 
 MOST_SLOW = 12

@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ppsim.base.errors import BuildError, ConfigError, PpsimError, shown
+from ppsim.base.errors import BuildError, PpsimError
 from ppsim.families.registry import families
 from ppsim.run.schedules import Schedule
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
-
-# Synchronous schedules of a model that is not changed for them: every microbatch is whole, weights are held once.
-RUNS: dict[str, tuple[str, ...]] = {
-    # megatron/core/pipeline_parallel/schedules.py
-    "Megatron-LM": ("1f1b", "interleaved-1f1b"),
-    # primus/core/pipeline_parallel/scheduler/schedule_table_factory.py; v-half and v-min are modes of zbv-greedy
-    "Primus": ("1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "v-half", "v-min"),
-    # torch/distributed/pipelining/schedules.py
-    "PyTorch": ("gpipe", "1f1b", "looped-bfs", "interleaved-1f1b", "interleaved-zb", "zb-v", "dualpipe-v"),
-}
+from ppsim.studies.frameworks import RUNS, runnable
 
 
 @dataclass(frozen=True)
@@ -44,22 +35,12 @@ class Better:
     peak_now: float
 
 
-def runnable(framework: str) -> list[str]:
-    """Names of the families that a framework runs; of an unknown one ("") those that any of `RUNS` does.
-
-    Raises ConfigError for a framework that is not in `RUNS`.
-    """
-    if framework and framework not in RUNS:
-        raise ConfigError(f"framework={shown(framework)} is not known; use one of: {', '.join(RUNS)}")
-    chosen = [framework] if framework else [*RUNS]
-    return [name for name in families() if any(name in RUNS[one] for one in chosen)]
-
-
 def assumed(framework: str) -> str:
     """What a better schedule is looked for among, and at what costs."""
     who = framework or f"{', '.join(RUNS)} (the measured run does not say which ran it)"
+    names = ", ".join(runnable(framework or None))
     return (
-        f"a better schedule is one of {', '.join(runnable(framework))}, which {who} can run; at the measured medians, "
+        f"a better schedule is one of {names}, which {who} can run; at the measured medians, "
         f"a stage's seconds and activations split evenly over its chunks"
     )
 
@@ -92,7 +73,7 @@ def _candidates(measured: Timeline, framework: str) -> Iterator[Schedule]:
     """The schedules of each family that allows these sizes, with its own and the measured number of stages."""
     devices, microbatches = measured.schedule.devices, measured.schedule.microbatches_of_a_step
     stages = measured.schedule.num_stages // devices
-    for name in runnable(framework):
+    for name in runnable(framework or None):
         family = families()[name]
         counts = {family.stages_per_device} if family.fixed_stages else {family.stages_per_device, max(stages, 2)}
         for count in sorted(counts):

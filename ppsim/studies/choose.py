@@ -19,6 +19,7 @@ from ppsim.config import Config
 from ppsim.run.timelines import Timeline
 from ppsim.studies.best_first import Search
 from ppsim.studies.crew import means
+from ppsim.studies.frameworks import runnable
 from ppsim.studies.ranking import Candidate
 from ppsim.studies.space import Point, Source, Space, open_space
 
@@ -116,6 +117,13 @@ def _name(one: Candidate) -> str:
     return f"{name} on {one.changes['schedule.devices']} devices"
 
 
+def _run_by(framework: str, *given: object) -> list[str]:
+    """The schedules that a framework runs; ConfigError where others are named too."""
+    if any(isinstance(keys, Mapping) and keys.get("schedule.name") for keys in given):
+        raise ConfigError(f"framework={framework} and schedule.name both say which schedules to try; give one of them")
+    return runnable(framework)
+
+
 def choose(
     config: Source,
     free: Iterable[str] | Mapping[str, Iterable[Any]] | None = None,
@@ -123,6 +131,7 @@ def choose(
     headroom: float = 0.1,
     asynchronous: bool = False,
     only: Mapping[str, Iterable[Any]] | None = None,
+    framework: str | None = None,
     top: int = TOP,
     executor: Executor | None = None,
     workers: int | None = None,
@@ -147,6 +156,8 @@ def choose(
         Whether schedules that train on old weights take part.
     only : mapping of key to its values, optional
         As in `open_space`: of these keys no other values, such as {"schedule.name": ["1f1b", "interleaved-1f1b"]}.
+    framework : {"Megatron-LM", "Primus", "PyTorch"}, optional
+        No other schedules than those that it runs: `only` with their names.
     top : int
         How many points are ranked.
     executor : concurrent.futures.Executor, optional
@@ -159,9 +170,11 @@ def choose(
     Raises
     ------
     ConfigError
-        As `open_space`; for a headroom outside 0..1.
+        As `open_space`; for a headroom outside 0..1, an unknown framework, and one beside names of schedules in `only`.
     """
     check_headroom(headroom)
+    if framework is not None:
+        only = {**(only or {}), "schedule.name": _run_by(framework, free, only)}
     space = open_space(config, free, asynchronous, only)
     with means(sum(1 for _ in space.layouts()), executor, workers, store) as (runner, kept):
         search = Search(space, headroom, top, runner, kept)

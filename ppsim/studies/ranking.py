@@ -9,7 +9,7 @@ from typing import Any
 
 from ppsim.analysis.front import pareto_front
 from ppsim.families.registry import find_family
-from ppsim.studies.recipe import MEGATRON, TORCHTITAN
+from ppsim.studies.frameworks import RUNS, TORCHTITAN
 from ppsim.studies.space import DEVICES, PARTITION, RECOMPUTE_LEVEL
 
 DIGITS = 5  # to which steps are compared: those that read the same are at most 0.01 % apart
@@ -52,7 +52,7 @@ class Candidate:
         """
         name = self.changes["schedule.name"]
         stages = self.changes.get("schedule.stages_per_device") or find_family(name).stages_per_device
-        makers = 0 if name in MEGATRON else 1 if name in TORCHTITAN else 2
+        makers = 0 if name in RUNS["Megatron-LM"] else 1 if name in TORCHTITAN else 2
         recomputes = self.changes.get(RECOMPUTE_LEVEL, "none") != "none"
         uneven = self.changes.get(PARTITION, "even") != "even"
         simple = self.changes.get(DEVICES, 1), stages, makers, recomputes, uneven

@@ -9,12 +9,7 @@ from ppsim.actions import Kind
 from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.run.timelines import Timeline
-
-MEGATRON = ("1f1b", "interleaved-1f1b")  # the schedules that Megatron-LM runs
-TORCHTITAN = {
-    "gpipe": "GPipe", "1f1b": "1F1B", "interleaved-1f1b": "Interleaved1F1B", "interleaved-zb": "InterleavedZeroBubble",
-    "zb-v": "ZBVZeroBubble", "dualpipe-v": "DualPipeV",
-}  # fmt: skip
+from ppsim.studies.frameworks import RUNS, TORCHTITAN
 
 
 def config_yaml(config: Config) -> str:
@@ -37,7 +32,7 @@ def _without_nulls(value: Any) -> Any:
 def megatron_flags(config: Config, run: Timeline) -> list[str]:
     """Flags of Megatron-LM (megatron/training/arguments.py); empty for a schedule that it does not run."""
     costs = config.costs
-    if not isinstance(costs, DerivedCosts) or run.schedule.name not in MEGATRON:
+    if not isinstance(costs, DerivedCosts) or run.schedule.name not in RUNS["Megatron-LM"]:
         return []
     layout, schedule = costs.layout, run.schedule
     size = layout.microbatch_size
