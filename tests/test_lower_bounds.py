@@ -86,10 +86,20 @@ def test_work_that_takes_no_time_has_no_gap():
 
 @pytest.mark.parametrize(
     ("placement", "p", "m", "limit", "least"),
-    [("one", 4, 8, 1, 72), ("one", 6, 9, 2, 65), ("one", 6, 9, 4, 39), ("v", 4, 8, 4, 51), ("v", 12, 12, 12, 445)],
+    [
+        ("one", 4, 8, 1, 72),
+        ("one", 6, 9, 2, 65),
+        ("one", 6, 9, 4, 39),
+        ("v", 4, 8, 2, 59),
+        ("v", 4, 8, 3, 53),
+        ("v", 4, 8, 4, 51),
+        ("v", 8, 32, 5, 209),
+        ("v", 9, 36, 4, 245),
+        ("v", 12, 12, 12, 445),
+    ],
 )
 def test_counting_reaches_the_optimum_where_memory_is_short(placement, p, m, limit, least):
-    """Optima by OR-Tools CP-SAT 9.15, and for p = 12 the makers' own search, which this proves to be shortest."""
+    """Optima by OR-Tools CP-SAT 9.15 at p = 4 and 6; the makers' own V-Half, V-Min and ZB-V at p = 8, 9 and 12."""
     v = 1 if placement == "one" else 2
     unit = ppsim.Costs(forward=v, input_grad=v, weight_grad=v)
     costs = ppsim.Costs(forward=10, input_grad=14, weight_grad=6) if p == 12 else unit
@@ -98,6 +108,26 @@ def test_counting_reaches_the_optimum_where_memory_is_short(placement, p, m, lim
     )
     run = ppsim.simulate(schedule, costs)
     assert (run.makespan, run.lower_bound().gap) == (least, 0)
+
+
+def test_the_device_at_the_turn_of_a_v_idles_until_its_first_activation_is_back():
+    """Devices 4, microbatches 8, half a share a stage, at most 3: device 3 works for 48 s and idles for 5 s at least.
+
+    Its first F can start after 3 s. It holds six, those of stages 3 and 4 counted together, so that by 9 s it has no
+    room; the first 4I starts after F of 8 stages and I of 3, at 11 s.
+    """
+    costs = ppsim.Costs(forward=2, input_grad=2, weight_grad=2)
+    run = ppsim.simulate(ppsim.build("v-half", devices=4, microbatches=8, costs=costs), costs)
+    assert run.peak_activations.max() == 3
+    assert run.lower_bound().bounds["counting"] == 48 + 3 + (11 - 9)
+
+
+@pytest.mark.parametrize("scale", [0.3, [0.5, 0.25, 0.5, 1, 1, 2, 0.2, 3]])
+@pytest.mark.parametrize("family", ["1f1b", "zb-h1", "zb-v", "seq1f1b", "chimera"])
+def test_small_microbatches_hold_less_of_what_a_device_may_hold(family, scale):
+    costs = ppsim.Costs(latency=0.1, microbatch_scale=[scale] * 8 if scale == 0.3 else scale)
+    run = ppsim.simulate(ppsim.build(family, devices=4, microbatches=8), costs)
+    assert run.lower_bound().bounds["counting"] <= run.makespan * (1 + 1e-9)
 
 
 @settings(max_examples=60, deadline=None)

@@ -14,7 +14,8 @@ from ppsim.lowering.rows import row_tables
 from ppsim.plan.host_copies import OFFLOADS
 from ppsim.schedule.barriers import BARRIER_KINDS
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.schedule.order_bounds import Chain, chain_of, least_makespan
+from ppsim.schedule.order_bounds import Chain, chain_of
+from ppsim.schedule.work_bounds import least_makespan
 from ppsim.timeline import TimelineColumns
 
 
@@ -38,9 +39,9 @@ class LowerBound:
         activation is held for at least its way to the last stage and back (an evicted or offloaded one only while its
         own actions run), so that a device which may hold `peak_activations` at once needs (sum of holding times) / peak
         seconds between its fill and its drain. copies: the same as fill + work + drain, of what one copy engine, or one
-        switch, copies one way. counting: the nth action of a kind and stage follows the nth before it,
-        and the one that frees the memory that it takes; then the work of a device between two times
-        (`ppsim.schedule.order_bounds`; not where fused slots are timed).
+        switch, copies one way. counting: the nth action of a kind and stage follows the nth before it, and whatever
+        frees the memory that it takes; then what a device can have run by a time, and behind one, within its peak
+        (`ppsim.schedule.work_bounds`; not where fused slots are timed).
     """
 
     seconds: float
@@ -67,7 +68,7 @@ def lower_bound(run: TimelineColumns) -> LowerBound:
         per_device["copies"] = _copying(run, lengths, before, after)
     chains = _chains(run, lengths, weight)
     if chains:
-        per_device["counting"] = least_makespan(chains, run.schedule.devices)
+        per_device["counting"] = least_makespan(chains, _limits(run), makespan(run))
     unrounded = {name: float(seconds.max()) for name, seconds in per_device.items()}
     unrounded["dataflow"] = float((before + lengths + after).max())
     bounds = {name: _without_rounding(seconds, makespan(run)) for name, seconds in unrounded.items()}
@@ -205,8 +206,6 @@ def _chains(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> li
         return []
     forward, backward = row_tables(schedule)
     weight = weight[backward]
-    moves = run.plan.copies is not None or schedule.recomputes
-    limits = np.full(schedule.devices, np.inf) if moves else peak_activations(run)
     paths, path_of = np.unique(schedule.device[forward], axis=1, return_inverse=True)
     chains = []
     for number, device_of in enumerate(paths.T):
@@ -216,9 +215,22 @@ def _chains(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> li
         waits = [np.append(transfer[rows[1:]].min(axis=1), 0.0), np.append(0.0, transfer[back[:-1]].min(axis=1))]
         kept = np.where((after >= 0).all(axis=1), table.weight_grad_fraction, 0.0)
         least = np.concatenate([column.min(axis=1) for column in seconds])
-        share = table.stage_share / schedule.slices
-        chains.append(chain_of(int(own.sum()), device_of, least, np.concatenate(waits), share, kept, limits))
+        share = table.stage_share / schedule.slices * _least_scale(run, own)
+        chains.append(chain_of(int(own.sum()), device_of, least, np.concatenate(waits), share, kept))
     return chains
+
+
+def _limits(run: TimelineColumns) -> np.ndarray:
+    """What each device may hold: its peak, or anything where activations leave it or are made again."""
+    moves = run.plan.copies is not None or run.schedule.recomputes
+    return np.full(run.schedule.devices, np.inf) if moves else peak_activations(run)
+
+
+def _least_scale(run: TimelineColumns, own: np.ndarray) -> np.ndarray:
+    """The least part of a whole activation that one of these microbatches is, by stage."""
+    stage, microbatch = np.indices((run.schedule.num_stages, len(own)))[:, :, own]
+    scale = run.table.scale_of(run.schedule, stage, microbatch)
+    return np.broadcast_to(scale, stage.shape).min(axis=1)
 
 
 def _weight_rows(run: TimelineColumns) -> np.ndarray:

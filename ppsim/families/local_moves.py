@@ -87,6 +87,18 @@ def improve_lists(work, now, other, scratch, codes, ends, rounds, heat, seed):
     return shortest
 
 
+def replay_lists(work, now, scratch, codes, ends, tails):
+    """Work out `ends` and `tails` of lists of `codes`; the makespan, inf where they do not run or break a limit."""
+    for row in range(len(codes)):
+        now.codes[row] = codes[row]
+    makespan = replay(work, now, scratch, NEVER_ENDS)
+    if makespan < NEVER_ENDS:
+        trace_back(work, now)
+        for row in range(len(codes)):
+            ends[row], tails[row] = now.ends[row], now.tails[row]
+    return makespan
+
+
 @part
 def keep(now, codes, ends, makespan):
     """Note the lists as the best ones."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,12 +17,13 @@ from ppsim.costs.given import Costs
 from ppsim.costs.table import CostTable, is_cost_model
 from ppsim.costs.table_check import check_table
 from ppsim.families.list_scheduling import ROUNDING, Rules, Work, beginning, schedule_greedily
-from ppsim.families.local_moves import improve_lists, scratch_of
+from ppsim.families.local_moves import improve_lists, replay_lists, scratch_of
 from ppsim.lowering.rows import crosses_devices
 from ppsim.schedule.blocks import Block, occurrence
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.schedule.order_bounds import chain_of, least_makespan
+from ppsim.schedule.order_bounds import chain_of
 from ppsim.schedule.recurrence import run_lists
+from ppsim.schedule.work_bounds import least_makespan
 
 if TYPE_CHECKING:
     from ppsim.costs import CostModel
@@ -190,10 +192,10 @@ class Problem:
 
     @cached_property
     def least_makespan(self) -> float:
-        """Seconds that no order beats, by counting what each device must have run (`ppsim.schedule.order_bounds`)."""
+        """Seconds that no order beats, by counting what each device must have run (`ppsim.schedule.work_bounds`)."""
         kept = self.kept if self.split else np.zeros(self.stages)
-        chain = chain_of(self.m, self.device_of, self.lengths, self.waits, self.share, kept, self.limits)
-        return max(self.least_work, float(least_makespan([chain], self.devices).max()))
+        chain = chain_of(self.m, self.device_of, self.lengths, self.waits, self.share, kept)
+        return max(self.least_work, float(least_makespan([chain], self.limits).max()))
 
     @cached_property
     def least_work(self) -> float:
@@ -239,6 +241,21 @@ class Problem:
             improve_lists, self.rows * rounds, self.work, *scratch_of(self.work), codes, ends, rounds, float(heat), seed
         )
         return Lists(self, codes, ends - self.lengths[codes])
+
+    def timed(self, codes: np.ndarray) -> Lists | None:
+        """Lists of these codes, None where they do not run or break a limit."""
+        ends, _, makespan = self._replayed(codes)
+        return Lists(self, codes, ends - self.lengths[codes]) if makespan < math.inf else None
+
+    def tails(self, lists: Lists) -> np.ndarray:
+        """Least seconds from the end of each row to the end of all."""
+        return self._replayed(lists.codes)[1]
+
+    def _replayed(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        ends, tails = np.zeros((2, self.rows))
+        now, _, scratch = scratch_of(self.work)
+        makespan = run_where_it_pays(replay_lists, self.rows * self.runs, self.work, now, scratch, codes, ends, tails)
+        return ends, tails, makespan
 
     def replayed(self, schedule: ScheduleColumns) -> Lists:
         """A schedule as the search sees it: each B as its I and W, the nth of a kind and stage on microbatch n."""
