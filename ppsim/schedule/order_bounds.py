@@ -88,7 +88,7 @@ def least_ends(
     widest = int((chain.last - chain.first).max())
     results = []
     for kernel, times, frees in ((count_forward, ends, chain.frees()), (count_backward, tails, f_frees)):
-        room = Room(*np.zeros((2, stages)), np.zeros(stages * widest * 3, np.int64))
+        room = Room(np.zeros(stages), np.zeros(stages), np.zeros(stages * widest * 3, np.int64))
         results.append(times.ravel().copy())
         run_where_it_pays(
             kernel, times.size, chain, limit, alone, held, frees.ravel(), room, results[-1], *np.zeros((3, stages))
@@ -145,14 +145,13 @@ def time_of_room(chain, frees, room, times, s, k, needed, held):
     stages, count, first, found = len(chain.device_of), chain.number, chain.first[s], 0
     widest = len(room.taken) // (3 * stages)
     while room.freed[s] < needed - ROUNDING * held and found >= 0:
-        found, soonest = -1, np.inf
+        found, soonest, amount = -1, np.inf, 0.0
         for place in range(chain.last[s] - first):
             for kind in range(3):
                 event = 3 * (s * widest + place) + kind
                 cell, n = kind * stages + chain.local[first + place], room.taken[event]
                 if n < k and frees[cell] > 0.0 and times[cell * count + n] < soonest:
-                    found, soonest = event, times[cell * count + n]
-                    amount = frees[cell]
+                    found, soonest, amount = event, times[cell * count + n], frees[cell]
         if found >= 0:
             room.taken[found] += 1
             room.freed[s] += amount

@@ -50,18 +50,23 @@ def least_makespan(chains: list[Chain], limits: np.ndarray, enough: float = np.i
     raises the least times of its actions, and with them those of other devices; not where `enough` is reached already.
     """
     limits = np.array([_in_whole_amounts(limit, chains, d) for d, limit in enumerate(limits.tolist())])
-    least, known, most = np.zeros(len(limits)), [], []
-    for turn in range(PASSES):
-        raised = [
-            _raised(chain, times, most, limits) if turn else None
-            for chain, times in zip(chains, known or chains, strict=True)
-        ]
-        known = [least_ends(chain, limits, times) for chain, times in zip(chains, raised, strict=True)]
-        most = [_most_run(chains, known, d, limit) for d, limit in enumerate(limits.tolist())]
-        least = np.array([_least_step(chains, d, *sides) for d, sides in enumerate(most)])
+    known = [least_ends(chain, limits) for chain in chains]
+    least, most = _least_steps(chains, known, limits)
+    for _ in range(PASSES - 1):
         if least.max() >= enough * (1.0 - ROUNDING):
             break
+        known = [
+            least_ends(chain, limits, _raised(chain, times, most, limits))
+            for chain, times in zip(chains, known, strict=True)
+        ]
+        least, most = _least_steps(chains, known, limits)
     return least
+
+
+def _least_steps(chains: list[Chain], known: list, limits: np.ndarray) -> tuple[np.ndarray, list]:
+    """Least seconds of a step by each device, and what it can have run before a time and behind one."""
+    most = [_most_run(chains, known, d, limit) for d, limit in enumerate(limits.tolist())]
+    return np.array([_least_step(chains, d, *sides) for d, sides in enumerate(most)]), most
 
 
 def _least_step(chains: list[Chain], device: int, before: MostRun, behind: MostRun) -> float:
@@ -164,7 +169,7 @@ def _raised(
     chain: Chain, times: tuple[np.ndarray, np.ndarray], most: list[tuple[MostRun, MostRun]], limits: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The least times, raised to when a device can have run all that must come before an action, or behind it."""
-    raised = tuple(column.copy() for column in times)
+    raised = times[0].copy(), times[1].copy()
     for s, d in enumerate(chain.device_of.tolist()):
         for side, kind, forced in _forced(chain, s):
             least = most[d][side].least_seconds(forced.work(chain.number, float(limits[d])))
