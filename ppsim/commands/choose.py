@@ -208,16 +208,17 @@ def _how_to_run(found: Choice) -> Iterator[str]:
     if best.layout_string:
         yield f"layout string: {best.layout_string}"
         yield ""
-    for title, flags in (
-        ("Megatron-LM", megatron_flags(best.config, best.run)),
-        ("torchtitan", torchtitan_flags(best.config, best.run)),
+    for title, framework, flags in (
+        ("Megatron-LM", "Megatron-LM", megatron_flags(best.config, best.run)),
+        ("torchtitan", "PyTorch", torchtitan_flags(best.config, best.run)),
     ):
         if flags:
             yield f"{title}:"
             yield from (f"  {flag}" for flag in flags)
             yield ""
         elif best.layout_string:
-            yield f"{title}: does not run {best.run.schedule.name}"
+            name = best.run.schedule.name
+            yield f"{title}: does not run {name}; --framework {framework} tries only what it runs"
             yield ""
     if runs_in_pytorch(best.run):
         yield "PyTorch: --csv schedule.csv writes the schedule; torch.distributed.pipelining reads it"
