@@ -255,10 +255,15 @@ def _draw_blocks(
     _add_legend(axes[0], every, **legend)
     marks.settle(axes[0])
     rows, ends = [ax for ax, _ in blocks], overview.phases([boxes.timeline for boxes in every], longest)
-    exact = [_fill(ax, boxes, labels, ends) for ax, boxes in blocks]
+    seen = not any(overview.too_narrow(boxes, marks.points_per_second(ax)) for ax, boxes in blocks)
     for ax, boxes in blocks:
+        if seen:
+            _fill(ax, boxes, labels)
+        else:
+            overview.add_busy_shares(ax, boxes, ends)
+        marks.add_beside(ax, boxes, marks.points_per_second(ax))
         marks.add_idle_shares(ax, boxes)
-    if not any(exact):
+    if not seen:
         overview.add_busy_scale(axes)
         overview.enlarge_ends(rows, ends)
     if len(every) > 1:
@@ -288,19 +293,14 @@ def _add_legend(ax: Axes, every: Sequence[Boxes], transfers: bool = False, criti
         figure.set_figheight(figure.get_figheight() + legend.get_window_extent().height / figure.dpi)
 
 
-def _fill(ax: Axes, boxes: Boxes, labels: bool | str, ends: Sequence[float]) -> bool:
-    """The boxes with their labels; shares between the `ends`, and False, where the boxes are too narrow to see."""
+def _fill(ax: Axes, boxes: Boxes, labels: bool | str) -> None:
+    """The boxes with their labels."""
     points = marks.points_per_second(ax)
-    exact = not overview.too_narrow(boxes, points)
-    if exact:
-        marks.add_boxes(ax, boxes, points)
-    else:
-        overview.add_busy_shares(ax, boxes, ends)
-    marks.add_beside(ax, boxes, points)
-    if exact and labels:
-        numbers.add_labels(ax, boxes, points)
-        several = boxes.timeline.schedule.num_stages > boxes.timeline.schedule.devices
-        for part in boxes.beside:
-            if several or part.sort == STEPS:
-                numbers.add_beside_labels(ax, boxes, part, points)
-    return exact
+    marks.add_boxes(ax, boxes, points)
+    if not labels:
+        return
+    numbers.add_labels(ax, boxes, points)
+    several = boxes.timeline.schedule.num_stages > boxes.timeline.schedule.devices
+    for part in boxes.beside:
+        if several or part.sort == STEPS:
+            numbers.add_beside_labels(ax, boxes, part, points)

@@ -14,6 +14,7 @@ from ppsim.base.units import percent_text, seconds_text
 from ppsim.plots import marks
 from ppsim.plots.boxes import title_text
 from ppsim.plots.gantt import FONTS, Chart, save_figure
+from ppsim.plots.legend import place_legend
 from ppsim.plots.palette import CAUSE_COLOURS, NOT_IDLE
 from ppsim.timeline import TimelineColumns
 
@@ -51,8 +52,7 @@ def draw_ledger(timeline: TimelineColumns) -> Figure:
         marks.device_axis(ax, devices)
         ax.set_xlabel(f"time of the step ({marks.time_axis(ax, step, 10)})")
         ax.set_title(title, loc="left", parse_math=False)
-        columns = min(len(parts) + 1, 5)
-        figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=7, handlelength=1.2)
+        place_legend(figure, *ax.get_legend_handles_labels())
     return figure
 
 

@@ -33,7 +33,7 @@ def add_legend(ax: Axes, every: Sequence[Boxes], transfers: bool, critical: bool
     if critical:
         handles.append(Line2D([], [], color=palette.CRITICAL, linewidth=1.6))
         names.append("critical path")
-    return _place_legend(figure_of(ax), handles, names)
+    return place_legend(figure_of(ax), handles, names)
 
 
 def _swatch(colour: str, text: str) -> Any:
@@ -45,7 +45,7 @@ def _swatch(colour: str, text: str) -> Any:
     return Patch(facecolor=colour)
 
 
-def _place_legend(figure: Figure, handles: list[Any], names: list[str]) -> Legend:
+def place_legend(figure: Figure, handles: list[Any], names: list[str]) -> Legend:
     """Below the charts, in as many columns as the figure is wide; text of one column that is too wide is wrapped."""
     room = figure.bbox.width - 0.1 * figure.dpi
     columns = len(handles)

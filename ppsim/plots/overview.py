@@ -11,20 +11,19 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 
-from ppsim.actions import Kind, is_backward
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.units import percent_text, time_unit
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes
 from ppsim.plots.marks import figure_of
 from ppsim.plots.scale import round_ticks
-from ppsim.plots.shares import busy_shares
+from ppsim.plots.shares import busy_shares, steady_part
 from ppsim.timeline import TimelineColumns
 
-BUSY = LinearSegmentedColormap.from_list("busy", ["#ccd2cb", "#a9b6c4", "#5d83c4", "#16305f"])
+BUSY = LinearSegmentedColormap.from_list("busy", palette.BUSY)
 _BINS = 1500  # of time; a third each for fill, steady part and drain
 _MOST_ROWS = 1024
-_NARROWEST = 0.8  # points; where a quarter of the boxes is narrower, shares are drawn
+_NARROWEST = 0.9  # points; where a quarter of the boxes is narrower, shares are drawn
 
 
 def too_narrow(boxes: Boxes, points: float) -> bool:
@@ -59,26 +58,12 @@ def add_busy_shares(ax: Axes, boxes: Boxes, ends: Sequence[float]) -> None:
 def phases(timelines: Sequence[TimelineColumns], longest: float) -> list[float]:
     """Borders of fill, steady part and drain of all, seconds from the first start; the whole where few is steady.
 
-    The fill ends when every device has begun its first backward, the drain begins when some device has ended its last
-    forward; of several timelines the last and the first of these.
+    Of several timelines the last end of a fill and the first begin of a drain, as of `steady_part`.
     """
-    filled, draining = zip(*map(_steady_part, timelines), strict=True)
+    filled, draining = zip(*map(steady_part, timelines), strict=True)
     begin, end = max(filled), min(draining)
     steady = begin > 0 and end < longest and end - begin > 0.5 * longest
     return [0.0, begin, end, longest] if steady else [0.0, longest]
-
-
-def _steady_part(timeline: TimelineColumns) -> tuple[float, float]:
-    schedule, origin = timeline.schedule, float(timeline.device_start.min())
-    first_backward, last_forward = 0.0, makespan(timeline)
-    for device in range(schedule.devices):
-        rows = schedule.rows(device)
-        kind = schedule.kind[rows]
-        backward, forward = np.flatnonzero(is_backward(kind)), np.flatnonzero(kind == Kind.F)
-        if len(backward) and len(forward):
-            first_backward = max(first_backward, float(timeline.row_start[rows][backward[0]]) - origin)
-            last_forward = min(last_forward, float(timeline.row_end[rows][forward[-1]]) - origin)
-    return first_backward, last_forward
 
 
 def enlarge_ends(axes: Sequence[Axes], ends: Sequence[float]) -> None:

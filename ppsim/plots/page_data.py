@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from ppsim.analysis.stream_nodes import OPTIMIZER
 from ppsim.plots import palette
 from ppsim.plots.beside import KINDS, STEPS, Beside, Spans, lane, part_of_row
 from ppsim.plots.boxes import Boxes, kind_letter, legend_entries, title_text
-from ppsim.plots.shares import PERIODS_A_BIN, bin_seconds
+from ppsim.plots.shares import PERIODS_A_BIN, bin_seconds, steady_part
 from ppsim.timeline import TimelineColumns
 
 _MOST_TICKS = 2**32 - 1  # of the makespan
@@ -64,6 +65,7 @@ def page_data(boxes: Boxes, title: str | None = None) -> dict[str, Any]:
         "interval": short_interval(timeline),
         "bubble": bubble_fraction(timeline),
         "tick": tick_seconds(timeline),
+        "steady": _short(steady_part(timeline)),
         "period": bin_seconds(boxes) / PERIODS_A_BIN,
         "legend": legend_entries([boxes]),
         "numbering": "slice" if timeline.schedule.slices > 1 else "microbatch",
@@ -121,8 +123,8 @@ def _ledger(timeline: TimelineColumns) -> dict[str, Any]:
     }
 
 
-def _short(values: np.ndarray) -> list[float]:
-    return [float(f"{value:.7g}") for value in values.tolist()]
+def _short(values: Iterable[float]) -> list[float]:
+    return [float(f"{value:.7g}") for value in values]
 
 
 def _boxes(boxes: Boxes) -> list[PageColumn]:

@@ -20,6 +20,9 @@ COLOURS = {
 IDLE, IDLE_TITLE = "#b2bab1", "idle"
 IDLE_DARK = "#454945"  # on the dark ground of a page
 IDLE_HATCH = "#8c948b"  # of the lines over idle time in static charts
+# From idle to busy, where actions are too narrow to show; on the dark ground of a page the other way in lightness.
+BUSY = (IDLE, "#96a8c1", "#5d83c4", "#16305f")
+BUSY_DARK = (IDLE_DARK, "#50607c", "#6487c2", "#9dbdf2")
 # Causes of idle time, and what is none, each on a step of lightness of its own.
 CAUSE_COLOURS = {
     "fill": "#85abde",

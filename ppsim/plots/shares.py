@@ -7,10 +7,12 @@ from itertools import pairwise
 
 import numpy as np
 
+from ppsim.actions import Kind, is_backward
 from ppsim.analysis.bubbles import makespan
 from ppsim.plots import palette
 from ppsim.plots.beside import LANE_GROUND
 from ppsim.plots.boxes import Boxes
+from ppsim.timeline import TimelineColumns
 
 PERIODS_A_BIN = 4  # of the steady part, so that its mix of kinds looks even
 MOST_BINS, LINES = 1600, 12  # of time, and lines of pixels a device
@@ -85,3 +87,21 @@ def share_codes(boxes: Boxes, edges: np.ndarray, lines: int = LINES) -> np.ndarr
 def share_colours(boxes: Boxes) -> list[str]:
     """Colours (#rrggbb) of `share_codes`: kinds, idle time, an empty lane."""
     return [*(palette.COLOURS[kind] for kind in boxes.kinds), palette.IDLE, LANE_GROUND]
+
+
+def steady_part(timeline: TimelineColumns) -> tuple[float, float]:
+    """When the fill ends and the drain begins, seconds from the first start.
+
+    The fill ends when every device has begun its first backward, the drain begins when some device has ended its last
+    forward.
+    """
+    schedule, origin = timeline.schedule, float(timeline.device_start.min())
+    first_backward, last_forward = 0.0, makespan(timeline)
+    for device in range(schedule.devices):
+        rows = schedule.rows(device)
+        kind = schedule.kind[rows]
+        backward, forward = np.flatnonzero(is_backward(kind)), np.flatnonzero(kind == Kind.F)
+        if len(backward) and len(forward):
+            first_backward = max(first_backward, float(timeline.row_start[rows][backward[0]]) - origin)
+            last_forward = min(last_forward, float(timeline.row_end[rows][forward[-1]]) - origin)
+    return first_backward, last_forward

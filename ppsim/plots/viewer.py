@@ -21,10 +21,11 @@ from ppsim.plots.page_data import page_data
 from ppsim.timeline import TimelineColumns
 
 SHOWN = ("memory",)  # when a page is opened, beside the actions
-_SCRIPTS = ("data.js", "words.js", "draw.js", "marks.js", "controls.js", "viewer.js")
+_SCRIPTS = ("data.js", "words.js", "time.js", "draw.js", "shares.js", "marks.js", "controls.js", "viewer.js")
 _COLOURS = {
     "IDLE": palette.IDLE, "IDLE_DARK": palette.IDLE_DARK, "LANE": LANE_GROUND, "CRITICAL": palette.CRITICAL,
     "FORWARD": palette.TRANSFER_FORWARD, "BACKWARD": palette.TRANSFER_BACKWARD, "INK": palette.INK,
+    "BUSY": ", ".join(palette.BUSY), "BUSY_DARK": ", ".join(palette.BUSY_DARK),
 }  # fmt: skip
 
 

@@ -140,7 +140,10 @@ def test_keys_choose_step_follow_and_switch(page, chart):
     page.keys(CANVAS, Keys.BACKSPACE)
     assert page.text(".told").startswith(("0SEND_F1 ", "1F0 "))
     page.keys(CANVAS, "c", "t", "m", "i")
-    pressed = "return [...document.querySelectorAll('.switches [aria-pressed=true]')].map((one) => one.textContent)"
+    pressed = (
+        "return [...document.querySelectorAll('.switches [aria-pressed=true]:not([hidden])')]"
+        ".map((one) => one.textContent)"
+    )
     assert page.run(pressed) == ["transfers", "critical path", "idle by cause"]
 
 
@@ -251,6 +254,60 @@ def test_a_hidden_kind_is_not_drawn_as_idle(page, chart):
     assert before["#2853a3"] > 1000
     assert after.get("#2853a3", 0) < 100
     assert after["#b2bab1"] == pytest.approx(before["#b2bab1"], rel=0.01)
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory):
+    """1F1B in which all devices are filled after 4 F and 3 B, 10 s, and the drain begins 11 s before the end."""
+    path = tmp_path_factory.mktemp("viewer") / "long.html"
+    run = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=1024), ppsim.Costs(forward=1.0, backward=2.0))
+    assert run.makespan == 3 * (1024 + 3)
+    save_html(run, path)
+    return path.as_uri()
+
+
+def across(page, part, device):
+    """Pixels of a part of the width, in the row of a device of a chart that stands alone and shows memory."""
+    wide = page.run(f"return document.querySelector('{CANVAS}').clientWidth") - LEFT - 122
+    return LEFT + part * wide, TOP + (device + 0.5) * 44
+
+
+def test_fill_and_drain_take_most_of_the_width_where_the_steady_part_would(page, long):
+    page.open(long)
+    point(page, *across(page, 0.18, 3))  # half of the fill, at 5 s
+    assert tip(page).startswith("3B0   B full backward\n")
+    point(page, *across(page, 0.825, 0))  # half of the drain, at 3,075.7 s
+    assert tip(page).startswith("idle\ndevice 0\nstart 3,075 s, length 1 s, end 3,076 s\nthen 0B1022,")
+    page.keys(CANVAS, "e")
+    page.until(FRAMES)
+    point(page, *across(page, 0.5, 3))  # half of the step, at 1,540.5 s, where a pixel is 3 s
+    start = float(re.findall(r"start (\S+) s", tip(page))[0].replace(",", ""))
+    assert start == pytest.approx(1540.5, abs=6)
+    assert page.until("return location.hash") == "#on=memory"
+
+
+def test_zooming_keeps_what_lies_under_the_mouse_on_both_scales(page, long):
+    page.open(long)
+    x, y = across(page, 0.18, 3)
+    for _ in range(3):
+        wheel(page, x, y, -120)
+        page.until(FRAMES)
+        point(page, x + 1, y)
+        point(page, x, y)
+        assert tip(page).startswith("3B0 ")
+    page.keys(CANVAS, "0")
+    assert page.until("return !location.hash")
+
+
+def test_flat_rows_of_many_actions_are_shaded_by_their_busy_part(page, tmp_path):
+    path = tmp_path / "flat.html"
+    save_html(ppsim.simulate(ppsim.build("1f1b", devices=64, microbatches=512)), path)
+    page.open(path.as_uri())
+    assert "busy, from none to all of the time" in page.text(".legend")
+    found = colours(page)
+    assert found["#16305f"] > 10_000  # the steady part, busy all of the time
+    assert found["#2853a3"] > 1000  # F of the enlarged fill
+    assert found["#ffd426"] > 1000  # B of the enlarged drain
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -1,5 +1,6 @@
 // What stands around the canvas: legend, switches, search, the chosen action in words, and the devices as a table.
-const SWITCHES = [["transfers", "transfers", "t"], ["critical", "critical path", "c"], ["memory", "memory", "m"], ["ledger", "idle by cause", "i"]];
+const SWITCHES = [["transfers", "transfers", "t"], ["critical", "critical path", "c"], ["memory", "memory", "m"], ["ledger", "idle by cause", "i"],
+  ["ends", "fill and drain enlarged", "e"]];
 const HINT = "wheel: zoom in time · shift + wheel: taller rows · drag: move · click an action: what it waited for · " +
   "keys: arrows, + −, [ ], 0 shows all, Enter chooses, Backspace follows, / finds";
 let parts = {};   // the elements by name
@@ -27,8 +28,8 @@ function build(root) {
   parts.tip.setAttribute("aria-hidden", "true");
   parts.canvas.setAttribute("aria-roledescription", "Gantt chart");
   const zoom = make("div", { className: "switches", role: "group", label: "Zoom" },
-    button("−", "Zoom out in time", () => zoomTime(1 / 0.6, (view.t0 + view.t1) / 2)),
-    button("+", "Zoom in on time", () => zoomTime(0.6, (view.t0 + view.t1) / 2)), button("show all", "", showWhole));
+    button("−", "Zoom out in time", () => zoomTime(1 / 0.6, middle())),
+    button("+", "Zoom in on time", () => zoomTime(0.6, middle())), button("show all", "", showWhole));
   parts.filler = make("div");
   parts.pane = make("div", { className: "pane" }, parts.canvas, parts.filler, parts.tip);
   root.replaceChildren(parts.legend, make("div", { className: "tools" }, parts.switches, make("label", {}, "find ", parts.search), zoom),
@@ -56,8 +57,15 @@ function refresh() {   // after a change of what is shown
 const slots = () => charts.flatMap((chart) => chart.kinds.filter((kind) => kind.slot)
   .map(({ title, parts: { F, B } }) => ({ title, parts: [F[0], B[0]] })));
 
+let explained = "";   // how was drawn what the legend explains
+function explain() {   // the legend again where something else is drawn now
+  const now = JSON.stringify(drawn);
+  if (now !== explained) fillLegend();
+  explained = now;
+}
+
 function fillLegend() {   // entries of what is drawn are buttons that hide it
-  const drawn = new Set(charts.flatMap((chart) => [...chart.kinds, ...chart.beside].map((part) => part.title)));
+  const ofBoxes = new Set(charts.flatMap((chart) => [...chart.kinds, ...chart.beside].map((part) => part.title)));
   const entries = new Map(charts.flatMap((chart) => chart.legend.map(([colour, text]) => [text, [colour]])));
   if (entries.has("idle")) entries.set("idle", [colours.idle]);
   for (const { title, parts: [F, B] } of slots()) entries.set(title, [`linear-gradient(${F} 50%, ${B} 50%)`]);
@@ -67,10 +75,11 @@ function fillLegend() {   // entries of what is drawn are buttons that hide it
     entries.set(`paler: ${both}`, entries.get(paler[0]));
     for (const text of paler) entries.delete(text);
   }
+  if (drawn.scale) entries.set("busy, from none to all of the time", ["linear-gradient(90deg, var(--busy))", "", "wide"]);
   if (on.has("transfers")) entries.set("transfer of a forward", [colours.forward]).set("transfer of a backward", [colours.backward]);
   if (on.has("ledger")) for (const chart of charts) for (const [cause, about] of Object.entries(chart.causes)) entries.set(`idle: ${cause}`, about);
-  parts.legend.replaceChildren(...[...entries].map(([text, [colour, meaning]]) => {
-    const swatch = make("i"), isButton = drawn.has(text), entry = make(isButton ? "button" : "span", {}, swatch, text);
+  parts.legend.replaceChildren(...[...entries].map(([text, [colour, meaning, shape]]) => {
+    const swatch = make("i", { className: shape || "" }), isButton = ofBoxes.has(text), entry = make(isButton ? "button" : "span", {}, swatch, text);
     swatch.style.background = colour;
     if (meaning) entry.title = meaning;
     if (!isButton) return entry;
@@ -109,7 +118,7 @@ function reveal(chart, item) {   // move the view so that an item lies in it
   if (to < view.t0 || from > view.t1 || (from < view.t0 && to <= view.t0 + span * 0.02)) {
     view.t0 = (from + to - span) / 2; view.t1 = view.t0 + span;
   }
-  if ((to - from) / (view.t1 - view.t0) * innerWidth() < 3) {   // too narrow to be seen
+  if (toX(to) - toX(from) < 3) {   // too narrow to be seen
     const wide = Math.max((to - from) * 60, until * 1e-7);
     view.t0 = (from + to - wide) / 2; view.t1 = view.t0 + wide;
   }

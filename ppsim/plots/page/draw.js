@@ -1,15 +1,13 @@
-// Where everything stands on the canvas, and the rows: exact boxes near by, stacked shares of time from afar.
-const LEFT = 78, TOP = 4, AXIS = 40, TITLE = 24, GAP = 10, LEDGER = 130, TALLEST = 160, USUAL = 44, MIXED = 8;
+// Where everything stands on the canvas, and the rows: boxes where they can be seen, shares of time where not.
+const TOP = 4, AXIS = 40, NAMES = 16, TITLE = 24, GAP = 10, TALLEST = 160, USUAL = 44;
 const view = { t0: 0, t1: 1, row: 0, y: 0 };   // seconds; pixels of a device's row (0: as fits), and scrolled away
 const on = new Set(), hidden = new Set();   // what is shown; titles of the legend that are not
 let charts = [], until = 1, chosen = null, followed = [];   // chosen: { chart, item }; followed: its chain
-let canvas, context, colours = {}, width = 0, height = 0, crowded = false, mixed = false, asked = false, titled = false;
+let canvas, context, colours = {}, width = 0, height = 0, asked = false, titled = false;
+const drawn = { boxes: false, stacks: false, scale: false };   // how: what the legend and the axis must explain
 
-const right = () => (on.has("ledger") ? LEDGER + 60 : on.has("memory") ? 122 : 60);
-const innerWidth = () => Math.max(width - LEFT - right(), 1);
-const toX = (time) => LEFT + (time - view.t0) / (view.t1 - view.t0) * innerWidth();
-const toTime = (x) => view.t0 + (x - LEFT) / innerWidth() * (view.t1 - view.t0);
-const pane = () => Math.max(height - TOP - AXIS, 1);
+const axis = () => AXIS + (borders ? NAMES : 0);
+const pane = () => Math.max(height - TOP - axis(), 1);
 const devices = () => charts.reduce((sum, chart) => sum + chart.devices, 0);
 const memoryHeight = () => Math.min(Math.max(0.3 * pane() / Math.max(charts.length, 1), 44), 130);
 const besideRows = () => charts.length * ((titled ? TITLE : 0) + (on.has("memory") ? memoryHeight() + 6 : 0) + GAP);
@@ -41,7 +39,8 @@ function size(ratio) {
 }
 
 function draw() {
-  asked = crowded = mixed = tooManyLines = false;
+  asked = tooManyLines = false;
+  Object.assign(drawn, { boxes: false, stacks: false, scale: false });
   if (!paper) size(window.devicePixelRatio || 1);
   context.clearRect(0, 0, width, height);
   lines.length = 0;
@@ -50,6 +49,7 @@ function draw() {
   for (const place of places()) drawChart(place);
   context.restore();
   drawAxis();
+  explain();
 }
 
 function drawChart(place) {
@@ -69,13 +69,16 @@ function drawChart(place) {
   });
   drawNames(chart, place, first, last);
   if (place.memory !== undefined) drawMemory(chart, place.memory);
+  if (borders) drawBreaks(place.rows, place.memory === undefined ? place.end : place.memory + memoryHeight());
   context.fillStyle = colours.ink;
   if (titled) context.fillRect(toX(chart.makespan), place.rows, 1, place.end - place.rows);
 }
 
-function clipped(from, to, paint) {   // within the rows, between the names and the right margin
+const clipped = (from, to, paint) => within(LEFT, from, LEFT + innerWidth(), to + 1, paint);   // rows, between names and right margin
+
+function within(left, top, right, bottom, paint) {
   context.save();
-  context.beginPath(); context.rect(LEFT, from, innerWidth(), to - from + 1); context.clip();
+  context.beginPath(); context.rect(left, top, right - left, bottom - top); context.clip();
   paint();
   context.restore();
 }
@@ -103,11 +106,18 @@ function drawGround(chart, band) {   // what of it is seen is idle
 
 function drawDevice(chart, band, device) {
   drawBeside(chart, device, band);
-  const first = chart.firstEndingAfter(device, view.t0), last = chart.firstStartingAfter(device, view.t1);
-  if ((last - first) / innerWidth() > 0.3) { crowded = true; drawShares(chart, device, band); return; }
-  for (let box = first; box < last; box++) drawBox(chart, box, band);
-  if (band.tall >= 10) drawLabels(chart, first, last, band);
+  for (const [from, to] of stretches()) {
+    const first = chart.firstEndingAfter(device, from), last = chart.firstStartingAfter(device, to);
+    const paint = tooMany(last - first, toX(to) - toX(from)) ? () => drawShares(chart, device, band, from, to) : () => drawBoxes(chart, first, last, band, toX(from), toX(to));
+    if (borders) within(toX(from), band.above, toX(to), band.above + band.whole, paint); else paint();
+  }
   if (chart.instants) drawInstants(chart, device, band);
+}
+
+function drawBoxes(chart, first, last, band, left, right) {   // those from `first` on before `last`, between two pixels
+  drawn.boxes ||= last > first;
+  for (let box = first; box < last; box++) drawBox(chart, box, band);
+  if (band.tall >= 10) drawLabels(chart, first, last, band, left, right);
 }
 
 function drawBox(chart, box, { top, tall }) {
@@ -124,30 +134,30 @@ function drawBox(chart, box, { top, tall }) {
   }
 }
 
-const seenPart = (chart, box) => [Math.max(toX(chart.start(box)), LEFT), Math.min(toX(chart.end(box)), width - right())];
 const shortName = (chart, box) => chart.parts(box).map((part) => part[2]).join("/");
 
-function drawLabels(chart, first, last, band) {   // of a row: in all boxes, or of every k-th microbatch, over narrow ones, too
+function drawLabels(chart, first, last, band, left, right) {   // of a row: in all boxes, or of every k-th microbatch, over narrow ones, too
   const size = Math.min(band.tall * 0.62, 12), boxes = [];
   for (let box = first; box < last; box++) {
-    const [from, to] = seenPart(chart, box);
-    if (chart.column.length[box] && to > from && !hidden.has(chart.kindOf(box).title)) boxes.push({ box, from, to, wide: shortName(chart, box).length * size * 0.58 + 2 });
+    const ends = [toX(chart.start(box)), toX(chart.end(box))], from = Math.max(ends[0], left), to = Math.min(ends[1], right);
+    const wide = shortName(chart, box).length * size * 0.58 + 2, isCut = (from > ends[0] || to < ends[1]) && to - from < wide;
+    if (chart.column.length[box] && to > from && !isCut && !hidden.has(chart.kindOf(box).title)) boxes.push({ box, from, to, wide });
   }
   context.font = `${size}px system-ui, sans-serif`;
   const narrow = boxes.filter(({ from, to, wide }) => wide > to - from).length;
-  if (narrow <= boxes.length * 0.1) { for (const { box } of boxes) drawLabel(chart, box, band); return; }
+  if (narrow <= boxes.length * 0.1) { for (const one of boxes) drawLabel(chart, one, band); return; }
   for (const step of [1, 2, 5, 10, 20, 50, 100]) {
-    const chosen = boxes.filter(({ box }) => chart.column.microbatch[box] % step === 0);
+    const chosen = boxes.filter(({ box, from, to, wide }) => chart.column.microbatch[box] % step === 0 && from + to - wide >= 2 * left && from + to + wide <= 2 * right);
     const meets = ({ box, from, to, wide }, before) => from + to - before.from - before.to < wide + before.wide && shortName(chart, box) !== shortName(chart, before.box);
     if (chosen.some((one, place) => place && meets(one, chosen[place - 1]))) continue;
     let before = null;
-    for (const one of chosen) if (!before || one.from + one.to - before.from - before.to >= one.wide + before.wide) drawLabel(chart, (before = one).box, band, true);
+    for (const one of chosen) if (!before || one.from + one.to - before.from - before.to >= one.wide + before.wide) drawLabel(chart, (before = one), band, true);
     return;
   }
 }
 
-function drawLabel(chart, box, { top, tall }, over = false) {   // `over`: wider than its box, with an edge around
-  const [from, to] = seenPart(chart, box), kind = chart.kindOf(box);
+function drawLabel(chart, { box, from, to }, { top, tall }, over = false) {   // `over`: wider than its box, with an edge around
+  const kind = chart.kindOf(box);
   const text = to - from > 110 && tall > 14 ? nameOf(chart, box) : shortName(chart, box);
   context.font = `${Math.min(tall * 0.62, 12)}px system-ui, sans-serif`;
   if (!over && context.measureText(text).width + 3 > to - from) return;
@@ -190,52 +200,6 @@ function drawInstants(chart, device, { top, tall }) {   // actions of zero lengt
       context.fillStyle = hidden.has(kind.title) ? colours.ground : kind.colours[chart.column.shade[box]];
       context.fillRect(toX(chart.start(box)) - 0.5, top, 1, tall);
     }
-}
-
-function drawShares(chart, device, { top, tall }) {   // bins start at fixed times, so that they stay as the chart moves
-  const perSecond = innerWidth() / (view.t1 - view.t0), bin = chart.period * Math.ceil(2 / perSecond / chart.period);
-  const origin = Math.floor(view.t0 / bin), bins = Math.ceil(Math.min(view.t1, chart.makespan) / bin) - origin;
-  const kinds = chart.kinds.length, shares = new Float64Array(Math.max(bins, 0) * kinds);
-  const first = chart.firstEndingAfter(device, origin * bin), last = chart.firstStartingAfter(device, (origin + bins) * bin);
-  const { start, length, kind } = chart.column, scale = chart.tick / bin;
-  for (let box = first; box < last; box++) {
-    const from = Math.max(start[box] * scale - origin, 0), to = Math.min((start[box] + length[box]) * scale - origin, bins);
-    for (let place = Math.floor(from); place < to; place++)
-      shares[place * kinds + kind[box]] += Math.min(to, place + 1) - Math.max(from, place);
-  }
-  for (let place = 0; place < bins; place++) {
-    const begin = Math.round(toX((origin + place) * bin)), end = Math.round(toX(Math.min((origin + place + 1) * bin, chart.makespan)));
-    const full = Math.min(chart.makespan / bin - origin - place, 1);   // the last bin is shorter
-    const parts = Array.from({ length: kinds }, (_, code) => shares[place * kinds + code] / full);
-    if (tall < MIXED) drawMixture(chart, parts, begin, end - begin, top, tall);
-    else drawStack(chart, parts, begin, end - begin, top, tall);
-  }
-}
-
-function drawStack(chart, parts, x, wide, top, tall) {
-  let bottom = top + tall;
-  parts.forEach((part, code) => {
-    if (!(part > 0)) return;
-    context.fillStyle = colourOf(chart.kinds[code]);
-    context.fillRect(x, bottom - part * tall, wide, part * tall);
-    bottom -= part * tall;
-  });
-}
-
-function drawMixture(chart, parts, x, wide, top, tall) {   // in flat rows stacks would be stripes that are not there
-  mixed = true;
-  let sum = 0;
-  for (const [part, colour] of parts.map((part, code) => [part, colourOf(chart.kinds[code])])) {
-    sum += part;
-    if (!(part > 0)) continue;
-    context.globalAlpha = Math.min(part / sum, 1);   // each covers its part of what lies below
-    context.fillStyle = colour;
-    context.fillRect(x, top, wide, tall);
-  }
-  context.globalAlpha = Math.max(1 - sum, 0);
-  context.fillStyle = colours.idle;
-  context.fillRect(x, top, wide, tall);
-  context.globalAlpha = 1;
 }
 
 const colourOf = (kind) => (hidden.has(kind.title) ? colours.ground : kind.colours[0]);

@@ -1,5 +1,5 @@
 // What is drawn over and beside the rows: transfers, paths, names, idle time by cause, memory, and the time axis.
-const MOST_LINES = 4000;
+const MOST_LINES = 4000, MOST_CURVES = 16;   // more devices than that are one area from the emptiest to the fullest
 const lines = [];   // the transfers that are drawn: { chart, item, ends: [x, y, x, y] }
 let tooManyLines = false;
 
@@ -54,7 +54,8 @@ function drawPath(chart, place, chain) {
 
 function drawNamed(chart, box, band) {
   drawBox(chart, box, band);
-  if (band.tall >= 10) drawLabel(chart, box, band);
+  const from = Math.max(toX(chart.start(box)), LEFT), to = Math.min(toX(chart.end(box)), LEFT + innerWidth());
+  if (band.tall >= 10) drawLabel(chart, { box, from, to }, band);
 }
 
 function drawFollowed(chart, place) {   // the chosen item and what it waited for, all others veiled
@@ -116,7 +117,8 @@ function drawMemory(chart, top) {   // a step curve a device; the fullest in col
   context.strokeStyle = colours.line; context.lineWidth = 1;
   context.strokeRect(LEFT + 0.5, top + 0.5, innerWidth() - 1, bottom - top);
   clipped(top, bottom + 2, () => {
-    for (let device = 0; device < chart.devices; device++) if (device !== fullest) strokeLevels(chart, device, toY, colours.others, chart.devices > 16 ? 0.4 : 0.8);
+    if (chart.devices > MOST_CURVES) fillLevels(chart, fullest, toY);
+    else for (let device = 0; device < chart.devices; device++) if (device !== fullest) strokeLevels(chart, device, toY, colours.others, 0.8);
     strokeLevels(chart, fullest, toY, colour, 2);
     if (!capacity) return;
     context.setLineDash([6, 4]); context.strokeStyle = colours.ink; context.lineWidth = 1.2;
@@ -155,26 +157,72 @@ function strokeLevels(chart, device, toY, colour, thick) {
   context.stroke();
 }
 
+function fillLevels(chart, fullest, toY) {   // the area in which all curves but one lie
+  const { "memory offsets": offsets, "memory time": times, "memory level": levels } = chart.column, scale = chart.memory.most / 65535;
+  const columns = Math.ceil(Math.min(toX(chart.makespan), LEFT + innerWidth()) - LEFT), least = new Float64Array(columns).fill(Infinity), most = new Float64Array(columns);
+  for (let device = 0; device < chart.devices; device++) {
+    if (device === fullest) continue;
+    const end = offsets[device + 1];
+    for (let point = firstWhere(offsets[device], end - 1, (one) => times[one + 1] * chart.tick > view.t0); point < end && times[point] * chart.tick <= view.t1; point++) {
+      const last = point + 1 < end ? Math.min(toX(times[point + 1] * chart.tick) - LEFT, columns) : columns;
+      for (let column = Math.max(Math.floor(toX(times[point] * chart.tick) - LEFT), 0); column < last; column++) {
+        least[column] = Math.min(least[column], levels[point]);
+        most[column] = Math.max(most[column], levels[point]);
+      }
+    }
+  }
+  context.fillStyle = colours.others;
+  context.globalAlpha = 0.45;
+  for (let column = 0; column < columns; column++)
+    if (most[column] >= least[column]) context.fillRect(LEFT + column, toY(most[column] * scale), 1, Math.max(toY(least[column] * scale) - toY(most[column] * scale), 1));
+  context.globalAlpha = 1;
+}
+
 function drawAxis() {
   const bottom = Math.min(TOP + pane(), TOP + contentHeight() - GAP + 2), edge = width - right();
   context.fillStyle = colours.ground;
   context.fillRect(0, bottom, width, height - bottom);
   context.fillStyle = context.strokeStyle = colours.ink; context.lineWidth = 1;
   context.font = "12px system-ui, sans-serif";
-  const [factor, symbol] = unitFor(view.t1 - view.t0), span = (view.t1 - view.t0) * factor;
-  const raw = span / Math.max(innerWidth() / 110, 2), power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((part) => part * power).find((one) => one >= raw * (1 - 1e-9));
-  const digits = Math.max(-Math.floor(Math.log10(step) + 1e-9), 0);
   context.textAlign = "center"; context.textBaseline = "top";
   context.beginPath(); context.moveTo(LEFT, bottom + 0.5); context.lineTo(edge, bottom + 0.5);
-  for (let tick = Math.ceil(view.t0 * factor / step - 1e-9); tick * step <= view.t1 * factor * (1 + 1e-12); tick++) {
+  const [factor, symbol] = unitFor(view.t1 - view.t0);
+  for (const stretch of stretches()) drawTicks(bottom, factor, ...stretch);
+  context.stroke();
+  if (borders) { drawBreaks(bottom, bottom + 36); drawPhases(bottom + 22); }
+  const notes = [`time (${symbol})`, drawn.scale && "where actions are too narrow to show, a row is shaded by the part of its time that is busy",
+    drawn.stacks && "where actions are too narrow to show, a row is the part of its time in each kind",
+    on.has("transfers") && tooManyLines && "zoom in to see transfers"].filter(Boolean);
+  while (notes.length > 1 && context.measureText(notes.join("; ")).width > 2 * Math.min((LEFT + edge) / 2, width - (LEFT + edge) / 2)) notes.splice(1, 1);
+  context.fillText(notes.join("; "), (LEFT + edge) / 2, bottom + axis() - 18);
+}
+
+function drawTicks(bottom, factor, from, to) {   // round times, none close to the end of a stretch that another follows
+  const wide = toX(to) - toX(from), raw = (to - from) * factor / Math.max(wide / (borders ? 70 : 110), borders ? 1 : 2), power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((part) => part * power).find((one) => one >= raw * (1 - 1e-9));
+  const digits = Math.max(-Math.floor(Math.log10(step) + 1e-9), 0);
+  for (let tick = Math.ceil(from * factor / step - 1e-9); tick * step <= to * factor * (1 + 1e-12); tick++) {
     const x = toX(tick * step / factor);
+    if (to < view.t1 && toX(to) - x < 24) continue;
     context.moveTo(x, bottom); context.lineTo(x, bottom + 5);
     context.fillText((tick * step).toFixed(digits), x, bottom + 7);
   }
-  context.stroke();
-  const notes = [`time (${symbol})`, crowded && `where actions are too narrow to show, a row ${mixed ? "mixes the colours by" : "is"} the part of its time in each kind`,
-    on.has("transfers") && tooManyLines && "zoom in to see transfers"].filter(Boolean);
-  while (notes.length > 1 && context.measureText(notes.join("; ")).width > 2 * Math.min((LEFT + edge) / 2, width - (LEFT + edge) / 2)) notes.splice(1, 1);
-  context.fillText(notes.join("; "), (LEFT + edge) / 2, bottom + 22);
+}
+
+function drawBreaks(top, bottom) {   // where the scale of the time axis changes
+  context.setLineDash([3, 3]);
+  for (const x of borders.slice(1, 3).filter((time) => time > view.t0 && time < view.t1).map(toX))
+    for (const [colour, thick] of [[colours.ground, 3], [colours.ink, 1.2]]) {
+      context.strokeStyle = colour; context.lineWidth = thick;
+      context.beginPath(); context.moveTo(x, top); context.lineTo(x, bottom); context.stroke();
+    }
+  context.setLineDash([]);
+}
+
+function drawPhases(y) {   // the names of the parts between the breaks
+  const names = ["fill", "steady part, time compressed", charts.length > 1 ? "from the first drain on" : "drain"];
+  names.forEach((name, part) => {
+    const from = Math.max(toX(borders[part]), LEFT), to = Math.min(toX(borders[part + 1]), LEFT + innerWidth());
+    if (to - from > context.measureText(name).width) context.fillText(name, (from + to) / 2, y);
+  });
 }

@@ -3,6 +3,7 @@ let options = {}, paper = false, root = null, writing = 0, showing = 0, readStat
 
 function startViewer(element, given = {}) {   // options: on, framed, fragment, grow (part of the window's height), onState
   options = { on: ["memory"], ...given }; root = element;
+  options.on = [...options.on, "ends"];
   for (const name of options.on) on.add(name);
   root.classList.add("viewer");
   build(root);
@@ -41,17 +42,18 @@ function dress() {   // colours of the page's style, light or dark
   const style = getComputedStyle(root);
   for (const name of ["ground", "ink", "quiet", "line", "idle", "lane", "critical", "forward", "backward", "fullest", "others", "warning", "outline"])
     colours[name] = style.getPropertyValue(`--${name}`).trim();
+  dressScale(style.getPropertyValue("--busy").split(",").map((colour) => colour.trim()));
 }
 
 function fit() {   // within a page of more than the viewer: as tall as its rows need, and the page allows
-  if (options.grow) parts.pane.style.height = `${Math.round(Math.min(TOP + AXIS + besideRows() + devices() * 28, Math.max(innerHeight * options.grow, Math.min(TOP + AXIS + besideRows() + devices() * 13, innerHeight * 0.92))))}px`;
+  if (options.grow) parts.pane.style.height = `${Math.round(Math.min(TOP + axis() + besideRows() + devices() * 28, Math.max(innerHeight * options.grow, Math.min(TOP + axis() + besideRows() + devices() * 13, innerHeight * 0.92))))}px`;
   canvas.style.height = `${parts.pane.clientHeight}px`;
   height = canvas.clientHeight; width = canvas.clientWidth;
 }
 
 function clamp() {
-  const span = Math.min(Math.max(view.t1 - view.t0, until * 1e-7, 1e-15), until);
-  view.t0 = Math.min(Math.max(view.t0, 0), until - span); view.t1 = view.t0 + span;
+  arrange();
+  if (view.t0 < 0 || view.t1 > until || view.t1 - view.t0 < until * 1e-8) see(...inView());
   if (view.row) view.row = Math.min(view.row, TALLEST) > fittingRow() * 1.001 ? Math.min(view.row, TALLEST) : 0;
   const more = Math.max(contentHeight() - pane(), 0);
   view.y = Math.min(Math.max(view.y, 0), more);
@@ -62,9 +64,10 @@ function clamp() {
   writing = setTimeout(writeState, 200);
 }
 
-function zoomTime(factor, time) {
-  view.t0 = time - (time - view.t0) * factor; view.t1 = time + (view.t1 - time) * factor;
-  clamp();
+function arrange() {   // whether fill and drain are enlarged, and can be
+  const found = charts.length ? phases() : null;
+  borders = on.has("ends") ? found : null;
+  [...parts.switches.children].find((one) => one.dataset.name === "ends").hidden = !found;
 }
 
 function zoomRows(factor, y) {   // the row at y stays there
@@ -169,8 +172,9 @@ function wheel(event) {
 }
 
 function move(part, pixels) {
-  const step = part * (view.t1 - view.t0);
-  view.t0 += step; view.t1 += step; view.y += pixels;
+  const [from, to] = inView(), step = part * (to - from);
+  see(from + step, to + step);
+  view.y += pixels;
   clamp();
 }
 
@@ -180,7 +184,7 @@ function point() {   // one finger or the mouse moves, two fingers zoom, a tap o
   const hold = () => {
     for (const [id, event] of latest) down.set(id, event);
     const x = [...down.values()].map((one) => one.clientX), area = canvas.getBoundingClientRect();
-    held = down.size ? { ...view, x: x.reduce((sum, one) => sum + one, 0) / x.length, y: view.y, top: [...down.values()][0].clientY,
+    held = down.size ? { places: inView(), x: x.reduce((sum, one) => sum + one, 0) / x.length, y: view.y, top: [...down.values()][0].clientY,
       wide: Math.max(...x) - Math.min(...x), left: area.left } : null;
   };
   canvas.addEventListener("pointerdown", (event) => {
@@ -204,13 +208,15 @@ function point() {   // one finger or the mouse moves, two fingers zoom, a tap o
     parts.tip.style.display = "none";
     latest.set(event.pointerId, event);
     const x = [...latest.values()].map((one) => one.clientX);
+    const [from, to] = held.places;
     if (down.size > 1) {
       const factor = Math.max(held.wide, 10) / Math.max(Math.max(...x) - Math.min(...x), 10);
-      const time = held.t0 + (held.x - held.left - LEFT) / innerWidth() * (held.t1 - held.t0);
-      Object.assign(view, { t0: time - (time - held.t0) * factor, t1: time + (held.t1 - time) * factor });
+      const place = from + (held.x - held.left - LEFT) / innerWidth() * (to - from);
+      see(place - (place - from) * factor, place + (to - place) * factor);
     } else {
-      const time = (held.x - event.clientX) * (held.t1 - held.t0) / innerWidth();
-      Object.assign(view, { t0: held.t0 + time, t1: held.t1 + time, y: held.y + held.top - event.clientY });
+      const step = (held.x - event.clientX) / innerWidth() * (to - from);
+      see(from + step, to + step);
+      view.y = held.y + held.top - event.clientY;
     }
     clamp();
   });
@@ -224,12 +230,12 @@ function tap(event) {
 
 function press(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const middle = (view.t0 + view.t1) / 2, name = SWITCHES.find(([, , key]) => key === event.key)?.[0];
+  const name = SWITCHES.find(([, , key]) => key === event.key)?.[0];
   const arrows = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
   if (arrows && chosen && !event.shiftKey) step(...arrows);
   else if (arrows) move(arrows[0] / 5, arrows[1] * pane() / 5);
-  else if (event.key === "+" || event.key === "=") zoomTime(0.7, middle);
-  else if (event.key === "-") zoomTime(1 / 0.7, middle);
+  else if (event.key === "+" || event.key === "=") zoomTime(0.7, middle());
+  else if (event.key === "-") zoomTime(1 / 0.7, middle());
   else if (event.key === "]") zoomRows(1.3, TOP + pane() / 2);
   else if (event.key === "[") zoomRows(1 / 1.3, TOP + pane() / 2);
   else if (event.key === "0" || event.key === "Home") showWhole();
@@ -262,8 +268,8 @@ function print() {   // a sharp picture on white paper, as wide as the page
   const kept = { row: view.row, y: view.y };
   Object.assign(view, { row: 0, y: 0 });
   width = 1040;
-  height = TOP + AXIS + besideRows() + devices() * 28;
-  height = Math.max(Math.min(height, 640), TOP + AXIS + besideRows() + devices() * flattest());
+  height = TOP + axis() + besideRows() + devices() * 28;
+  height = Math.max(Math.min(height, 640), TOP + axis() + besideRows() + devices() * flattest());
   canvas.width = width * 3; canvas.height = height * 3;
   context.setTransform(3, 0, 0, 3, 0, 0);
   draw();
