@@ -18,7 +18,9 @@ from ppsim.engines.kernel_columns import (
     Queues,
     Rows,
     RowTimes,
+    apart,
 )
+from ppsim.engines.plain_queues import is_plain, run_plain, walk_and_move
 from ppsim.engines.times import Times, Unqueued
 from ppsim.plan.ports import Ports
 from ppsim.plan.resolve import Plan, Posts
@@ -28,7 +30,7 @@ from ppsim.schedule.recurrence import sweep, walk
 def main_kernel(plan: Plan) -> Callable:
     """The kernel that takes longest to compile of those that run a plan, or one that takes as long."""
     if plan.posts is not None:
-        return kernels.walk_and_post
+        return walk_and_move if is_plain(plan) else kernels.walk_and_post
     return walk if plan.prices is None else sweep
 
 
@@ -55,7 +57,7 @@ class CompiledModel:
         if plan.posts is None:
             row_start, transfer_start, transfer_end = self._run_unqueued()
         else:
-            row_start, _, transfer_start, transfer_end = self._run_queued(plan.posts)
+            row_start, transfer_start, transfer_end = self._run_queued(plan.posts)
         if not np.array_equal(self.position, plan.schedule.offsets[1:]):
             state = self.position, self.posted, self._arrived(transfer_end)
             raise deadlock_error(plan.schedule, plan.transport, plan.posts, plan.fused, *state)
@@ -87,25 +89,30 @@ class CompiledModel:
             run(compiled(walk), schedule.offsets, plan.seconds, plan.fused, any_fused, *links, *state)
         return Unqueued(plan, self.row_end).parts
 
-    def _run_queued(self, posts: Posts) -> RowTimes:
+    def _run_queued(self, posts: Posts) -> tuple[Any, ...]:
         plan = self.plan
+        queues = Queues(
+            posts.offsets, posts.transfer, posts.is_send, posts.before, posts.queue,
+            apart(len(self.row_end), 4, np.int32),
+        )  # fmt: skip
+        run(kernels.link_queues, queues)
+        if is_plain(plan):
+            return run_plain(plan, queues, self.position, self.posted, self.row_end).parts
         rows = Rows(
             plan.schedule.offsets, plan.schedule.device, plan.seconds, plan.fused, plan.source, plan.remote,
             plan.transfer_seconds, plan.blocking,
         )  # fmt: skip
         # Start and end of a transfer beside each other, as they are looked at together.
         times = RowTimes(np.empty(len(plan.seconds)), self.row_end, *np.empty((len(plan.seconds), 2)).T)
-        queues = _queues(posts, len(plan.seconds))
-        run(kernels.link_queues, queues)
         devices = self._devices(posts)
         if plan.ports is None and not len(self.copies.free):
             run(kernels.walk_and_post, rows, queues, self.gathers, self.copies, self.barriers, devices, times)
-            return times
-        from ppsim.engines.contention import run_in_time_order
+        else:
+            from ppsim.engines.contention import run_in_time_order
 
-        ports = _port_columns(plan.ports, posts, len(plan.seconds))
-        run(run_in_time_order, rows, queues, self.gathers, self.copies, self.barriers, ports, devices, times)
-        return times
+            ports = _port_columns(plan.ports, posts, len(plan.seconds))
+            run(run_in_time_order, rows, queues, self.gathers, self.copies, self.barriers, ports, devices, times)
+        return times.row_start, times.transfer_start, times.transfer_end
 
     def _devices(self, posts: Posts) -> Devices:
         """All devices at their beginning."""
@@ -127,15 +134,8 @@ class CompiledModel:
 
     def _arrived(self, transfer_end: Any) -> np.ndarray:
         """Transfers that have ended at a standstill, by consuming row."""
-        if isinstance(transfer_end, np.ndarray):
-            return self.plan.remote & ~np.isnan(transfer_end)
-        return self.plan.remote & (self.row_end[self.plan.source] >= 0)
-
-
-def _queues(posts: Posts, rows: int) -> Queues:
-    """The posts, with nothing linked yet."""
-    columns = (posts.offsets, posts.transfer, posts.is_send, posts.before, posts.queue)
-    return Queues(*columns, np.zeros(rows, np.int8), np.full(rows, -1, np.int32), np.full(rows, -1, np.int32))
+        ended = ~np.isnan(transfer_end) if isinstance(transfer_end, np.ndarray) else transfer_end.of.transfers_ended
+        return self.plan.remote & ended
 
 
 def _gather_columns(plan: Plan) -> GatherColumns:

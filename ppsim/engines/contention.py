@@ -11,8 +11,8 @@ import heapq
 import numpy as np
 
 from ppsim.base.compiling import compiled, inlined
-from ppsim.engines.kernel_columns import Agenda, Lines
-from ppsim.engines.kernels import open_barrier, post_gathers, wait_for_sends
+from ppsim.engines.kernel_columns import NEXT_OF_RECV, NEXT_OF_SEND, WAITS, Agenda, Lines
+from ppsim.engines.kernels import open_barrier, place, post_gathers, wait_for_sends
 
 
 @compiled
@@ -125,7 +125,8 @@ def end_transfer(number, now, rows, queues, ports, gathers, copies, barriers, ti
         if port >= 0:
             lines.free[port] += 1
             agenda.changed.append(np.int64(port))
-    for follower in (queues.next_of_send[number], queues.next_of_recv[number]):
+    for side in (NEXT_OF_SEND, NEXT_OF_RECV):
+        follower = queues.links[place(number), side]
         if follower >= 0:
             count_off(np.int64(follower), now, rows, queues, ports, times, agenda)
     for holder in (rows.device[rows.source[number]], rows.device[number]):
@@ -210,8 +211,8 @@ def count_off_barrier(barrier, now, rows, copies, barriers, agenda):
 @inlined
 def count_off(number, now, rows, queues, ports, times, agenda):
     """One more of what a transfer waits for has come: after the last it is ready for its ports, if there are any."""
-    queues.waits[number] -= 1
-    if queues.waits[number] > 0:
+    queues.links[place(number), WAITS] -= 1
+    if queues.links[place(number), WAITS] > 0:
         return
     if ports.of_transfer[number].max() >= 0:
         heapq.heappush(agenda.ready, np.int64(ports.send_post[number]))

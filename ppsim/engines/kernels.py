@@ -8,15 +8,23 @@ import numpy as np
 
 from ppsim.base.compiling import compiled, inlined
 from ppsim.base.unsigned import from_the_start
+from ppsim.engines import kernel_columns
+from ppsim.engines.kernel_columns import NEXT_OF_RECV, NEXT_OF_SEND, RECEIVER, WAITS
+
+place = inlined(kernel_columns.place)
 
 
 @compiled
 @from_the_start
 def link_queues(queues):
-    """Who follows whom in the queues: first in first out, so each transfer's followers are known before any time.
+    """Fill `links`: first in first out, so who follows whom in the queues is known before any time.
 
-    `waits[t]` becomes what transfer t waits for: its two posts, and in each queue the transfer before it.
+    A transfer waits for its two posts, and in each queue for the transfer before it.
     """
+    links = queues.links
+    for at in range(len(links)):
+        links[at, WAITS] = 0
+        links[at, NEXT_OF_SEND] = links[at, NEXT_OF_RECV] = links[at, RECEIVER] = -1
     tail = np.full(64, -1, np.int32)
     for device in range(len(queues.offsets) - 1):
         first, last = queues.offsets[device], queues.offsets[device + 1]
@@ -27,14 +35,13 @@ def link_queues(queues):
             tail = np.full(2 * len(tail), -1, np.int32)
         for post in range(first, last):
             number = queues.transfer[post]
-            queues.waits[number] += 1
+            links[place(number), WAITS] += 1
+            if not queues.is_send[post]:
+                links[place(number), RECEIVER] = device
             before = tail[queues.queue[post] - lowest]
             if before >= 0:
-                queues.waits[number] += 1
-                if queues.is_send[before]:
-                    queues.next_of_send[queues.transfer[before]] = number
-                else:
-                    queues.next_of_recv[queues.transfer[before]] = number
+                links[place(number), WAITS] += 1
+                links[place(queues.transfer[before]), NEXT_OF_SEND if queues.is_send[before] else NEXT_OF_RECV] = number
             tail[queues.queue[post] - lowest] = post
         for post in range(first, last):
             tail[queues.queue[post] - lowest] = -1
@@ -49,8 +56,8 @@ def run_transfers(first, at, rows, queues, times, waiting_for, moving, stack, he
     ends go on the stack; returns the height of the stack.
     """
     times.transfer_start[first] = max(times.transfer_start[first], at)
-    queues.waits[first] -= 1
-    if queues.waits[first] > 0:
+    queues.links[place(first), WAITS] -= 1
+    if queues.links[place(first), WAITS] > 0:
         return height
     moving[0] = first
     count = 1
@@ -64,11 +71,12 @@ def run_transfers(first, at, rows, queues, times, waiting_for, moving, stack, he
                 waiting_for[holder] = -1
                 stack[height] = holder
                 height += 1
-        for follower in (queues.next_of_send[number], queues.next_of_recv[number]):
+        for side in (NEXT_OF_SEND, NEXT_OF_RECV):
+            follower = queues.links[place(number), side]
             if follower >= 0:
                 times.transfer_start[follower] = max(times.transfer_start[follower], end)
-                queues.waits[follower] -= 1
-                if queues.waits[follower] == 0:
+                queues.links[place(follower), WAITS] -= 1
+                if queues.links[place(follower), WAITS] == 0:
                     moving[count] = follower
                     count += 1
     return height
