@@ -270,9 +270,10 @@ def test_from_shapes_the_output_layer_leaves_the_last_stage_and_its_parts_take_a
     assert parts.makespan < 0.8 * whole.makespan
 
 
-def test_from_shapes_the_weights_of_the_output_layer_are_cut_and_its_logits_held_from_s_to_t():
+def test_from_shapes_the_weights_of_embedding_and_output_layer_are_cut_and_logits_held_from_s_to_t():
     whole, parts = of_llama("1f1b"), of_llama("vocab-1f1b")
     assert parts.static_memory.sum() == pytest.approx(whole.static_memory.sum(), rel=1e-3)
+    assert parts.static_memory.sum(axis=0) == pytest.approx(parts.static_memory.sum(axis=0).mean(), rel=1e-3)
     table, last = parts.table, len(parts.peak_memory) - 1
     held = 3 * table.activation_bytes[last] + table.vocabulary_bytes[last]
     assert parts.peak_memory[last] == pytest.approx(parts.static_memory[:, last].sum() + held, rel=0.05)

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from ppsim.actions import is_vocabulary
 from ppsim.base.errors import CostError, shown
 from ppsim.costs import layout_string, partition
 from ppsim.costs.effects import border_seconds
 from ppsim.costs.given import PARAMETERS, SCALED, Costs
 from ppsim.costs.layers import Layer
-from ppsim.costs.output_parts import with_output_parts
+from ppsim.costs.output_parts import held_by_part, with_output_parts
 from ppsim.costs.pairs import of_nodes, of_ways
 from ppsim.costs.setup import Setup
 from ppsim.costs.slices import CAUSAL, attention_part
@@ -208,14 +209,15 @@ class DerivedCosts(Setup):
         num_stages: int,
         devices: int | None = None,
         copies: Sequence[int] | None = None,
-        output_apart: bool = False,
+        output_parts: Sequence[int] = (),
     ) -> Costs:
         """The costs as per-stage lists.
 
         `devices` scales given times that are per device share; `copies[s]` devices of a pipeline hold stage s, by
-        default one; `output_apart` leaves the output layer out, which S and T run.
+        default one; over the stages `output_parts`, where there are any, the output layer, which S and T run, and the
+        embedding's weights are cut.
         """
-        stages = self._stages(num_stages, output_apart)
+        stages = self._stages(num_stages, len(output_parts) > 0)
         gathered = min(LOOK_AHEAD * (devices or num_stages) / num_stages, 1.0)
         times = self._times_of(stages)
         bytes_of = once_each(
@@ -224,6 +226,10 @@ class DerivedCosts(Setup):
         )  # fmt: skip
         states = _columns(bytes_of)
         held = once_each(stages, _contents, lambda stage: self.held(stage[0]))
+        if output_parts:
+            dense, experts = held_by_part(self, len(output_parts))
+            for stage in output_parts:
+                held[stage] = held[stage][0] + dense, held[stage][1] + experts
         backward = times["input_grad"] + times["weight_grad"]
         once = [
             StageOnce(held[s], (copies or [1] * num_stages)[s], len(stages[s][0]), times["forward"][s], backward[s])
@@ -268,7 +274,11 @@ class DerivedCosts(Setup):
         """The layers and the recompute level of each stage."""
         stages = self.stage_layers(num_stages)
         if output_apart:
-            stages = [[layer for layer in stage if layer.name != "head"] for stage in stages]
+            stages = [
+                [replace(layer, split_parameters=0) if layer.name == "embedding" else layer
+                 for layer in stage if layer.name != "head"]
+                for stage in stages
+            ]  # fmt: skip
         return list(zip(stages, self.layout.recompute_of(num_stages), strict=True))
 
     def _given_per_stage(self, num_stages: int, devices: int | None) -> dict[str, Any]:
@@ -289,10 +299,11 @@ class DerivedCosts(Setup):
         """
         num_stages, devices, cut = schedule.num_stages, schedule.devices, schedule.cuts_vocabulary
         stages = self._stages(num_stages, cut)
+        parts = np.unique(schedule.stage[is_vocabulary(schedule.kind)]).tolist()
         copies = np.bincount(schedule.holdings[:, 1]).tolist()
         blocks = np.array([sum(layer.name == "block" for layer in layers) for layers, _ in stages])
         table = replace(
-            self.for_stages(num_stages, devices, copies, cut).table(schedule),
+            self.for_stages(num_stages, devices, copies, parts).table(schedule),
             stage_share=blocks * devices / self.model.num_layers,
             workload=self.workload(devices),
             exchange_seconds=self._exchange_seconds(stages),
@@ -301,7 +312,7 @@ class DerivedCosts(Setup):
             else None,
             **self._links(devices),
         )
-        return with_output_parts(self, schedule, table, self.given.keys()) if cut else table
+        return with_output_parts(self, schedule, table, parts, self.given.keys()) if cut else table
 
     def _exchange_seconds(self, stages: list[tuple[list[Layer], str]]) -> np.ndarray:
         """Seconds in the collectives of F, B, I and W by stage; 0 where the time was given."""

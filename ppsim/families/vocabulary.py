@@ -25,7 +25,8 @@ VARIANTS = ("1", "2", "interlaced")
     "a slot between S and T; in variant 2 S makes the gradient too, so that one reduction is left; `interlaced` runs T "
     "right behind S, so that every device waits for both reductions. Where S and T stand follows from the seconds of F "
     "and B (`forward`, `backward`; their ratio counts). The costs are `vocabulary_forward`, `vocabulary_backward`, "
-    "`vocabulary_reduce` and `vocabulary_statistics`; the input embedding is priced with stage 0.",
+    "`vocabulary_reduce` and `vocabulary_statistics`; the look-up of the input embedding is priced with stage 0, its "
+    "weights are cut too.",
     constraints="devices >= 1, microbatches >= 1, backward >= forward; variant 1 (default), 2 or interlaced",
     makespan="= (m+p-1)(F+B) + m(S+T) + c at p > 1, 1F1B's bubble, with a reduction of c <= F in variant 2, and in "
     "variant 1 m > 1, statistics in at most F and the gradient in c <= S; interlaced = (m+p-1)(F+B) + m(S+T+c+c'), c' "
