@@ -74,6 +74,19 @@ def test_one_device_has_no_bubble():
     assert run.peak_activations.tolist() == [1]
 
 
+@pytest.mark.parametrize("engine", ["event", "compiled"])
+def test_a_device_that_never_waits_is_busy_to_the_last_bit(engine):
+    run = simulate(build("1f1b", devices=1, microbatches=1000), Costs(forward=0.1, backward=0.7), engine=engine)
+    assert run.device_busy.tolist() == [run.makespan]
+
+
+@given(schedules(), seconds, seconds, seconds)
+def test_both_engines_find_the_same_busy_time(schedule, F, B, c):
+    costs = Costs(forward=F, backward=B, latency=c)
+    event, compiled = (simulate(schedule, costs, engine=engine).device_busy for engine in ("event", "compiled"))
+    assert event.tobytes() == compiled.tobytes()
+
+
 def test_without_any_work_there_is_no_bubble():
     run = simulate(build("gpipe", devices=3, microbatches=2), Costs(forward=0, backward=0))
     assert (run.makespan, run.span, run.bubble_fraction, run.bubble_ratio, run.span_bubble_fraction) == (0, 0, 0, 0, 0)

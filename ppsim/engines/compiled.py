@@ -81,8 +81,10 @@ class CompiledModel:
         plan, schedule, prices = self.plan, self.plan.schedule, self.plan.prices
         state = self.position, self.row_end
         if prices is not None:
-            rows = schedule.kind, schedule.stage, schedule.source
-            run(compiled(sweep), schedule.offsets, *rows, *prices, *state)
+            rows, busy = (schedule.kind, schedule.stage, schedule.source), np.zeros(schedule.devices)
+            run(compiled(sweep), schedule.offsets, *rows, *prices, *state, busy)
+            if np.array_equal(self.position, schedule.offsets[1:]):
+                plan.keep_device_seconds(busy)
         if not np.array_equal(self.position, schedule.offsets[1:]):
             links = plan.source, plan.remote, plan.transfer_seconds
             any_fused = bool(plan.fused.any())

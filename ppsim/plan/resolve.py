@@ -25,8 +25,6 @@ from ppsim.plan.streams import Gathers, Reductions, find_gathers, find_reduction
 from ppsim.schedule.barriers import GRADIENT, Barriers, find_barriers
 from ppsim.schedule.columns import ScheduleColumns, Slots
 
-_AT_A_TIME = 16_384  # rows
-
 
 @dataclass(frozen=True, eq=False)
 class Plan(EqualColumns):
@@ -112,17 +110,22 @@ class Plan(EqualColumns):
 
     @cached_property
     def device_seconds(self) -> np.ndarray:
-        """Sum of each device's rows, float64; a few devices at a time, which stay in the processor's cache."""
-        offsets, lengths = self.schedule.offsets, vars(self)["seconds"]
-        if not isinstance(lengths, Priced) or "column" in vars(lengths):
-            return np.add.reduceat(self.seconds, offsets[:-1])
-        sums, device = np.empty(self.schedule.devices), 0
-        while device < len(sums):
-            behind = max(int(np.searchsorted(offsets, offsets[device] + _AT_A_TIME, "right")) - 1, device + 1)
-            some = by_kind_and_stage(self.schedule, lengths.values, slice(offsets[device], offsets[behind]))
-            sums[device:behind] = np.add.reduceat(some, offsets[device:behind] - offsets[device])
-            device = behind
+        """Sum of each device's rows, float64: one after the other, as its ends grow, so that no idle time is rounding.
+
+        The compiled engine may find it on its way (`keep_device_seconds`).
+        """
+        schedule, lengths = self.schedule, vars(self)["seconds"]
+        known = not isinstance(lengths, Priced) or "column" in vars(lengths)
+        sums = np.empty(schedule.devices)
+        for device in range(schedule.devices):
+            rows = schedule.rows(device)
+            some = self.seconds[rows] if known else by_kind_and_stage(schedule, lengths.values, rows)
+            sums[device] = np.add.accumulate(some)[-1] if len(some) else 0.0
         return sums
+
+    def keep_device_seconds(self, seconds: np.ndarray) -> None:
+        """Note the sums as an engine found them."""
+        vars(self)["device_seconds"] = unwritable(seconds)
 
     @cached_property
     def slots(self) -> Slots:
