@@ -1,4 +1,4 @@
-"""What runs beside the actions of a timeline, as columns: gathers, reductions, copies, optimizer steps."""
+"""What runs beside the actions of a timeline, as columns: gathers, reductions, copies, collectives, optimizer steps."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from ppsim.actions import Kind
 from ppsim.base.lists import Counted
 from ppsim.timeline import TimelineColumns
 
-GATHERS, RELOADS, REDUCTIONS, OFFLOADS, STEPS = "gathers", "reloads", "reductions", "offloads", "optimizer steps"
+GATHERS, RELOADS, REDUCTIONS, OFFLOADS = "gathers", "reloads", "reductions", "offloads"
+COLLECTIVES, STEPS = "collectives", "optimizer steps"
 COLOURS = {
     GATHERS: "#8537ed",
     RELOADS: "#e08011",
     REDUCTIONS: "#701c28",
     OFFLOADS: "#07061e",
+    COLLECTIVES: "#87d25a",
     STEPS: "#101085",
 }
 TITLES = {
@@ -25,6 +27,7 @@ TITLES = {
     RELOADS: "activation comes back (RELOAD)",
     REDUCTIONS: "gradient reduction (REDUCE_GRAD)",
     OFFLOADS: "activation leaves (OFFLOAD)",
+    COLLECTIVES: "collective of the output layer",
     STEPS: "optimizer step",
 }
 KINDS = {
@@ -34,8 +37,8 @@ KINDS = {
     OFFLOADS: Kind.OFFLOAD,
 }
 LANE_GROUND = "#f7f7f7"
-LETTERS = {GATHERS: "u", RELOADS: "<", REDUCTIONS: "r", OFFLOADS: ">", STEPS: "O"}
-_ABOVE, _BELOW = (GATHERS, RELOADS), (REDUCTIONS, OFFLOADS)  # what has a lane along an edge of a row, from the edge on
+LETTERS = {GATHERS: "u", RELOADS: "<", REDUCTIONS: "r", OFFLOADS: ">", COLLECTIVES: "c", STEPS: "O"}
+_ABOVE, _BELOW = (GATHERS, RELOADS), (REDUCTIONS, OFFLOADS, COLLECTIVES)  # what has a lane along an edge of a row, from the edge on
 _FILLED = 0.43  # of a device's row on either side of its middle
 _LANE, _GAP = 0.18, 0.02  # of a device's row
 
@@ -64,13 +67,15 @@ class Spans(Counted):
 
 @dataclass(frozen=True)
 class Beside(Spans):
-    """The spans of one sort; their stage is -1 where it is about all of the device, as STEPS are.
+    """The spans of one sort; their stage is -1 where it is about all of the device, as STEPS and COLLECTIVES are.
 
-    `microbatch` is None where a sort is about all microbatches, as all but the copies are.
+    `microbatch` is None where a sort is about all microbatches, as all but copies and collectives are. A collective is
+    a span on every device that takes part; `barrier` is its number in the timeline's columns.
     """
 
     sort: str
     microbatch: np.ndarray | None = None
+    barrier: np.ndarray | None = None
 
     @property
     def colour(self) -> str:
@@ -89,13 +94,15 @@ class Beside(Spans):
 
     def name(self, span: int) -> str:
         """The span as text, such as `3UNSHARD` or `0RELOAD2`; a device's optimizer step as `optimizer step`."""
-        if self.sort not in KINDS:
+        if self.sort == STEPS:
             return "optimizer step"
+        if self.microbatch is not None and self.sort == COLLECTIVES:
+            return f"collective of microbatch {self.microbatch[span]}"
         number = "" if self.microbatch is None else str(self.microbatch[span])
         return f"{self.stage[span]}{KINDS[self.sort].name}{number}"
 
     def label(self, span: int) -> str:
-        """What stands in the box: the microbatch of a copy, the stage, or `step`."""
+        """What stands in the box: the microbatch of a copy or collective, the stage, or `step`."""
         if self.microbatch is not None:
             return str(self.microbatch[span])
         return "step" if self.sort == STEPS else str(self.stage[span])
@@ -117,7 +124,24 @@ def beside(timeline: TimelineColumns) -> list[Beside]:
             length, numbers = (spans.end - spans.start)[mine], spans.microbatch
             columns = spans.device[mine], spans.stage[mine], spans.start[mine] - origin, length
             found.append(Beside(*columns, sort, None if numbers is None else numbers[mine]))
-    return found
+    return [*found, *_collectives(timeline)]
+
+
+def _collectives(timeline: TimelineColumns) -> list[Beside]:
+    """The collectives that take time, on the devices that add to them or wait for them."""
+    barriers, device_of = timeline.plan.barriers, timeline.schedule.device
+    if barriers is None or not np.any(timeline.barrier_end > timeline.barrier_start):
+        return []
+    waiting = np.flatnonzero(barriers.needs >= 0)
+    device = np.concatenate([device_of[barriers.producer], device_of[waiting]]).astype(np.int64)
+    barrier = np.concatenate([barriers.of_producer, barriers.needs[waiting]])
+    device, barrier = np.divmod(np.unique(device * len(barriers) + barrier), len(barriers))
+    start, end = timeline.barrier_start[barrier], timeline.barrier_end[barrier]
+    order = np.lexsort((start, device))[(end > start)[np.lexsort((start, device))]]
+    start, length = start[order] - float(timeline.device_start.min()), (end - start)[order]
+    device = device[order].astype(np.int32)
+    every = np.full(len(order), -1, np.int32), start, length, COLLECTIVES, barriers.microbatch[barrier[order]]
+    return [Beside(device, *every, barrier[order])]
 
 
 def band(every: Sequence[Beside]) -> tuple[float, float]:

@@ -17,9 +17,9 @@ from ppsim.analysis.interval import short_interval
 from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.measures import shown_in
 from ppsim.analysis.occupancy import occupancy, peak_activations, peak_memory
-from ppsim.analysis.stream_nodes import OPTIMIZER
+from ppsim.analysis.stream_nodes import COLLECTIVE, OPTIMIZER
 from ppsim.plots import palette
-from ppsim.plots.beside import KINDS, STEPS, Beside, Spans, lane, part_of_row
+from ppsim.plots.beside import COLLECTIVES, KINDS, STEPS, Beside, Spans, lane, part_of_row
 from ppsim.plots.boxes import Boxes, kind_letter, legend_entries, title_text
 from ppsim.plots.shares import PERIODS_A_BIN, bin_seconds, steady_part
 from ppsim.timeline import TimelineColumns
@@ -109,7 +109,7 @@ def _part(part: Beside, boxes: Boxes) -> dict[str, Any]:
         "ink": palette.label_colour(part.colour),
         "lane": part_of_row(lane(part, boxes.beside)),
         "name": part.name(0).strip("-0123456789"),
-        "staged": part.sort != STEPS,
+        "staged": part.sort not in (STEPS, COLLECTIVES),
         "numbered": part.microbatch is not None,
     }
 
@@ -235,10 +235,10 @@ def _items(boxes: Boxes, graph: StepGraph, consumer: np.ndarray) -> tuple[np.nda
     """The item of the page that each node of the graph is, -1 for none, and the node of each item."""
     rows = len(boxes.timeline.plan.source)
     nodes = [boxes.row, rows + consumer]
-    streams = {**KINDS, STEPS: OPTIMIZER}
+    streams = {**KINDS, STEPS: OPTIMIZER, COLLECTIVES: COLLECTIVE}
     for part in boxes.beside:
         mine = 2 * rows + np.flatnonzero(graph.stream_kind == streams[part.sort])
-        nodes.append(mine[graph.end[mine] > graph.start[mine]])
+        nodes.append(mine[graph.end[mine] > graph.start[mine]] if part.barrier is None else mine[part.barrier])
     node = np.concatenate(nodes)
     item = np.full(len(graph.end), -1)
     item[node] = np.arange(len(node))

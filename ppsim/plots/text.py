@@ -14,7 +14,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.errors import ConfigError
 from ppsim.base.units import seconds_text, time_unit
-from ppsim.plots.beside import KINDS, LETTERS, STEPS, Spans
+from ppsim.plots.beside import COLLECTIVES, KINDS, LETTERS, STEPS, Spans
 from ppsim.plots.boxes import Boxes, headline, kind_letter, make_boxes
 from ppsim.plots.palette import COLOURS, TITLES, channels, label_colour
 from ppsim.plots.scale import round_ticks
@@ -119,7 +119,7 @@ def _box_rows(boxes: Boxes, per_second: float, drawn: int, style: _Style, color:
     first, last = _columns_of(boxes, per_second)
     widths = last - first
     edged = bool(np.all(widths[widths > 0] > 1))
-    rows = list(_quiet(boxes, per_second, drawn, style, set(KINDS)).astype(object))
+    rows = list(_quiet(boxes, per_second, drawn, style, {*KINDS, COLLECTIVES}).astype(object))
     reached = np.zeros(len(rows), np.int64)
     for box in np.flatnonzero(widths > 0).tolist():
         text = _box_text(boxes, box, int(widths[box]), style, edged)

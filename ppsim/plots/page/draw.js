@@ -134,24 +134,26 @@ function drawBox(chart, box, { top, tall }) {
   }
 }
 
+const labelFont = ({ tall }) => `${Math.min(tall * 0.62, 12)}px system-ui, sans-serif`;
 const shortName = (chart, box) => chart.parts(box).map((part) => part[2]).join("/");
 
 function drawLabels(chart, first, last, band, left, right) {   // of a row: in all boxes, or of every k-th microbatch, over narrow ones, too
-  const size = Math.min(band.tall * 0.62, 12), boxes = [];
+  const boxes = [];
+  context.font = labelFont(band);
+  const digit = context.measureText("0").width;
   for (let box = first; box < last; box++) {
     const ends = [toX(chart.start(box)), toX(chart.end(box))], from = Math.max(ends[0], left), to = Math.min(ends[1], right);
-    const wide = shortName(chart, box).length * size * 0.58 + 2, isCut = (from > ends[0] || to < ends[1]) && to - from < wide;
+    const wide = shortName(chart, box).length * digit + 2, isCut = (from > ends[0] || to < ends[1]) && to - from < wide;
     if (chart.column.length[box] && to > from && !isCut && !hidden.has(chart.kindOf(box).title)) boxes.push({ box, from, to, wide });
   }
-  context.font = `${size}px system-ui, sans-serif`;
-  const narrow = boxes.filter(({ from, to, wide }) => wide > to - from).length;
-  if (narrow <= boxes.length * 0.1) { for (const one of boxes) drawLabel(chart, one, band); return; }
+  const inside = ({ from, to, wide }) => from + to - wide >= 2 * left && from + to + wide <= 2 * right;
+  const meets = (one, before) => before && one.from + one.to - before.from - before.to < one.wide + before.wide;
   for (const step of [1, 2, 5, 10, 20, 50, 100]) {
-    const chosen = boxes.filter(({ box, from, to, wide }) => chart.column.microbatch[box] % step === 0 && from + to - wide >= 2 * left && from + to + wide <= 2 * right);
-    const meets = ({ box, from, to, wide }, before) => from + to - before.from - before.to < wide + before.wide && shortName(chart, box) !== shortName(chart, before.box);
-    if (chosen.some((one, place) => place && meets(one, chosen[place - 1]))) continue;
+    const chosen = boxes.filter((one) => inside(one) && chart.column.microbatch[one.box] % step === 0);
+    const clash = chosen.filter((one, place) => meets(one, chosen[place - 1]) && shortName(chart, one.box) !== shortName(chart, chosen[place - 1].box));
+    if (clash.length > (step === 1 ? 0.1 * boxes.length : 0)) continue;
     let before = null;
-    for (const one of chosen) if (!before || one.from + one.to - before.from - before.to >= one.wide + before.wide) drawLabel(chart, (before = one), band, true);
+    for (const one of chosen) if (!meets(one, before)) drawLabel(chart, (before = one), band, one.wide > one.to - one.from);
     return;
   }
 }
@@ -159,8 +161,8 @@ function drawLabels(chart, first, last, band, left, right) {   // of a row: in a
 function drawLabel(chart, { box, from, to }, { top, tall }, over = false) {   // `over`: wider than its box, with an edge around
   const kind = chart.kindOf(box);
   const text = to - from > 110 && tall > 14 ? nameOf(chart, box) : shortName(chart, box);
-  context.font = `${Math.min(tall * 0.62, 12)}px system-ui, sans-serif`;
-  if (!over && context.measureText(text).width + 3 > to - from) return;
+  context.font = labelFont({ tall });
+  if (!over && context.measureText(text).width + 1.5 > to - from) return;
   context.textAlign = "center"; context.textBaseline = "middle";
   if (kind.slot || over) {
     context.strokeStyle = "#fff"; context.lineWidth = 3; context.lineJoin = "round";
@@ -182,7 +184,7 @@ function drawBeside(chart, device, { above, whole }) {   // gathers, reductions 
       if (wide > 2) context.strokeRect(x, top, wide, tall);
       if (tall < 9) continue;
       context.font = `${Math.min(tall * 0.8, 12)}px system-ui, sans-serif`;
-      const name = nameOf(chart, item), texts = [name, part.staged ? name.match(part.numbered ? /\d*$/ : /^\d*/)[0] : "step"];
+      const name = nameOf(chart, item), texts = [name, part.numbered || part.staged ? name.match(part.numbered ? /\d*$/ : /^\d*/)[0] : "step"];
       const text = texts.find((one) => context.measureText(one).width + 3 <= wide);
       if (text === undefined) continue;
       context.fillStyle = part.ink;
