@@ -10,7 +10,7 @@ from ppsim.plots.page_data import page_data
 
 @pytest.fixture(scope="module")
 def run():
-    """F to 1 s, sent to 1.1; F to 2.1; broadcast to 2.2; S to 2.5 and 2.6; statistics to 2.9; T to 3.5; gradient to 3.8."""
+    """F to 1 and, sent, 2.1 s; broadcast to 2.2; S to 2.5 and 2.6; statistics to 2.9; T to 3.5; gradient to 3.8."""
     costs = ppsim.Costs(
         forward=1.0, backward=2.0, latency=0.1, vocabulary_forward=0.4, vocabulary_backward=0.6, vocabulary_reduce=0.3
     )

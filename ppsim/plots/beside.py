@@ -38,7 +38,8 @@ KINDS = {
 }
 LANE_GROUND = "#f7f7f7"
 LETTERS = {GATHERS: "u", RELOADS: "<", REDUCTIONS: "r", OFFLOADS: ">", COLLECTIVES: "c", STEPS: "O"}
-_ABOVE, _BELOW = (GATHERS, RELOADS), (REDUCTIONS, OFFLOADS, COLLECTIVES)  # what has a lane along an edge of a row, from the edge on
+_ABOVE = (GATHERS, RELOADS)  # what has a lane along an edge of a row, from the edge on
+_BELOW = (REDUCTIONS, OFFLOADS, COLLECTIVES)
 _FILLED = 0.43  # of a device's row on either side of its middle
 _LANE, _GAP = 0.18, 0.02  # of a device's row
 
@@ -96,9 +97,9 @@ class Beside(Spans):
         """The span as text, such as `3UNSHARD` or `0RELOAD2`; a device's optimizer step as `optimizer step`."""
         if self.sort == STEPS:
             return "optimizer step"
-        if self.microbatch is not None and self.sort == COLLECTIVES:
-            return f"collective of microbatch {self.microbatch[span]}"
         number = "" if self.microbatch is None else str(self.microbatch[span])
+        if self.sort == COLLECTIVES:
+            return f"collective of microbatch {number}"
         return f"{self.stage[span]}{KINDS[self.sort].name}{number}"
 
     def label(self, span: int) -> str:
@@ -137,11 +138,12 @@ def _collectives(timeline: TimelineColumns) -> list[Beside]:
     barrier = np.concatenate([barriers.of_producer, barriers.needs[waiting]])
     device, barrier = np.divmod(np.unique(device * len(barriers) + barrier), len(barriers))
     start, end = timeline.barrier_start[barrier], timeline.barrier_end[barrier]
-    order = np.lexsort((start, device))[(end > start)[np.lexsort((start, device))]]
-    start, length = start[order] - float(timeline.device_start.min()), (end - start)[order]
-    device = device[order].astype(np.int32)
-    every = np.full(len(order), -1, np.int32), start, length, COLLECTIVES, barriers.microbatch[barrier[order]]
-    return [Beside(device, *every, barrier[order])]
+    order = np.lexsort((start, device))
+    order = order[(end > start)[order]]
+    device, barrier, length = device[order].astype(np.int32), barrier[order], (end - start)[order]
+    start = start[order] - float(timeline.device_start.min())
+    stage = np.full(len(order), -1, np.int32)
+    return [Beside(device, stage, start, length, COLLECTIVES, barriers.microbatch[barrier], barrier)]
 
 
 def band(every: Sequence[Beside]) -> tuple[float, float]:
