@@ -21,7 +21,6 @@ from ppsim.costs.operators import FITTED, FITTED_FILE
 START = {"sustained": 0.85, "sustained_blackwell": 0.85, "tail": 64.0, "memory": 0.8, "launch": 4e-6, "contention": 0.3}
 PRIOR = {"sustained": 0.3, "sustained_blackwell": 0.3, "tail": 0.7, "memory": 0.2, "launch": 0.7, "contention": 0.7}
 PRIOR_WEIGHT = 1 / 400
-CHECKS = ("Qi et al. 2023 table 4",)  # with tests of its own: no part in the fit at all
 FRACTIONS = ("sustained", "sustained_blackwell", "memory")
 SMALLEST = 0.04  # an error below weighs no more than this one: a median would hold on to single runs
 STEP, LARGEST_STEP, STEPS = 0.03, 0.4, 5
@@ -30,7 +29,7 @@ STEP, LARGEST_STEP, STEPS = 0.03, 0.4, 5
 def main() -> None:
     """Fit, write both files, print what was found."""
     runs = published_runs()
-    weights = weights_of(runs) * [run.source not in CHECKS for run in runs]
+    weights = weights_of(runs) * [not run.only_checked for run in runs]
     theta = np.zeros(len(CONSTANTS))
     for _ in range(STEPS):
         errors, slopes = around(runs, theta)

@@ -23,7 +23,7 @@ from ppsim import load_config
 from ppsim.base.files import write_atomically
 from ppsim.base.units import format_quantity, percent_text, seconds_text
 from ppsim.costs.operators import FITTED
-from ppsim.costs.spread import DIMENSIONS, TABLE, scales
+from ppsim.costs.spread import DIMENSIONS, FP8, TABLE, scales
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "accuracy.md"
@@ -34,8 +34,9 @@ CONFIGS = ROOT / "configs"
 PRODUCTION = ("llama-3-405b-16384xh100", "nemotron-4-340b-6144xh100")
 SLOT, SLOT_EXCHANGE = 0.1285, 0.113  # seconds
 EXCHANGES: Mapping[str, Mapping[str, Any]] = {
-    "bf16, each token to each expert": {},
-    "bf16, once to each of at most 4 nodes": {"expert_exchange": "hierarchical", "expert_nodes": 4},
+    "bf16, each token to each expert": {"fp8": "none", "fp8_dispatch": False, "expert_exchange": "all-to-all"},
+    "bf16, once to each of at most 4 nodes": {"fp8": "none", "fp8_dispatch": False},
+    "fp8, out in fp8 and back in bf16, once to each of at most 4 nodes": {},
 }
 PAPER = "Qi et al. 2023 table 4"
 NORMAL_90 = 1.645  # standard deviations of a normal distribution that hold 90 %
@@ -45,7 +46,8 @@ NORMAL_90 = 1.645  # standard deviations of a normal distribution that hold 90 %
 class Priced:
     """A published run beside its simulation; seconds of one step, and what `ppsim.costs.spread` classes it by.
 
-    `sweep` is what runs of one source share that differ in their layout or schedule.
+    `sweep` is what runs of one source share that differ in their layout or schedule; `by_sheet` what the data sheet
+    predicts of a device whose kernels the source measured.
     """
 
     name: str
@@ -54,14 +56,15 @@ class Priced:
     predicted: float
     group: str
     scales: dict[str, float]
+    by_sheet: float | None = None
     sweep: str = ""
     tokens: float = 1.0
     schedule: str = ""
 
     @property
     def ratio(self) -> float:
-        """Measured over predicted seconds: above 1 where the prediction is too fast."""
-        return self.measured / self.predicted
+        """Measured over predicted seconds, by the data sheet: above 1 where the prediction is too fast."""
+        return self.measured / (self.by_sheet or self.predicted)
 
     @property
     def error(self) -> float:
@@ -91,11 +94,12 @@ def left_out_constants() -> dict[str, dict[str, float]]:
 def priced(run: Run, left_out: Mapping[str, Mapping[str, float]]) -> Priced:
     """One run, priced with the constants that its source had no part in."""
     timeline = run.simulated(left_out[run.source])
+    sheet = run.by_sheet.simulate().iteration_time if run.by_sheet else None
     workload = timeline.table.workload
     assert workload is not None  # noqa: S101 - every config here has a model
     return Priced(
         run.name, run.source, run.measured, timeline.iteration_time, class_of_run(run),
-        scales(run.costs, timeline.schedule.devices), run.sweep,
+        scales(run.costs, timeline.schedule.devices), sheet, run.sweep,
         workload.tokens * timeline.schedule.microbatches / workload.gpus, timeline.schedule.name,
     )  # fmt: skip
 
@@ -165,11 +169,16 @@ def _weighted(members: Sequence[Priced]) -> tuple[np.ndarray, list[float]]:
     return (np.cumsum(weights) - weights / 2) / weights.sum(), [run.ratio for run in ordered]
 
 
+def in_bf16(runs: Iterable[Priced]) -> list[Priced]:
+    """The runs whose products are in bf16 or fp16."""
+    return [run for run in runs if run.group not in FP8]
+
+
 def order_of_schedules(runs: Sequence[Priced]) -> dict[str, float]:
-    """The factor that predicted ratios of two schedules' steps are off by at 90 %, of pairs measured on one model."""
+    """The factor that predicted ratios of two schedules' steps are off by at 90 %, of pairs in bf16 on one model."""
     apart = [
         abs(math.log(one.ratio / other.ratio))
-        for members in by(runs, "sweep").values()
+        for members in by(in_bf16(runs), "sweep").values()
         for one, other in combinations(members, 2)
         if one.sweep and one.schedule != other.schedule
     ]
@@ -220,17 +229,22 @@ def page(
     runs: Sequence[Priced], refused: Sequence[tuple[str, str]], table: dict[str, dict[str, Any]], peaks: Sequence[Peak]
 ) -> str:
     """docs/accuracy.md."""
+    checks = [run for run in runs if run.group in FP8]
+    bf16 = in_bf16(runs)
     return TEMPLATE.format(
+        fp8=_lines(_source_rows(checks)),
+        fp8_bf16=_lines(_speedup_rows(runs)),
+        sheets=_lines(_sheet_rows(runs)),
         count=len(runs),
         sources=len({run.source for run in runs}),
-        aims=_lines(_aim_rows(runs, peaks)),
+        aims=_lines(_aim_rows(bf16, checks, peaks)),
         memory=_lines(_memory_rows(peaks)),
         peaks=_lines(_peak_rows(peaks)),
         in_gib=_percent(memory_error(peaks, 2**30 / 1e9)),
         by_class=_lines(_class_rows(runs, table)),
-        by_source=_lines(_source_rows(runs)),
+        by_source=_lines(_source_rows(bf16)),
         constants=_lines(_constant_rows()),
-        sweeps=_lines(_sweep_rows(runs)),
+        sweeps=_lines(_sweep_rows(bf16)),
         order=_order_text(order_of_schedules(runs)),
         unseen=f"{unseen_source(runs):.2f}",
         slots=_lines(_slot_rows()),
@@ -268,17 +282,17 @@ def _peak_rows(peaks: Sequence[Peak]) -> Iterator[tuple[str, ...]]:
         yield (name, *(format_quantity(size, "bytes") for size in (peak.measured, peak.predicted)), _signed(peak.error))
 
 
-def _aim_rows(runs: Sequence[Priced], peaks: Sequence[Peak]) -> Iterator[tuple[str, ...]]:
-    classes = by(runs, "group")
-    of_class = {group: _mean(members) for group, members in classes.items()}
+def _aim_rows(runs: Sequence[Priced], checks: Sequence[Priced], peaks: Sequence[Peak]) -> Iterator[tuple[str, ...]]:
+    of_class, of_check = ([_mean(members) for members in by(which, "group").values()] for which in (runs, checks))
     large = [run for run in runs if run.group in LARGE and run.scales["hidden"] >= LARGE_HIDDEN]
     every = [tau for tau, _ in taus(runs).values()]
     yield ("what", "aim", "left out")
     yield (
         "mean of absolute errors, each class weighing the same",
         "at most 8 %",
-        _percent(np.mean([*of_class.values()])),
+        _percent(np.mean(of_class)),
     )
+    yield ("the same with the classes in fp8, to which nothing was fitted", "", _percent(np.mean(of_class + of_check)))
     for group in LARGE:
         own = [run for run in large if run.group == group]
         yield (f"{group}, hidden of at least {LARGE_HIDDEN}: {len(own)} runs", "at most 5 %", _percent(_mean(own)))
@@ -327,6 +341,28 @@ def _source_rows(runs: Sequence[Priced]) -> Iterator[tuple[str, ...]]:
     for source, members in by(runs, "source").items():
         for group, own in by(members, "group").items():
             yield (source, group, *_errors(own))
+
+
+def _sheet_rows(runs: Sequence[Priced]) -> Iterator[tuple[str, ...]]:
+    """Runs on a device whose kernels the source measured, by those and by the data sheet."""
+    yield ("source", "class", "runs", "mean of absolute errors, by its own kernels", "by the data sheet")
+    own = [run for run in runs if run.by_sheet]
+    for source, members in by(own, "source").items():
+        for group, rows in by(members, "group").items():
+            by_sheet = np.mean([abs(1 / run.ratio - 1) for run in rows])
+            yield (source, group, str(len(rows)), _percent(_mean(rows)), _percent(float(by_sheet)))
+
+
+def _speedup_rows(runs: Sequence[Priced]) -> Iterator[tuple[str, ...]]:
+    """Pairs of runs that differ in their data type alone: how many times as fast the one in fp8 is."""
+    yield ("run in fp8", "measured gain", "predicted gain")
+    known = {run.name: run for run in runs}
+    for run in runs:
+        for word in ("-float8", "-fp8-cs", "-fp8"):
+            other = known.get(run.name.removesuffix(word) + "-bf16") if run.name.endswith(word) else None
+            if other and run.tokens == other.tokens:
+                gains = (other.measured / run.measured, other.predicted / run.predicted)
+                yield (run.name, *(f"{gain:.2f}" for gain in gains))
 
 
 def _errors(members: Sequence[Priced | Peak]) -> tuple[str, ...]:
@@ -402,10 +438,11 @@ in different ways, so steps are compared in seconds, or in tokens per second.
 
 **No figure here was fitted to itself.** The operator law ([the cost model](cost-model.md)) has six constants that no
 data sheet and no kernel benchmark gives. `scripts/fit_operators.py` fits them to these runs; each run below is priced
-with the constants that the runs of **all other sources** give. Table 4 of Qi et al. has no part in the fit at all;
-nor has any configuration of `configs/`, where none of these runs is. **Only the constants are left out**: the form of
-the law, and what the sources leave unsaid of a run (framework, kernel, recompute level), were chosen with all runs in
-view, and dense H100 and dense B200 have one source each. Memory has no fitted constant.
+with the constants that the runs of **all other sources** give. Table 4 of Qi et al., the runs of SimuMax and all runs
+in fp8 have no part in the fit at all; nor has any configuration of `configs/`, where none of these runs is. **Only the
+constants are left out**: the form of the law, and what the sources leave unsaid of a run (framework, kernel, recompute
+level), were chosen with the runs in view that are fitted to, and dense H100 has one source. Memory has no fitted
+constant.
 
 {aims}
 
@@ -419,8 +456,8 @@ everything (`hardware.device: {{like: H100 SXM, achieved: 0.6}}`) takes the plac
 
 ## By class
 
-A run belongs to the first class that fits: a mixture of experts; a hidden size of at most 2,048; sharded weights
-without a pipeline; a dense model on the device whose peak is nearest.
+A run belongs to the first class that fits: products in fp8, dense or with experts; a mixture of experts; a hidden size
+of at most 2,048; sharded weights without a pipeline; a dense model on the device whose peak is nearest.
 
 {by_class}
 
@@ -451,6 +488,36 @@ The sources:
 
 {pages}
 
+### A node of B200 that is slower than its sheet
+
+SimuMax printed, beside the steps of 43 runs, how fast the matrix products, the attention and the collectives of that
+node are: of 514 products the best reaches 65 % of the peak and the middle 52 %, less their bytes. The sheet assumes
+62 % in training. So these runs are priced by that node's own kernels, as `ppsim calibrate --operators` would; no step
+time of them was used. The intervals take them by the sheet: who has not measured a node cannot know.
+
+{sheets}
+
+What is left is with experts (grouped products of that node reach 14 to 49 %, those of the sheet's law more) and over 8
+tensor-parallel GPUs, where a product of 70B lasts as long as the host needs to start it.
+
+## Products in fp8
+
+`layout.fp8` prices the products of the blocks by the fp8 peak, with the casts around them ([the cost
+model](cost-model.md#effects)). Nothing was fitted to these runs: an fp8 product reaches the part of its peak that a
+kernel benchmark measured, and the six constants are those of bf16.
+
+{fp8}
+
+Where a source measured the same run in both data types:
+
+{fp8_bf16}
+
+Far off are small experts with one sequence a microbatch (Qwen3 30B on B200 and H100: 60 to 68 % too fast): these runs
+took 9 to 17 ms a layer, of which the GPU computes 3 to 5. The same source's GB200 runs with larger microbatches lie
+within 10 to 28 %. torchtitan's runs over long sequences with context parallelism are 13 to 39 % too fast, more the more
+GPUs share a sequence: it passes keys and values on by rings that are priced as one gather. GB300 is faster than GB200
+by up to a fifth in these runs; the sheet that is public gives both one bf16 rate.
+
 ## Memory
 
 The peak of the fullest GPU, predicted over published, less 1:
@@ -463,8 +530,11 @@ The peak of the fullest GPU, predicted over published, less 1:
   NCCL and the libraries of products hold (0.5 to 2 GB), and what the allocator loses to fragments.
 - torchtitan prints what PyTorch's allocator reserves, which is at least what is allocated. It runs without fused
   operations in the rows without `compile`; the memory of both is priced the same.
-- The row with float8 is priced in bf16 (one GPU's memory differs by 0.2 GiB in torchtitan's other pairs). It is not
-  counted, and it is far off: sequences gathered for the products of a block are not modelled.
+- SimuMax prints the bytes allocated on each of 8 GPUs, here the largest.
+- Not counted are three runs that hold their loss in another way than priced. Over eight tensor-parallel GPUs (70B) it
+  is a loss over split logits, before which the whole sequence is gathered; with AsyncTP, which gathers no whole
+  sequence, the peak is 4.3 GiB lower. On H200 a later PyTorch (2.8) runs the loss as one kernel, it seems: with
+  `loss_bytes: 0` the prediction is 4 % above.
 - Qi et al. print GB, and `zb-1p` and `zb-2p` are ZB-H1 and ZB-H2 here. Were theirs GiB, the error of all would be
   {in_gib}.
 
@@ -482,9 +552,13 @@ fused F and B of DualPipe takes 128.5 ms, and its exchange of tokens 113 ms, hid
 
 {slots}
 
-DeepSeek limits a token to four nodes; without that limit the exchange, not the computation, would set the pace. With it
-the exchange comes out shorter than measured: sent are bf16 values at the links' rates, without what sorting and copying
-tokens costs. The run computes in fp8, the prediction in bf16.
+The run computes in fp8, limits a token to four nodes, sends it there in fp8 and brings it back in bf16 (the last row).
+Bytes at the links' rates then take half of what the exchange was seen to last. That agrees with DeepSeek's own kernels:
+alone, over 64 GPUs, they send 51 GB/s out and bring 50 back (deepseek-ai/DeepEP, docs/legacy.md), so that this exchange
+takes 50 to 57 ms, by whether a token's own node counts. So the rest is no transfer: a kernel of the exchange holds its
+20 of 132 multiprocessors (arXiv 2412.19437, section 3.2.2) from when its GPU is ready until the last of 64 has sent and
+received, beside computation that slows it. The trace does not say how much of that is waiting, and nothing is priced
+for it. What the exchange takes from the computation is `hardware.contention`.
 
 ## Production runs
 

@@ -17,14 +17,17 @@ from ppsim.costs.spread import class_of
 
 DATA = Path(__file__).resolve().parents[1] / "docs" / "data"
 RUNS, LEFT_OUT = DATA / "published_runs.yaml", DATA / "left_out.json"
+OF_LAW = {name: name for name in ("sustained", "tail", "memory", "launch")} | {"sustained_blackwell": "sustained"}
 CONSTANTS = ("sustained", "sustained_blackwell", "tail", "memory", "launch", "contention")
+CHECKS = ("Qi et al. 2023 table 4", "MooreThreads/SimuMax")  # sources that have no part in the fit at all
 
 
 @dataclass(frozen=True)
 class Run:
     """A published run: its source, its config, the measured seconds of a step.
 
-    `sweep` is what it shares with the runs that it differs from in its layout alone.
+    `sweep` is what it shares with the runs that it differs from in its layout alone. `by_sheet` is the config with the
+    known device in the place of one whose kernels the source measured.
     """
 
     name: str
@@ -32,10 +35,16 @@ class Run:
     config: Config
     measured: float
     sweep: str
+    by_sheet: Config | None = None
 
     def simulated(self, constants: Mapping[str, float] = FITTED) -> Timeline:
         """The run with other constants of the operator law."""
         return replace(self.config, costs=with_constants(self.costs, constants)).simulate()
+
+    @property
+    def only_checked(self) -> bool:
+        """Whether it has no part in the fit."""
+        return self.source in CHECKS or self.costs.layout.casts is not None
 
     @property
     def costs(self) -> DerivedCosts:
@@ -45,12 +54,11 @@ class Run:
 
 
 def with_constants(costs: DerivedCosts, constants: Mapping[str, float]) -> DerivedCosts:
-    """Costs whose device follows the law with these constants in the place of the fitted ones."""
+    """Costs whose device follows the law with these constants in the place of the fitted ones; measured ones stay."""
     cluster, law = costs.cluster, costs.cluster.device.operators
     assert law is not None  # noqa: S101 - every device here is a known one
-    sustained = next(name for name in ("sustained_blackwell", "sustained") if law.sustained == FITTED[name])
-    changed = {name: constants[name] for name in ("tail", "memory", "launch")}
-    law = replace(law, sustained=constants[sustained], **changed)
+    changed = {field: constants[name] for name, field in OF_LAW.items() if getattr(law, field) == FITTED[name]}
+    law = replace(law, **changed)
     device = replace(cluster.device, operators=law)
     return replace(costs, cluster=replace(cluster, device=device, contention=constants["contention"]))
 
@@ -85,7 +93,10 @@ def run_of(data: Mapping[str, Any], run: Mapping[str, Any]) -> Run | str:
     except PpsimError as error:
         return str(error)
     sweep = f"{run['group']}: {run['model']}, {run['sequence']} tokens, {run['device']}"
-    return Run(run["id"], run["group"], config, run["step_seconds"], sweep)
+    sweep += ", fp8" if "fp8" in run["layout"] else ""
+    known = data["sheets"].get(run["device"])
+    by_sheet = make_config(config_of(data, {**run, "device": known}), place=run["id"]) if known else None
+    return Run(run["id"], run["group"], config, run["step_seconds"], sweep, by_sheet)
 
 
 def config_of(data: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:

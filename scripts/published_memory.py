@@ -40,7 +40,7 @@ def _of_data_file() -> Iterator[Peak]:
         run = run_of(data, {"step_seconds": 0.0, **of})
         assert isinstance(run, Run)  # noqa: S101 - the simulator refuses none of them
         yield Peak(
-            run.name, run.source, parse_quantity(row["peak"], "bytes"), _peak(run.simulated()), not row.get("float8")
+            run.name, run.source, parse_quantity(row["peak"], "bytes"), _peak(run.simulated()), row.get("counted", True)
         )
 
 

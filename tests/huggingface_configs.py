@@ -41,6 +41,17 @@ CONFIGS = {
         30.5e9,
         3.3e9,
     ),
+    "google/gemma-2-2b": (
+        _config("gemma2", 26, 2304, 8, 9216, 256000, num_key_value_heads=4, head_dim=256, sliding_window=4096),
+        2.61e9,
+        None,
+    ),
+    "google/gemma-3-1b-pt": (
+        _config("gemma3_text", 26, 1152, 4, 6912, 262144, num_key_value_heads=1, head_dim=256, sliding_window=512,
+                sliding_window_pattern=6),
+        1.0e9,
+        None,
+    ),
     "EleutherAI/gpt-neox-20b": (_config("gpt_neox", 44, 6144, 64, 24576, 50432), 20.55e9, None),
     "EleutherAI/pythia-6.9b": (_config("gpt_neox", 32, 4096, 32, 16384, 50432), 6.857e9, None),
     "deepseek-ai/deepseek-moe-16b-base": (

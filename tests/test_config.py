@@ -218,6 +218,13 @@ def test_users_bring_their_own_devices_and_links_with_sources(write):
     assert (device.name, device.peak, device.memory, device.memory_bandwidth) == ("ours", 2e15, 96e9, 4e12)
     assert (device.source, device.achieved_source) == ("measured in May", "given")
     assert (link.source, link.latency_source) == ("given", "ours")
+
+
+def test_a_known_link_takes_the_part_that_collectives_reach_there(write):
+    own = {"like": "NVLink 5", "achieved": 0.5}
+    link = load_config(write(DERIVED), overrides={"hardware.link": own}).costs.cluster.link
+    assert (link.bandwidth, link.in_collectives.bandwidth) == (9e11, 4.5e11)
+    assert link.source.startswith("given: achieved; else NVIDIA B200 data sheet")
     changed = load_config(write(DERIVED), overrides={"hardware.device": {"like": "A100", "memory": "40 GB"}})
     assert changed.costs.cluster.device.source.startswith("given: memory; else NVIDIA A100")
 

@@ -92,3 +92,49 @@ def test_a_file_that_is_no_config_is_one_clear_error(tmp_path, text, message):
         Model.from_huggingface(3)
     with pytest.raises(ConfigError, match="colour is no field of a Model"):
         Model.from_huggingface(LLAMA, colour="red")
+
+
+def _windows(name, **changes):
+    """Per block: whether its attention costs less than that of all tokens."""
+    model = Model.from_huggingface(CONFIGS[name][0] | changes)
+    whole = Model.from_huggingface(CONFIGS[name][0] | changes | {"sliding_window": None})
+    blocks = slice(1, 1 + model.num_layers)
+    return [one.forward < other.forward for one, other in zip(model.layers[blocks], whole.layers[blocks], strict=True)]
+
+
+def test_a_sliding_window_is_in_the_blocks_that_the_architecture_gives_it():
+    assert _windows("mistralai/Mistral-7B-v0.1", sliding_window=1024) == [True] * 32
+    assert _windows("mistralai/Mixtral-8x7B-v0.1", sliding_window=1024) == [True] * 32
+    assert _windows("google/gemma-2-2b", sliding_window=1024) == [True, False] * 13
+    assert _windows("google/gemma-3-1b-pt") == ([True] * 5 + [False]) * 4 + [True] * 2
+    assert (
+        _windows("google/gemma-3-1b-pt", layer_types=["sliding_attention", "full_attention"] * 13) == [True, False] * 13
+    )
+
+
+def test_a_qwen_has_its_window_only_where_it_is_switched_on():
+    qwen = {"sliding_window": 1024, "max_window_layers": 28}
+    assert not any(_windows("Qwen/Qwen2.5-7B", **qwen))
+    assert not any(_windows("Qwen/Qwen2.5-7B", use_sliding_window=True, **qwen))  # from block 28 on; it has 28
+    assert all(_windows("Qwen/Qwen2.5-7B", use_sliding_window=True, sliding_window=1024, max_window_layers=0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_window_layers": 14}, "windows of attention in 14 of 28 blocks"),
+        ({"layer_types": ["sliding_attention"]}, "layer_types=.* must list one word for each of the 28 blocks"),
+        ({"sliding_window": -1}, "sliding_window=-1 must be a whole number of at least 0"),
+        ({"max_window_layers": 0, "num_hidden_layers": 10**12}, "num_layers=1000000000000"),
+    ],
+)
+def test_windows_that_a_model_cannot_hold_are_one_clear_error(changes, message):
+    qwen = CONFIGS["Qwen/Qwen2.5-7B"][0] | {"use_sliding_window": True, "sliding_window": 1024}
+    with pytest.raises(ConfigError, match=message):
+        Model.from_huggingface(qwen | changes)
+
+
+def test_attention_and_mlp_of_a_gpt_neox_stand_side_by_side():
+    neox = CONFIGS["EleutherAI/gpt-neox-20b"][0]
+    assert Model.from_huggingface(neox).parallel_block
+    assert not Model.from_huggingface(neox | {"use_parallel_residual": False}).parallel_block

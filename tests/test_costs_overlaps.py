@@ -7,6 +7,7 @@ import pytest
 from ppsim import Cluster, ConfigError, DerivedCosts, Layout, Model
 from ppsim.costs import LinkSheet
 from ppsim.costs.hardware import DeviceSheet
+from ppsim.costs.operators import OperatorLaw
 
 DEVICE = DeviceSheet("unit", 1000.0, 1e9, 0.5)
 FAST, SLOW = LinkSheet("fast", 100.0, 0.0), LinkSheet("slow", 10.0, 0.0)
@@ -149,3 +150,34 @@ def test_a_window_leaves_out_the_pairs_of_tokens_that_lie_further_apart():
     causal = replace(model, causal=True)
     assert causal.layers[1].attention_core == cores[0] / 2
     assert replace(model, window=16).layers[1].attention_core == whole
+
+
+def test_a_slot_that_hides_collectives_is_slowed_by_a_part_of_them():
+    law = OperatorLaw(0.5, 0.25, 0.25, 0.25, sustained=1.0, tail=0.0, attention_tail=0.0, memory=1.0, launch=0.0)
+    device = DeviceSheet("unit", 1000.0, 1e9, memory_bandwidth=1e9, operators=law)
+    hidden, apart = (
+        derived(cluster=replace(CLUSTER, device=device, contention=part), tensor=2, overlap=True).for_stages(1)
+        for part in (0.25, 0.0)
+    )
+    collectives = derived(cluster=replace(CLUSTER, device=device, contention=0.0), tensor=2)
+    exchanging = sum(sum(collectives.exchange(layer)[:2]) for layer in MODEL.layers)
+    computing = sum(collectives.work(layer).whole for layer in MODEL.layers)
+    assert apart.overlap[0][0] == pytest.approx(max(computing, exchanging))
+    assert hidden.overlap[0][0] == pytest.approx(max(computing, exchanging) + 0.25 * min(computing, exchanging))
+
+
+def test_fused_accumulation_holds_a_gradient_of_each_shape_of_matrix_once_a_device():
+    plain, fused = (
+        derived(tensor=2, overlap_tensor=False, framework=name) for name in ("megatron-lm", "megatron-core")
+    )
+    blocks = 2 * (8 * 12 + 4 * 8 + 8 * 16 + 16 * 8)  # QKV, projection, up and down, halves of 24, 8, 32 and 32
+    head = 2 * 8 * 3
+    one = [costs.for_stages(1).gradient_bytes[0] for costs in (plain, fused)]
+    assert one[1] - one[0] == blocks + head
+    two = [costs.for_stages(2, devices=1).gradient_bytes for costs in (plain, fused)]
+    assert [after - before for before, after in zip(*two, strict=True)] == [blocks / 2, blocks / 2 + head]
+    experts = replace(EXPERTS, expert_ffn=16)
+    one = [
+        derived(experts, framework=name).for_stages(1).gradient_bytes[0] for name in ("megatron-lm", "megatron-core")
+    ]
+    assert one[1] - one[0] == 2 * (8 * 24 + 8 * 8 + 8 * 16 + 16 * 8 + 8 * 6)  # one of eight experts, the head

@@ -61,12 +61,11 @@ def _sheet(kind: Any, find: Callable[[str], Any], section: dict[str, Any]) -> An
     changes = {key: value for key, value in section.items() if key != "like"}
     if "like" in section:
         sheet = find(section["like"])
-        sources = {"achieved_source": {"achieved"}, "latency_source": {"latency"}}
+        apart = {f"{name}_source": name for name in changes if f"{name}_source" in kind.__dataclass_fields__}
         if "source" not in changes:
-            others = changes.keys() - {"name", "achieved", "latency", *sources}
+            others = changes.keys() - {"name", *apart, *apart.values()}
             changes |= {"source": f"given: {', '.join(sorted(others))}; else {sheet.source}"} if others else {}
-        given = {name: "given" for name, numbers in sources.items() if numbers & changes.keys()}
-        return replace(sheet, **given | changes)
+        return replace(sheet, **dict.fromkeys(apart, "given") | changes)
     missing = [name for name in needed(kind) if name not in changes]
     if missing:
         raise ConfigError(f"gives no {', '.join(missing)}; give {', '.join(needed(kind))}, or like: a known one")

@@ -15,8 +15,10 @@ from ppsim.actions import is_vocabulary
 from ppsim.base.errors import CostError, shown
 from ppsim.costs import layout_string, partition
 from ppsim.costs.effects import border_seconds
+from ppsim.costs.fp8 import COPY_BYTES, FP8_BYTES
 from ppsim.costs.given import PARAMETERS, SCALED, Costs
 from ppsim.costs.layers import Layer
+from ppsim.costs.layout import WEIGHT_BYTES
 from ppsim.costs.output_parts import held_by_part, with_output_parts
 from ppsim.costs.pairs import of_nodes, of_ways
 from ppsim.costs.setup import Setup
@@ -80,8 +82,9 @@ class DerivedCosts(Setup):
     def _exchanges(self) -> dict[Layer, Exchange]:
         return {}
 
-    def _stage_bytes(self, layers: list[Layer], recompute: str, gathered: float) -> dict[str, float]:
-        layout = self.layout
+    def _stage_bytes(self, layers: list[Layer], recompute: str, part: float) -> dict[str, float]:
+        """Bytes that a stage holds, where a device holds 1/part of them."""
+        layout, gathered = self.layout, min(LOOK_AHEAD * part, 1.0)
         levels = layout.levels_of(layers, recompute)
         whole = sum(map(_bytes_on_one, layers, levels))
         kept = sum(layer.weight_grad_bytes for layer in layers)
@@ -89,10 +92,11 @@ class DerivedCosts(Setup):
         if layout.shards_blocks:
             gathered, reduced = self._unsharded(layers)
         states = layout.state_bytes(held, gathered, reduced)
+        weights = states[0] + self._fp8_copies(layers)
         return {
             "activation_bytes": sum(map(self.activation_bytes, layers, levels)),
-            "weight_bytes": states[0],
-            "gradient_bytes": states[1],
+            "weight_bytes": weights,
+            "gradient_bytes": states[1] + layout.buffer_bytes(layers, min(part, 1.0)),
             "optimizer_bytes": states[2],
             "weight_grad_fraction_of_activation": min(1.0, kept / whole) if whole else 1.0,
         }
@@ -100,8 +104,16 @@ class DerivedCosts(Setup):
     def activation_bytes(self, layer: Layer, recompute: str) -> float:
         """Bytes that one GPU holds of a layer for one microbatch, with a recompute level."""
         layout = self.layout
-        held = layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute)
+        narrow = layout.casts is not None and layout.casts.holds_inputs
+        held = layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute, narrow)
         return held * layout.microbatch_size / layout.context
+
+    def _fp8_copies(self, layers: list[Layer]) -> float:
+        """Bytes of weights in fp8, less those in bf16 that they replace; of sharded blocks of the two gathered."""
+        layout, narrow = self.layout, [sum(self.layout.held_in_fp8(layer)) for layer in layers]
+        if layout.shards_blocks:
+            return (FP8_BYTES - WEIGHT_BYTES) * sum(sorted(narrow)[-2:]) * layout.fp8_gather
+        return (COPY_BYTES - WEIGHT_BYTES * layout.fp8_gather) * sum(narrow)
 
     def _unsharded(self, layers: list[Layer]) -> tuple[float, float]:
         """Part of a stage's parameters that is gathered, and part whose gradients are reduced, with blocks sharded.
@@ -218,10 +230,10 @@ class DerivedCosts(Setup):
         embedding's weights are cut.
         """
         stages = self._stages(num_stages, len(output_parts) > 0)
-        gathered = min(LOOK_AHEAD * (devices or num_stages) / num_stages, 1.0)
+        part = (devices or num_stages) / num_stages
         times = self._times_of(stages)
         bytes_of = once_each(
-            stages, lambda stage: (_contents(stage), gathered), lambda stage: self._stage_bytes(*stage, gathered),
+            stages, lambda stage: (_contents(stage), part), lambda stage: self._stage_bytes(*stage, part),
             self._known_bytes,
         )  # fmt: skip
         states = _columns(bytes_of)
@@ -250,8 +262,7 @@ class DerivedCosts(Setup):
         }
         derived["input_fraction_of_activation"] = _input_fraction(self.own_border_bytes, derived["activation_bytes"])
         if self.layout.overlap:
-            slots = self._two_stream(stages) if self.layout.overlap == TWO_STREAM else _overlap(times)
-            derived["overlap"] = slots + beside[:, None] + beside[None, :]
+            derived["overlap"] = self._slots(stages, times) + beside[:, None] + beside[None, :]
         given = self._given_per_stage(num_stages, devices)
         if {*BACKWARD} & given.keys():
             del derived["input_grad"], derived["weight_grad"]
@@ -262,6 +273,18 @@ class DerivedCosts(Setup):
 
     def _times_of(self, stages: list[tuple[list[Layer], str]]) -> dict[str, np.ndarray]:
         return _columns(once_each(stages, _contents, lambda stage: self._stage_times(*stage), self._known_times))
+
+    def _slots(self, stages: list[tuple[list[Layer], str]], times: dict[str, np.ndarray]) -> np.ndarray:
+        """Slot lengths by [stage of F, stage of B]: the longer of both parts' computation and both parts' collectives.
+
+        Or what two streams take. What runs beside computation makes it longer; an achieved fraction has that in it.
+        """
+        computing = times["forward"][:, None] + (times["input_grad"] + times["weight_grad"])[None, :]
+        exchanging = times["forward_collectives"][:, None] + times["input_grad_collectives"][None, :]
+        two = self.layout.overlap == TWO_STREAM
+        slots = self._two_stream(stages) if two else np.maximum(computing, exchanging)
+        contention = self.cluster.contention if self.cluster.device.achieved is None else 0.0
+        return slots + contention * np.maximum(computing + exchanging - slots, 0.0)
 
     def _two_stream(self, stages: list[tuple[list[Layer], str]]) -> np.ndarray:
         """Slot lengths by [stage of F, stage of B], from the pieces of their layers."""
@@ -391,10 +414,3 @@ def _input_fraction(input_bytes: float, activation_bytes: np.ndarray) -> np.ndar
     """Part of each stage's activations that its input alone is; 0 for a stage that holds nothing."""
     held = np.maximum(activation_bytes, input_bytes)
     return np.where(activation_bytes > 0, input_bytes / np.maximum(held, 1.0), 0.0)
-
-
-def _overlap(times: dict[str, np.ndarray]) -> np.ndarray:
-    """Slot lengths by [stage of F, stage of B]: the longer of both parts' computation and both parts' collectives."""
-    computing = times["forward"][:, None] + (times["input_grad"] + times["weight_grad"])[None, :]
-    exchanging = times["forward_collectives"][:, None] + times["input_grad_collectives"][None, :]
-    return np.maximum(computing, exchanging)

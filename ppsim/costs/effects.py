@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ppsim.base.units import format_quantity, percent_text
 from ppsim.costs.collectives import all_gather, all_reduce
 from ppsim.costs.data_parallel import STEP_BYTES, gather_seconds, reduce_seconds, regather_seconds, update_seconds
+from ppsim.costs.fp8 import CAST_BYTES, FP8_BYTES
 from ppsim.costs.hardware import LinkSheet
 from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.operators import SCORES_AGAIN
@@ -166,20 +167,24 @@ def border_seconds(setup: Setup, devices: int) -> float:
     return setup.cluster.contention * setup.transfer_bytes * of_a_byte
 
 
-def _border_all_reduce(setup: Setup) -> float:
-    """Seconds of an all-reduce over the tensor-parallel group of what crosses the border of a layer."""
-    size, algorithm = setup.layout.tensor, setup.cluster.all_reduce
-    if setup.layout.sequence_parallel:
-        algorithm = "ring"  # a reduce-scatter and an all-gather in the all-reduce's place
-    return all_reduce(size, setup.border_bytes, setup.cluster.link_of_ring(size, 1), algorithm)
+def _border_all_reduce(setup: Setup, fp8: bool = False) -> float:
+    """Seconds of an all-reduce over the tensor-parallel group of what crosses the border of a layer.
+
+    With sequence parallelism it is a reduce-scatter and an all-gather, in fp8 where the product behind it runs in fp8.
+    """
+    size, moved, link = setup.layout.tensor, setup.border_bytes, setup.cluster.link_of_ring(setup.layout.tensor, 1)
+    if not setup.layout.sequence_parallel:
+        return all_reduce(size, moved, link, setup.cluster.all_reduce)
+    return all_gather(size, moved, link) + all_gather(size, moved * FP8_BYTES / VALUE_BYTES if fp8 else moved, link)
 
 
 def _tensor_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     if layer.name not in IN_A_BLOCK:
         return 0.0, 0.0
-    seconds = (1 if setup.model.parallel_block else 2) * _border_all_reduce(setup)
+    one = _border_all_reduce(setup, setup.layout.fp8 != "none")
+    seconds = (1 if setup.model.parallel_block else 2) * one
     if layer.expert_parameters and setup.layout.split_experts == 1 and not setup.model.shared_experts:
-        seconds = _border_all_reduce(setup)  # of the attention alone: experts are whole
+        seconds = one  # of the attention alone: experts are whole
     if not setup.layout.chosen("overlap_tensor"):
         return seconds, seconds
     work, first = setup.work(layer), seconds / setup.layout.tensor
@@ -226,12 +231,13 @@ def _context_link(setup: Setup) -> LinkSheet:
 def _expert_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     if not layer.expert_parameters:
         return 0.0, 0.0
-    seconds = 2 * _exchange(setup)
+    way = FP8_BYTES / VALUE_BYTES if setup.layout.fp8_dispatch else 1.0
+    seconds = _exchange(setup, way * setup.own_border_bytes) + _exchange(setup, setup.own_border_bytes)
     return seconds, seconds
 
 
-def _exchange(setup: Setup) -> float:
-    """Seconds of bringing a microbatch's tokens to their experts: inside the node and between nodes at once."""
+def _exchange(setup: Setup, moved: float) -> float:
+    """Seconds of bringing `moved` bytes of tokens to their experts: inside the node and between nodes at once."""
     layout, cluster, visits = setup.layout, setup.cluster, setup.model.experts_per_token
     near = min(layout.expert, max(cluster.gpus_per_node // layout.split_experts, 1))
     nodes = -(-layout.expert // near)
@@ -242,11 +248,7 @@ def _exchange(setup: Setup) -> float:
     ways = [(inside, cluster.link_of_group(1))]
     if nodes > 1:
         ways.append((between, cluster.link_of_group(layout.split_experts * layout.expert)))
-    return (
-        max(link.latency + copies * setup.own_border_bytes / link.bandwidth for copies, link in ways)
-        if layout.expert > 1
-        else 0.0
-    )
+    return max(link.latency + copies * moved / link.bandwidth for copies, link in ways) if layout.expert > 1 else 0.0
 
 
 def _sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
@@ -254,13 +256,20 @@ def _sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
     layout, held = setup.layout, setup.layout.held(layer)
     if not layout.shards_blocks:
         return 0.0, 0.0
-    gathering = gather_seconds(held, layout, setup.cluster)
+    gathering = gather_seconds(_gathered(setup, layer), layout, setup.cluster)
     reducing = reduce_seconds(held, layout, setup.cluster)
     work = setup.work(layer)
     return (
         beside(setup, gathering, work.forward),
         beside(setup, gathering + reducing, work.input_grad + work.weight_grad),
     )
+
+
+def _gathered(setup: Setup, layer: Layer) -> tuple[float, float]:
+    """What a gather of a layer's weights moves, in parameters of bf16."""
+    held, narrow = setup.layout.held(layer), setup.layout.held_in_fp8(layer)
+    spared = (1 - FP8_BYTES / VALUE_BYTES) * setup.layout.fp8_gather
+    return held[0] - spared * narrow[0], held[1] - spared * narrow[1]
 
 
 def beside(setup: Setup, collective: float, computing: float) -> float:
@@ -282,6 +291,27 @@ def _step(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
     return update_seconds(held, setup.layout, setup.cluster)
 
 
+def _weights_to_fp8(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
+    casts, device = setup.layout.casts, setup.cluster.device
+    if casts is None or casts.weights or device.memory_bandwidth is None:
+        return None
+    shared = setup.layout.data_groups if setup.layout.fp8_gather else (1, 1)  # each GPU brings what it keeps
+    values = sum(part / size for part, size in zip(held, shared, strict=True)) * setup.fp8_part
+    return CAST_BYTES * values / device.memory_bandwidth
+
+
+def _fp8(setup: Setup) -> str | None:
+    casts, peak = setup.layout.casts, setup.cluster.device.peak_fp8
+    if casts is None or peak is None:
+        return None
+    scales = {"tensor": "a scale for each tensor", "delayed": "scales of the steps before", "block": "scales by block"}
+    return (
+        f"products of the blocks run in fp8 ({scales[casts.recipe]}), peak {format_quantity(peak, 'FLOP/s')}, "
+        f"{'' if casts.experts else 'those of routed experts not, '}their inputs held in "
+        f"{'fp8' if casts.holds_inputs else 'bf16'}; attention, router, norms, loss and head in bf16"
+    )
+
+
 def _regather(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
     known = setup.cluster.device.memory_bandwidth is not None
     return regather_seconds(held, setup.layout, setup.cluster) if known else None
@@ -294,6 +324,14 @@ EFFECTS = (
     Effect(
         "hardware.device", "seconds", "FLOPs of an action's share / (peak x achieved)", "the device's sheet",
         _computation,
+    ),
+    Effect(
+        "layout.fp8", "seconds",
+        "products of blocks at peak_fp8, their factors 1 byte a value; to fp8: 4 bytes a value through memory (2 read, "
+        "1 written along rows and 1 along columns), with `tensor` 2 more and one more pass to find the largest; inputs "
+        "in F, gradients of outputs in I, weights once a step, or of gathered blocks in F and in I; with inputs held "
+        "in bf16 these again in W; with sequence parallelism gathers of 1 byte a value",
+        "DeepSeek-V3, arXiv 2412.19437, section 3.3; Transformer Engine, user guide; torchao, float8", _fp8,
     ),
     Effect(
         "hardware.link", "seconds", "latency and bytes over the bandwidth, of what stays inside a node",
@@ -331,8 +369,9 @@ EFFECTS = (
     Effect(
         "layout.expert", "seconds",
         "dispatch and combine in F and again in I, all to all of x bytes for the experts a token visits: "
-        "(e-1) (latency + x/e / bandwidth) each",
-        "Lepikhin et al. 2020 (GShard), arXiv 2006.16668", action=_expert_parallel,
+        "(e-1) (latency + x/e / bandwidth) each; of half as many in one of both with `layout.fp8_dispatch`",
+        "Lepikhin et al. 2020 (GShard), arXiv 2006.16668; DeepSeek-V3, arXiv 2412.19437, section 3.3.3",
+        action=_expert_parallel,
     ),
     Effect(
         "layout.tensor", "seconds",
@@ -353,8 +392,15 @@ EFFECTS = (
     Effect(
         "layout.overlap", "seconds",
         "a fused slot lasts as long as the longer of both parts' computation and both parts' collectives; with "
-        "`two-stream` as long as the pieces of its layers take on two streams, with dispatch and combine on the second",
+        "`two-stream` as long as the pieces of its layers on two streams, with dispatch and combine on the second; "
+        "and `hardware.contention` of what it hides",
         "DeepSeek-V3, arXiv 2412.19437, section 3.2.1; Megatron-LM, combined_1f1b.py",
+    ),
+    Effect(
+        "layout.fp8_inputs, layout.fp8_gather", "bytes",
+        "inputs of products in fp8: 1 a value, not 2; 2 for each of their parameters, along rows and along columns; "
+        "with `fp8_gather` these take the place of the 2 in bf16, and a gathered block has 1",
+        "Transformer Engine, user guide; torchao, float8",
     ),
     Effect(
         "layout.distributed_optimizer, layout.sharded", "bytes",
@@ -362,6 +408,11 @@ EFFECTS = (
         "sharded weights; with weights sharded by block 16/(D c), 2 of embedding, head and two blocks, 4 of the larger "
         "of a block and of embedding with head; of routed experts D c / e in the place of D c",
         f"Megatron-LM, dist_optimizer.md; {ZERO}; PyTorch, fully_shard", _state,
+    ),
+    Effect(
+        "layout.gradient_buffers", "bytes",
+        "2 n m for each shape n x m of matrix on a GPU, of an expert one for all experts; of the blocks once a device",
+        "Megatron-LM, core/tensor_parallel/layers.py; Transformer Engine, get_dummy_wgrad",
     ),
     Effect(
         "layout.loss_bytes", "bytes",
@@ -383,6 +434,10 @@ EFFECTS = (
         "30 bytes for each parameter whose state the GPU keeps, over the memory bandwidth: reads gradient, fp32 weight "
         "and both moments, writes these three and the bf16 weight",
         "follows from Adam in mixed precision", _optimizer, step=_step,
+    ),
+    Effect(
+        "optimizer_step", "seconds", "weights to fp8, once a step: 4 bytes each, over the memory bandwidth",
+        "Transformer Engine, user guide", step=_weights_to_fp8,
     ),
     Effect(
         "optimizer_step", "seconds", "with a distributed optimizer also the gather of 2 P bytes",

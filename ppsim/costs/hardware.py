@@ -38,6 +38,10 @@ class DeviceSheet:
         "bytes per second; what element-wise operations and the optimizer step are priced by", rules.positive, None,
         unit="bytes per second", example="2.4 TB/s", default_text="not known",
     )  # fmt: skip
+    peak_fp8: float | None = declared(
+        "FLOP/s, dense fp8 matrix products; needed with `layout.fp8`", rules.positive, None,
+        unit="FLOP/s", example="2 PFLOP/s", default_text="not known",
+    )  # fmt: skip
     operators: OperatorLaw | None = declared(
         "how fast matrix products, attention and element-wise operations run: a section, or a file of "
         "`ppsim calibrate --operators`",
@@ -60,7 +64,7 @@ class DeviceSheet:
         """The device as its operators see it; only of a sheet without `achieved`."""
         assert self.operators is not None  # noqa: S101 - held by __post_init__, as the next
         assert self.memory_bandwidth is not None  # noqa: S101
-        return Rates(self.operators, self.peak, self.memory_bandwidth)
+        return Rates(self.operators, self.peak, self.memory_bandwidth, self.peak_fp8 or 0.0)
 
 
 @described

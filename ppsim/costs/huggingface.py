@@ -1,4 +1,4 @@
-"""Hugging Face `config.json` as a Model: Llama, Mistral, Mixtral, Qwen, GPT-NeoX and DeepSeek.
+"""Hugging Face `config.json` as a Model: Llama, Mistral, Mixtral, Qwen, Gemma, GPT-NeoX and DeepSeek.
 
 Field names and defaults: github.com/huggingface/transformers, src/transformers/models/*/configuration_*.py.
 """
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ppsim.base.documents import read_json
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import MOST_OF_A_CONFIG, read_text
-from ppsim.costs.shape import Shape
+from ppsim.costs.shape import MOST_LAYERS, Shape
 
 _SHAPE = {
     "num_layers": "num_hidden_layers",
@@ -22,6 +22,7 @@ _SHAPE = {
     "ffn": "intermediate_size",
     "vocabulary": "vocab_size",
 }
+SLIDING = "sliding_attention"  # the word of `layer_types` for a block with a window
 _MISSING = object()
 Made = TypeVar("Made", bound=Shape)
 
@@ -106,6 +107,45 @@ def _grouped_gated(document: _Document) -> dict[str, Any]:
     }
 
 
+def _windows(document: _Document, windowed: Callable[[int], bool]) -> dict[str, Any]:
+    """Attention with a window: in the blocks that `layer_types` lists, or else where `windowed` says of the number."""
+    window = document.count("sliding_window", 0)
+    blocks = range(min(document.count("num_hidden_layers"), MOST_LAYERS))  # a Shape refuses more
+    types = document.fields.get("layer_types") or []
+    if not isinstance(types, list) or len(types) not in (0, len(blocks)):
+        raise ConfigError(
+            f"{document.place}: layer_types={shown(types)} must list one word for each of the {len(blocks)} blocks"
+        )
+    narrow = [types[block] == SLIDING if types else windowed(block) for block in blocks]
+    if not window or not any(narrow):
+        return {}
+    period = narrow.index(False) + 1 if not all(narrow) else 0
+    if narrow != [not period or (block + 1) % period != 0 for block in blocks]:
+        raise ConfigError(
+            f"{document.place}: windows of attention in {narrow.count(True)} of {len(blocks)} blocks, in an order that "
+            f"a Model cannot hold; known are windows in all, and in all but the last of every so many (window_period)"
+        )
+    return {"window": window, "window_period": period}
+
+
+def _mistral(document: _Document) -> dict[str, Any]:
+    return _grouped_gated(document) | _windows(document, lambda block: True)
+
+
+def _gemma(document: _Document) -> dict[str, Any]:
+    tied = {"tied_embeddings": document.flag("tie_word_embeddings", True)}
+    return _grouped_gated(document) | tied | {"attention_bias": document.flag("attention_bias")}
+
+
+def _gemma2(document: _Document) -> dict[str, Any]:
+    return _gemma(document) | _windows(document, lambda block: (block + 1) % 2 != 0)
+
+
+def _gemma3(document: _Document) -> dict[str, Any]:
+    period = document.count("sliding_window_pattern", 6) or 1
+    return _gemma(document) | {"head_norm": True} | _windows(document, lambda block: (block + 1) % period != 0)
+
+
 def _llama(document: _Document) -> dict[str, Any]:
     bias = document.flag("attention_bias")
     biases = {"attention_bias": bias, "projection_bias": bias, "mlp_bias": document.flag("mlp_bias")}
@@ -114,11 +154,19 @@ def _llama(document: _Document) -> dict[str, Any]:
 
 def _mixtral(document: _Document) -> dict[str, Any]:
     experts = {"experts": "num_local_experts", "experts_per_token": "num_experts_per_tok"}
-    return _grouped_gated(document) | {name: document.count(field) for name, field in experts.items()}
+    return _mistral(document) | {name: document.count(field) for name, field in experts.items()}
+
+
+def _qwen(document: _Document) -> dict[str, Any]:
+    """What Qwens share: with `use_sliding_window` the blocks from number `max_window_layers` on have the window."""
+    if not document.flag("use_sliding_window"):
+        return _grouped_gated(document)
+    first = document.count("max_window_layers", 28)
+    return _grouped_gated(document) | _windows(document, lambda block: block >= first)
 
 
 def _qwen2(document: _Document) -> dict[str, Any]:
-    return _grouped_gated(document) | {"attention_bias": True}
+    return _qwen(document) | {"attention_bias": True}
 
 
 def _qwen2_moe(document: _Document) -> dict[str, Any]:
@@ -132,7 +180,7 @@ def _qwen2_moe(document: _Document) -> dict[str, Any]:
 
 
 def _qwen3(document: _Document) -> dict[str, Any]:
-    return _grouped_gated(document) | {"head_norm": True, "attention_bias": document.flag("attention_bias")}
+    return _qwen(document) | {"head_norm": True, "attention_bias": document.flag("attention_bias")}
 
 
 def _qwen3_moe(document: _Document) -> dict[str, Any]:
@@ -151,7 +199,9 @@ def _qwen_experts(document: _Document, width: int) -> dict[str, Any]:
 
 def _gpt_neox(document: _Document) -> dict[str, Any]:
     bias = document.flag("attention_bias", True)
-    return {"norm": "layernorm", "attention_bias": bias, "projection_bias": bias, "mlp_bias": True}
+    parallel = document.flag("use_parallel_residual", True)
+    biases = {"attention_bias": bias, "projection_bias": bias, "mlp_bias": True}
+    return {"norm": "layernorm", "parallel_block": parallel, **biases}
 
 
 def _deepseek_experts(document: _Document) -> dict[str, Any]:
@@ -187,12 +237,15 @@ def _deepseek_latent(document: _Document) -> dict[str, Any]:
 
 _FAMILIES: Mapping[str, Callable[[_Document], dict[str, Any]]] = {
     "llama": _llama,
-    "mistral": _grouped_gated,
+    "mistral": _mistral,
     "mixtral": _mixtral,
     "qwen2": _qwen2,
     "qwen2_moe": _qwen2_moe,
     "qwen3": _qwen3,
     "qwen3_moe": _qwen3_moe,
+    "gemma": _gemma,
+    "gemma2": _gemma2,
+    "gemma3_text": _gemma3,
     "gpt_neox": _gpt_neox,
     "deepseek": _deepseek,
     "deepseek_v2": _deepseek_latent,

@@ -48,6 +48,8 @@ class Linear:
         Before or behind the activation of an MLP.
     copies : int
         How many such matrices there are (routed experts); each token visits `visits` of them.
+    narrow : bool
+        Whether fp8 recipes run it in fp8; router and head they leave in bf16.
     """
 
     inputs: int
@@ -60,6 +62,7 @@ class Linear:
     copies: int = 1
     expert: bool = False
     module: str = ""
+    narrow: bool = True
 
     @property
     def parameters(self) -> int:
@@ -143,6 +146,9 @@ class Layer:
     norm_bytes, activated_bytes, up_bytes : bytes
         Parts of `copied_bytes` and `split_bytes` that recomputation of a module gives back: outputs of norms;
         outputs of the MLP's activation; its inputs.
+    narrow_copied_bytes, narrow_split_bytes, narrow_norm_bytes, narrow_activated_bytes : bytes
+        Parts of `copied_bytes`, `split_bytes`, `norm_bytes` and `activated_bytes` that are inputs of products which an
+        fp8 recipe runs in fp8: with inputs held in fp8 they are half as many.
     weight_grad_bytes : bytes
         What W needs: inputs of the matrices and gradients of their outputs.
     input_bytes : bytes
@@ -169,6 +175,10 @@ class Layer:
     norm_bytes: float
     activated_bytes: float
     up_bytes: float
+    narrow_copied_bytes: float
+    narrow_split_bytes: float
+    narrow_norm_bytes: float
+    narrow_activated_bytes: float
     weight_grad_bytes: float
     input_bytes: float
     operators: Operators
@@ -180,21 +190,27 @@ class Layer:
         """All parameters of the layer."""
         return self.split_parameters + self.copied_parameters + self.expert_parameters
 
-    def activation_bytes(self, tensor: int = 1, sequence_parallel: bool = False, recompute: str = "none") -> float:
+    def activation_bytes(
+        self, tensor: int = 1, sequence_parallel: bool = False, recompute: str = "none", narrow: bool = False
+    ) -> float:
         """Bytes held for one sequence on each of `tensor` devices between forward and backward.
 
         Korthikanti et al. 2022, arXiv 2205.05198, table 2; with full recompute and sequence parallelism the kept input
-        is split too.
+        is split too. `narrow`: inputs of products that run in fp8 are held in fp8.
         """
         whole = tensor if sequence_parallel else 1
         if recompute == "full" and self.recomputable:
             return self.input_bytes / whole
         modules = recompute.split("+") if self.recomputable else []
         ups = 1.0 if "up" in modules else 0.5 if "alternate" in modules else 0.0
-        alternate = "alternate" in modules
+        no_norms = {"alternate", "norms"} & {*modules}
+        no_activated = {"alternate", "activations"} & {*modules}
         scores = 0.0 if {"selective", "core"} & {*modules} else self.score_bytes
-        copied = self.copied_bytes - (self.norm_bytes if alternate or "norms" in modules else 0.0)
-        split = self.split_bytes - (self.activated_bytes if alternate or "activations" in modules else 0.0)
+        copied = self.copied_bytes - (self.norm_bytes if no_norms else 0.0)
+        split = self.split_bytes - (self.activated_bytes if no_activated else 0.0)
+        if narrow:
+            copied -= (self.narrow_copied_bytes - (self.narrow_norm_bytes if no_norms else 0.0)) / 2
+            split -= (self.narrow_split_bytes - (self.narrow_activated_bytes if no_activated else 0.0)) / 2
         return copied / whole + (split - ups * self.up_bytes + scores) / tensor
 
 
@@ -222,7 +238,7 @@ def embedding(model: Shape) -> Layer:
     positions = s * h if model.positions == "learned" else 0
     return Layer(
         "embedding", 0.0, 0.0, 0.0, 0.0, model.vocabulary * h, positions, 0,
-        0.0, float(s * h * model.dropout), 0.0, 0.0, 0.0, 0.0, 0.0, VALUE_BYTES * s * h,
+        0.0, float(s * h * model.dropout), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, VALUE_BYTES * s * h,
         Operators(other_bytes=2.0 * VALUE_BYTES * s * h, passes=1), recomputable=False,
     )  # fmt: skip
 
@@ -231,7 +247,7 @@ def head(model: Shape) -> Layer:
     """Final norm, projection to the vocabulary, loss on fp32 logits: Korthikanti et al. 2022, section 4.3."""
     s, h, vocabulary = model.sequence, model.hidden, model.vocabulary
     layer = _layer(
-        "head", s, [Linear(h, vocabulary)],
+        "head", s, [Linear(h, vocabulary, narrow=False)],
         Operators(activation_bytes=float(LOSS_BYTES * s * vocabulary), norm_bytes=2.0 * VALUE_BYTES * s * h, passes=4),
         norm_parameters=h * (2 if model.norm == "layernorm" else 1),
         copied_bytes_per_token=VALUE_BYTES * h, split_bytes_per_token=LOGIT_BYTES * vocabulary,
@@ -343,7 +359,7 @@ def _mlp(model: Shape, width: int, visits: float = 1, copies: int = 1, expert: b
 
 def _routed_mlp(model: Shape) -> list[Linear]:
     """Router, routed experts on a copy of their tokens, shared experts. The weighted sum keeps each expert's output."""
-    router = [Linear(model.hidden, model.experts, way="copy", holds_input=not model.shared_experts)]
+    router = [Linear(model.hidden, model.experts, way="copy", holds_input=not model.shared_experts, narrow=False)]
     routed = _mlp(model, model.expert_ffn, model.experts_per_token, model.experts, expert=True)
     shared = _mlp(model, model.shared_experts * model.expert_ffn) if model.shared_experts else []
     return [*router, *routed, *shared]
@@ -362,6 +378,7 @@ def _layer(
         copied += (held_input if linear.way != "row" else 0.0) + (held_output if linear.way != "column" else 0.0)
         weight_part += held_input + VALUE_BYTES * linear.visits * linear.outputs
     plain = [linear for linear in linears if not linear.expert]
+    narrow = [linear for linear in linears if linear.narrow]
     return Layer(
         name,
         forward=products + attention_core,
@@ -377,6 +394,10 @@ def _layer(
         norm_bytes=s * sum(linear.held[0] for linear in plain if linear.way != "row"),
         activated_bytes=s * sum(linear.held[0] for linear in linears if linear.module == "down"),
         up_bytes=s * sum(linear.held[1] for linear in linears if linear.module == "up"),
+        narrow_copied_bytes=s * sum(linear.held[0] for linear in narrow if linear.way != "row"),
+        narrow_split_bytes=s * sum(linear.held[0] for linear in narrow if linear.way == "row"),
+        narrow_norm_bytes=s * sum(linear.held[0] for linear in narrow if linear.way != "row" and not linear.expert),
+        narrow_activated_bytes=s * sum(linear.held[0] for linear in narrow if linear.module == "down"),
         weight_grad_bytes=s * weight_part,
         input_bytes=float(input_bytes),
         operators=moved + Operators(tuple(linears), (core,) if core else ()),

@@ -9,7 +9,8 @@ from typing import Any
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import changed_fields, check_fields, choice, declared, described, flag, rule, whole_number
 from ppsim.costs import partition
-from ppsim.costs.layers import MODULES, RECOMPUTE, Layer
+from ppsim.costs.fp8 import RECIPES, Casts
+from ppsim.costs.layers import MODULES, RECOMPUTE, Layer, Linear
 from ppsim.costs.layout_string import LayoutString
 from ppsim.costs.model import Model
 
@@ -31,10 +32,14 @@ def _levels(value: Any) -> str | tuple[str, ...]:
 # What a framework does unless a layout says otherwise.
 FRAMEWORKS: Mapping[str, Mapping[str, Any]] = {
     "megatron-lm": {"scatter_transfers": True, "context_exchange": "ring"},
-    "megatron-core": {"overlap_tensor": True, "overlap_data": True, "context_exchange": "ring"},
-    "torchtitan": {"overlap_data": True, "sharded_by": "block", "loss_bytes": 8},
+    "megatron-core": {
+        "overlap_tensor": True, "overlap_data": True, "context_exchange": "ring", "gradient_buffers": True,
+    },
+    "torchtitan": {
+        "overlap_data": True, "sharded_by": "block", "loss_bytes": 8, "fp8_experts": False, "fp8_inputs": False,
+    },
     "deepspeed": {"overlap_data": True, "sharded_by": "block", "loss_bytes": 8, "context_exchange": "all-to-all"},
-}
+}  # fmt: skip
 OTHERWISE: Mapping[str, Any] = {
     "overlap_tensor": False,
     "overlap_data": False,
@@ -44,6 +49,9 @@ OTHERWISE: Mapping[str, Any] = {
     "expert_exchange": "all-to-all",
     "context_exchange": "gather",
     "loss_bytes": 2,
+    "gradient_buffers": False,
+    "fp8_experts": True,
+    "fp8_inputs": True,
 }
 
 
@@ -141,6 +149,19 @@ class Layout:
         "loss and head are one kernel",
         whole_number(0), None, example="0", default_text="the framework's",
     )  # fmt: skip
+    gradient_buffers: bool | None = _by_framework(
+        "a device holds a bf16 gradient of each shape of matrix beside the fp32 gradients that products add to"
+    )
+    fp8: str = declared(
+        "products of a block, all but the router's, run in fp8: `tensor`, with one scale for each tensor, from its "
+        "largest value; `delayed`: from that of the steps before; `block`: a scale for each block of a tensor "
+        "(DeepSeek-V3, MXFP8); `none`: in bf16",
+        choice(*RECIPES), "none", example="tensor",
+    )  # fmt: skip
+    fp8_experts: bool | None = _by_framework("with `fp8`: the products of routed experts too")
+    fp8_inputs: bool | None = _by_framework("with `fp8`: inputs are held in fp8 for the backward, else in bf16")
+    fp8_gather: bool = _policy("with `fp8`: sharded weights are gathered, and a distributed optimizer's kept, in fp8")
+    fp8_dispatch: bool = _policy("tokens go to their experts in fp8, and come back in bf16 (DeepSeek-V3)")
     fused: bool | None = _by_framework("element-wise operations are fused into one pass, by a compiler or by hand")
     overlap: bool | str = declared(
         "an OVERLAP_F_B slot hides collectives behind computation: `true` all of them, `two-stream` the exchange of "
@@ -197,6 +218,14 @@ class Layout:
             what = "data x context parallel GPUs" if self.split_experts == self.tensor else "GPUs that hold experts"
             found.append(_no_divisor("expert", self.expert, what, self.expert_gpus))
         return found
+
+    @property
+    def casts(self) -> Casts | None:
+        """How products run in fp8; None where all run in bf16."""
+        if self.fp8 == "none":
+            return None
+        each_microbatch = self.shards_blocks and not self.fp8_gather
+        return Casts(self.fp8, self.chosen("fp8_experts"), each_microbatch, self.chosen("fp8_inputs"))
 
     @property
     def exchanges_heads(self) -> bool:
@@ -274,6 +303,38 @@ class Layout:
         """Dense parameters and parameters of routed experts of one layer on one GPU, before any sharding of weights."""
         experts = layer.expert_parameters / (self.split_experts * self.expert)
         return layer.split_parameters / self.tensor + layer.copied_parameters, experts
+
+    def held_in_fp8(self, layer: Layer) -> tuple[float, float]:
+        """The part of `held` whose products run in fp8."""
+        casts, dense, experts = self.casts, 0.0, 0.0
+        for linear in layer.operators.products if casts else ():
+            if casts and casts.reach(linear):
+                if linear.expert:
+                    experts += linear.parameters / (self.split_experts * self.expert)
+                else:
+                    dense += linear.parameters / (1 if linear.way == "copy" else self.tensor)
+        return dense, experts
+
+    def buffer_bytes(self, layers: Sequence[Layer], part: float) -> float:
+        """Bytes of the bf16 gradients that stand in for those which products add to the fp32 ones themselves.
+
+        One for each shape of matrix, used again and again; of those of blocks `part`, where a device holds
+        1/part stages.
+        Source: Megatron-LM, core/tensor_parallel/layers.py, and Transformer Engine, get_dummy_wgrad.
+        """
+        if not self.chosen("gradient_buffers"):
+            return 0.0
+        of_blocks, of_ends = set[tuple[float, float]](), set[tuple[float, float]]()
+        for layer in layers:
+            shapes, products = of_blocks if layer.recomputable else of_ends, layer.operators.products
+            shapes |= {self._own_shape(one) for one in products if one.narrow or not layer.recomputable}  # no routers
+        return WEIGHT_BYTES * sum(n * m * (part if (n, m) in of_blocks else 1) for n, m in of_blocks | of_ends)
+
+    def _own_shape(self, linear: Linear) -> tuple[float, float]:
+        """Rows and columns of a matrix on one GPU."""
+        split = self.split_experts if linear.expert else self.tensor
+        rows = linear.inputs / (split if linear.way == "row" else 1)
+        return rows, linear.outputs / (split if linear.way == "column" else 1)
 
     def state_bytes(
         self, held: tuple[float, float], gathered: float = 1.0, reduced: float = 0.0

@@ -8,7 +8,8 @@ Three laws, whose numbers are of a device (`OperatorLaw`):
                                   and so counts 5/4 of its FLOPs: Dao 2023 (FlashAttention-2), arXiv 2307.08691, 3.1
     element-wise pass             bytes / (bandwidth memory)
 
-and a gap of `launch` between operators.
+and a gap of `launch` between operators. Products in fp8 have their own peak and halve the bytes of their factors; the
+casts to fp8 are passes over memory of their own (ppsim/costs/fp8.py).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ppsim.base.rules import check_fields, declared, described, fraction, text, weight
+from ppsim.costs.fp8 import FP8_BYTES, Casts
 from ppsim.costs.layers import VALUE_BYTES, Core, Linear, Operators
 
 FITTED_FILE = Path(__file__).with_name("operators.json")
@@ -48,6 +50,10 @@ class OperatorLaw:
     flash_2: float = declared("the same of FlashAttention-2", fraction, example="0.34")
     flash_1: float = declared("the same of FlashAttention 1 and its Triton version", fraction, example="0.14")
     source: str = declared("where these four come from", text, "given", example="measured in May")
+    products_fp8: float | None = declared(
+        "part of `peak_fp8` that the best fp8 matrix product reaches", fraction, None, example="0.78",
+        default_text="like `products`",
+    )  # fmt: skip
     sustained: float = _fitted("sustained", "part of `products` that training keeps up")
     tail: float = _fitted("tail", "size of a product's dimension that doubles its time")
     attention_tail: float = declared("tokens of a sequence that double attention's time", weight, 500.0, example="400")
@@ -63,18 +69,29 @@ class OperatorLaw:
 
 
 class Rates(NamedTuple):
-    """A law on a device: its peak in FLOP/s, its memory bandwidth in bytes per second."""
+    """A law on a device: its peaks in FLOP/s, in bf16 and in fp8; its memory bandwidth in bytes per second."""
 
     law: OperatorLaw
     peak: float
     bandwidth: float
+    peak_fp8: float = 0.0
 
-    def product(self, rows: float, columns: float, depth: float, out_bytes: float = VALUE_BYTES) -> float:
+    def product(
+        self, rows: float, columns: float, depth: float, out_bytes: float = VALUE_BYTES, fp8: bool = False
+    ) -> float:
         """Seconds of one product of rows x depth and depth x columns; `out_bytes` moved for each result."""
         law = self.law
         slower = (1 + law.tail / rows) * (1 + law.tail / columns) * (1 + law.tail / depth)
-        computing = 2 * rows * columns * depth * slower / (self.peak * law.products * law.sustained)
-        return computing + self.streaming(VALUE_BYTES * (rows + columns) * depth + out_bytes * rows * columns)
+        best = self.peak * law.products
+        if fp8:
+            best = self.peak_fp8 * (law.products if law.products_fp8 is None else law.products_fp8)
+        computing = 2 * rows * columns * depth * slower / (best * law.sustained)
+        factors = (FP8_BYTES if fp8 else VALUE_BYTES) * (rows + columns) * depth
+        return computing + self.streaming(factors + out_bytes * rows * columns)
+
+    def cast(self, values: float, casts: Casts) -> float:
+        """Seconds of bringing so many bf16 values to fp8."""
+        return self.streaming(casts.bytes_of_a_value * values) + casts.passes * self.law.launch
 
     def streaming(self, moved: float) -> float:
         """Seconds of moving bytes through memory."""
@@ -97,6 +114,8 @@ class Share(NamedTuple):
         Members that split what tensor parallelism leaves whole: all of them with sequence parallelism, else 1.
     fused : bool
         Whether element-wise operations are fused.
+    casts : Casts, optional
+        How products run in fp8; None where they do not.
     """
 
     tokens: float
@@ -106,6 +125,7 @@ class Share(NamedTuple):
     whole: int
     fused: bool
     expert_tensor: int
+    casts: Casts | None = None
 
 
 class Computation(NamedTuple):
@@ -176,11 +196,18 @@ def _product(rates: Rates, linear: Linear, share: Share) -> tuple[float, float, 
         inputs /= split
     else:
         rows /= split
-    forward = rates.product(rows, outputs, inputs)
-    input_grad = rates.product(rows, inputs, outputs)
-    weight_grad = rates.product(inputs, outputs, rows, 2 * GRADIENT_BYTES)  # read, added to and written
-    launch = rates.law.launch
-    return copies * forward + launch, copies * input_grad + launch, copies * weight_grad + launch
+    casts = share.casts if share.casts and share.casts.reach(linear) else None
+    fp8, launch = casts is not None, rates.law.launch
+    forward = copies * rates.product(rows, outputs, inputs, fp8=fp8)
+    input_grad = copies * rates.product(rows, inputs, outputs, fp8=fp8)
+    weight_grad = copies * rates.product(inputs, outputs, rows, 2 * GRADIENT_BYTES, fp8)  # read, added to and written
+    if casts:
+        entering = rates.cast(copies * rows * inputs, casts) if linear.holds_input else 0.0  # else with another's
+        weights = rates.cast(copies * inputs * outputs, casts) if casts.weights else 0.0
+        forward += entering + weights
+        input_grad += rates.cast(copies * rows * outputs, casts) + weights  # what W reads too
+        weight_grad += 0.0 if casts.holds_inputs else entering
+    return forward + launch, input_grad + launch, weight_grad + launch
 
 
 def _core(rates: Rates, core: Core, sequence: int, share: Share) -> tuple[float, float, float]:

@@ -31,6 +31,12 @@ class Setup:
     def __post_init__(self) -> None:
         check_fields(self)
         faults = self.layout.faults(self.model)
+        device = self.cluster.device
+        if self.layout.fp8 != "none" and device.peak_fp8 is None:
+            faults.append(
+                f"fp8='{self.layout.fp8}' needs the fp8 peak of {device.name}, which its sheet does not give; use none "
+                f"or give hardware.device.peak_fp8"
+            )
         if faults:
             raise ConfigError("; ".join(faults))
 
@@ -56,21 +62,27 @@ class Setup:
         whole = layout.tensor if layout.sequence_parallel else 1
         sequences = layout.microbatch_size / layout.context
         share = Share(
-            tokens, sequences, layout.tensor, layout.expert, whole, layout.chosen("fused"), layout.split_experts
-        )
+            tokens, sequences, layout.tensor, layout.expert, whole, layout.chosen("fused"), layout.split_experts,
+            layout.casts,
+        )  # fmt: skip
         return work(device.rates, layer.operators, self.model.sequence, share)
 
     def _at_one_rate(self, layer: Layer) -> Computation:
         """Every FLOP at the achieved part of the peak; what has none is free."""
-        up = self.model.sequence * sum(one.flops for one in layer.operators.products if one.module == "up")
+        faster = self._fp8_speed - 1  # FLOPs in fp8 count as fewer
+        s, casts, linears = self.model.sequence, self.layout.casts, layer.operators.products
+        saved = s * sum(one.flops for one in linears if casts and casts.reach(one)) * faster / (1 + faster)
+        up = s * sum(
+            one.flops / (1 + faster * bool(casts and casts.reach(one))) for one in linears if one.module == "up"
+        )
         products, core, up, input_grad, weight_grad = (
             self.share(flops) / self.rate
             for flops in (
-                layer.forward - layer.attention_core,
+                layer.forward - layer.attention_core - saved,
                 layer.attention_core,
                 up,
-                layer.input_grad,
-                layer.weight_grad,
+                layer.input_grad - saved,
+                layer.weight_grad - saved,
             )
         )
         return Computation(products, core, 0.0, 0.0, 0.0, up, input_grad, weight_grad)
@@ -85,6 +97,12 @@ class Setup:
         return self.work(layer).again(modules)
 
     @property
+    def _fp8_speed(self) -> float:
+        """How many times as fast as in bf16 products in fp8 are at one achieved fraction of both peaks."""
+        device = self.cluster.device
+        return (device.peak_fp8 or device.peak) / device.peak
+
+    @property
     def rate(self) -> float:
         """FLOP/s that one GPU reaches over all computation of a step, nothing recomputed."""
         device = self.cluster.device
@@ -96,6 +114,13 @@ class Setup:
     def share(self, amount: float) -> float:
         """One GPU's share for one microbatch of an amount of one whole sequence."""
         return amount * self.layout.microbatch_size / (self.layout.tensor * self.layout.context)
+
+    @cached_property
+    def fp8_part(self) -> float:
+        """Part of all parameters of a GPU whose products run in fp8."""
+        layers = self.model.layers
+        narrow, held = (sum(map(sum, map(of, layers))) for of in (self.layout.held_in_fp8, self.layout.held))
+        return narrow / held
 
     @property
     def border_bytes(self) -> float:
