@@ -112,6 +112,31 @@ def test_a_device_alone_reduces_nothing():
             [["0F0", "0B0", "0S0"], ["1F0", "1S0", "1B0"]],
             "device 1 waits at 1B0 for 0S0 of device 0, which stands behind 0B0",
         ),
+        (  # device 1's 0S1 needs the broadcast of 2F1, which the sender makes behind the gradient of microbatch 0
+            [
+                ["2F0", "2S0", "2T0", "2F1", "2B0", "2S1", "2T1", "2B1"],
+                [
+                    "0F0",
+                    "0F1",
+                    "1F0",
+                    "1F1",
+                    "1S0",
+                    "0S0",
+                    "1T0",
+                    "0S1",
+                    "0T0",
+                    "1S1",
+                    "1B0",
+                    "0B0",
+                    "0T1",
+                    "1T1",
+                    "1B1",
+                    "0B1",
+                ],
+            ],
+            "device 1 waits at 0S1 for 0T0 of device 1, which stands behind 0S1 (its collective runs before the one "
+            "for 0S1)",
+        ),
         ([["0F0", "1S0", "0B0"], ["1F0", "1B0"]], "all actions of one stage and microbatch run on one device"),
     ],
 )

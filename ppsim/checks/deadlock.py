@@ -6,7 +6,7 @@ from ppsim.actions import Kind
 from ppsim.base.errors import DeadlockError
 from ppsim.lowering.posts import Posts, queued_posts
 from ppsim.lowering.rows import crosses_devices
-from ppsim.schedule.barriers import awaited_rows, with_barriers
+from ppsim.schedule.barriers import awaited_rows, turn_of_collectives, with_barriers
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.recurrence import run_lists
 from ppsim.schedule.waiting import lenient_source, standing, waiting_cycle, waiting_message
@@ -204,7 +204,7 @@ class _QueuedStandstill:
             holder = int(self.schedule.device[needed])
             return (
                 f"device {device} waits at {self.schedule.label(part)} for {self.schedule.label(needed)} of device "
-                f"{holder}",
+                f"{holder}{turn_of_collectives(self.schedule, part, needed)}",
                 ("device", holder),
             )
         if part >= 0:

@@ -182,3 +182,15 @@ def awaited_rows(schedule: ScheduleColumns, source: np.ndarray, position: np.nda
     first = np.full(len(barriers), -1, np.int64)
     first[stuck] = barriers.producer[head[stuck]]
     return np.where(barriers.needs >= 0, first[barriers.needs], source)
+
+
+def turn_of_collectives(schedule: ScheduleColumns, row: int, needed: int) -> str:
+    """What to add where a row waits for what another collective needs, which comes before its own; else nothing."""
+    barriers = find_barriers(schedule)
+    if barriers is None or barriers.needs[row] < 0 or needed in _inputs(barriers, int(barriers.needs[row])):
+        return ""
+    return f" (its collective runs before the one for {schedule.label(row)})"
+
+
+def _inputs(barriers: Barriers, barrier: int) -> np.ndarray:
+    return barriers.producer[barriers.first[barrier] : barriers.first[barrier + 1]]

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ppsim.actions import Kind, is_backward
+from ppsim.schedule.barriers import turn_of_collectives
 from ppsim.schedule.columns import ScheduleColumns
 
 
@@ -62,7 +63,7 @@ def waiting_cycle(schedule: ScheduleColumns, blocked: Mapping[int, int], source:
             where = f", which shares a fused slot with {schedule.label(head)}"
         lines.append(
             f"device {waiting} waits at {schedule.label(blocked[waiting])} for {schedule.label(need)} of device "
-            f"{holder}{where}"
+            f"{holder}{where}{turn_of_collectives(schedule, blocked[waiting], need)}"
         )
     return lines
 
