@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from random_runs import runs
 
 import ppsim
-from ppsim.analysis import blame, gaps
+from ppsim.analysis import blame, gaps, occupancy
 from ppsim.costs import pairs
 from ppsim.costs.profile import Profile
 from ppsim.costs.shared_ports import SharedPorts
@@ -136,3 +136,21 @@ def test_a_ledger_of_a_few_devices_at_a_time_is_that_of_all(run, block):
         idle, waited = idle + part.idle, waited + part.waited
     np.testing.assert_allclose(idle, whole.idle, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(waited, whole.waited, rtol=1e-9, atol=1e-12)
+
+
+@settings(deadline=None, max_examples=50)
+@given(runs(st.sampled_from([0.1, 0.5, 2.0]), streams=True), st.sampled_from([1, 7, 10_000]))
+def test_peaks_of_devices_at_once_are_the_highest_points_of_their_curves(run, rows_at_once):
+    stages = run.schedule.num_stages
+    table = replace(
+        run.table, activation_bytes=np.arange(1.0, stages + 1), state_bytes=np.ones((3, stages)),
+        transfer_bytes=np.full((2, stages), 0.25),
+    )  # fmt: skip
+    run = ppsim.Timeline(run.plan, table, run.costs, run.times, engine=run.engine)
+    devices = range(run.schedule.devices)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(occupancy, "_AT_A_TIME", rows_at_once)
+        peaks = run.peak_activations, run.peak_memory
+    for peak, curve in zip(peaks, (run.activations_over_time, run.memory_over_time), strict=True):
+        assert peak == pytest.approx([curve(device)[1].max() for device in devices], rel=1e-9)
+    assert run.peak_memory == pytest.approx(run.memory().peak, rel=1e-9)

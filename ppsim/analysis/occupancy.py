@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
 
 from ppsim.actions import Kind
+from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.errors import CostError
 from ppsim.base.immutable import kept
-from ppsim.plan.holding import held_changes
+from ppsim.base.unsigned import from_the_start
+from ppsim.plan.holding import Holding
 from ppsim.plan.host_copies import RELOADS, copied_part
 from ppsim.plan.resolve import transfer_bytes
 from ppsim.timeline import TimelineColumns
 
+_AT_A_TIME = 16_384  # rows
 PARTS = ("weights", "gradients", "optimizer_state", "activations", "transfer_buffers")
 
 
@@ -23,6 +27,22 @@ class Occupancy:
     def __init__(self, timeline: TimelineColumns):
         self.timeline = timeline.named(timeline.name)  # the timeline holds this, and would hold itself
         self.schedule, self.plan, self.table = timeline.schedule, timeline.plan, timeline.table
+
+    @cached_property
+    def _shares(self) -> Holding:
+        return Holding(self.schedule, self.table, self.table.stage_share)
+
+    @cached_property
+    def _bytes(self) -> Holding:
+        return Holding(self.schedule, self.table, self.table.activation_bytes)
+
+    def _few_devices(self) -> Iterator[tuple[int, int]]:
+        """From the first to behind the last of some devices at a time, whose columns stay in the processor's caches."""
+        offsets, behind = self.schedule.offsets, 0
+        while behind < self.schedule.devices:
+            first = behind
+            behind = max(int(np.searchsorted(offsets, offsets[first] + _AT_A_TIME, "right")) - 1, first + 1)
+            yield first, behind
 
     def _amount(self, weight: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """What a whole activation of each of these rows holds; `weight` is by stage."""
@@ -51,30 +71,32 @@ class Occupancy:
             np.where(np.arange(len(both)) < len(away), -amount, amount),
         )
 
-    def _live(self, device: int, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Live amount on a device just after each row's start and just after its end; `weight` is per stage.
+    def _changes(self, holding: Holding, rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        """What remains of each of these rows after its end, and what it frees then.
 
         Actions of a device run one at a time, so list order is time order; a timed fused slot takes before it frees.
-        Device by device the columns stay in the processor's caches, which a million rows do not.
         """
-        adds, frees = held_changes(self.schedule, self.table, weight, self.schedule.rows(device))
-        second = np.flatnonzero(self.plan.fused[self.schedule.rows(device)])
+        adds, frees = holding.changes(rows)
+        second = np.flatnonzero(self.plan.fused[rows])
         if len(second):
             adds[second - 1] += adds[second]
             frees[second] += frees[second - 1]
             adds[second] = frees[second - 1] = 0.0
         adds -= frees
-        after_end = np.cumsum(adds)
-        frees += after_end
-        return frees, after_end
+        return adds, frees
 
     @cached_property
     def peak_activations(self) -> np.ndarray:
         """As `Timeline.peak_activations`."""
-        share = self.table.stage_share
+        share, offsets = self.table.stage_share, self.schedule.offsets
         unit = share[0] if np.all(share == share[0]) else 1.0  # counting first keeps whole numbers exact
-        counted = share / unit
-        peak = np.array([self._live(device, counted)[0].max() for device in range(self.schedule.devices)]) * unit
+        holding = Holding(self.schedule, self.table, share / unit)
+        peak = np.empty(self.schedule.devices)
+        for first, behind in self._few_devices():
+            changes = self._changes(holding, slice(offsets[first], offsets[behind]))
+            few = offsets[first : behind + 1] - offsets[first]
+            run_where_it_pays(highest, int(offsets[-1]), few, *changes, peak[first:behind])
+        peak *= unit
         copies = self.plan.copies
         moving = np.empty(0, int) if copies is None else np.concatenate([copies.device, copies.host])
         for device in np.unique(moving[moving >= 0]).tolist():
@@ -84,7 +106,9 @@ class Occupancy:
     def activations_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
         """As `Timeline.activations_over_time`."""
         rows = self.schedule.rows(device)
-        after_start, after_end = self._live(device, self.table.stage_share)
+        remains, frees = self._changes(self._shares, rows)
+        after_end = np.cumsum(remains)
+        after_start = after_end + frees
         in_slot = self.plan.fused[rows]
         happens = np.stack([~in_slot, np.append(~in_slot[1:], True)], axis=1)
         times = np.stack([self.timeline.row_start[rows], self.timeline.row_end[rows]], axis=1)
@@ -97,7 +121,11 @@ class Occupancy:
         """As `Timeline.peak_memory`."""
         if self.table.activation_bytes is None or self.table.state_bytes is None:
             return None
-        return np.array([self.memory_over_time(device)[1].max() for device in range(self.schedule.devices)])
+        peak = self.static_memory.sum(axis=0)
+        for first, behind in self._few_devices():
+            time, change, _, offsets = self._memory_changes(first, behind)
+            run_where_it_pays(highest_memory, len(self.schedule.kind), offsets, time, change, peak[first:behind])
+        return peak
 
     @cached_property
     def static_memory(self) -> np.ndarray | None:
@@ -111,12 +139,12 @@ class Occupancy:
 
     def memory_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
         """As `Timeline.memory_over_time`."""
-        times, changes, _ = self._memory_changes(device)
+        times, changes, _ = self._changes_of(device)
         return _steps(times, self._static(device).sum() + np.cumsum(changes))
 
     def memory_parts_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
         """As `Timeline.memory_parts_over_time`, the levels with a row for each of `PARTS`."""
-        times, changes, is_buffer = self._memory_changes(device)
+        times, changes, is_buffer = self._changes_of(device)
         last = np.append(np.diff(times) > 0, True)
         moving = [np.cumsum(np.where(is_buffer == buffer, changes, 0.0))[last] for buffer in (False, True)]
         # Rounding of sums that came back to zero must not show as a negative amount.
@@ -127,25 +155,31 @@ class Occupancy:
         assert self.static_memory is not None  # noqa: S101 - `_memory_changes` has raised otherwise
         return self.static_memory[:, device]
 
-    def _memory_changes(self, device: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Every change of a device's memory in the order of time: when, by how many bytes, and whether of a buffer."""
+    def _changes_of(self, device: int) -> tuple[np.ndarray, ...]:
+        self.schedule.rows(device)  # refuses a device that does not exist
+        return self._memory_changes(device, device + 1)[:3]
+
+    def _memory_changes(self, first: int, behind: int) -> tuple[np.ndarray, ...]:
+        """Every change of the memory of devices from `first` to before `behind`, by device in the order of time.
+
+        When, by how many bytes, whether of a buffer, and where the changes of each device begin.
+        """
         schedule, activation_bytes = self.schedule, self.table.activation_bytes
         if activation_bytes is None or self.static_memory is None:
             raise CostError(
                 "memory is not known: the costs give no activation_bytes, or none of weight_bytes, gradient_bytes and "
                 "optimizer_bytes"
             )
-        rows = self._rows(device)
-        adds, frees = held_changes(schedule, self.table, activation_bytes, schedule.rows(device))
-        received = rows[self.plan.remote[rows]]
-        sent = self._sent_by(device)
+        rows = np.arange(schedule.offsets[first], schedule.offsets[behind])
+        adds, frees = self._bytes.changes(slice(schedule.offsets[first], schedule.offsets[behind]))
+        received, (transfers, begin) = rows[self.plan.remote[rows]], self._transfers_by_sender
+        sent = transfers[begin[first] : begin[behind]]
         in_bytes = transfer_bytes(schedule, self.table, self.plan.source[received])
         out_bytes = transfer_bytes(schedule, self.table, self.plan.source[sent])
-        again, again_bytes = self._recomputing(device)
-        run = self.timeline
-        visits = zip(self._visits(device, activation_bytes), self._logits(device), strict=True)
-        begin, over, visiting = map(np.concatenate, visits)
-        comes, goes = np.where(visiting >= 0, begin, over), np.where(visiting >= 0, over, begin)
+        again, again_bytes = self._recomputing(rows)
+        run, device = self.timeline, schedule.device
+        begins, over, visiting, visited = self._all_visits(first, behind)
+        comes, goes = np.where(visiting >= 0, begins, over), np.where(visiting >= 0, over, begins)
         moved = np.abs(visiting)
         times = [
             run.row_end[rows], run.row_end[received], run.transfer_end[sent], run.row_end[again], goes,
@@ -155,10 +189,24 @@ class Occupancy:
             -frees, -in_bytes, -out_bytes, -again_bytes, -moved, adds, in_bytes, out_bytes, again_bytes, moved,
         ]  # fmt: skip
         time, change = np.concatenate(times), np.concatenate(changes)
-        is_take = np.repeat([0] * 5 + [1] * 5, [len(part) for part in times])
-        order = np.lexsort((is_take, time))
-        is_buffer = np.repeat([False, True, True, False, False] * 2, [len(part) for part in times])
-        return time[order], change[order], is_buffer[order]
+        lengths = [len(part) for part in times]
+        is_take = np.repeat(np.array([0] * 5 + [1] * 5, np.int8), lengths)
+        holders = [device[rows], device[received], device[self.plan.source[sent]], device[again], visited]
+        holder = (np.concatenate(holders * 2) - first).astype(np.int16)  # sorted in linear time
+        order = np.lexsort((is_take, time, holder)[: 2 if behind == first + 1 else 3])
+        is_buffer = np.repeat([False, True, True, False, False] * 2, lengths)
+        offsets = np.searchsorted(holder[order], np.arange(behind - first + 1))
+        return time[order], change[order], is_buffer[order], offsets
+
+    def _all_visits(self, first: int, behind: int) -> tuple[np.ndarray, ...]:
+        """`_visits` and `_logits` of some devices, and the device of each."""
+        if self.plan.copies is None and not self.schedule.cuts_vocabulary:
+            return np.empty(0), np.empty(0), np.empty(0), np.empty(0, np.int32)
+        parts = []
+        for device in range(first, behind):
+            for found in (self._visits(device, self.table.activation_bytes), self._logits(device)):
+                parts.append((*found, np.full(len(found[0]), device, np.int32)))
+        return tuple(map(np.concatenate, zip(*parts, strict=True)))
 
     def _rows(self, device: int) -> np.ndarray:
         rows = self.schedule.rows(device)
@@ -177,19 +225,13 @@ class Occupancy:
         )
         return self.timeline.row_start[made], self.timeline.row_end[freed], self._amount(held, made)
 
-    def _recomputing(self, device: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of the device's backwards that recompute, and the bytes that each holds for that from start to end."""
+    def _recomputing(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The backwards among rows that recompute, and the bytes that each holds for that from start to end."""
         kind, table_bytes = self.schedule.kind, self.table.recompute_bytes
-        rows = self._rows(device)
         if table_bytes is None or not table_bytes.any():
             return rows[:0], np.zeros(0)
         rows = rows[(kind[rows] == Kind.B) | (kind[rows] == Kind.I)]
         return rows, self._amount(table_bytes, rows)
-
-    def _sent_by(self, device: int) -> np.ndarray:
-        """The transfers that a device sends, named by the rows that consume them."""
-        transfers, first = self._transfers_by_sender
-        return transfers[first[device] : first[device + 1]]
 
     @cached_property
     def _transfers_by_sender(self) -> tuple[np.ndarray, np.ndarray]:
@@ -200,6 +242,29 @@ class Occupancy:
 
 
 occupancy = kept(Occupancy)
+
+
+@from_the_start
+def highest(offsets, remains, frees, peak):
+    """Fill `peak`, by device, with the most that is held just after the start of a row."""
+    for device in range(len(offsets) - 1):
+        level, most = 0.0, 0.0
+        for row in range(offsets[device], offsets[device + 1]):
+            level += remains[row]
+            most = max(most, frees[row] + level)
+        peak[device] = most
+
+
+@from_the_start
+def highest_memory(offsets, time, change, peak):
+    """Add to `peak`, by device what it always holds, the most that changes add; at one time all of them count."""
+    for device in range(len(offsets) - 1):
+        held = peak[device]
+        level = 0.0
+        for one in range(offsets[device], offsets[device + 1]):
+            level += change[one]
+            if one + 1 == offsets[device + 1] or time[one + 1] > time[one]:
+                peak[device] = max(peak[device], held + level)
 
 
 def peak_activations(run: TimelineColumns) -> np.ndarray:
