@@ -34,7 +34,17 @@ class Occupancy:
 
     @cached_property
     def _bytes(self) -> Holding:
-        return Holding(self.schedule, self.table, self.table.activation_bytes)
+        return Holding(self.schedule, self.table, self._activation_bytes)
+
+    @property
+    def _activation_bytes(self) -> np.ndarray:
+        """Bytes of an activation by stage; CostError where memory is not known."""
+        if self.table.activation_bytes is None or self.static_memory is None:
+            raise CostError(
+                "memory is not known: the costs give no activation_bytes, or none of weight_bytes, gradient_bytes and "
+                "optimizer_bytes"
+            )
+        return self.table.activation_bytes
 
     def _few_devices(self) -> Iterator[tuple[int, int]]:
         """From the first to behind the last of some devices at a time, whose columns stay in the processor's caches."""
@@ -119,9 +129,10 @@ class Occupancy:
     @cached_property
     def peak_memory(self) -> np.ndarray | None:
         """As `Timeline.peak_memory`."""
-        if self.table.activation_bytes is None or self.table.state_bytes is None:
+        static = self.static_memory
+        if self.table.activation_bytes is None or static is None:
             return None
-        peak = self.static_memory.sum(axis=0)
+        peak = static.sum(axis=0)
         for first, behind in self._few_devices():
             time, change, _, offsets = self._memory_changes(first, behind)
             run_where_it_pays(highest_memory, len(self.schedule.kind), offsets, time, change, peak[first:behind])
@@ -164,12 +175,7 @@ class Occupancy:
 
         When, by how many bytes, whether of a buffer, and where the changes of each device begin.
         """
-        schedule, activation_bytes = self.schedule, self.table.activation_bytes
-        if activation_bytes is None or self.static_memory is None:
-            raise CostError(
-                "memory is not known: the costs give no activation_bytes, or none of weight_bytes, gradient_bytes and "
-                "optimizer_bytes"
-            )
+        schedule = self.schedule
         rows = np.arange(schedule.offsets[first], schedule.offsets[behind])
         adds, frees = self._bytes.changes(slice(schedule.offsets[first], schedule.offsets[behind]))
         received, (transfers, begin) = rows[self.plan.remote[rows]], self._transfers_by_sender
@@ -204,7 +210,7 @@ class Occupancy:
             return np.empty(0), np.empty(0), np.empty(0), np.empty(0, np.int32)
         parts = []
         for device in range(first, behind):
-            for found in (self._visits(device, self.table.activation_bytes), self._logits(device)):
+            for found in (self._visits(device, self._activation_bytes), self._logits(device)):
                 parts.append((*found, np.full(len(found[0]), device, np.int32)))
         return tuple(map(np.concatenate, zip(*parts, strict=True)))
 
