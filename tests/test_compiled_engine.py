@@ -42,6 +42,18 @@ def assert_equal_bits(schedule, costs, transport):
         assert_equal_times(event, compiled)
 
 
+def test_when_devices_start_is_known_before_all_rows_are():
+    run = ppsim.simulate(
+        ppsim.build("dualpipe", devices=4, microbatches=8), ppsim.Costs(latency=0.5), engine="compiled"
+    )
+    assert run.device_start.tolist() == [
+        0.0,
+        1.5,
+        1.5,
+        0.0,
+    ]  # both ends begin; a forward and a transfer later the others
+
+
 def in_random_order(schedule, random):
     """The actions of a schedule on the devices where they run, in an order in which they could run one by one."""
     plain = [

@@ -10,6 +10,7 @@ from random_schedules import schedules
 from timelines import actions
 
 import ppsim
+from ppsim.costs.profile import Profile
 from ppsim.engines.ready_event import ReadyModel
 from ppsim.plan.dispatch import make_choices
 
@@ -50,6 +51,17 @@ def test_a_limit_of_its_own_lets_forwards_run_ahead(engine):
     more = ready(schedule, costs, engine=engine, memory_limit=[7, 5, 3, 1])
     assert more.makespan < own.makespan
     assert (more.peak_activations <= [7, 5, 3, 1]).all()
+
+
+@ENGINES
+def test_what_has_room_starts_before_what_stands_earlier_and_has_none(engine):
+    orders = ["0F0 0F1 2F0 2B0 0B0 0F2 2F1 2B1 0B1 2F2 2B2 0B2", "1F0 1F1 3F0 3B0 1B0 3F1 3B1 1B1 1F2 3F2 3B2 1B2"]
+    schedule = ppsim.Schedule.from_orders([order.split() for order in orders])
+    first_stage_is_large = Profile(devices=2, seconds={"F": [1.0] * 4, "B": [1.0, 1.0, 1.0, 4.0]}, layers=[3, 1, 1, 1])
+    chosen = ready(schedule, first_stage_is_large, engine=engine, memory_limit=1 + 1 + 1 / 3 + 1 / 3)
+    assert actions(chosen)[0].startswith(
+        "0F0 0-1  0F1 1-2  2F0 2-3  2F1 3-4  2B0 8-9"
+    )  # 0F2 would be a third whole one
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -144,6 +144,16 @@ def test_pytorch_runs_each_stage_on_one_device():
     assert found[0] == "stage 0 runs on devices 0, 1: PyTorch runs each stage on one device"
 
 
+def test_the_devices_of_a_stage_are_its_own():
+    first_stage_twice = [["0F0", "0B0"], ["0F1", "0B1"], ["1F0", "1F1", "1B0", "1B1"]]
+    found = faults(first_stage_twice, pytorch=True)
+    assert found[0] == "stage 0 runs on devices 0, 1: PyTorch runs each stage on one device"
+
+
+def test_gradients_of_nothing_are_reduced_nowhere():
+    assert faults([["0F0", "0REDUCE_GRAD"]]) == ["the backward of 0F0 is missing: add 0B0, or 0I0 and 0W0"]
+
+
 def test_pytorch_divides_gradients_only_where_they_are_reduced():
     assert faults(GOOD, pytorch=True) == [
         f"{stage}REDUCE_GRAD is missing on device {stage}: there PyTorch reduces the stage's gradients and divides "

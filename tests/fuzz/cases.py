@@ -47,20 +47,20 @@ odd_values = st.recursive(
 
 
 def moved(value):
-    """Numbers near a number; anything else as it is."""
+    """Numbers near a number, most of them as legal as it is; anything else as it is."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return st.just(value)
-    return st.sampled_from([value, value + 1, 2 * value, value // 2, 1, 0] if isinstance(value, int) else
-                           [value, value * 1.001, value * 2, value / 3, 0.0])  # fmt: skip
+    return st.sampled_from([2 * value, 4 * value, max(value // 2, 1), value + 1, 1] if isinstance(value, int) else
+                           [value * 1.001, value * 2, value / 3, 0.0])  # fmt: skip
 
 
 @st.composite
 def damaged_documents(draw, document):
-    """The document with a few values, anywhere in it, replaced or taken away, as JSON text.
+    """The document with a few values, anywhere in it, replaced or taken away.
 
-    In half of them only numbers are moved, so that many are legal and what comes behind the check is tried too.
+    In two of three only numbers are moved, so that many are legal and what comes behind the check is tried too.
     """
-    document, gentle = copy.deepcopy(document), draw(st.booleans())
+    document, gentle = copy.deepcopy(document), draw(st.sampled_from([True, True, False]))
     for _ in range(draw(st.integers(1, 3))):
         place = document
         while isinstance(place, dict | list) and place:
@@ -76,14 +76,28 @@ def damaged_documents(draw, document):
             else:
                 del place[key]
             break
-    return json.dumps(document).encode()
+    return document
+
+
+@st.composite
+def damaged_tables(draw, rows):
+    """The rows of a CSV file with neighbouring cells exchanged or empty cells put in, most of them still legal."""
+    rows = [list(row) for row in rows]
+    for _ in range(draw(st.integers(1, 4))):
+        row = draw(st.sampled_from(rows))
+        place = draw(st.integers(0, len(row) - 2))
+        if draw(st.booleans()):
+            row[place], row[place + 1] = row[place + 1], row[place]
+        else:
+            row[place:place] = [""] * draw(st.integers(1, 3))
+    return "\n".join(map(",".join, rows)).encode()
 
 
 @st.composite
 def damaged_bytes(draw, content):
     """The content with a few pieces replaced, cut out or doubled."""
     content = bytearray(content)
-    if draw(st.booleans()):  # a digit, which often leaves the file legal
+    if draw(st.sampled_from([True, True, False])):  # a digit, which often leaves the file legal
         digits = [place for place, byte in enumerate(content) if 48 <= byte <= 57]
         if digits:
             content[draw(st.sampled_from(digits))] = draw(st.integers(48, 57))
@@ -95,7 +109,18 @@ def damaged_bytes(draw, content):
     return bytes(content)
 
 
-def damaged(document, content=None):
-    """A document damaged value by value, or its text byte by byte."""
-    content = json.dumps(document).encode() if content is None else content
-    return st.one_of(damaged_documents(document), damaged_bytes(content)) if document else damaged_bytes(content)
+def as_json(document):
+    """The document as the bytes of a JSON file."""
+    return json.dumps(document).encode()
+
+
+def as_yaml(document):
+    """The document as the bytes of a YAML file, whose flow style is JSON but for infinity."""
+    return as_json(document).replace(b" Infinity", b" .inf").replace(b"[Infinity", b"[.inf")
+
+
+def damaged(document, content=None, text=as_json):
+    """A document damaged value by value, or its text (`content`, where it is not that of `text`) byte by byte."""
+    content = text(document) if content is None else content
+    documents = damaged_documents(document).map(text)
+    return st.one_of(documents, documents, damaged_bytes(content))

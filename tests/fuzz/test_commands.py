@@ -98,14 +98,14 @@ FLAGS = {name: flags_of(name) for name in COMMANDS if name != SERVES}
 
 @st.composite
 def calls(draw, name):
-    """A call that works with up to two things more that go with it; in most calls one word is then damaged."""
+    """A call that works with up to two things more that go with it; in half of the calls one word is then damaged."""
     start = draw(st.sampled_from(CALLS[name]))
     fitting = MORE.get(name, []) + OUT * ("--json" in FLAGS[name])
     if "--set" in FLAGS[name] or "--engine" in FLAGS[name]:
         fitting = fitting + (SET if "yaml" in start else COSTS * ("--engine" in FLAGS[name]))
     more = draw(st.lists(st.sampled_from(fitting or [""]), max_size=2, unique_by=lambda words: words.split(" ")[0]))
     words = " ".join([start, *more]).split()
-    damage = draw(st.sampled_from(["none", "none", "word", "flag", "flag", "missing"]))
+    damage = draw(st.sampled_from(["none", "none", "none", "word", "flag", "missing"]))
     if damage == "word" and words:
         words[draw(st.integers(0, len(words) - 1))] = draw(st.sampled_from(NUMBERS + WORDS + PAIRS + FILES))
     if damage == "missing" and words:

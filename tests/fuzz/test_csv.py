@@ -19,9 +19,13 @@ slots = st.sampled_from(["(0F1;1B0)OVERLAP_F_B", "(1B0;0F1)OVERLAP_F_B"])
 odd = st.sampled_from(
     ["", " ", " 0F0", "0F", "F0", "0UNSHARD1", "(0F0;1F0)OVERLAP_F_B", "(0F0)", ";", "0f0", "é", "1F2147483648"]
 )
-tables = st.lists(st.lists(st.one_of(actions, slots, actions, odd), max_size=6), min_size=1, max_size=5)
 
-plain_tables = st.lists(st.lists(st.one_of(actions, slots, st.just("")), max_size=6), min_size=1, max_size=5)
+
+def tables_of(*cells):
+    return st.lists(st.lists(st.one_of(*cells), max_size=6), min_size=1, max_size=5)
+
+
+plain_tables = tables_of(actions, slots, st.just(""))
 
 
 def answer(read, *arguments):
@@ -33,7 +37,7 @@ def answer(read, *arguments):
 
 
 @fuzz
-@given(tables)
+@given(st.one_of(plain_tables, tables_of(actions, slots, actions, odd)))
 def test_a_file_read_in_blocks_and_the_same_file_with_quotes_are_one_schedule(tmp_path_factory, table):
     path = tmp_path_factory.getbasetemp() / "table.csv"
     path.write_text("\n".join(",".join(row) for row in table))
@@ -47,13 +51,17 @@ def test_a_file_read_in_blocks_and_the_same_file_with_quotes_are_one_schedule(tm
 
 
 @fuzz
-@given(
-    st.lists(st.lists(st.one_of(actions, slots, st.just("")), max_size=6), min_size=1, max_size=5), st.integers(1, 30)
-)
+@given(plain_tables, st.integers(1, 30))
 def test_where_blocks_are_cut_does_not_matter(table, size):
     text = "\n".join(",".join(row) for row in table) + "\n"
     found: Any = [plain_cells(block) for block in blocks(text, size)]
     whole: Any = plain_cells(next(blocks(text)))
+    lines = [[] for _ in table]
+    for block in blocks(text, size):
+        for number, cells in enumerate(block.lines):
+            if block.row + number < len(table):  # behind the last newline is no line
+                lines[block.row + number] += cells
+    assert lines == [row if row != [""] else [] for row in table]
     for part in range(2):
         pieces = [np.concatenate(columns) for columns in zip(*(piece[part] for piece in found), strict=True)]
         assert all(map(np.array_equal, pieces, whole[part]))

@@ -21,7 +21,7 @@ from ppsim.studies.baseline import read_baseline
 from ppsim.studies.calibration import calibrate
 from ppsim.studies.evaluation import evaluate
 from ppsim.studies.gate import Limits, Tolerance, check_configs, update_baseline
-from tests.fuzz.cases import case, damaged, fuzz
+from tests.fuzz.cases import as_yaml, case, damaged, damaged_bytes, damaged_tables, fuzz
 
 PROFILE = ROOT / "validation" / "data" / "cpu" / "sleep" / "profile.yaml"
 KINETO = {
@@ -57,7 +57,7 @@ def use_trace(path):
 @fuzz
 def test_configs(config, data, tmp_path_factory):
     path = tmp_path_factory.getbasetemp() / "config.yaml"
-    path.write_bytes(data.draw(damaged(yaml_of(config), config.read_bytes())))
+    path.write_bytes(data.draw(damaged(yaml_of(config), config.read_bytes(), as_yaml)))
     with case("config files"):
         ppsim.load_config(path)
 
@@ -66,7 +66,7 @@ def test_configs(config, data, tmp_path_factory):
 @fuzz
 def test_small_configs_are_simulated(data, tmp_path_factory):
     path = tmp_path_factory.getbasetemp() / "small.yaml"
-    path.write_bytes(data.draw(damaged(SMALL)))
+    path.write_bytes(data.draw(damaged(SMALL, text=as_yaml)))
     with case("config files, simulated"):
         config = ppsim.load_config(path)
         if len(config.build()) < 10_000:
@@ -78,7 +78,8 @@ def test_small_configs_are_simulated(data, tmp_path_factory):
 def test_schedules(family, data, tmp_path_factory):
     path = tmp_path_factory.getbasetemp() / "schedule.csv"
     ppsim.build(family, devices=4, microbatches=8).to_csv(path)
-    path.write_bytes(data.draw(damaged(None, path.read_bytes())))
+    rows = [line.split(",") for line in path.read_text().splitlines()]
+    path.write_bytes(data.draw(st.one_of(damaged_tables(rows), damaged_bytes(path.read_bytes()))))
     with case("schedule CSV files"):
         ppsim.simulate(ppsim.Schedule.from_csv(path), transport="directed", engine="event")
 
@@ -96,7 +97,7 @@ def test_model_configs(model, data, tmp_path_factory):
 @fuzz
 def test_profiles(data, tmp_path_factory):
     path = tmp_path_factory.getbasetemp() / "profile.yaml"
-    path.write_bytes(data.draw(damaged(yaml_of(PROFILE), PROFILE.read_bytes())))
+    path.write_bytes(data.draw(damaged(yaml_of(PROFILE), PROFILE.read_bytes(), as_yaml)))
     with case("profile files"):
         profile = read_profile(path)
         ppsim.simulate(ppsim.build("zb-h1", devices=4, microbatches=4), profile, transport="rank")
@@ -124,7 +125,7 @@ def test_profiler_traces(data, packed, tmp_path_factory):
         if packed:
             content = gzip.compress(content, 1)
             if name == hurt and data.draw(st.booleans()):
-                content = data.draw(damaged(None, content))
+                content = data.draw(damaged_bytes(content))
         (folder / f"{name}{'.gz' if packed else ''}").write_bytes(content)
     with case("profiler traces"):
         use_trace(folder)
