@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ppsim.analysis.measures import shown_in
-from ppsim.base.compiling import ROWS_WORTH_COMPILING, can_compile
+from ppsim.base.compiling import ROWS_WORTH_COMPILING, ROWS_WORTH_LOADING, can_compile
 from ppsim.base.errors import ConfigError, CostError, PpsimError, shown
 from ppsim.config import Config, load_config, make_config, source_of
 from ppsim.explorer.copies import copies_of
@@ -135,6 +135,7 @@ def answer(case: Case, configs: Configs) -> dict[str, Any]:
             "name": run.schedule.name if "csv" not in case else CSV_NAME,
             "actions": len(run.schedule),
             "makespan": run.makespan,
+            "engine": run.engine,
             "chart": page_data(make_boxes(run)),
             "measures": [
                 {
@@ -207,11 +208,15 @@ _loaded = threading.Event()
 
 def load_engine() -> None:
     """Load what is compiled, which takes seconds; from then on it serves small cases, too, in this process."""
-    if can_compile():
-        large = {"schedule": "1f1b", "devices": 8, "microbatches": ROWS_WORTH_COMPILING // 16}
-        for transport in ("directed", "async"):
-            answer({**large, "transport": transport}, {})
-        _loaded.set()
+    if not can_compile():
+        return
+    for rows in (2 * ROWS_WORTH_LOADING, ROWS_WORTH_COMPILING):  # many only where nothing compiled lies on the disk
+        case = {"schedule": "1f1b", "devices": 8, "microbatches": rows // 16}
+        if all(
+            answer({**case, "transport": transport}, {})["engine"] == "compiled" for transport in ("directed", "async")
+        ):
+            break
+    _loaded.set()
 
 
 def _simulated(config: Config) -> Timeline:

@@ -18,6 +18,7 @@ from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.measures import shown_in
 from ppsim.analysis.occupancy import occupancy, peak_activations, peak_memory
 from ppsim.analysis.stream_nodes import COLLECTIVE, OPTIMIZER
+from ppsim.base.immutable import kept
 from ppsim.plots import palette
 from ppsim.plots.beside import COLLECTIVES, KINDS, STEPS, Beside, Spans, lane, part_of_row
 from ppsim.plots.boxes import Boxes, kind_letter, legend_entries, title_text
@@ -173,6 +174,7 @@ def _times(before: str, spans: Spans, timeline: TimelineColumns) -> list[PageCol
     ]
 
 
+@kept
 def tick_seconds(timeline: TimelineColumns) -> float:
     """The unit to which a page rounds times: of many actions no finer than reading the shortest asks, to pack well."""
     finest = makespan(timeline) / _MOST_TICKS

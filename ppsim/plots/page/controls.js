@@ -76,7 +76,7 @@ function fillLegend() {   // entries of what is drawn are buttons that hide it
     for (const text of paler) entries.delete(text);
   }
   if (drawn.scale) entries.set("busy, from none to all of the time", ["linear-gradient(90deg, var(--busy))", "", "wide"]);
-  if (on.has("transfers")) entries.set("transfer of a forward", [colours.forward]).set("transfer of a backward", [colours.backward]);
+  if (on.has("transfers")) entries.set("transfer of a forward", [colours.forward, "", "line"]).set("transfer of a backward", [colours.backward, "", "line"]);
   if (on.has("ledger")) for (const chart of charts) for (const [cause, about] of Object.entries(chart.causes)) entries.set(`idle: ${cause}`, about);
   parts.legend.replaceChildren(...[...entries].map(([text, [colour, meaning, shape]]) => {
     const swatch = make("i", { className: shape || "" }), isButton = ofBoxes.has(text), entry = make(isButton ? "button" : "span", {}, swatch, text);
