@@ -82,6 +82,8 @@ def test_the_commands_answer_as_text_and_json():
     assert document["schema"] == "ppsim.what-if/1"
     assert [row["schedule"] for row in document["rows"]] == ["1f1b"]
     assert "without a drain" in document["refused"]["pipedream"]
+    none = command("what-if", UNIT_COSTS, "--fail", 1, "--copies", 3, "--schedule", "pipedream")
+    assert (none.status, none.out.startswith("cannot run:\n  pipedream: ")) == (1, True)
     derived = command("what-if", LLAMA, "--fail", 0, "--schedule", "1f1b", "--set", "layout.sharded=false", "--set",
                       "layout.data=2", "--set", "hardware.gpus=null", "--set", "batch=null", "--json", "-")  # fmt: skip
     assert derived.status == 0, derived.err
@@ -92,7 +94,7 @@ def test_the_commands_answer_as_text_and_json():
     ("arguments", "message"),
     [
         (("--slow", "x"), "write DEVICE=FACTOR"),
-        (("--slow", "9=1.1", "--schedule", "1f1b"), "names device 9"),
+        (("--slow", "9=1.1", "--schedule", "1f1b"), "device 9 does not exist; the devices are 0 to 3"),
         (("--slow", "1=-1"), "slow_devices"),
         (("--fail", "1"), "copies=1: a failed device needs a peer"),
         (("--fail", "9", "--copies", "2", "--schedule", "1f1b"), "device 9 does not exist; the devices are 0 to 3"),

@@ -13,7 +13,7 @@ from ppsim.base.tables import aligned
 from ppsim.base.units import difference_text, parse_quantity, percent_text, value_text
 from ppsim.commands import options
 from ppsim.commands.case import OPTIONS, read_case, takes_case
-from ppsim.commands.reporting import answer, command
+from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
 from ppsim.config import Config, load_config
 from ppsim.costs.given import PARAMETERS
 from ppsim.run.schedules import schedules
@@ -75,6 +75,8 @@ def what_if(
             raise ConfigError("nothing to change: give --set KEY=VALUE, or --break-even A vs B --over KEY")
         document, text = _changes(config, settings, flags)
     answer(document, json, lambda: text)
+    if document.get("refused") and not document["rows"]:
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 def _changes(config, settings: list[str] | None, flags: dict) -> tuple[dict, str]:
@@ -183,10 +185,10 @@ def losses_text(found: Losses, what: str) -> str:
         cells.append(
             (name, *steps, value_text(row.peak_before, "activations"), value_text(row.peak_after, "activations"))
         )
-    lines = [f"{what}:", *aligned(cells, left=1)]
+    lines = [f"{what}:", *aligned(cells, left=1), ""] if found.rows else []
     if found.refused:
-        lines += ["", "cannot run:", *(f"  {name}: {reason}" for name, reason in found.refused.items())]
-    return "\n".join(lines)
+        lines += ["cannot run:", *(f"  {name}: {reason}" for name, reason in found.refused.items())]
+    return "\n".join(lines).rstrip("\n")
 
 
 def _unit(key: str) -> str:

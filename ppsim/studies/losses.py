@@ -57,6 +57,8 @@ def slowed(case: Config, slow: Mapping[int, float], which: Iterable[str] | None 
     """
     which = [*(which or families())]  # all, those that search too
     before = compare_config(case, which)
+    for device in slow:
+        _require_device(device, max((run.schedule.devices for run in before.timelines), default=device + 1))
     factors = {**(case.jitter.slow_devices if case.jitter else {}), **slow}
     return _losses(before, compare_config(case.changed({"jitter.slow_devices": factors}), which))
 
@@ -76,6 +78,7 @@ def failed(case: Config, device: int, copies: int, which: Iterable[str] | None =
             "use layout.sharded=false"
         )
     before = compare_config(case, [*(which or families())])
+    _require_device(device, max((run.schedule.devices for run in before.timelines), default=device + 1))
     healthy = [_with_own_cards(run, case) for run in before.timelines]
     runs, refused = [], dict(before.refused)
     for run in healthy:
@@ -113,13 +116,17 @@ def rerouted(run: Timeline, device: int, copies: int, case: Config) -> Timeline:
     Devices are numbered copy by copy, the failed one left out, and so are microbatches.
     """
     schedule = run.schedule.compute
-    if not 0 <= device < schedule.devices:
-        raise ConfigError(f"device {device} does not exist; the devices are 0 to {schedule.devices - 1}")
+    _require_device(device, schedule.devices)
     lists, owner = _merged(schedule, device, copies)
     costs = _CopiedCosts(run.costs, schedule, owner, copies)
     how = {"transport": case.transport, "engine": case.engine, "optimizer": case.optimizer}
     jitter = None if case.jitter is None else _of_copies(case.jitter, owner)
     return simulate(Schedule.of(lists), costs, dispatch="ready", jitter=jitter, seed=case.seed, **how)
+
+
+def _require_device(device: int, devices: int) -> None:
+    if not 0 <= device < devices:
+        raise ConfigError(f"device {device} does not exist; the devices are 0 to {devices - 1}")
 
 
 def _of_copies(jitter: Jitter, owner: np.ndarray) -> Jitter:
