@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CONFIG := configs/llama-3-8b-8xh100.yaml
 PAGES := glossary schedule_docs gallery cost_docs accuracy_docs reliability_docs synthesis_docs choosing_docs pages \
-	command_docs explorer_picture notebooks
+	command_docs browser_pictures notebooks
 
 .PHONY: help demo test lint check unit-test coverage fuzz bench docs site dist clean
 

@@ -60,6 +60,12 @@ def viewer(path: Path) -> str:
     return "#on=transfers,memory,ledger&at=1,70"
 
 
+def viewer_overview(path: Path) -> str:
+    """More actions than pixels, with fill and drain enlarged."""
+    save_html(run("1f1b", 64, 1024), path)
+    return ""
+
+
 def plotly(path: Path) -> str:
     """The figure for those who embed one; the script that draws it lies in the page."""
     path.write_text(run("zb-h1", 4, 8).to_plotly().to_html(include_plotlyjs=True), encoding="utf-8")
@@ -75,6 +81,7 @@ def notebook(path: Path) -> str:
 
 PAGES: dict[str, tuple[Callable[[Path], str], tuple[int, int]]] = {
     "viewer": (viewer, (1200, 800)),
+    "viewer-overview": (viewer_overview, (1200, 720)),
     "plotly": (plotly, (1100, 450)),
     "notebook": (notebook, (1010, 335)),
 }

@@ -89,6 +89,24 @@ CHARTS = (
         'run("bpipe", 4, 8).plot()',
     ),
     Chart(
+        "copies",
+        "Activations in host memory",
+        "Thin bars below a row are copies to host memory, those above it copies back.",
+        """ppsim.simulate(
+    ppsim.build("pipe-offload", devices=4, microbatches=8),
+    ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, latency=0.1, offload_latency=0.4),
+).plot()""",
+    ),
+    Chart(
+        "collectives",
+        "An output layer cut over devices",
+        "Every device runs its part of the output layer, S and T; thin bars are the collectives between them.",
+        """ppsim.simulate(
+    ppsim.build("vocab-1f1b", devices=4, microbatches=8),
+    ppsim.Costs(forward=1.0, backward=2.0, vocabulary_forward=0.4, vocabulary_backward=0.6, vocabulary_reduce=0.3),
+).plot()""",
+    ),
+    Chart(
         "ledger",
         "Bubble ledger",
         "Each bar is the step of a device: its idle time by cause, then the rest.",
@@ -127,6 +145,13 @@ PAGES = (
         "follows what an action waited for, back to the start. `ppsim simulate CONFIG --gantt chart.html` and `ppsim "
         "compare CONFIG --gantt chart.html` write it too.",
         'save_html([run("1f1b", 4, 8), run("zb-h1", 4, 8)], "chart.html", shown=("transfers", "memory", "ledger"))',
+    ),
+    Chart(
+        "viewer-overview",
+        "Many actions in a browser",
+        "131,072 actions in 70 kB. Fill and drain are enlarged, and dashed lines mark where the scale of time changes. "
+        "Rows of the steady part are shaded by how busy they are. The key `e` shows one scale of time.",
+        'save_html(run("1f1b", 64, 1024), "chart.html")',
     ),
     Chart(
         "notebook",
