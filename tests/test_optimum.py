@@ -23,6 +23,27 @@ def test_four_devices_and_eight_microbatches_under_a_cap_of_four_take_27_slots_a
     assert library.simulate(library.build("zb-h1", devices=4, microbatches=8), UNITS).makespan == 27.0
 
 
+@pytest.mark.parametrize(
+    ("placement", "cap", "slots"),
+    [("one", 2, 41), ("one", 3, 31), ("one", 4, 27), ("v", 2, 59), ("v", 3, 53), ("v", 4, 51)],
+)
+def test_four_devices_and_eight_microbatches_have_a_proven_optimum_under_every_cap(placement, cap, slots):
+    """Slots of one stage. On a V the bound by counting proves all three; with one stage the solver does."""
+    slot = 1 if placement == "one" else 2
+    costs = library.Costs(forward=slot, input_grad=slot, weight_grad=slot)
+    best = optimum(4, 8, costs, placement=placement, memory_limit=cap)
+    assert (best.makespan, best.proven) == (slots, True)
+    assert best.run.peak_activations.max() <= cap
+
+
+def test_a_placement_may_be_a_list_of_devices():
+    best = optimum(2, 3, UNITS, placement=[0, 1, 0, 1], stages_per_device=2, memory_limit=1)
+    assert best.proven
+    assert best.run.schedule.num_stages == 4
+    with pytest.raises(library.BuildError, match="placement='v' with stages_per_device=3"):
+        optimum(2, 3, placement="v", stages_per_device=3)
+
+
 def test_the_whole_backward_cannot_beat_1f1b():
     best = optimum(3, 5, library.Costs(forward=1.0, backward=2.0), memory_limit=3, split=False)
     assert best.proven
@@ -110,7 +131,7 @@ def test_a_time_limit_keeps_the_best_so_far_with_its_bound():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"memory_limit": 0.5}, "holds no microbatch of stage 0; use at least 1"),
+        ({"memory_limit": 0.5}, "memory_limit=0.5 on device 0: .* use at least 1"),
         ({"memory_limit": float("nan")}, "memory_limit=nan must be a finite number above 0"),
         ({"time_limit": -1}, "time_limit=-1 must be a finite number above 0"),
         ({"workers": 0}, "workers=0 must be a whole number of at least 1"),

@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +12,10 @@ from hypothesis import strategies as st
 
 import ppsim
 from ppsim.actions import Kind
+from ppsim.families.round_search import RoundSearch
+from ppsim.families.solver import WindowModel
+from ppsim.families.synthesis_problem import Problem
+from ppsim.families.window_search import WindowSearch
 
 UNIT = ppsim.Costs(forward=2, input_grad=2, weight_grad=2)  # a stage of two a device takes 1 s
 PLACEMENTS = {"one": 1, "loop": 2, "v": 2, "wave": 4}
@@ -164,6 +170,39 @@ def test_backwards_may_stay_whole():
 def test_the_same_seed_and_rounds_give_the_same_schedule():
     first, second = (found("v", 3, 6, UNIT, memory_limit=2, seed=7) for _ in range(2))
     assert first == second
+
+
+def problem_of_eight():
+    costs = ppsim.Costs(forward=1, input_grad=1.4, weight_grad=0.6, latency=0.1)
+    return Problem.of(8, 24, np.arange(8), costs, True, np.full(8, 5.0))
+
+
+def test_windows_of_the_solver_never_make_lists_longer_and_the_same_seed_gives_the_same():
+    lists = RoundSearch(problem_of_eight(), [], 0).best
+    first, second = (WindowSearch(lists, seed=3) for _ in range(2))
+    for _ in range(4):
+        shortest = first.best.makespan
+        first.advance()
+        second.advance()
+        assert first.best.makespan <= shortest
+        assert np.array_equal(first.best.codes, second.best.codes)
+        assert first.best.problem.holds(first.best.columns())
+
+
+def test_a_window_of_all_rows_is_the_whole_problem():
+    problem = replace(problem_of_eight(), m=2)
+    best = RoundSearch(problem, [], 0).best
+    solved = WindowModel(best, np.ones(problem.rows, bool)).solve(num_workers=1)
+    assert problem.least_makespan <= solved.bound * (1 + 1e-9)
+    assert problem.timed(solved.codes).makespan == pytest.approx(solved.bound)
+
+
+def test_a_search_for_some_seconds_ends_with_windows_where_the_solver_is_installed(monkeypatch):
+    options = {"memory_limit": 5, "costs": ppsim.Costs(forward=1, input_grad=1.4, weight_grad=0.6, latency=0.1)}
+    schedule = found("one", 8, 24, seconds=3, rounds=None, **options)
+    assert "windows of the solver: " in schedule.found
+    monkeypatch.setitem(sys.modules, "ortools.sat.python.cp_model", None)
+    assert "windows" not in found("one", 8, 24, seconds=0.2, rounds=None, **options).found
 
 
 def test_a_limit_in_bytes_counts_weights_and_activations():

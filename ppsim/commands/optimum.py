@@ -26,21 +26,27 @@ _UNITS = {"makespan": "makespan", "bound": "lower_bound", "peak_activations": "p
 @command
 def optimum(
     read: Callable[[], Config],
+    placement: Annotated[str, typer.Option(metavar="NAME", help="one, loop, v or wave.")] = "one",
+    stages_per_device: Annotated[
+        int | None, typer.Option(metavar="V", help="[default: 1 for one, else 2]", show_default=False)
+    ] = None,
     memory_limit: Annotated[float | None, typer.Option(help="Most live activations on a device.")] = None,
     whole_backward: Annotated[bool, typer.Option("--whole-backward", help="Do not split B in I and W.")] = False,
     time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Stop the solver then.")] = 60.0,
     csv: Annotated[Path | None, options.file_option("Write the schedule found.")] = None,
     json: options.JsonTarget = None,
 ) -> None:
-    """Prove the shortest schedule of a tiny case, one stage a device, no queues (needs the extra `solver`)."""
+    """Prove the shortest schedule of a tiny case where nothing queues (needs the extra `solver`)."""
     case = read()
     section = case.schedule
     if "csv" in section:
         raise ConfigError(
             f"{case.path}: schedule.csv fixes the order; the optimum needs devices and microbatches instead"
         )
-    limits = {"memory_limit": memory_limit, "split": not whole_backward, "time_limit": time_limit}
-    found = study.optimum(section["devices"], section["microbatches"], case.costs, **limits)
+    found = study.optimum(
+        section["devices"], section["microbatches"], case.costs, placement=placement,
+        stages_per_device=stages_per_device, memory_limit=memory_limit, split=not whole_backward, time_limit=time_limit,
+    )  # fmt: skip
     if csv:
         found.run.schedule.to_csv(csv)
         say(f"wrote {csv}")

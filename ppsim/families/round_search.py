@@ -30,8 +30,8 @@ class RoundSearch:
         self.others = [*bases, self.settings.best]
         self.best = min(self.others, key=_makespan)
 
-    def advance(self) -> None:
-        """One round."""
+    def advance(self, longer: int = 1) -> None:
+        """One round, with so many times the moves."""
         before = self.settings.best
         self.settings.advance(max(self.tries // 4, 1))
         if self.settings.best is not before:
@@ -40,7 +40,7 @@ class RoundSearch:
         del self.others[8:]
         place = self.turn // 2 % len(self.others) if self.turn % 2 else 0
         heat = HEATS[self.turn // 2 % len(HEATS)] * float(self.problem.lengths.mean())
-        found = self.problem.improved(self.others[place], self.moves, heat, self.seed + self.turn)
+        found = self.problem.improved(self.others[place], self.moves * longer, heat, self.seed + self.turn)
         if found.makespan < self.others[place].makespan:
             self.others[place] = found
         self.best = min([self.best, found], key=_makespan)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from ppsim.families.list_scheduling import ROUNDING
 from ppsim.families.registry import families, family, require_count
 from ppsim.families.round_search import RoundSearch, usual_rounds
 from ppsim.families.synthesis_problem import Lists, Problem, devices_of_stages, limits_of, price
+from ppsim.families.timed_search import TimedSearch
 from ppsim.schedule.columns import ScheduleColumns
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ def auto(
     split : bool
         Backward as I and W (the default), or as B.
     seconds : float, optional
-        Search for so long. How many rounds that makes depends on the machine, and so may the schedule.
+        Search for so long: rounds, then ever longer ones, and where OR-Tools is installed (the extra `solver`) windows
+        that it solves. How many that makes depends on the machine, and so may the schedule.
     rounds : int, optional
         Of the search; default: as many as take some seconds, none where the schedule is large. It ends earlier where
         the schedule is proven shortest.
@@ -87,12 +88,12 @@ def auto(
     if schedule is not None and problem.is_least(shortest):
         return schedule.named("auto", found_text(problem, schedule, shortest, f"It is {schedule.name}"))
     bases = [problem.replayed(schedule) for _, schedule in fitting]
-    found, turns = _searched(problem, bases, seconds, rounds, seed)
+    found, steps = _searched(problem, bases, seconds, rounds, seed)
     judged = found[:1] if problem.own is None else found  # a search takes microbatches as equal
     candidates = [lists.columns() for lists in judged]
     makespan, best = min(zip(map(problem.seconds_of, candidates), candidates, strict=True), key=lambda pair: pair[0])
     beginning = "greedy lists" if schedule is None else f"{schedule.name} ({seconds_text(shortest)}) and greedy lists"
-    how = f"Found from {beginning}" + (f", {turns} round{'s' * (turns > 1)} of search" if turns else "")
+    how = f"Found from {beginning}" + (f", {steps}" if steps else "")
     if schedule is not None and shortest <= makespan:
         how, makespan, best = f"It is {schedule.name}; the search found none shorter", shortest, schedule
     return best.named("auto", found_text(problem, best, makespan, how))
@@ -201,18 +202,23 @@ def _is_on(schedule: ScheduleColumns, problem: Problem) -> bool:
 
 def _searched(
     problem: Problem, bases: list[Lists], seconds: float | None, rounds: int | None, seed: int
-) -> tuple[list[Lists], int]:
-    """The best lists after the search and other good ones, and its rounds; Ctrl-C ends it with the best so far."""
+) -> tuple[list[Lists], str]:
+    """The best lists after the search and other good ones, and what it did; Ctrl-C ends it with the best so far."""
     began = time.monotonic()
     search = RoundSearch(problem, bases, seed)
-    planned = usual_rounds(problem) if rounds is None else rounds
-    turns = itertools.count() if seconds is not None else track(range(planned), planned, "search")
+    timed = None if seconds is None else TimedSearch(search, seconds - (time.monotonic() - began))
     try:
-        for _ in turns:
-            out_of_time = seconds is not None and time.monotonic() - began >= seconds
-            if out_of_time or problem.is_least(search.best.makespan):
-                break
-            search.advance()
+        if timed is not None:
+            timed.run()
+        else:
+            planned = usual_rounds(problem) if rounds is None else rounds
+            for _ in track(range(planned), planned, "search"):
+                if problem.is_least(search.best.makespan):
+                    break
+                search.advance()
     except KeyboardInterrupt:
         pass
-    return [search.best, *search.others], search.turn
+    steps = f"{search.turn} round{'s' * (search.turn > 1)} of search" if search.turn else ""
+    if timed is not None and timed.windows is not None:
+        steps += f" and {timed.windows.turn} windows of the solver"
+    return [search.best, *search.others], steps

@@ -61,7 +61,9 @@ class Room(NamedTuple):
 def chain_of(
     count: int, device_of: np.ndarray, lengths: np.ndarray, waits: np.ndarray, share: np.ndarray, kept: np.ndarray
 ) -> Chain:
-    """A chain of `count` microbatches; the arguments are those of `Chain`."""
+    """A chain of `count` microbatches; the arguments are those of `Chain`. Amounts too small to count are none."""
+    share = np.where(share > ROUNDING * share.max(), share, 0.0)
+    kept = np.select([kept < ROUNDING, kept > 1.0 - ROUNDING], [0.0, 1.0], kept)
     local = np.argsort(device_of, kind="stable")
     ordered = device_of[local]
     first, last = np.searchsorted(ordered, device_of), np.argsort(local) + 1
