@@ -216,9 +216,13 @@ def steps_inside(folder):
     return [(run.steps, run.inside) for run in left_out]
 
 
-def test_the_interval_holds_the_steps_of_recorded_runs_that_were_left_out():
-    steps, inside = np.sum(steps_inside("sleep"), axis=0)
-    assert 0.85 <= inside / steps < 1
+def test_the_interval_holds_nine_in_ten_steps_of_recorded_runs_that_were_left_out():
+    """Of 148 steps: 48 with timed sleeps, in six runs that hardly differ, and 100 with real compute."""
+    counts = [np.sum(steps_inside(folder), axis=0) for folder in ("sleep", "mlp/2", "mlp/4")]
+    steps, inside = np.sum(counts, axis=0)
+    assert steps == 148
+    assert 0.85 <= inside / steps <= 0.95
+    assert counts[0][1] / counts[0][0] >= 0.85
 
 
 def test_the_interval_holds_nine_in_ten_steps_of_real_compute_on_a_busy_machine():

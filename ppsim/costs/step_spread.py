@@ -23,8 +23,9 @@ HALVES = (
 class StepSpread:
     """Measured over predicted seconds of a step, from the traces that a profile was fitted to.
 
-    The 90 % interval is that of Student's t: as many degrees of freedom as runs were left out, and as its scale the
-    root mean square of their errors and the noise from step to step.
+    The 90 % interval has two parts that do not depend on each other, so that their squares add up: the errors of runs,
+    of which there are few, by Student's t with as many degrees of freedom as runs were left out; and the noise from
+    step to step, which many steps show, by the normal distribution.
 
     Attributes
     ----------
@@ -60,7 +61,7 @@ class StepSpread:
         known = self.runs > 1
         between = math.sqrt(sum(error**2 for error in self.errors) / self.runs) if known else ASSUMED
         quantile = STUDENT[self.runs - 1] if known and self.runs <= len(STUDENT) else NORMAL
-        return quantile * math.hypot(between, self.noise) + (HALVED if self.halved else 0.0)
+        return math.hypot(quantile * between, NORMAL * self.noise) + (HALVED if self.halved else 0.0)
 
     @property
     def low(self) -> float:
