@@ -8,6 +8,8 @@ from hypothesis import strategies as some
 from test_choose import NAMES, SMALL
 
 import ppsim
+from ppsim.analysis.least import least_memory
+from ppsim.analysis.outline import Outline
 from ppsim.costs.derive import DerivedCosts
 from ppsim.studies.balancing import balanced_partition
 from ppsim.studies.ranking import Candidate
@@ -80,7 +82,8 @@ def every_point(config, free, headroom, asynchronous):
                     if partition == BALANCED:
                         assert isinstance(case.costs, DerivedCosts)
                         built = case.build()
-                        string = balanced_partition(case.costs, built, case.costs.table(built), limit)
+                        held = least_memory(Outline.of(built), case.costs.table(built))
+                        string = balanced_partition(case.costs, built, held, limit)
                         if str(string) in strings:
                             continue  # the even one, which is a point already
                         changes["layout.partition"] = str(string)

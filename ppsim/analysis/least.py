@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from ppsim.actions import Kind, is_copy, is_vocabulary
+from ppsim.actions import Kind, is_vocabulary
+from ppsim.analysis.outline import Outline
 from ppsim.costs.table import CostTable
-from ppsim.plan.holding import held_changes
-from ppsim.plan.resolve import by_kind_and_stage, row_seconds
+from ppsim.plan.resolve import row_seconds
 from ppsim.plan.streams import POST_VALIDATED, optimizer_seconds
 from ppsim.schedule.columns import ScheduleColumns
 
 SAFETY = 1 - 1e-9  # sums in another order than the engines' differ by rounding
 
 
-def least_step(
-    schedule: ScheduleColumns, table: CostTable, optimizer: str | None = None, sharded: bool = False
-) -> float:
+def least_step(outline: Outline, table: CostTable, optimizer: str | None = None, sharded: bool = False) -> float:
     """A lower bound, in seconds, on `iteration_time` under every transport and dispatch, without jitter.
 
     `sharded`: the first weights are gathered before the first forward. Of several steps without a drain between them no
-    bound is known, and 0 is given.
+    bound is known, and 0 is given. Where microbatches differ in their costs, the outline is a whole one.
 
     Proof, for a device d that holds the stages S:
 
@@ -36,10 +34,10 @@ def least_step(
        the second kind follow each other at the span: from the first action of d to its own step lie busy, the least
        reduction over S and the step, while its fill and the drain overlap with the steps before and after.
     """
+    schedule = outline.actions
     if schedule.iterations > 1:
         return 0.0
-    schedule = schedule.compute
-    busy = np.add.reduceat(row_seconds(schedule, table), schedule.offsets[:-1])
+    busy = np.add.reduceat(row_seconds(schedule, table) * outline.times, schedule.offsets[:-1])
     fill, drain = _ways(schedule, table, sharded)
     before = _least_by_device(schedule, fill)
     steps = np.zeros(schedule.devices) if optimizer is None else optimizer_seconds(schedule, table)
@@ -112,42 +110,34 @@ def _least_by_device(schedule: ScheduleColumns, of_stage: np.ndarray) -> np.ndar
     return least
 
 
-def least_memory(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:
+def least_memory(outline: Outline, table: CostTable) -> np.ndarray | None:
     """A lower bound on each device's `peak_memory`, bytes: all of it but transfer buffers; None where it is not known.
 
     Proof: an F adds its activation when it starts and a B, or I and W, frees it when it ends; a device runs its list in
-    order, one action at a time, so that the list, not time, decides what it holds while each action runs. The largest
-    of these sums is reached by every timeline, and weights, gradients and optimizer state are there throughout. Where
-    activations move elsewhere, or actions of a list compute them again, only those count. Not for lists that are
-    priorities (dispatch "ready").
+    order, one action at a time, so that the list, not time, decides what it holds while each action runs. Every
+    timeline reaches what it holds in each of the outline's moments, and weights, gradients and optimizer state are
+    there throughout. Where activations move elsewhere, or actions of a list compute them again, only those count. Not
+    for lists that are priorities (dispatch "ready").
     """
     if table.activation_bytes is None or table.state_bytes is None:
         return None
+    schedule = outline.actions
     device, stage = schedule.holdings.T
     parts = [np.bincount(device, part[stage], minlength=schedule.devices) for part in table.state_bytes]
     static = parts[0] * schedule.weight_versions + parts[1] + parts[2]
-    if len(schedule.evicted):
-        return static * SAFETY
-    return (static + _most_held(schedule, table, table.activation_bytes)) * SAFETY
+    return (static + _most_held(outline, table, table.activation_bytes / schedule.slices)) * SAFETY
 
 
-def _most_held(schedule: ScheduleColumns, table: CostTable, whole: np.ndarray) -> np.ndarray:
-    """Most bytes of live activations on each device, with what a backward brings back while it recomputes.
-
-    `whole` is of one microbatch, by stage.
+def _most_held(outline: Outline, table: CostTable, whole: np.ndarray) -> np.ndarray:
+    """Most bytes of live activations on each device in the outline's moments, with what a backward brings back while it
+    recomputes; `whole` is of one microbatch or slice, by stage.
     """
-    moved = np.zeros((schedule.num_stages, schedule.microbatches), bool)
-    copied = is_copy(schedule.kind)
-    moved[schedule.stage[copied], schedule.microbatch[copied]] = True
-    schedule = schedule.compute
-    stays = ~moved[schedule.stage, schedule.microbatch]
-    adds, frees = (change * stays for change in held_changes(schedule, table, whole))
-    level = np.cumsum(adds - frees)
-    first = schedule.offsets[:-1]
-    before_device = np.append(0.0, level)[first]
-    while_running = level + frees
+    moments = outline.moments
+    stored = 0.0 if table.input_fraction is None else table.input_fraction
+    of_each = np.stack([whole, whole * table.weight_grad_fraction, whole * stored])
+    held = (of_each[:, moments.stage] * moments.held).sum(axis=(0, 2))
     if table.recompute_bytes is not None and table.recompute_bytes.any():
-        again, nothing = table.recompute_bytes / schedule.slices, np.zeros_like(whole)
-        again = by_kind_and_stage(schedule, np.stack([nothing, again, again, nothing]))
-        while_running = while_running + again * table.scale_of(schedule, schedule.stage, schedule.microbatch) * stays
-    return np.maximum.reduceat(while_running, first) - before_device
+        held += ((table.recompute_bytes / outline.actions.slices)[moments.stage] * moments.again).sum(axis=1)
+    most = np.zeros(outline.actions.devices)
+    np.maximum.at(most, moments.device, held)
+    return most if table.microbatch_scale is None else most * table.microbatch_scale.min()

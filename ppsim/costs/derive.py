@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -163,9 +163,21 @@ class DerivedCosts(Setup):
 
     def _sharing(self, other: DerivedCosts) -> DerivedCosts:
         """`other`, which differs in its partition alone: what layers and stages cost is worked out once for both."""
-        for name in ("_work", "_exchanges", "_known_times", "_known_bytes"):
+        for name in ("_work", "_exchanges", "_known_stages", "_known_times", "_known_bytes", "_known_steps"):
             vars(other)[name] = getattr(self, name)
         return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles carry: not what was worked out, which is known by where its stages are in memory."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+    @cached_property
+    def _known_stages(self) -> dict[Any, tuple[list[Layer], str]]:
+        return {}
+
+    @cached_property
+    def _known_steps(self) -> dict[StageOnce, dict[str, float]]:
+        return {}
 
     @cached_property
     def _known_times(self) -> dict[Any, dict[str, float]]:
@@ -197,7 +209,7 @@ class DerivedCosts(Setup):
 
     def stages(self, num_stages: int) -> list[dict[str, int]]:
         """What each stage holds: how many layers by name, in order."""
-        return [dict(Counter(layer.name for layer in layers)) for layers in self.stage_layers(num_stages)]
+        return once_each(self._stages(num_stages), id, lambda stage: dict(Counter(layer.name for layer in stage[0])))
 
     def megatron_layout(self, num_stages: int) -> str:
         """The stages as Megatron-LM's `--pipeline-model-parallel-layout`, such as `Et*11|t*12|t*11L`."""
@@ -233,11 +245,11 @@ class DerivedCosts(Setup):
         part = (devices or num_stages) / num_stages
         times = self._times_of(stages)
         bytes_of = once_each(
-            stages, lambda stage: (_contents(stage), part), lambda stage: self._stage_bytes(*stage, part),
+            stages, lambda stage: (id(stage), part), lambda stage: self._stage_bytes(*stage, part),
             self._known_bytes,
         )  # fmt: skip
         states = _columns(bytes_of)
-        held = once_each(stages, _contents, lambda stage: self.held(stage[0]))
+        held = once_each(stages, id, lambda stage: self.held(stage[0]))
         if output_parts:
             dense, experts = held_by_part(self, len(output_parts))
             for stage in output_parts:
@@ -258,7 +270,7 @@ class DerivedCosts(Setup):
             "bandwidth": self.cluster.link.bandwidth,
             "offload_latency": self.cluster.host_latency,
             "offload_bandwidth": self.cluster.host_bandwidth,
-            **step_seconds(self, once),
+            **step_seconds(self, once, self._known_steps),
         }
         derived["input_fraction_of_activation"] = _input_fraction(self.own_border_bytes, derived["activation_bytes"])
         if self.layout.overlap:
@@ -272,7 +284,7 @@ class DerivedCosts(Setup):
         return Costs(**{**derived, **given}, per="stage", provenance=provenance)
 
     def _times_of(self, stages: list[tuple[list[Layer], str]]) -> dict[str, np.ndarray]:
-        return _columns(once_each(stages, _contents, lambda stage: self._stage_times(*stage), self._known_times))
+        return _columns(once_each(stages, id, lambda stage: self._stage_times(*stage), self._known_times))
 
     def _slots(self, stages: list[tuple[list[Layer], str]], times: dict[str, np.ndarray]) -> np.ndarray:
         """Slot lengths by [stage of F, stage of B]: the longer of both parts' computation and both parts' collectives.
@@ -294,7 +306,7 @@ class DerivedCosts(Setup):
         )
 
     def _stages(self, num_stages: int, output_apart: bool = False) -> list[tuple[list[Layer], str]]:
-        """The layers and the recompute level of each stage."""
+        """The layers and the recompute level of each stage; of stages with the same layers and level the same tuple."""
         stages = self.stage_layers(num_stages)
         if output_apart:
             stages = [
@@ -330,7 +342,7 @@ class DerivedCosts(Setup):
             stage_share=blocks * devices / self.model.num_layers,
             workload=self.workload(devices),
             exchange_seconds=self._exchange_seconds(stages),
-            recompute_bytes=np.array(once_each(stages, _contents, lambda stage: self._backward_bytes(*stage)))
+            recompute_bytes=np.array(once_each(stages, id, lambda stage: self._backward_bytes(*stage)))
             if "activation_bytes" not in self.given
             else None,
             **self._links(devices),
@@ -393,12 +405,6 @@ class DerivedCosts(Setup):
         """What the derivation assumes, one readable sentence each, with units and sources."""
         given = ", ".join(name for name in self.given if name != "per")
         return [*sentences(self), *([f"given instead of derived: {given}"] if given else [])]
-
-
-def _contents(stage: tuple[list[Layer], str]) -> Any:
-    """What tells stages of one model apart: which layers, and the recompute level."""
-    layers, recompute = stage
-    return tuple(map(id, layers)), recompute
 
 
 def _bytes_on_one(layer: Layer, level: str) -> float:

@@ -74,16 +74,26 @@ class StageOnce(NamedTuple):
     backward: float
 
 
-def step_seconds(setup: Setup, stages: Sequence[StageOnce]) -> dict[str, list[float]]:
-    """What is done once a step for each stage, by the parameter of `Costs`; an effect that no stage has is left out."""
-    found: dict[str, list[float]] = {}
+def step_seconds(
+    setup: Setup, stages: Sequence[StageOnce], known: dict[StageOnce, dict[str, float]]
+) -> dict[str, list[float]]:
+    """What is done once a step for each stage, by the parameter of `Costs`; an effect that no stage has is left out.
+
+    `known` as in `once_each`.
+    """
+    found = once_each(stages, lambda stage: stage, lambda stage: _of_a_step(setup, stage), known)
+    return {
+        key: [of_stage.get(key, 0.0) for of_stage in found] for key in dict.fromkeys(key for of in found for key in of)
+    }
+
+
+def _of_a_step(setup: Setup, stage: StageOnce) -> dict[str, float]:
+    """What is done once a step for one stage, by the parameter of `Costs`, of the effects that it has."""
+    found: dict[str, float] = {}
     for effect in effects.EFFECTS:
-        column = (
-            once_each(stages, tuple, lambda stage, effect=effect: _once(setup, effect, stage)) if effect.step else []
-        )
-        if {*column} - {None}:
-            before = found.get(effect.key, [0.0] * len(stages))
-            found[effect.key] = [one + (seconds or 0.0) for one, seconds in zip(before, column, strict=True)]
+        seconds = _once(setup, effect, stage) if effect.step else None
+        if seconds is not None:
+            found[effect.key] = found.get(effect.key, 0.0) + seconds
     return found
 
 

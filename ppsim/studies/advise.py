@@ -264,11 +264,8 @@ def _of_microbatches(config: Config, costs: DerivedCosts) -> Iterator[tuple[str,
 
 
 def _of_partition(costs: DerivedCosts, run: Timeline) -> Iterator[tuple[str, Changes]]:
-    even = replace(
-        costs, layout=replace(costs.layout, partition="even", first_stage_layers=None, last_stage_layers=None)
-    )
     ends = {"layout.first_stage_layers": None, "layout.last_stage_layers": None}
-    text = str(balanced_partition(costs, run.schedule, even.table(run.schedule)))
+    text = str(balanced_partition(costs, run.schedule))
     if text != costs.megatron_layout(run.schedule.num_stages):
         yield f"layers balanced over the devices: {text}", {"layout.partition": text, **ends}
     if costs.layout.partition != "optimal":

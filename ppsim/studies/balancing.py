@@ -7,14 +7,12 @@ from collections import Counter
 
 import numpy as np
 
-from ppsim.analysis.least import least_memory
 from ppsim.analysis.least_of_layout import layer_seconds
 from ppsim.costs.balance import Pieces, balanced
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout_string import LayoutString, of_stages
 from ppsim.costs.partition import by_cost
-from ppsim.costs.table import CostTable
-from ppsim.run.schedules import Schedule
+from ppsim.schedule.columns import ScheduleColumns
 
 
 def pieces_of(costs: DerivedCosts) -> Pieces:
@@ -32,25 +30,21 @@ def pieces_of(costs: DerivedCosts) -> Pieces:
 
 def balanced_partition(
     costs: DerivedCosts,
-    schedule: Schedule,
-    even: CostTable,
+    schedule: ScheduleColumns,
+    held: np.ndarray | None = None,
     limit: float = np.inf,
     pieces: Pieces | None = None,
-    held: np.ndarray | None = None,
 ) -> LayoutString:
     """The partition that spreads the work evenly over devices, within `limit` bytes a device where that is possible.
 
-    `even` are the costs where blocks are spread evenly. Where several devices hold a stage, the stages are cut as
-    equal as they can be instead. `pieces_of` the costs and the `least_memory` held with `even` may be given where they
-    are known already.
+    `held` are the bytes that each device holds at least where blocks are spread evenly (`least_memory`); without them
+    there is no limit. Where several devices hold a stage, the stages are cut as equal as they can be instead.
+    `pieces_of` the costs may be given where they are known already.
     """
     device, stage = schedule.holdings.T
     if len(stage) > schedule.num_stages:
         return _equal_stages(costs, schedule.num_stages)
-    most = None
-    if np.isfinite(limit):
-        held = least_memory(schedule, even) if held is None else held
-        most = _most_blocks(costs, schedule, held, limit)
+    most = None if held is None else _most_blocks(costs, schedule, held, limit)
     return balanced(pieces or pieces_of(costs), device[np.argsort(stage)].tolist(), most)
 
 
@@ -62,10 +56,8 @@ def _equal_stages(costs: DerivedCosts, num_stages: int) -> LayoutString:
     return of_stages([layer.name for layer in stage] for stage in stages)
 
 
-def _most_blocks(costs: DerivedCosts, schedule: Schedule, held: np.ndarray | None, limit: float) -> list[int]:
+def _most_blocks(costs: DerivedCosts, schedule: ScheduleColumns, held: np.ndarray, limit: float) -> list[int]:
     """Blocks that each device has memory for, from what it holds at least where blocks are spread evenly."""
-    if held is None:
-        return [costs.model.num_layers] * schedule.devices
     names = costs.stages(schedule.num_stages)
     device, stage = schedule.holdings.T
     blocks = np.bincount(device, [names[one].get("block", 0) for one in stage], minlength=schedule.devices)
@@ -74,7 +66,7 @@ def _most_blocks(costs: DerivedCosts, schedule: Schedule, held: np.ndarray | Non
     return np.maximum(np.floor((limit - others) / each), 0).astype(int).tolist()
 
 
-def _held_without_blocks(costs: DerivedCosts, names: list[dict[str, int]], schedule: Schedule) -> np.ndarray:
+def _held_without_blocks(costs: DerivedCosts, names: list[dict[str, int]], schedule: ScheduleColumns) -> np.ndarray:
     """Bytes of state of embedding, head and prediction modules on each device."""
     layers = {layer.name: layer for layer in costs.model.layers}
     device, stage = schedule.holdings.T

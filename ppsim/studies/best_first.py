@@ -18,10 +18,12 @@ from ppsim.studies.executors import Here, places
 from ppsim.studies.opening import Opener, devices_of
 from ppsim.studies.points import run_points
 from ppsim.studies.ranking import Candidate, front_of, rank, rounded
-from ppsim.studies.space import Point, Space
+from ppsim.studies.space import MICROBATCHES, Point, Space
 from ppsim.studies.store import Store
 
 MOST_AT_ONCE = 64  # items of a round; of more, many would be done that the first of them make needless
+# Layouts opened for each place in a round: nearly all are opened in the end, and those of equal sizes share schedules.
+LAYOUTS_AT_ONCE = 16
 SHOWN = ("iteration_time", "tokens_per_second", "mfu", "peak_memory", "bubble_fraction", "peak_activations")
 
 
@@ -60,7 +62,9 @@ class Search:
         costs = space.config.costs
         self.limit = costs.cluster.device.memory * (1 - headroom) if isinstance(costs, DerivedCosts) else np.inf
         self.opener = Opener(space, self.limit)
-        self.at_once = 1 if isinstance(executor, Here) else min(MOST_AT_ONCE, 4 * places(executor))
+        alone = isinstance(executor, Here)
+        self.at_once = 1 if alone else min(MOST_AT_ONCE, 4 * places(executor))
+        self.layouts_at_once = 1 if alone else min(MOST_AT_ONCE, LAYOUTS_AT_ONCE * places(executor))
         self.counts: Counter[str] = Counter(points=0, simulated=0, memory=0, step=0, refused=0)
         self.left_out: list[Point] = []
         self.fitting: list[Candidate] = []
@@ -102,7 +106,7 @@ class Search:
         """The next layouts and points that may matter."""
         groups: list[_Group] = []
         points: list[_Open] = []
-        while self.heap and len(groups) + len(points) < self.at_once:
+        while self.heap and len(groups) < self.layouts_at_once and len(points) < self.at_once:
             step, _, item = heapq.heappop(self.heap)
             if not self._matters(step, item.memory):
                 self.counts["step"] += item.points
@@ -120,9 +124,8 @@ class Search:
 
     def _open(self, groups: list[_Group]) -> None:
         """Bounds of every point of these layouts."""
-        crew = Crew(
-            self.opener, [(one.layout, one.keeping) for one in groups], self.executor, self.store, self.opener.key
-        )
+        items = [(one.layout, one.keeping) for one in groups]
+        crew = Crew(self.opener, items, self.executor, self.store, self.opener.key, beside=self._sizes)
         for group, found in zip(groups, crew.in_order(), strict=True):
             if "open" not in found:
                 self.counts["refused"] += group.points
@@ -132,6 +135,11 @@ class Search:
             self.counts["points"] -= found["same"]
             for step, memory, changes in found["open"]:
                 self._push(step, _Open({**group.layout, **changes}, memory))
+
+    def _sizes(self, item: tuple[Point, bool]) -> str:
+        """What layouts whose schedules are the same have in common."""
+        layout, keeping = item
+        return f"{devices_of(self.space, layout)} {layout[MICROBATCHES]} {keeping}"
 
     def _simulate(self, points: list[_Open]) -> None:
         config = self.space.config

@@ -1,22 +1,23 @@
-"""Schedules that a process has built already, for points that share them."""
+"""What a process has worked out of schedules already, for points that share them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sized
+from typing import Generic, TypeVar
 
-from ppsim.run.schedules import Schedule
+Held = TypeVar("Held", bound=Sized)
 
 
-class KeptSchedules:
-    """Schedules by key, of at most `most_rows` rows together; the ones that were used longest ago go first."""
+class Kept(Generic[Held]):
+    """Schedules, or outlines, by key, of at most `most_rows` rows together; what was used longest ago goes first."""
 
     def __init__(self, most_rows: int):
         self.most_rows = most_rows
-        self._kept: dict[Hashable, Schedule | None] = {}
+        self._kept: dict[Hashable, Held | None] = {}
         self._rows = 0
 
-    def of(self, key: Hashable, make: Callable[[], Schedule | None]) -> Schedule | None:
-        """The schedule of a key, made where it is not kept; None where `make` says that there is none."""
+    def of(self, key: Hashable, make: Callable[[], Held | None]) -> Held | None:
+        """What is kept under a key, made where it is not; None where `make` says that there is none."""
         if key in self._kept:
             found = self._kept.pop(key)
         else:
@@ -28,5 +29,5 @@ class KeptSchedules:
         return found
 
 
-def _rows(schedule: Schedule | None) -> int:
-    return 1 if schedule is None else len(schedule)
+def _rows(found: Sized | None) -> int:
+    return 1 if found is None else len(found)

@@ -10,20 +10,20 @@ import numpy as np
 
 from ppsim.analysis.least import least_memory, least_step
 from ppsim.analysis.least_of_layout import least_of_layout
+from ppsim.analysis.outline import Outline
 from ppsim.base.errors import BuildError, PpsimError
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout_string import LayoutString, of_stages
 from ppsim.costs.table import CostTable
 from ppsim.families.memory_actions import MEMORY_ACTIONS
 from ppsim.families.registry import find_family
-from ppsim.run.schedules import Schedule
 from ppsim.studies.balancing import balanced_partition, pieces_of
 from ppsim.studies.crew import Outcome
-from ppsim.studies.kept_schedules import KeptSchedules
+from ppsim.studies.kept_schedules import Kept
 from ppsim.studies.space import BALANCED, DEVICES, MICROBATCHES, PARTITION, Point, Space
 from ppsim.studies.store import key_of
 
-MOST_ROWS_KEPT = 5_000_000  # of the schedules that a process keeps: about 200 MB
+MOST_ROWS_KEPT = 1_000_000  # of the outlines that a process keeps: about 100 MB
 
 
 @dataclass(frozen=True)
@@ -99,20 +99,22 @@ class _OpenedLayout:
         self.least, self.least_factor = opener.least(layout, keeping) or (0.0, 0.0), opener.least_factor
         self.costs = costs_of(space, layout, None if space.partitions == [None] else "even")
         self.pieces = pieces_of(self.costs) if BALANCED in space.partitions else None
+        self.whole = not isinstance(self.costs, DerivedCosts) or "microbatch_scale" in self.costs.given
         self.tables: dict[Any, CostTable] = {}
-        self.held: tuple[Schedule | None, np.ndarray | None] = None, None
+        self.even: dict[int, LayoutString] = {}
+        self.held: tuple[Outline | None, np.ndarray | None] = None, None
 
     def opened(self) -> Outcome:
         points, refused, too_large, same = [], 0, 0, 0
-        for changes, schedule, partition in self._points():
+        for changes, outline, partition in self._points():
             try:
-                if schedule is None:
+                if outline is None:
                     raise BuildError("the family does not allow these sizes")
-                costs = self._partitioned(schedule, partition)
+                costs = self._partitioned(outline, partition)
                 if costs is None:
                     same += 1
                     continue
-                step, memory = self._least(costs, schedule)
+                step, memory = self._least(costs, outline, changes["schedule.name"])
             except PpsimError:
                 refused += 1
                 continue
@@ -123,58 +125,61 @@ class _OpenedLayout:
                 points.append((step, memory, self._plain({**changes, **settled})))
         return {"open": points, "refused": refused, "memory": too_large, "same": same}
 
-    def _points(self) -> Iterator[tuple[Point, Schedule | None, Any]]:
+    def _points(self) -> Iterator[tuple[Point, Outline | None, Any]]:
         for chosen in self.space.schedules(self.devices, self.keeping):
             name, stages = chosen["schedule.name"], chosen["schedule.stages_per_device"]
-            schedule = _schedule(name, self.devices, self.layout[MICROBATCHES], stages, self._options(name))
+            sizes = self.devices, self.layout[MICROBATCHES], stages
+            outline = _outline(name, sizes, self._options(name), self.whole)
             for partition in self.space.partitions:
-                yield {DEVICES: self.devices, **chosen}, schedule, partition
+                yield {DEVICES: self.devices, **chosen}, outline, partition
 
     def _options(self, name: str) -> tuple[tuple[str, Any], ...]:
         """The config's options of its own family."""
         section = self.space.config.schedule
         return tuple(section.get("options", {}).items()) if name == section.get("name") else ()
 
-    def _partitioned(self, schedule: Schedule, partition: Any) -> Any:
+    def _partitioned(self, outline: Outline, partition: Any) -> Any:
         """The costs with a partition; None where the balanced one is the even one, which is a point already."""
         if partition is None or partition == "even":
             return self.costs
         if partition != BALANCED:
             return self.costs.with_partition(partition)
-        table = self._table(self.costs, schedule)
-        balanced = balanced_partition(
-            self.costs, schedule, table, self.limit, self.pieces, self._held(schedule, self.costs)
-        )
-        if "even" in self.space.partitions and balanced == self._even(schedule.num_stages):
+        schedule = outline.actions
+        held = self._held(outline, self.costs) if np.isfinite(self.limit) else None
+        balanced = balanced_partition(self.costs, schedule, held, self.limit, self.pieces)
+        if schedule.num_stages not in self.even:
+            self.even[schedule.num_stages] = self._even(schedule.num_stages)
+        if "even" in self.space.partitions and balanced == self.even[schedule.num_stages]:
             return None
         return self.costs.with_partition(balanced)
 
     def _even(self, num_stages: int) -> LayoutString:
         return of_stages([layer.name for layer in stage] for stage in self.costs.stage_layers(num_stages))
 
-    def _least(self, costs: Any, schedule: Schedule) -> tuple[float, float]:
+    def _least(self, costs: Any, outline: Outline, name: str) -> tuple[float, float]:
         """Least seconds and bytes of a point; those of its layout where simulation settles partition or lists."""
         settled_later = isinstance(costs, DerivedCosts) and costs.layout.partition == "optimal"
-        if settled_later or "costs" in find_family(schedule.name).options:
+        if settled_later or "costs" in find_family(name).options:
             return self.least
         sharded = isinstance(costs, DerivedCosts) and costs.layout.sharded
         config = self.space.config
-        step = least_step(schedule, self._table(costs, schedule), config.optimizer, sharded) * self.least_factor
+        step = least_step(outline, self._table(costs, outline), config.optimizer, sharded) * self.least_factor
         # Lists that are priorities, or without the R and copies to come, do not say what a device holds at least.
         is_told = config.dispatch == "list" and not any(key in config.schedule for key in MEMORY_ACTIONS)
-        held = self._held(schedule, costs) if is_told else None
+        held = self._held(outline, costs) if is_told else None
         return max(step, self.least[0]), max(0.0 if held is None else float(held.max()), self.least[1])
 
-    def _held(self, schedule: Schedule, costs: Any) -> np.ndarray | None:
+    def _held(self, outline: Outline, costs: Any) -> np.ndarray | None:
         """Least bytes of each device; of even stages they are kept from one partition of a schedule to the next."""
         if costs is not self.costs:
-            return least_memory(schedule, self._table(costs, schedule))
-        if self.held[0] is not schedule:
-            self.held = schedule, least_memory(schedule, self._table(costs, schedule))
+            return least_memory(outline, self._table(costs, outline))
+        if self.held[0] is not outline:
+            self.held = outline, least_memory(outline, self._table(costs, outline))
         return self.held[1]
 
-    def _table(self, costs: Any, schedule: Schedule) -> CostTable:
+    def _table(self, costs: Any, outline: Outline) -> CostTable:
         """The cost table; schedules of equal holdings share it."""
+        schedule = outline.actions
         if not isinstance(costs, DerivedCosts):
             return costs.table(schedule)
         key = (costs.layout.partition, schedule.holdings.tobytes(), schedule.slices)
@@ -194,18 +199,20 @@ def _written(costs: DerivedCosts, partition: Any) -> Any:
     return costs.layout.partition if partition == BALANCED else partition
 
 
-def _schedule(
-    name: str, devices: int, microbatches: int, stages_per_device: int | None, options: tuple[tuple[str, Any], ...]
-) -> Schedule | None:
-    """The schedule; None where the family does not allow its sizes."""
+def _outline(
+    name: str, sizes: tuple[int, int, int | None], options: tuple[tuple[str, Any], ...], whole: bool
+) -> Outline | None:
+    """The outline of a schedule of so many devices, microbatches and stages per device; None where the family does not
+    allow them.
+    """
 
-    def made() -> Schedule | None:
+    def made() -> Outline | None:
         try:
-            return Schedule.of(find_family(name).columns(devices, microbatches, stages_per_device, **dict(options)))
+            return Outline.of(find_family(name).columns(*sizes, **dict(options)), whole)
         except BuildError:
             return None
 
-    return _KEPT.of((name, devices, microbatches, stages_per_device, options), made)
+    return _KEPT.of((name, sizes, options, whole), made)
 
 
-_KEPT = KeptSchedules(MOST_ROWS_KEPT)
+_KEPT: Kept[Outline] = Kept(MOST_ROWS_KEPT)

@@ -18,7 +18,7 @@ from ppsim.config import Config, Source, source_of
 from ppsim.families.registry import find_family, split_stages
 from ppsim.run.schedules import Schedule
 from ppsim.studies.crew import FEW, Crew, Outcome, means
-from ppsim.studies.kept_schedules import KeptSchedules
+from ppsim.studies.kept_schedules import Kept
 from ppsim.studies.store import Store, key_of
 
 MOST_ROWS_KEPT = 500_000  # of the schedules that a process keeps: about 100 MB with their programs
@@ -160,4 +160,4 @@ def _schedule_of(config: Config) -> Schedule:
     return found
 
 
-_KEPT = KeptSchedules(MOST_ROWS_KEPT)  # points come in chunks and rounds; their schedules recur in later ones
+_KEPT: Kept[Schedule] = Kept(MOST_ROWS_KEPT)  # points come in chunks and rounds; their schedules recur in later ones
