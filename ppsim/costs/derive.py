@@ -307,14 +307,14 @@ class DerivedCosts(Setup):
 
     def _stages(self, num_stages: int, output_apart: bool = False) -> list[tuple[list[Layer], str]]:
         """The layers and the recompute level of each stage; of stages with the same layers and level the same tuple."""
-        stages = self.stage_layers(num_stages)
-        if output_apart:
-            stages = [
-                [replace(layer, split_parameters=0) if layer.name == "embedding" else layer
-                 for layer in stage if layer.name != "head"]
-                for stage in stages
-            ]  # fmt: skip
-        return list(zip(stages, self.layout.recompute_of(num_stages), strict=True))
+        known, levels = self._known_stages, self.layout.recompute_of(num_stages)
+        found = []
+        for layers, level in zip(self.stage_layers(num_stages), levels, strict=True):
+            key = (*map(id, layers), level, output_apart)
+            if key not in known:
+                known[key] = _without_output(layers) if output_apart else layers, level
+            found.append(known[key])
+        return found
 
     def _given_per_stage(self, num_stages: int, devices: int | None) -> dict[str, Any]:
         given = {name: value for name, value in self.given.items() if name != "per"}
@@ -405,6 +405,12 @@ class DerivedCosts(Setup):
         """What the derivation assumes, one readable sentence each, with units and sources."""
         given = ", ".join(name for name in self.given if name != "per")
         return [*sentences(self), *([f"given instead of derived: {given}"] if given else [])]
+
+
+def _without_output(layers: list[Layer]) -> list[Layer]:
+    """What a stage holds where the output layer, and the embedding's weights with it, are cut over devices."""
+    kept = [layer for layer in layers if layer.name != "head"]
+    return [replace(layer, split_parameters=0) if layer.name == "embedding" else layer for layer in kept]
 
 
 def _bytes_on_one(layer: Layer, level: str) -> float:
