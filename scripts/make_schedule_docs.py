@@ -22,7 +22,7 @@ COSTS = ppsim.Costs(
 )
 CASE = DOCS.parent / "configs" / "zero-bubble-28b-32xa100.yaml"
 WIDTH = 8.0  # inches
-SCALES = (33.0, 99.0)  # seconds of the time axis: of 1F1B, and thrice that for what takes longer
+SCALES = (33.0, 49.5, 99.0)  # seconds of the time axis: of 1F1B, and half as much again or thrice that for longer ones
 
 INTRODUCTION = """# Schedules
 
@@ -37,10 +37,10 @@ microbatches through one device share, and W frees them all. A formula that begi
 
 Every picture and every line "in the picture" is a simulation of {devices} devices and {microbatches} microbatches with
 F = I = W = 1 s and transfers that take no time; where the output layer is cut over devices, beside that, S = T = 0.5 s
-and a reduction of 0.25 s. The parts of a fused slot (OVERLAP_F_B) run one after the other, so
-that the pictures compare orders and not kernels. All pictures have one time scale, so that lengths compare; only those
-of schedules that take longer than 1F1B go three times as far. Numbers in the boxes are microbatches; of a microbatch
-cut into slices 3.1 is slice 1 of microbatch 3.
+and a reduction of 0.25 s. The parts of a fused slot (OVERLAP_F_B) run one after the other, so that the pictures compare
+orders and not kernels. All pictures have one time scale, so that lengths compare; only those of schedules that take
+longer than 1F1B go half as far again, or three times as far. Numbers in the boxes are microbatches; of a microbatch cut
+into slices 3.1 is slice 1 of microbatch 3.
 
 Every schedule can be written to a CSV file and read again. A file holds the lists alone: versions of weights
 (`pipedream`, `pipedream-2bw`) and evictions (`bpipe`) are not kept in it. The page on
