@@ -223,6 +223,22 @@ def test_what_runs_beside_the_actions_carries_its_arguments_too(tmp_path):
     assert given["optimizer step"] == {"waited for": "0REDUCE_GRAD"}
 
 
+def test_collectives_of_an_output_layer_have_a_track_on_every_device_that_takes_part(tmp_path):
+    orders = [["0F0", "0S0", "0T0", "0B0"], ["1F0", "1S0", "1T0", "1B0"]]
+    costs = ppsim.Costs(vocabulary_forward=1, vocabulary_backward=1, vocabulary_reduce=2, vocabulary_statistics=1)
+    run, trace = traced(tmp_path, ppsim.Schedule.from_orders(orders), costs)
+    seconds = [(name, start / 1e9, end / 1e9) for name, start, end, _ in
+               trace.by_path()["device 0 / output layer collectives"]]  # fmt: skip
+    assert seconds == [("reduction of statistics 0", 3, 4), ("reduction of gradient 0", 5, 7)]
+    assert (
+        trace.by_path()["device 1 / output layer collectives"] == trace.by_path()["device 0 / output layer collectives"]
+    )
+    given = annotations(tmp_path / "run.pftrace")
+    assert given["0T0"] == {"stage": 0, "microbatch": 0, "waited for": "reduction of statistics 0"}
+    assert given["reduction of gradient 0"] == {"microbatch": 0, "waited for": "0T0"}
+    assert run.makespan == 7 + 2 * 2
+
+
 def test_json_holds_the_same_slices_arrows_and_levels(tmp_path):
     run, trace = traced(tmp_path, ppsim.build("zb-h1", devices=3, microbatches=5))
     run.to_perfetto(tmp_path / "run.json")

@@ -14,6 +14,8 @@ from ppsim.analysis.graph import StepGraph, step_graph
 from ppsim.analysis.occupancy import occupancy
 from ppsim.analysis.stream_nodes import BARRIER, COLLECTIVE, OPTIMIZER
 from ppsim.base.errors import ConfigError
+from ppsim.base.lists import list_of_rows
+from ppsim.schedule.barriers import members
 from ppsim.timeline import StreamSpans, TimelineColumns
 
 NO_ARROW = 0
@@ -83,6 +85,7 @@ _STREAMS = {
     Kind.OFFLOAD: "activations to host memory",
     Kind.RELOAD: "activations from host memory",
 }
+_COLLECTIVES = ("broadcast ", "reduction of statistics ", "reduction of gradient ")  # by kind of barrier
 
 
 class Tracks:
@@ -101,7 +104,9 @@ class Tracks:
             )
         self.last = int(_nanoseconds(last))
         stages = range(self.schedule.num_stages)
-        self.prefixes = [f"{stage}{name}" for name in KIND_NAMES for stage in stages] + ["optimizer step"]
+        self.prefixes = [f"{stage}{name}" for name in KIND_NAMES for stage in stages]
+        self.first_collective = len(self.prefixes)
+        self.prefixes += [*_COLLECTIVES, "optimizer step"]
         self.suffixes = [*map(str, range(self.schedule.microbatches)), ""]
         self.no_suffix = len(self.suffixes) - 1
         self.arrow_out = np.full(len(timeline.row_start), NO_ARROW, np.int64)
@@ -114,14 +119,16 @@ class Tracks:
     def pieces(self) -> Iterator[tuple[list[Slices], Levels]]:
         """Slices and live activations of some devices at a time; no track spans two pieces.
 
-        The slices are the actions, the transfers sent, the gathers, reductions and copies, and the optimizer steps.
+        The slices are the actions, the transfers sent, the gathers, reductions and copies, the collectives of an output
+        layer, and the optimizer steps.
         """
         offsets, devices = self.schedule.offsets, self.schedule.devices
         first = 0
         for last in range(1, devices + 1):
             if last == devices or offsets[last] - offsets[first] >= ROWS_AT_ONCE:
                 slices = [self._actions(first, last), self._transfers(first, last)]
-                yield [*slices, *self._beside(first, last)], self._levels(first, last)
+                slices += [*self._beside(first, last), *self._collectives(first, last)]
+                yield slices, self._levels(first, last)
                 first = last
 
     def _lay_transfers(self, remote: np.ndarray) -> None:
@@ -164,10 +171,13 @@ class Tracks:
         on_stage += [] if barriers is None else [np.zeros(len(barriers), np.int32)]
         streams = graph.stream_kind.astype(np.int64) * stages + np.concatenate(on_stage)
         streams[graph.stream_kind == OPTIMIZER] = len(self.prefixes) - 1
-        streams[np.isin(graph.stream_kind, (BARRIER, COLLECTIVE))] = -1
+        streams[graph.stream_kind == BARRIER] = -1
         suffixes = np.full(len(streams), self.no_suffix)
         if copies is not None:
             suffixes[first_copy : first_copy + len(copies.stage)] = copies.microbatch
+        if barriers is not None:
+            streams[graph.stream_kind == COLLECTIVE] = self.first_collective + barriers.kind
+            suffixes[graph.stream_kind == COLLECTIVE] = barriers.microbatch
         source = run.plan.source
         prefix = np.concatenate([rows, self._sends(source), streams])
         return prefix, np.concatenate([schedule.microbatch, schedule.microbatch[source], suffixes])
@@ -183,6 +193,7 @@ class Tracks:
         self.transfer_track = np.empty(len(self.transfer), np.int32)
         self.stream_track = {kind: np.zeros_like(self.compute_track) for kind in _STREAMS}
         owners = {kind: set(spans.device) for kind, spans in self._streams().items()}
+        self._find_members()
         links = iter([*self.links, (len(self.transfer), len(self.transfer))])
         first, last = next(links)
         for device in range(self.schedule.devices):
@@ -190,6 +201,10 @@ class Tracks:
             for kind, name in _STREAMS.items():
                 if device in owners[kind]:
                     self.stream_track[kind][device] = self._add(name, device)
+            mine = np.flatnonzero(self.member == device)
+            for stream in np.unique(self.member_stream[mine]):
+                track = self._add("output layer collectives", device)
+                self.member_track[mine[self.member_stream[mine] == stream]] = track
             while first < last and self.sender[first] == device:
                 self._add_lanes(first, last)
                 first, last = next(links)
@@ -277,6 +292,38 @@ class Tracks:
                 spans.stage[mine],
                 numbers,
                 *self._waited(2 * len(self.schedule.kind) + np.flatnonzero(self.stream_kind == kind)[mine]),
+            )
+
+    def _find_members(self) -> None:
+        """The collectives that take time, with the devices that take part in them, stream by stream on each device."""
+        run, self.member, self.joined = self.timeline, np.empty(0, np.int64), np.empty(0, np.int64)
+        self.member_stream = self.member_track = np.empty(0, np.int32)
+        if run.plan.barriers is not None:
+            device, barrier = members(self.schedule, run.plan.barriers)
+            takes_time = (run.barrier_end > run.barrier_start)[barrier]
+            self.member, self.joined = device[takes_time], barrier[takes_time]
+            self.member_stream = list_of_rows(run.plan.barriers.streams)[self.joined]
+            self.member_track = np.zeros_like(self.member_stream)
+
+    def _collectives(self, first: int, last: int) -> Iterator[Slices]:
+        """The collectives of an output layer, on every device that takes part."""
+        run = self.timeline
+        mine = slice(*np.searchsorted(self.member, [first, last]))
+        barrier, count = self.joined[mine], len(self.joined[mine])
+        if run.plan.barriers is not None and count:
+            microbatch = run.plan.barriers.microbatch[barrier]
+            yield Slices(
+                self.member_track[mine],
+                _nanoseconds(run.barrier_start[barrier]),
+                _nanoseconds(run.barrier_end[barrier]),
+                self.first_collective + run.plan.barriers.kind[barrier].astype(np.int64),
+                microbatch,
+                np.full(count, NO_ARROW),
+                np.full(count, NO_ARROW),
+                np.zeros(count, bool),
+                np.full(count, -1, np.int32),
+                microbatch,
+                *self._waited(2 * len(self.schedule.kind) + np.flatnonzero(self.stream_kind == COLLECTIVE)[barrier]),
             )
 
     def _streams(self) -> dict[Kind, StreamSpans]:

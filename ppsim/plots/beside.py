@@ -10,6 +10,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.lists import Counted
+from ppsim.schedule.barriers import members
 from ppsim.timeline import TimelineColumns
 
 GATHERS, RELOADS, REDUCTIONS, OFFLOADS = "gathers", "reloads", "reductions", "offloads"
@@ -130,13 +131,10 @@ def beside(timeline: TimelineColumns) -> list[Beside]:
 
 def _collectives(timeline: TimelineColumns) -> list[Beside]:
     """The collectives that take time, on the devices that add to them or wait for them."""
-    barriers, device_of = timeline.plan.barriers, timeline.schedule.device
+    barriers = timeline.plan.barriers
     if barriers is None or not np.any(timeline.barrier_end > timeline.barrier_start):
         return []
-    waiting = np.flatnonzero(barriers.needs >= 0)
-    device = np.concatenate([device_of[barriers.producer], device_of[waiting]]).astype(np.int64)
-    barrier = np.concatenate([barriers.of_producer, barriers.needs[waiting]])
-    device, barrier = np.divmod(np.unique(device * len(barriers) + barrier), len(barriers))
+    device, barrier = members(timeline.schedule, barriers)
     start, end = timeline.barrier_start[barrier], timeline.barrier_end[barrier]
     order = np.lexsort((start, device))
     order = order[(end > start)[order]]

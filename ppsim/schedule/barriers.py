@@ -149,6 +149,14 @@ def _own_output(schedule: ScheduleColumns, sent: np.ndarray) -> np.ndarray:
     return np.where(own, of_row, -1).astype(np.int32)
 
 
+def members(schedule: ScheduleColumns, barriers: Barriers) -> tuple[np.ndarray, np.ndarray]:
+    """Device and barrier of all that take part, which add to it or wait for it: device by device, barriers rising."""
+    waiting = np.flatnonzero(barriers.needs >= 0)
+    device = np.concatenate([schedule.device[barriers.producer], schedule.device[waiting]]).astype(np.int64)
+    barrier = np.concatenate([barriers.of_producer, barriers.needs[waiting]])
+    return np.divmod(np.unique(device * len(barriers) + barrier), len(barriers))
+
+
 def with_barriers(schedule: ScheduleColumns, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Lists in which each row waits for one row at most, barriers among them: offsets and source.
 
