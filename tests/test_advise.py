@@ -88,3 +88,11 @@ def test_every_change_says_what_its_stages_hold():
     strings = {one.what: one.layout_string for one in found.advice}
     assert strings["schedule zb-v"] == "Et*2|(t*2|)*14t*2L"
     assert strings["recompute full"] == found.run.layout_string == "Et*4|(t*4|)*6t*4L"
+
+
+def test_of_a_framework_only_the_schedules_that_it_runs_are_tried():
+    found = ppsim.advise(LLAMA, framework="Megatron-LM")
+    tried = {one.changes.get("schedule.name") for one in found.advice} | {None}
+    assert tried == {None, "interleaved-1f1b"}
+    with pytest.raises(ppsim.ConfigError, match="framework='DeepSpeed' is not known; use one of: Megatron-LM"):
+        ppsim.advise(LLAMA, framework="DeepSpeed")

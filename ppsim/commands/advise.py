@@ -26,10 +26,11 @@ MANY = 10
 def advise(
     read: Callable[[], Config],
     headroom: options.Headroom = "0",
+    framework: options.Framework = None,
     json: options.JsonTarget = None,
 ) -> None:
     """Say which single change of a config helps most, and why."""
-    found = study.advise(read(), read_headroom(headroom))
+    found = study.advise(read(), read_headroom(headroom), framework=framework)
     answer(_document(found), json, lambda: "\n".join(page(found)))
 
 

@@ -14,12 +14,11 @@ from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.commands import many
 from ppsim.commands.fits import read_headroom
-from ppsim.commands.options import Headroom, JsonTarget, file_option
+from ppsim.commands.options import Framework, Headroom, JsonTarget, file_option
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command, say
 from ppsim.studies import choose as study
 from ppsim.studies.choose import Choice
 from ppsim.studies.compare import is_asynchronous
-from ppsim.studies.frameworks import RUNS
 from ppsim.studies.ranking import DIGITS, Candidate
 from ppsim.studies.reasons import difference, limits, removed_cause, spent
 from ppsim.studies.recipe import config_yaml, megatron_flags, runs_in_pytorch, torchtitan_flags
@@ -64,9 +63,7 @@ def choose(
             "so. Repeatable.",
         ),
     ] = None,
-    framework: Annotated[
-        str | None, typer.Option(help=f"Try only schedules that it runs: {', '.join(RUNS)}. [default: all]")
-    ] = None,
+    framework: Framework = None,
     headroom: Headroom = "10%",
     asynchronous: Annotated[
         bool, typer.Option("--asynchronous", help="Look at schedules that train on old weights too.")

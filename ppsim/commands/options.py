@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ppsim.studies.frameworks import RUNS
+
 
 def file_option(text: str, *names: str, metavar: str = "FILE") -> Any:
     """A file that a command reads or writes, `text` saying which; by default it is called as its parameter."""
@@ -30,6 +32,9 @@ Settings = Annotated[
 FamilyOptions = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="KEY=VALUE", help="An option of the family, such as group_size=8. Repeatable."),
+]
+Framework = Annotated[
+    str | None, typer.Option(help=f"Try only schedules that it runs: {', '.join(RUNS)}. [default: all]")
 ]
 Headroom = Annotated[
     str, typer.Option(metavar="PART", help="Part of the memory that must stay free, such as 0.1 or 10%.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from ppsim.run.timelines import Timeline
 from ppsim.studies.balancing import balanced_partition
 from ppsim.studies.executors import Here
 from ppsim.studies.fits import fits_within, step_difference
+from ppsim.studies.frameworks import runnable
 from ppsim.studies.reasons import removed_cause, spent
 from ppsim.studies.space import Source, as_config
 
@@ -131,7 +132,9 @@ class AdviceList:
         return page_table(rows, {**UNITS, "peak": peak, "peak_difference": peak})
 
 
-def advise(config: Source, headroom: float = 0.0, *, executor: Executor | None = None) -> AdviceList:
+def advise(
+    config: Source, headroom: float = 0.0, *, framework: str | None = None, executor: Executor | None = None
+) -> AdviceList:
     """Single changes of what a config has, each simulated with all else as it is.
 
     Parameters
@@ -140,6 +143,8 @@ def advise(config: Source, headroom: float = 0.0, *, executor: Executor | None =
         What runs now.
     headroom : float
         Part of each device's memory that must stay free for a change to fit, from 0 to below 1.
+    framework : {"Megatron-LM", "Primus", "PyTorch"}, optional
+        Other schedules are tried only where it runs them; default: all synchronous ones.
     executor : concurrent.futures.Executor, optional
         Simulates the changes; default: this process.
 
@@ -151,17 +156,18 @@ def advise(config: Source, headroom: float = 0.0, *, executor: Executor | None =
     Raises
     ------
     ConfigError
-        For a config or a headroom that is wrong.
+        For a config, a headroom or a framework that is wrong.
     PpsimError
         What the config's own simulation raises.
     """
     check_headroom(headroom)
+    names = [*families()] if framework is None else runnable(framework)
     config = as_config(config)
     config = replace(config, engine="compiled") if can_compile() and config.engine == "auto" else config
     run = config.simulate()
     now = _outcome(run, headroom)
     tried: dict[str, Changes] = {}
-    for what, changes in _candidates(config, run):
+    for what, changes in _candidates(config, run, names):
         if changes not in tried.values():
             tried[what] = changes
     attempt = functools.partial(_attempt, config=config, headroom=headroom)
@@ -209,10 +215,10 @@ def _advice(what: str, changes: Changes, before: _Outcome, after: _Outcome) -> A
     )  # fmt: skip
 
 
-def _candidates(config: Config, run: Timeline) -> Iterator[tuple[str, Changes]]:
+def _candidates(config: Config, run: Timeline, names: Iterable[str]) -> Iterator[tuple[str, Changes]]:
     """Every single change, in words and as keys."""
     if "csv" not in config.schedule:
-        yield from _of_schedule(config)
+        yield from _of_schedule(config, names)
     if isinstance(config.costs, DerivedCosts):
         yield from _of_microbatches(config, config.costs)
         yield from _of_partition(config.costs, run)
@@ -223,7 +229,7 @@ def _candidates(config: Config, run: Timeline) -> Iterator[tuple[str, Changes]]:
         yield "links with half the latency", {"costs.latency": 0.5 * config.costs.latency}  # type: ignore[attr-defined]
 
 
-def _of_schedule(config: Config) -> Iterator[tuple[str, Changes]]:
+def _of_schedule(config: Config, names: Iterable[str]) -> Iterator[tuple[str, Changes]]:
     section = config.schedule
     own = find_family(section["name"])
     if not own.fixed_stages:
@@ -231,7 +237,8 @@ def _of_schedule(config: Config) -> Iterator[tuple[str, Changes]]:
         for count in (now - 1, now + 1):
             if count > 1:
                 yield f"{count} stages a device instead of {now}", {"schedule.stages_per_device": count}
-    for name, family in families().items():
+    for name in names:
+        family = find_family(name)
         if name == own.name or family.asynchronous or "costs" in family.options:
             continue
         for count in [None] if family.fixed_stages else STAGES_TRIED:
