@@ -156,8 +156,8 @@ def test_whole_numbers_of_any_type_are_sizes():
         ({"devices": 10**30}, "is too large; use at most 16384"),
         ({"microbatches": 0}, "microbatches=0 is too small; use at least 1"),
         ({"microbatches": float("nan")}, "microbatches=nan is not a whole number"),
-        ({"microbatches": 10**12}, f"microbatches=1000000000000 is too large; use at most {registry.most_actions()}"),
-        ({"microbatches": 10**5000}, f"is too large; use at most {registry.most_actions()}"),
+        ({"microbatches": 10**12}, f"microbatches=1000000000000 is too large; use at most {registry.MOST_NUMBERED}"),
+        ({"microbatches": 10**5000}, f"is too large; use at most {registry.MOST_NUMBERED}"),
         (
             {"microbatches": 10**8},
             f"devices=4 x microbatches=100000000 x stages_per_device=1 makes more than {registry.most_actions()} "
@@ -173,6 +173,19 @@ def test_a_refused_size_is_told_with_its_rule_and_a_legal_value(sizes, sentence)
     with pytest.raises(BuildError) as caught:
         ppsim.build("1f1b", **{"devices": 4, "microbatches": 8, **sizes})
     assert sentence in str(caught.value)
+
+
+def test_the_most_actions_are_those_that_memory_holds(monkeypatch):
+    monkeypatch.setattr(registry, "memory_bytes", lambda: 64 * registry.BYTES_AN_ACTION)
+    assert len(ppsim.build("1f1b", devices=4, microbatches=8)) == 64
+    with pytest.raises(BuildError, match=r"72 need about 4\.608 kB to build and simulate, and this machine has 4\.096 kB"):
+        ppsim.build("1f1b", devices=4, microbatches=9)
+
+
+def test_with_memory_enough_the_most_actions_are_those_that_columns_number(monkeypatch):
+    monkeypatch.setattr(registry, "memory_bytes", lambda: 2**50)
+    with pytest.raises(BuildError, match=r"makes more than 536870912 actions: no schedule can number as many"):
+        ppsim.build("1f1b", devices=4, microbatches=2**27)
 
 
 def test_a_refusal_is_both_a_schedule_error_and_a_wrong_call():

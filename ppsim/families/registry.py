@@ -184,8 +184,8 @@ def split_stages(name: str) -> tuple[str, int | None]:
 
 
 def require_count(word: str, value: Any, least: int = 1, most: int | None = None) -> int:
-    """`value` as an int from `least` to `most` (default: `most_actions()`); BuildError otherwise."""
-    most = most_actions() if most is None else most
+    """`value` as an int from `least` to `most` (default: `MOST_NUMBERED`); BuildError otherwise."""
+    most = MOST_NUMBERED if most is None else most
     try:
         count = operator.index(value)
     except TypeError:
@@ -205,10 +205,9 @@ def require_few_actions(name: str, **sizes: int) -> None:
     if actions > most_actions():
         made = " x ".join(f"{word}={size}" for word, size in sizes.items())
         needed, there = (value_text(float(size), "bytes") for size in (actions * BYTES_AN_ACTION, memory_bytes()))
-        raise BuildError(
-            f"{name}: {made} makes more than {most_actions()} actions: {actions} need about {needed} to build and "
-            f"simulate, and this machine has {there}; use fewer microbatches"
-        )
+        memory = f"{actions} need about {needed} to build and simulate, and this machine has {there}"
+        why = memory if actions * BYTES_AN_ACTION > memory_bytes() else "no schedule can number as many"
+        raise BuildError(f"{name}: {made} makes more than {most_actions()} actions: {why}; use fewer microbatches")
 
 
 def nearest_multiples(count: int, of: int) -> str:
