@@ -178,7 +178,7 @@ def test_a_refused_size_is_told_with_its_rule_and_a_legal_value(sizes, sentence)
 def test_the_most_actions_are_those_that_memory_holds(monkeypatch):
     monkeypatch.setattr(registry, "memory_bytes", lambda: 64 * registry.BYTES_AN_ACTION)
     assert len(ppsim.build("1f1b", devices=4, microbatches=8)) == 64
-    with pytest.raises(BuildError, match=r"72 need about 4\.608 kB to build and simulate, and this machine has 4\.096 kB"):
+    with pytest.raises(BuildError, match=r"72 need about 4\.608 kB to build .*has 4\.096 kB"):
         ppsim.build("1f1b", devices=4, microbatches=9)
 
 
