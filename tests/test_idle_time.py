@@ -147,3 +147,15 @@ def test_a_search_within_a_limit_takes_r_where_that_is_shorter():
         assert (recomputes(schedule) > 0) == (run.makespan < without.makespan)
     # One activation a device: without R one microbatch is in flight, with R the stored inputs of the others are.
     assert recomputes(ppsim.build("auto", memory_limit=1, recompute="needed", **sizes)) > 0
+
+
+def test_a_search_that_knows_of_r_keeps_more_in_flight_than_one_that_is_made_to_fit():
+    """One activation and a half, inputs a tenth of it: beside what an R makes five inputs fit, so six are in flight."""
+    costs = ppsim.Costs(forward=0.5, input_grad=1, weight_grad=1, latency=0.05, input_fraction_of_activation=0.1)
+    sizes = {"devices": 4, "microbatches": 8, "costs": costs, "memory_limit": 1.5, "recompute_placing": "idle"}
+    run = ppsim.simulate(ppsim.build("auto", recompute="needed", **sizes), costs)
+    assert run.peak_activations.max() <= 1.5 + 1e-9
+    one_at_a_time = 8 * (4 * 0.5 + 4 * 1 + 1 + 6 * 0.05)
+    assert run.makespan <= one_at_a_time / 2
+    quick = ppsim.build("auto", recompute="needed", seconds=0.1, **sizes)
+    assert ppsim.simulate(quick, costs).peak_activations.max() <= 1.5 + 1e-9

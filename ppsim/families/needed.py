@@ -50,9 +50,10 @@ def _needed_on(schedule: ScheduleColumns, table: CostTable, device: int, limit: 
             level += whole[number] - stored[number]
         while level > limit + _ROUNDING:
             if not held or -held[0][0] <= row:
+                whole = ", or whole backwards: what waits for its W cannot be made again" if Kind.W in kinds else ""
                 raise BuildError(
                     f"memory_limit={limit:g} on device {device}: with all recomputed it still holds {level:g} "
-                    f"activations at {schedule.label(row)}; use at least {level:g}"
+                    f"activations at {schedule.label(row)}; use at least {level:g}{whole}"
                 )
             last, freed = heapq.heappop(held)
             dropped.add(-last)

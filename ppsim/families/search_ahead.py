@@ -131,7 +131,7 @@ class SettingSearch:
             pace = 2 if half < len(SCALES) else self._below(len(PACES))
             return Setting(self._limits(SCALES[half % len(SCALES)] * need), rules, pace)
         depth = (need - need[-1]) / max(need[0] - need[-1], 1e-300)
-        most = min(self.problem.m, self.problem.limits[self.problem.device_of[0]] / self.problem.share[0])
+        most = min(self.problem.m, self.problem.limits[self.problem.device_of[0]] / max(self.problem.share[0], 1e-300))
         room = min(most, MOST_AHEAD * need[0] + 1) - need[0]
         last, first = 1 + half % 2, need[0] + FILLED[half // 2 % len(FILLED)] * room
         rules = FIRST_RULES[half // 2 // len(FILLED) % len(FIRST_RULES)]
