@@ -198,6 +198,13 @@ def test_the_memory_curve_reaches_the_peak():
     assert [text.get_text() for text in axes.texts] == ["device 0: 4"]
 
 
+def test_memory_of_many_devices_is_the_fullest_and_one_area_of_the_others():
+    area, line = run("1f1b", devices=17, microbatches=17).plot(memory=True).axes[1].collections
+    corners = area.get_paths()[0].vertices
+    assert (corners[:, 1].min(), corners[:, 1].max()) == (0, 16)  # of device 16 at first, and of device 1
+    assert line.get_segments()[0][:, 1].max() == 17
+
+
 def test_what_does_not_fit_is_seen_in_the_memory_chart():
     config = ppsim.load_config(ROOT / "configs" / "llama-3-8b-8xh100.yaml")
     for memory, words in (("80 GB", "one device"), ("50 GB", "does not fit")):

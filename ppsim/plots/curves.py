@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.occupancy import occupancy, peak_memory
 from ppsim.base.units import axis_unit
+from ppsim.plots.overview import phases, time_edges
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
@@ -18,14 +20,15 @@ if TYPE_CHECKING:
 
 
 _FULLEST, _OTHERS, _TOO_MUCH = "#2853a3", "#9a9fa6", "#c64027"
+_MOST_CURVES = 16  # more devices than that are one area from the emptiest to the fullest
 _CLOSE = 0.2  # of the axis: the height of a label of two lines
 
 
 def draw_memory(ax: Axes, timeline: TimelineColumns, memory: bool | str) -> None:
     """Bytes where `memory` is "bytes", or True and the costs know them; live activations otherwise.
 
-    The fullest device is in colour and named, the others are grey. Where a device's memory is known it is a line, and
-    what lies above it is red.
+    The fullest device is in colour and named; the others are grey, of many devices as one area. Where a device's memory
+    is known it is a line, and what does not fit is red.
     """
     in_bytes = memory == "bytes" or (memory is True and peak_memory(timeline) is not None)
     curves, starts = _curves(timeline, in_bytes)
@@ -34,16 +37,22 @@ def draw_memory(ax: Axes, timeline: TimelineColumns, memory: bool | str) -> None
     highest = max(float(peaks.max()), capacity or 0.0)
     factor, symbol = axis_unit(highest, "bytes" if in_bytes else "microbatches")
     origin = float(timeline.device_start.min())
-    steps = [
-        _steps(times - origin, levels, float(first), makespan(timeline)) * [1.0, factor]
+    held = [
+        (times - origin, np.append(first, levels) * factor)
         for (times, levels), first in zip(curves, starts, strict=True)
     ]
     fullest, too_much = int(peaks.argmax()), capacity is not None and float(peaks.max()) > capacity
-    others = [step for device, step in enumerate(steps) if device != fullest]
+    others = [curve for device, curve in enumerate(held) if device != fullest]
     colour = _TOO_MUCH if too_much else _FULLEST
-    thin = min(0.6, 8.0 / len(curves))  # of many devices, so that their steps are no grey cloud
-    ax.add_collection(LineCollection(others, colors=_OTHERS, linewidths=thin, zorder=2), autolim=False)
-    ax.add_collection(LineCollection([steps[fullest]], colors=colour, linewidths=1.4, zorder=3), autolim=False)
+    if len(held) > _MOST_CURVES:
+        edges = time_edges(phases([timeline], makespan(timeline)))
+        least, most = _extremes(others, edges)
+        ax.fill_between(edges[:-1], least, most, step="post", color=_OTHERS, alpha=0.45, linewidth=0.0, zorder=2)
+    else:
+        steps = [_steps(*curve, makespan(timeline)) for curve in others]
+        ax.add_collection(LineCollection(steps, colors=_OTHERS, linewidths=0.6, zorder=2), autolim=False)
+    step = _steps(*held[fullest], makespan(timeline))
+    ax.add_collection(LineCollection([step], colors=colour, linewidths=1.4, zorder=3), autolim=False)
     ax.set_ylim(0.0, highest * factor * 1.08 if highest > 0 else 1.0)
     ax.set_ylabel(f"memory ({symbol})" if in_bytes else "live activations\n(microbatches,\none device share)")
     ax.yaxis.set_major_locator(MaxNLocator(5, integer=not in_bytes))
@@ -68,11 +77,22 @@ def _curves(timeline: TimelineColumns, in_bytes: bool) -> tuple[list[tuple[np.nd
     return [curve_of(device) for device in range(devices)], starts
 
 
-def _steps(times: np.ndarray, levels: np.ndarray, first: float, last: float) -> np.ndarray:
-    """Points of a step curve from 0 to `last` that starts at level `first`, float64 (points, 2)."""
+def _steps(times: np.ndarray, levels: np.ndarray, last: float) -> np.ndarray:
+    """Points of a step curve from 0 to `last`, float64 (points, 2); `levels` begins with that before the first time."""
     x = np.concatenate([[0.0], np.repeat(times, 2), [last]])
-    y = np.concatenate([[first, first], np.repeat(levels, 2)])
-    return np.stack([x, y], axis=1)
+    return np.stack([x, np.repeat(levels, 2)], axis=1)
+
+
+def _extremes(curves: Sequence[tuple[np.ndarray, np.ndarray]], edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Least and most of the levels of all step curves in each bin of time, float64 (bins,) each; as for `_steps`."""
+    least, most = np.full(len(edges) - 1, np.inf), np.full(len(edges) - 1, -np.inf)
+    for times, levels in curves:
+        first, last = np.searchsorted(times, edges[:-1], side="right"), np.searchsorted(times, edges[1:])
+        begin, within, parts = levels[first], np.append(levels[1:], 0.0), np.stack([first, last], axis=1).ravel()
+        changes = last > first
+        least = np.minimum(least, np.minimum(begin, np.where(changes, np.minimum.reduceat(within, parts)[::2], begin)))
+        most = np.maximum(most, np.maximum(begin, np.where(changes, np.maximum.reduceat(within, parts)[::2], begin)))
+    return least, most
 
 
 def _write_at_the_right(ax: Axes, labels: list[tuple[float, str, str]]) -> None:

@@ -42,8 +42,7 @@ def add_busy_shares(ax: Axes, boxes: Boxes, ends: Sequence[float]) -> None:
     each = -(-devices // _MOST_ROWS)
     first = np.arange(0, devices, each)
     last = np.minimum(first + each, devices) - 1
-    edges = np.concatenate([np.linspace(first, last, _BINS // (len(ends) - 1)) for first, last in pairwise(ends)])
-    edges = np.unique(np.minimum(edges, makespan(boxes.timeline)))
+    edges = np.unique(np.minimum(time_edges(ends), makespan(boxes.timeline)))
     busy = busy_shares(boxes, edges, each)
     top, bottom = boxes.band if boxes.laned and each == 1 else (-0.5, 0.5)
     rows = np.stack([first + top, last + bottom], axis=1).ravel()
@@ -53,6 +52,12 @@ def add_busy_shares(ax: Axes, boxes: Boxes, ends: Sequence[float]) -> None:
     ax.hlines(
         last[:-1] + 0.5, 0.0, makespan(boxes.timeline), colors="white", linewidths=min(0.9, 300 / len(first)), zorder=3
     )
+
+
+def time_edges(ends: Sequence[float]) -> np.ndarray:
+    """Borders of bins of time, as many in each part between the `ends`, seconds."""
+    parts = [np.linspace(first, last, _BINS // (len(ends) - 1)) for first, last in pairwise(ends)]
+    return np.unique(np.concatenate(parts))
 
 
 def phases(timelines: Sequence[TimelineColumns], longest: float) -> list[float]:
@@ -88,8 +93,8 @@ def enlarge_ends(axes: Sequence[Axes], ends: Sequence[float]) -> None:
     top.set_xticks(np.concatenate(ticks) / unit.factor)
     top.xaxis.set_major_formatter(lambda seconds, _: f"{seconds * unit.factor:.10g}")
     top.set_xlim(0.0, ends[-1])
-    for ax, border in product(axes, ends[1:3]):
-        ax.axvline(border, color=palette.INK, linewidth=1.0, linestyle=(0, (2, 2)), zorder=5)
+    for ax, border, (colour, wide) in product(axes, ends[1:3], (("white", 2.4), (palette.INK, 1.0))):
+        ax.axvline(border, color=colour, linewidth=wide, linestyle=(0, (2, 2) if wide < 2 else (1, 0)), zorder=5)
     style: Any = {"transform": top.get_xaxis_transform(), "ha": "center", "va": "top", "fontsize": 6.5, "zorder": 6}
     style["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.85}
     names = ("fill", "steady part, time compressed", "drain" if len(axes) == 1 else "from the first drain on")
