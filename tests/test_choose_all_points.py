@@ -65,6 +65,11 @@ def cases(draw):
     return {key: part for key, part in config.items() if part is not None}, free, draw(some.sampled_from([0, 0.3, 0.7]))
 
 
+def held_by(costs, schedule):
+    """Least bytes of each device by partition."""
+    return lambda text: least_memory(Outline.of(schedule), costs.with_partition(text).table(schedule))
+
+
 def every_point(config, free, headroom, asynchronous):
     """All points that fit, in the order of their steps."""
     space = open_space(config, free, asynchronous=asynchronous)
@@ -82,8 +87,7 @@ def every_point(config, free, headroom, asynchronous):
                     if partition == BALANCED:
                         assert isinstance(case.costs, DerivedCosts)
                         built = case.build()
-                        held = least_memory(Outline.of(built), case.costs.table(built))
-                        string = balanced_partition(case.costs, built, held, limit)
+                        string = balanced_partition(case.costs, built, held_by(case.costs, built), limit)
                         if str(string) in strings:
                             continue  # the even one, which is a point already
                         changes["layout.partition"] = str(string)

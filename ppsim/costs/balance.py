@@ -55,8 +55,8 @@ def balanced(pieces: Pieces, device_of_stage: Sequence[int], most_blocks: Sequen
 
 def _filled(
     pieces: Pieces, device_of_stage: list[int], most_blocks: Sequence[int] | None, of_predictions: int
-) -> tuple[tuple[float, float], LayoutString]:
-    """Largest and squared work of the devices, and the stages, with all predictions in stage `of_predictions`."""
+) -> tuple[tuple[bool, float, float], LayoutString]:
+    """Whether room is too small, largest and squared work, and the stages, all predictions in `of_predictions`."""
     stages, devices = len(device_of_stage), max(device_of_stage) + 1
     work = np.zeros(stages)
     work[0] += pieces.embedding
@@ -69,7 +69,8 @@ def _filled(
         (pieces.blocks if most_blocks is None else most_blocks[device]) if device in open_devices else 0
         for device in range(devices)
     ]
-    if sum(caps) < pieces.blocks:
+    is_small = sum(caps) < pieces.blocks
+    if is_small:
         caps = [pieces.blocks if device in open_devices else 0 for device in range(devices)]
     counts = _blocks_of_stages(pieces, work, device_of_stage, _blocks_of_devices(pieces, fixed, caps), closed)
     total = fixed + pieces.block * np.bincount(device_of_stage, counts, minlength=devices)
@@ -77,7 +78,7 @@ def _filled(
     texts[0] = "E" + texts[0]
     texts[of_predictions] += "m" * pieces.predictions
     texts[-1] += "L"
-    return (float(total.max()), float((total**2).sum())), LayoutString(texts)
+    return (is_small, float(total.max()), float((total**2).sum())), LayoutString(texts)
 
 
 def _blocks_of_devices(pieces: Pieces, fixed: np.ndarray, caps: list[int]) -> list[int]:

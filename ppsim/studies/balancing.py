@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 
@@ -31,21 +32,35 @@ def pieces_of(costs: DerivedCosts) -> Pieces:
 def balanced_partition(
     costs: DerivedCosts,
     schedule: ScheduleColumns,
-    held: np.ndarray | None = None,
+    held: Callable[[LayoutString], np.ndarray | None] | None = None,
     limit: float = np.inf,
     pieces: Pieces | None = None,
 ) -> LayoutString:
     """The partition that spreads the work evenly over devices, within `limit` bytes a device where that is possible.
 
-    `held` are the bytes that each device holds at least where blocks are spread evenly (`least_memory`); without them
-    there is no limit. Where several devices hold a stage, the stages are cut as equal as they can be instead.
-    `pieces_of` the costs may be given where they are known already.
+    `held` gives the bytes that each device holds at least under a partition (`least_memory`); without it there is no
+    limit. Where several devices hold a stage, the stages are cut as equal as they can be instead. `pieces_of` the costs
+    may be given where they are known already.
+
+    A device that holds too much with n blocks has room for `n limit / held` of them at most, because a block holds no
+    more than the nth part of it; these become its most, until all have room or no partition has.
     """
     device, stage = schedule.holdings.T
     if len(stage) > schedule.num_stages:
         return _equal_stages(costs, schedule.num_stages)
-    most = None if held is None else _most_blocks(costs, schedule, held, limit)
-    return balanced(pieces or pieces_of(costs), device[np.argsort(stage)].tolist(), most)
+    pieces, device_of_stage = pieces or pieces_of(costs), device[np.argsort(stage)]
+    found = first = balanced(pieces, device_of_stage.tolist())
+    room = np.full(schedule.devices, pieces.blocks)
+    bytes_held = None if held is None else held(found)
+    while bytes_held is not None and (bytes_held > limit).any():
+        counts = np.bincount(device_of_stage, [one.count("t") for one in found.stages], minlength=schedule.devices)
+        most = np.floor(counts * limit / np.maximum(bytes_held, 1.0) * (1 + 1e-9)).astype(int)
+        room = np.where(bytes_held > limit, np.minimum(most, counts - 1), room)
+        if room.min() < 0 or room.sum() < pieces.blocks:
+            return first
+        found = balanced(pieces, device_of_stage.tolist(), room.tolist())
+        bytes_held = held(found) if held else None
+    return found
 
 
 def _equal_stages(costs: DerivedCosts, num_stages: int) -> LayoutString:
@@ -54,28 +69,3 @@ def _equal_stages(costs: DerivedCosts, num_stages: int) -> LayoutString:
     ends = list(itertools.accumulate(counts))
     stages = (layers[end - count : end] for count, end in zip(counts, ends, strict=True))
     return of_stages([layer.name for layer in stage] for stage in stages)
-
-
-def _most_blocks(costs: DerivedCosts, schedule: ScheduleColumns, held: np.ndarray, limit: float) -> list[int]:
-    """Blocks that each device has memory for, from what it holds at least where blocks are spread evenly."""
-    names = costs.stages(schedule.num_stages)
-    device, stage = schedule.holdings.T
-    blocks = np.bincount(device, [names[one].get("block", 0) for one in stage], minlength=schedule.devices)
-    others = _held_without_blocks(costs, names, schedule)
-    each = np.maximum(held - others, 1.0) / np.maximum(blocks, 1)
-    return np.maximum(np.floor((limit - others) / each), 0).astype(int).tolist()
-
-
-def _held_without_blocks(costs: DerivedCosts, names: list[dict[str, int]], schedule: ScheduleColumns) -> np.ndarray:
-    """Bytes of state of embedding, head and prediction modules on each device."""
-    layers = {layer.name: layer for layer in costs.model.layers}
-    device, stage = schedule.holdings.T
-    of_stage = [
-        sum(
-            sum(costs.layout.state_bytes(costs.held([layers[name]] * count), 0.0))
-            for name, count in held.items()
-            if name != "block"
-        )
-        for held in names
-    ]
-    return np.bincount(device, np.array(of_stage)[stage], minlength=schedule.devices)

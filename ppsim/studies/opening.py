@@ -145,8 +145,12 @@ class _OpenedLayout:
         if partition != BALANCED:
             return self.costs.with_partition(partition)
         schedule = outline.actions
-        held = self._held(outline, self.costs) if np.isfinite(self.limit) else None
-        balanced = balanced_partition(self.costs, schedule, held, self.limit, self.pieces)
+
+        def held(found: LayoutString) -> np.ndarray | None:
+            return self._held(outline, self.costs.with_partition(found))
+
+        has_limit = np.isfinite(self.limit)
+        balanced = balanced_partition(self.costs, schedule, held if has_limit else None, self.limit, self.pieces)
         if schedule.num_stages not in self.even:
             self.even[schedule.num_stages] = self._even(schedule.num_stages)
         if "even" in self.space.partitions and balanced == self.even[schedule.num_stages]:

@@ -1,0 +1,112 @@
+"""The balanced partition against every partition: no other leaves the busiest device less to do within its memory."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from ppsim.analysis.least import least_memory
+from ppsim.analysis.outline import Outline
+from ppsim.config import make_config
+from ppsim.costs.balance import Pieces, balanced
+from ppsim.costs.derive import DerivedCosts
+from ppsim.studies.balancing import balanced_partition, pieces_of
+
+PLACEMENTS = ([0], [0, 1], [0, 1, 2], [0, 1, 0, 1], [0, 1, 1, 0], [0, 1, 2, 0, 1, 2], [0, 1, 2, 2, 1, 0])  # loop and V
+SECONDS = some.integers(0, 6).map(float)
+
+
+@some.composite
+def cases(draw):
+    """Pieces of whole seconds, a placement, and blocks that each device has room for."""
+    pieces = Pieces(
+        blocks=draw(some.integers(1, 7)), predictions=draw(some.integers(0, 2)), embedding=draw(SECONDS),
+        block=draw(some.integers(1, 4)) * 1.0, prediction=draw(SECONDS), head=draw(SECONDS),
+    )  # fmt: skip
+    devices = draw(some.sampled_from(PLACEMENTS))
+    room = draw(some.none() | some.lists(some.integers(0, 4), min_size=max(devices) + 1, max_size=max(devices) + 1))
+    return pieces, devices, room
+
+
+def every_partition(pieces, devices):
+    """Blocks of each stage and the stage of the predictions: the last, or the one before it with no block behind."""
+    stages = len(devices)
+    for counts in itertools.product(range(pieces.blocks + 1), repeat=stages):
+        if sum(counts) == pieces.blocks:
+            yield counts, stages - 1
+            if pieces.predictions and stages > 1 and not counts[-1]:
+                yield counts, stages - 2
+
+
+def by_device(devices, of_stage):
+    """Sums over the stages of each device."""
+    pairs = list(zip(devices, of_stage, strict=True))
+    return [sum(value for device, value in pairs if device == own) for own in range(max(devices) + 1)]
+
+
+def busiest(pieces, devices, counts, of_predictions):
+    """Seconds of the device with most to do."""
+    work = [count * pieces.block for count in counts]
+    work[0] += pieces.embedding
+    work[-1] += pieces.head
+    work[of_predictions] += pieces.predictions * pieces.prediction
+    return max(by_device(devices, work))
+
+
+@given(cases())
+def test_no_partition_leaves_the_busiest_device_less_to_do(case):
+    pieces, devices, room = case
+    stages = balanced(pieces, devices, room).stages
+    counts, predictions = [stage.count("t") for stage in stages], [stage.count("m") for stage in stages]
+    assert (sum(counts), sum(predictions)) == (pieces.blocks, pieces.predictions)
+
+    def has_room(counts):
+        return all(held <= most for held, most in zip(by_device(devices, counts), room, strict=True))
+
+    every = list(every_partition(pieces, devices))
+    if room is not None and sum(room) >= pieces.blocks:  # too little room in all is taken as no limit
+        every = [one for one in every if has_room(one[0])]
+        assert has_room(counts) or not every
+    if every:
+        found = busiest(pieces, devices, counts, predictions.index(max(predictions)) if any(predictions) else -1)
+        assert found == min(busiest(pieces, devices, *one) for one in every)
+
+
+MODEL = {"num_layers": 6, "hidden": 512, "heads": 8, "sequence": 1024, "ffn": 2048, "vocabulary": 40000}
+HARDWARE = {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR"}
+
+
+@pytest.mark.parametrize("part", [0.85, 0.9, 0.95, 1.0, 1.2])
+@pytest.mark.parametrize(("name", "devices", "stages"), [("1f1b", 3, 1), ("interleaved-1f1b", 2, 2), ("zb-v", 2, 2)])
+def test_no_partition_within_the_memory_has_a_shorter_busiest_device(name, devices, stages, part):
+    """Six blocks with embedding and head over one stage a device, and evenly over its two in loop and V."""
+    section = {"name": name, "devices": devices, "microbatches": 8}
+    section |= {"stages_per_device": stages} if name == "interleaved-1f1b" else {}
+    config = make_config({"model": MODEL, "hardware": HARDWARE, "schedule": section}, place="case")
+    costs, outline = config.costs, Outline.of(config.build())
+    assert isinstance(costs, DerivedCosts)
+
+    def held_with(text):
+        return least_memory(outline, costs.with_partition(text).table(outline.actions))
+
+    limit = float(held_with("even").max()) * part
+    found = str(balanced_partition(costs, outline.actions, held_with, limit))
+
+    def busy_and_held(text):
+        table = costs.with_partition(text).table(outline.actions)
+        device, stage = outline.actions.holdings.T
+        seconds = [0.0] * devices
+        for own, one in zip(device, stage, strict=True):
+            seconds[own] += table.seconds[:2, one].sum()
+        return max(seconds), held_with(text).max()
+
+    device = outline.actions.holdings[:, 0][np.argsort(outline.actions.holdings[:, 1])].tolist()
+    rooms = [room for room in itertools.product(range(7), repeat=devices) if sum(room) == 6]
+    texts = [str(balanced(pieces_of(costs), device, room)) for room in rooms]  # with so many blocks on each device
+    within = [busy for busy, held in map(busy_and_held, texts) if held <= limit]
+    busy, held = busy_and_held(found)
+    if within:
+        assert held <= limit
+        assert busy <= min(within) * 1.005  # an empty stage saves what the border of a stage takes
