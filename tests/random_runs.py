@@ -4,7 +4,7 @@ import dataclasses
 
 from hypothesis import assume
 from hypothesis import strategies as st
-from random_schedules import schedules
+from random_schedules import schedules, vocabulary_orders
 
 import ppsim
 from ppsim import Timeline
@@ -13,7 +13,8 @@ from ppsim.lowering.posts import TRANSPORTS
 
 ROUND_SECONDS = st.sampled_from([0.0, 0.1, 0.3, 1.0, 2.0])
 ANY_SECONDS = st.one_of(ROUND_SECONDS, st.floats(0.0, 5.0))
-FAMILIES = ("bpipe", "dualpipe", "hanayo", "interleaved-1f1b", "pipedream", "seq1f1b", "terapipe", "zb-h1", "zb-v")
+FAMILIES = ("bpipe", "dualpipe", "hanayo", "interleaved-1f1b", "pipedream", "seq1f1b", "terapipe", "vocab-1f1b",
+            "zb-h1", "zb-v")  # fmt: skip
 
 
 @st.composite
@@ -27,7 +28,8 @@ def runs(draw, seconds=ANY_SECONDS, streams=False):
 
     With `streams`, weights may be gathered, gradients reduced and an optimizer step taken.
     """
-    schedule = draw(st.one_of(schedules(), schedules(recompute=True, offload=True), family_schedules()))
+    cut = st.randoms(use_true_random=False).map(lambda random: ppsim.Schedule.from_orders(vocabulary_orders(random)))
+    schedule = draw(st.one_of(schedules(), schedules(recompute=True, offload=True), cut, family_schedules()))
     a_stage = st.lists(seconds, min_size=schedule.num_stages, max_size=schedule.num_stages)
     maybe = st.one_of(st.none(), a_stage) if streams else st.none()
     costs = ppsim.Costs(
@@ -41,6 +43,10 @@ def runs(draw, seconds=ANY_SECONDS, streams=False):
         offload_latency=draw(seconds),
         recompute=draw(st.one_of(st.none(), a_stage)),
         input_fraction_of_activation=draw(st.floats(0.0, 1.0)),
+        vocabulary_forward=draw(seconds),
+        vocabulary_backward=draw(seconds),
+        vocabulary_reduce=draw(seconds),
+        vocabulary_statistics=draw(st.one_of(st.none(), seconds)),
         unshard=draw(maybe),
         reduce_grad=draw(maybe),
         optimizer_step=draw(maybe),

@@ -44,7 +44,7 @@ def test_peers_take_over_the_microbatches_of_a_failed_device_in_turn():
     assert after.device_busy.tolist() == [18, 12, 18, 12, 12]
 
 
-@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "interleaved-1f1b", "dualpipe", "seq1f1b", "chimera"])
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "interleaved-1f1b", "dualpipe", "seq1f1b", "chimera", "vocab-1f1b"])
 @pytest.mark.parametrize("copies", [2, 3])
 def test_no_work_is_lost_and_none_takes_less_than_its_bound(name, copies):
     run = ppsim.simulate(ppsim.build(name, devices=4, microbatches=8), ppsim.Costs(input_grad=1, weight_grad=1))
@@ -53,6 +53,17 @@ def test_no_work_is_lost_and_none_takes_less_than_its_bound(name, copies):
     assert after.makespan >= after.lower_bound().seconds - 1e-9
     assert after.makespan >= run.device_busy[1] * copies / (copies - 1)
     assert ppsim.Schedule.from_orders(after.schedule.orders(), slices=run.schedule.slices).validate() is None
+
+
+@pytest.mark.parametrize("variant", [1, 2, "interlaced"])
+@pytest.mark.parametrize("part", [0.0, 0.5])
+def test_collectives_of_every_copy_end_though_peers_send_for_a_failed_last_stage(variant, part):
+    schedule = ppsim.build("vocab-1f1b", devices=4, microbatches=6, variant=variant)
+    costs = ppsim.Costs(vocabulary_forward=part, vocabulary_backward=part, vocabulary_reduce=part)
+    run = ppsim.simulate(schedule, costs)
+    after = rerouted(run, 3, 3, CASE)
+    assert len(after.barrier_end) == 3 * len(run.barrier_end)
+    assert after.device_busy.sum() == pytest.approx(3 * run.device_busy.sum())
 
 
 def test_bubbles_take_up_part_of_the_work():

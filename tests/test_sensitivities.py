@@ -9,6 +9,7 @@ from random_runs import ROUND_SECONDS, rerun, runs
 
 import ppsim
 from ppsim.actions import Kind
+from ppsim.schedule.barriers import of_several
 
 STEP = 1e-5
 
@@ -16,6 +17,14 @@ STEP = 1e-5
 def gained(run, rows, column="seconds"):
     longer = getattr(run.plan, column) + STEP * rows
     return (rerun(run, **{column: longer}).makespan - run.makespan) / STEP
+
+
+def gained_of_transfers(run):
+    """Of all transfers and collectives; what one device does alone stays at 0."""
+    plan, columns = run.plan, {"transfer_seconds": run.plan.transfer_seconds + STEP * run.plan.remote}
+    if plan.barriers is not None:
+        columns["barrier_seconds"] = plan.barrier_seconds + STEP * of_several(run.schedule, plan.barriers)
+    return (rerun(run, **columns).makespan - run.makespan) / STEP
 
 
 def gained_of_copies(run, kind):
@@ -32,7 +41,7 @@ def test_they_are_finite_differences_also_where_chains_are_equally_long(run):
     slot = np.append(plan.fused[1:], False)
     for kind, value in found.kind.items():
         if kind == "transfer":
-            difference = gained(run, plan.remote, "transfer_seconds")
+            difference = gained_of_transfers(run)
         elif kind in ("OFFLOAD", "RELOAD"):
             difference = gained_of_copies(run, kind)
         else:

@@ -75,7 +75,8 @@ def of_table(table, lists):
             return max([0.0, *(transfer(sender, one, "F", last) for one in holders if one != sender)])
         own = what == "reduce of S" and split and table.vocabulary_statistics_seconds is not None
         seconds = table.vocabulary_statistics_seconds if own else table.vocabulary_reduce_seconds
-        return seconds if len(holders) > 1 else 0.0
+        last_one = what == ("reduce of T" if split else "reduce of S")
+        return seconds if len({*holders, *[sender] * last_one}) > 1 else 0.0
 
     def copied(stage, microbatch):  # of an activation that R makes again only the input is left to copy, here nothing
         moved = 0.0 if (stage, microbatch) in again else table.offload_bytes[stage]

@@ -13,6 +13,7 @@ from ppsim.analysis.stream_nodes import COLLECTIVE, OPTIMIZER
 from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.distinct import distinct
 from ppsim.base.immutable import EqualColumns
+from ppsim.schedule.barriers import of_several
 from ppsim.timeline import TimelineColumns
 
 _TIED = 1e-11  # of the makespan: chains that differ by less are equally long but for rounding
@@ -31,8 +32,8 @@ class Sensitivities(EqualColumns):
     Attributes
     ----------
     kind : mapping of kind name -> float
-        When every action of the kind takes one second longer; "transfer": every transfer; "optimizer": every device's
-        optimizer step. A timed fused slot is OVERLAP_F_B.
+        When every action of the kind takes one second longer; "transfer": every transfer, and every collective of
+        several devices; "optimizer": every device's optimizer step. A timed fused slot is OVERLAP_F_B.
     stage : float64 (stages,)
         When every compute action of the stage does; a timed fused slot belongs to both of its stages.
     device : float64 (devices,)
@@ -70,7 +71,10 @@ def sensitivities(run: TimelineColumns) -> Sensitivities:
     counted[:rows, 3] = np.where(slot & (second != schedule.stage), first_stage + second, -1)
     counted[rows : 2 * rows, 0], counted[rows : 2 * rows, 1] = transfer, number
     of_stream = graph.stream_kind.astype(np.int32)
-    of_stream[of_stream == OPTIMIZER], of_stream[of_stream == COLLECTIVE] = optimizer, transfer
+    of_stream[of_stream == OPTIMIZER] = optimizer
+    if run.plan.barriers is not None:
+        shared = of_several(run.schedule, run.plan.barriers)
+        of_stream[of_stream == COLLECTIVE] = np.where(shared, transfer, -1)
     counted[2 * rows :, 0] = np.maximum(of_stream, -1)
 
     most = _most_on_a_chain(graph, chain, counted, first_link + len(links))

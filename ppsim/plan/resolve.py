@@ -22,7 +22,7 @@ from ppsim.lowering.rows import crosses_devices
 from ppsim.plan.host_copies import Copies, find_copies, priced
 from ppsim.plan.ports import Ports, make_ports
 from ppsim.plan.streams import Gathers, Reductions, find_gathers, find_reductions, optimizer_seconds
-from ppsim.schedule.barriers import GRADIENT, Barriers, find_barriers
+from ppsim.schedule.barriers import GRADIENT, Barriers, find_barriers, of_several
 from ppsim.schedule.columns import ScheduleColumns, Slots
 
 
@@ -388,9 +388,7 @@ def _barrier_seconds(schedule: ScheduleColumns, table: CostTable, barriers: Barr
     reduce, statistics = table.vocabulary_reduce_seconds, table.vocabulary_statistics_seconds
     if statistics is None or GRADIENT not in barriers.kind:
         statistics = reduce
-    holder, first = schedule.device[barriers.producer], barriers.first[:-1]
-    several = np.maximum.reduceat(holder, first) > np.minimum.reduceat(holder, first)
-    seconds = np.where(several, np.array([0.0, statistics, reduce])[barriers.kind], 0.0)
+    seconds = np.where(of_several(schedule, barriers), np.array([0.0, statistics, reduce])[barriers.kind], 0.0)
     part = np.flatnonzero((schedule.kind == Kind.S) & (barriers.needs >= 0))
     output = barriers.producer[barriers.first[barriers.needs[part]]]
     link = schedule.device[output], schedule.device[part]

@@ -157,6 +157,11 @@ def members(schedule: ScheduleColumns, barriers: Barriers) -> tuple[np.ndarray, 
     return np.divmod(np.unique(device * len(barriers) + barrier), len(barriers))
 
 
+def of_several(schedule: ScheduleColumns, barriers: Barriers) -> np.ndarray:
+    """Where more than one device takes part in a barrier, bool: what one device does alone takes no time."""
+    return np.bincount(members(schedule, barriers)[1], minlength=len(barriers)) > 1
+
+
 def with_barriers(schedule: ScheduleColumns, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Lists in which each row waits for one row at most, barriers among them: offsets and source.
 
