@@ -37,6 +37,7 @@ function build(root) {
   for (const [name, text, key] of SWITCHES) {
     const one = button(text, "", () => { flip(on, name); refresh(); });
     one.setAttribute("aria-keyshortcuts", key);
+    one.title = `key ${key}`;
     one.dataset.name = name;
     parts.switches.append(one);
   }

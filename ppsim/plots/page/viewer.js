@@ -46,7 +46,7 @@ function dress() {   // colours of the page's style, light or dark
 }
 
 function fit() {   // within a page of more than the viewer: as tall as its rows need, and the page allows
-  if (options.grow) parts.pane.style.height = `${Math.round(Math.min(TOP + axis() + besideRows() + devices() * 28, Math.max(innerHeight * options.grow, Math.min(TOP + axis() + besideRows() + devices() * 13, innerHeight * 0.92))))}px`;
+  if (options.grow) parts.pane.style.flex = `0 0 ${Math.round(Math.min(TOP + axis() + besideRows() + devices() * 28, Math.max(innerHeight * options.grow, Math.min(TOP + axis() + besideRows() + devices() * 13, innerHeight * 0.8))))}px`;
   canvas.style.height = `${parts.pane.clientHeight}px`;
   height = canvas.clientHeight; width = canvas.clientWidth;
 }
