@@ -26,6 +26,9 @@ MEGATRON = {
     "recompute-granularity",
     "recompute-method",
     "recompute-num-layers",
+    "fp8-format",
+    "fp8-recipe",
+    "fp8-param-gather",
 }
 # pytorch/torchtitan at b5bcd76c66d0, torchtitan/config/configs.py and distributed/activation_checkpoint.py.
 TORCHTITAN = {
@@ -61,6 +64,14 @@ def test_every_flag_is_one_that_the_parser_knows(name, recompute, sharding):
     assert set(re.findall(r"--([a-z_.]+)", " ".join(flags))) <= TORCHTITAN
     assert policy in POLICIES
     assert ("pipeline_parallel_schedule_csv" in " ".join(flags)) == (name == "zb-h1")
+
+
+def test_products_in_fp8_are_flags_of_megatron():
+    _, megatron, _ = recipes({"layout.fp8": "tensor", "layout.fp8_gather": True})
+    assert {"--fp8-format hybrid --fp8-recipe tensorwise", "--fp8-param-gather"} <= {*megatron}
+    assert set(re.findall(r"--([a-z0-9-]+)", " ".join(megatron))) <= MEGATRON
+    _, megatron, _ = recipes({"layout.fp8": "block"})
+    assert "--fp8-format hybrid --fp8-recipe blockwise" in megatron
 
 
 def test_sizes_in_the_flags_are_those_of_the_config():

@@ -13,9 +13,10 @@ from ppsim.costs.sheets import DEVICES, LINKS
 SCHEMA = "ppsim.hardware/1"
 UNITS = {
     "peak": "FLOP/s, dense bf16",
+    "peak_fp8": "FLOP/s, dense fp8",
     "memory": "bytes",
     "achieved": "fraction of peak, or of the bandwidth in collectives",
-    "operators": "products, attention, flash_2, flash_1: fractions of peak; launch: seconds",
+    "operators": "products, attention, flash_2, flash_1: fractions of peak; products_fp8: of peak_fp8; launch: seconds",
     "memory_bandwidth": "bytes per second",
     "bandwidth": "bytes per second, one way",
     "latency": "seconds a message",
@@ -35,6 +36,7 @@ def _device_text(sheet: DeviceSheet) -> str:
     memory = value_text(sheet.memory, "bytes")
     if sheet.memory_bandwidth is not None:
         memory += f" at {value_text(sheet.memory_bandwidth, 'bytes per second')}"
+    narrow = f" and {value_text(sheet.peak_fp8, 'FLOP/s')} fp8" if sheet.peak_fp8 else ""
     law = sheet.operators
     reached = (
         f"; of it {percent_text(law.products * law.sustained, 0)} in large matrix products and "
@@ -42,7 +44,7 @@ def _device_text(sheet: DeviceSheet) -> str:
         if law
         else ""
     )
-    return f"  {sheet.name}: {value_text(sheet.peak, 'FLOP/s')} dense bf16, {memory} ({sheet.source}){reached}"
+    return f"  {sheet.name}: {value_text(sheet.peak, 'FLOP/s')} dense bf16{narrow}, {memory} ({sheet.source}){reached}"
 
 
 def _link_text(sheet: LinkSheet) -> str:

@@ -11,6 +11,8 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.run.timelines import Timeline
 from ppsim.studies.frameworks import RUNS, TORCHTITAN
 
+FP8_RECIPES = {"tensor": "tensorwise", "delayed": "delayed", "block": "blockwise"}  # of Megatron-LM
+
 
 def config_yaml(config: Config) -> str:
     """The config as a YAML file that ppsim reads again."""
@@ -53,6 +55,9 @@ def megatron_flags(config: Config, run: Timeline) -> list[str]:
     if layout.sharded:
         flags.append("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params")
         flags.append("--use-distributed-optimizer --ckpt-format fsdp_dtensor")
+    if layout.fp8 != "none":
+        flags.append(f"--fp8-format hybrid --fp8-recipe {FP8_RECIPES[layout.fp8]}")
+        flags += ["--fp8-param-gather"] * layout.fp8_gather
     if layout.recompute == "selective":
         flags.append("--recompute-granularity selective")
     if layout.recompute == "full":
@@ -64,7 +69,7 @@ def torchtitan_flags(config: Config, run: Timeline) -> list[str]:
     """Flags of torchtitan (torchtitan/config/configs.py); empty where no model is known, or PyTorch has no such lists.
 
     A schedule that PyTorch has no class for goes as the CSV file that `Schedule.to_csv` writes. What each stage holds
-    is `parallelism.module_fqns_per_model_part` of torchtitan's own config, and no flag.
+    is `parallelism.module_fqns_per_model_part` of torchtitan's own config, and no flag; so are products in fp8.
     """
     costs = config.costs
     if not isinstance(costs, DerivedCosts) or not runs_in_pytorch(run):
