@@ -23,7 +23,11 @@ def test_a_collective_runs_on_every_device_that_takes_part(run):
     assert part.device.tolist() == [0, 0, 0, 1, 1, 1]
     assert part.start == pytest.approx([2.1, 2.6, 3.5] * 2)
     assert part.end == pytest.approx([2.2, 2.9, 3.8] * 2)
-    assert [part.name(span) for span in range(6)] == ["collective of microbatch 0"] * 6
+    assert [part.name(span) for span in range(6)] == [
+        "broadcast 0",
+        "reduction of statistics 0",
+        "reduction of gradient 0",
+    ] * 2
     assert part.label(0) == "0"
 
 
@@ -43,7 +47,8 @@ def test_text_shows_one_where_a_device_waits_for_it(run):
 def test_the_page_follows_a_wait_through_them(run):
     data = page_data(make_boxes(run))
     (part,) = data["beside"]
-    assert (part["name"], part["numbered"], part["staged"]) == ("collective of microbatch ", True, False)
+    assert part["names"] == ["broadcast ", "reduction of statistics ", "reduction of gradient "]
+    assert (part["numbered"], part["staged"]) == (True, False)
     assert ["collectives microbatch", 6, 4, True] in data["columns"]
     assert run.to_plotly() is not None
 

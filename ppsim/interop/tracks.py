@@ -15,7 +15,7 @@ from ppsim.analysis.occupancy import occupancy
 from ppsim.analysis.stream_nodes import BARRIER, COLLECTIVE, OPTIMIZER
 from ppsim.base.errors import ConfigError
 from ppsim.base.lists import list_of_rows
-from ppsim.schedule.barriers import members
+from ppsim.schedule.barriers import BARRIER_NAMES, members
 from ppsim.timeline import StreamSpans, TimelineColumns
 
 NO_ARROW = 0
@@ -85,7 +85,6 @@ _STREAMS = {
     Kind.OFFLOAD: "activations to host memory",
     Kind.RELOAD: "activations from host memory",
 }
-_COLLECTIVES = ("broadcast ", "reduction of statistics ", "reduction of gradient ")  # by kind of barrier
 
 
 class Tracks:
@@ -106,7 +105,7 @@ class Tracks:
         stages = range(self.schedule.num_stages)
         self.prefixes = [f"{stage}{name}" for name in KIND_NAMES for stage in stages]
         self.first_collective = len(self.prefixes)
-        self.prefixes += [*_COLLECTIVES, "optimizer step"]
+        self.prefixes += [*(f"{name} " for name in BARRIER_NAMES), "optimizer step"]
         self.suffixes = [*map(str, range(self.schedule.microbatches)), ""]
         self.no_suffix = len(self.suffixes) - 1
         self.arrow_out = np.full(len(timeline.row_start), NO_ARROW, np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.lists import Counted
-from ppsim.schedule.barriers import members
+from ppsim.schedule.barriers import BARRIER_NAMES, members
 from ppsim.timeline import TimelineColumns
 
 GATHERS, RELOADS, REDUCTIONS, OFFLOADS = "gathers", "reloads", "reductions", "offloads"
@@ -72,12 +72,13 @@ class Beside(Spans):
     """The spans of one sort; their stage is -1 where it is about all of the device, as STEPS and COLLECTIVES are.
 
     `microbatch` is None where a sort is about all microbatches, as all but copies and collectives are. A collective is
-    a span on every device that takes part; `barrier` is its number in the timeline's columns.
+    a span on every device that takes part; `barrier` is its number in the timeline's columns, `kind` what it is for.
     """
 
     sort: str
     microbatch: np.ndarray | None = None
     barrier: np.ndarray | None = None
+    kind: np.ndarray | None = None
 
     @property
     def colour(self) -> str:
@@ -99,8 +100,8 @@ class Beside(Spans):
         if self.sort == STEPS:
             return "optimizer step"
         number = "" if self.microbatch is None else str(self.microbatch[span])
-        if self.sort == COLLECTIVES:
-            return f"collective of microbatch {number}"
+        if self.kind is not None:
+            return f"{BARRIER_NAMES[self.kind[span]]} {number}"
         return f"{self.stage[span]}{KINDS[self.sort].name}{number}"
 
     def label(self, span: int) -> str:
@@ -140,8 +141,8 @@ def _collectives(timeline: TimelineColumns) -> list[Beside]:
     order = order[(end > start)[order]]
     device, barrier, length = device[order].astype(np.int32), barrier[order], (end - start)[order]
     start = start[order] - float(timeline.device_start.min())
-    stage = np.full(len(order), -1, np.int32)
-    return [Beside(device, stage, start, length, COLLECTIVES, barriers.microbatch[barrier], barrier)]
+    numbers = barriers.microbatch[barrier], barrier, barriers.kind[barrier]
+    return [Beside(device, np.full(len(order), -1, np.int32), start, length, COLLECTIVES, *numbers)]
 
 
 def band(every: Sequence[Beside]) -> tuple[float, float]:

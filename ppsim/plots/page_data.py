@@ -23,6 +23,7 @@ from ppsim.plots import palette
 from ppsim.plots.beside import COLLECTIVES, KINDS, STEPS, Beside, Spans, lane, part_of_row
 from ppsim.plots.boxes import Boxes, kind_letter, legend_entries, title_text
 from ppsim.plots.shares import PERIODS_A_BIN, bin_seconds, steady_part
+from ppsim.schedule.barriers import BARRIER_NAMES
 from ppsim.timeline import TimelineColumns
 
 _MOST_TICKS = 2**32 - 1  # of the makespan
@@ -110,6 +111,7 @@ def _part(part: Beside, boxes: Boxes) -> dict[str, Any]:
         "ink": palette.label_colour(part.colour),
         "lane": part_of_row(lane(part, boxes.beside)),
         "name": part.name(0).strip("-0123456789"),
+        "names": [] if part.kind is None else [f"{name} " for name in BARRIER_NAMES],
         "staged": part.sort not in (STEPS, COLLECTIVES),
         "numbered": part.microbatch is not None,
     }
@@ -156,6 +158,8 @@ def _beside(boxes: Boxes) -> list[PageColumn]:
         columns.append(PageColumn(f"{part.sort} stage", np.maximum(part.stage, 0), 4, summed=True))
         if part.microbatch is not None:
             columns.append(PageColumn(f"{part.sort} microbatch", part.microbatch, 4, summed=True))
+        if part.kind is not None:
+            columns.append(PageColumn(f"{part.sort} kind", part.kind, 1))
     return columns
 
 

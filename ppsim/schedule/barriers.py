@@ -17,6 +17,7 @@ from ppsim.base.lists import Counted, list_of_rows
 from ppsim.schedule.columns import ScheduleColumns
 
 BROADCAST, STATISTICS, GRADIENT = BARRIER_KINDS = range(3)  # in the order in which a microbatch meets them
+BARRIER_NAMES = ("broadcast", "reduction of statistics", "reduction of gradient")  # by kind
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,7 +37,7 @@ function nameOf(chart, item) {
     return `${stage}SEND_${letter === "F" ? "F" : "B"}${microbatch}`;
   }
   const part = chart.partOf(item), of = (word) => chart.column[`${part.sort} ${word}`][item - part.first];
-  return (part.staged ? of("stage") : "") + part.name + (part.numbered ? of("microbatch") : "");
+  return (part.staged ? of("stage") : "") + (part.names.length ? part.names[of("kind")] : part.name) + (part.numbered ? of("microbatch") : "");
 }
 
 function titleOf(chart, item) {
