@@ -15,7 +15,7 @@ help:
 	@echo "make test   lint, type check and all tests"
 	@echo "make lint   ruff, pyright and import-linter"
 	@echo "make check  the gate on configs/: no measure is worse than in configs/baseline.json"
-	@echo "make coverage  lines and branches that the tests run"
+	@echo "make coverage  lines and branches that tests run, and functions that they do not enter"
 	@echo "make fuzz   damaged files and random programs, for some minutes"
 	@echo "make bench  the benchmarks"
 	@echo "make docs   pages and pictures that are made by scripts"
@@ -51,9 +51,20 @@ fuzz: $(VENV)/installed-for-tests
 	PPSIM_FUZZ_RECORD=build/fuzz PPSIM_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest -n 2 tests/fuzz
 	$(BIN)/python scripts/make_reliability_docs.py build/fuzz
 
-# Tracing takes twice the time of the tests. CI names a part of them; TESTS= alone is all.
+# Tracing takes twice the time of the tests, so that a part of them is traced, which starts no process; `make coverage
+# TRACED=tests` is all. Kernels are traced as plain Python.
+TRACED ?= $(patsubst %,tests/test_%.py,actions calibration check_command config contention costs_derive costs_memory \
+	costs_partition critical_path csv charts_html event_engine files frame gate jitter kineto ledger lowering measures \
+	memory_actions offload optimizer_step perfetto primus program_check replays schedule sensitivities sharding_streams \
+	transports validate)
+KERNELS := $(patsubst %,tests/test_%.py,contention dispatch event_engine offload optimizer_step sharding_streams)
+TRACE := $(BIN)/python -m pytest -n 2 --dist loadfile --benchmark-disable -m "not alone and not slow and not gpu" \
+	--cov=ppsim --cov-report=
+
 coverage: $(VENV)/installed-for-tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --benchmark-disable -m "not alone and not slow and not gpu" --cov=ppsim $(TESTS)
+	$(TRACE) $(TRACED)
+	NUMBA_DISABLE_JIT=1 $(TRACE) --cov-append $(KERNELS)
+	$(BIN)/python scripts/check_coverage.py
 
 lint: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .
