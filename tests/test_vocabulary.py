@@ -191,6 +191,15 @@ def test_ledger_and_bounds_hold_with_collectives(random, reduce):
     assert run.slack().min() == pytest.approx(0, abs=1e-9)
 
 
+def test_a_stream_that_is_never_idle_between_its_collectives_bounds_the_step():
+    # The first S ends at 2.5, then 16 reductions of 5 run one after the other; 1B and 0B follow the last.
+    schedule = ppsim.build("vocab-1f1b", devices=2, microbatches=16, variant=2)
+    costs = ppsim.Costs(forward=1, backward=2, vocabulary_forward=0.5, vocabulary_reduce=5)
+    bound = ppsim.simulate(schedule, costs).lower_bound()
+    assert bound.bounds["collectives"] == 2.5 + 16 * 5 + 2 + 2
+    assert bound.which == "collectives"
+
+
 SIZES = [(p, m) for p in (2, 3, 4, 6, 8) for m in (2, p, 2 * p, 3 * p + 1)]
 
 

@@ -39,9 +39,9 @@ class LowerBound:
         activation is held for at least its way to the last stage and back (an evicted or offloaded one only while its
         own actions run), so that a device which may hold `peak_activations` at once needs (sum of holding times) / peak
         seconds between its fill and its drain. copies: the same as fill + work + drain, of what one copy engine, or one
-        switch, copies one way. counting: the nth action of a kind and stage follows the nth before it, and whatever
-        frees the memory that it takes; then what a device can have run by a time, and behind one, within its peak
-        (`ppsim.schedule.work_bounds`; not where fused slots are timed).
+        switch, copies one way. collectives: the same, of one stream of collectives. counting: the nth action of a kind
+        and stage follows the nth before it, and whatever frees the memory that it takes; then what a device can have
+        run by a time, and behind one, within its peak (`ppsim.schedule.work_bounds`; not where fused slots are timed).
     """
 
     seconds: float
@@ -70,6 +70,8 @@ def lower_bound(run: TimelineColumns) -> LowerBound:
     if chains:
         per_device["counting"] = least_makespan(chains, _limits(run), makespan(run))
     unrounded = {name: float(seconds.max()) for name, seconds in per_device.items()}
+    if run.plan.barriers is not None:
+        unrounded["collectives"] = _collecting(run, lengths, before, after)
     unrounded["dataflow"] = float((before + lengths + after).max())
     bounds = {name: _without_rounding(seconds, makespan(run)) for name, seconds in unrounded.items()}
     which = max(bounds, key=lambda name: bounds[name])
@@ -167,6 +169,21 @@ def _copying(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray, afte
     np.minimum.at(tails, number, tail)
     np.maximum.at(least, copies.device[first], heads + np.bincount(number, copies.seconds) + tails)
     return least
+
+
+def _collecting(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray, after: np.ndarray) -> float:
+    """Least seconds by what a stream of collectives runs one after the other, the largest of all streams."""
+    barriers, seconds = run.plan.barriers, run.plan.barrier_seconds
+    if barriers is None or seconds is None:
+        return 0.0
+    ready, to_come = np.zeros((2, len(barriers)))
+    np.maximum.at(ready, barriers.of_producer, (before + lengths)[barriers.producer])
+    waiting = np.flatnonzero(barriers.needs >= 0)
+    np.maximum.at(to_come, barriers.needs[waiting], (lengths + after)[waiting])
+    begins = barriers.streams[:-1]
+    heads, tails = (np.minimum.reduceat(np.where(seconds > 0, column, np.inf), begins) for column in (ready, to_come))
+    every = heads + np.add.reduceat(seconds, begins) + tails
+    return float(np.where(np.isfinite(every), every, 0.0).max())
 
 
 def _through_barriers(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray) -> None:
