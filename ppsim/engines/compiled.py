@@ -24,7 +24,7 @@ from ppsim.engines.plain_queues import is_plain, run_plain, walk_and_move
 from ppsim.engines.times import Times, Unqueued
 from ppsim.plan.ports import Ports
 from ppsim.plan.resolve import Plan, Posts
-from ppsim.schedule.recurrence import sweep, walk
+from ppsim.schedule.recurrence import PricedLists, sweep, walk
 
 
 def main_kernel(plan: Plan) -> Callable:
@@ -81,8 +81,8 @@ class CompiledModel:
         plan, schedule, prices = self.plan, self.plan.schedule, self.plan.prices
         state = self.position, self.row_end
         if prices is not None:
-            rows, busy = (schedule.kind, schedule.stage, schedule.source), np.zeros(schedule.devices)
-            run(compiled(sweep), schedule.offsets, *rows, *prices, *state, busy)
+            rows, busy = (schedule.offsets, schedule.kind, schedule.stage, schedule.source), np.zeros(schedule.devices)
+            run(compiled(sweep), PricedLists(*rows, *prices), *state, busy)
             if np.array_equal(self.position, schedule.offsets[1:]):
                 plan.keep_device_seconds(busy)
         if not np.array_equal(self.position, schedule.offsets[1:]):

@@ -3,6 +3,8 @@
 Ends follow from each other by max and + alone, in the same operations as in the event model, so both give equal bits.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ppsim.base.compiling import run_where_it_pays
@@ -105,14 +107,26 @@ def walk(offsets, seconds, fused, any_fused, source, remote, transfer_seconds, p
         free_at[device] = free
 
 
+class PricedLists(NamedTuple):
+    """Lists whose lengths follow from [kind, stage]: rows, and seconds of rows and of their transfers."""
+
+    offsets: np.ndarray
+    kind: np.ndarray
+    stage: np.ndarray
+    source: np.ndarray
+    seconds: np.ndarray
+    transfer_seconds: np.ndarray
+
+
 @from_the_start
-def sweep(offsets, kind, stage, source, seconds, transfer_seconds, position, row_end, busy):
-    """Like `walk`, with lengths by [kind, stage]: over all devices, up and down, each as far as it can run.
+def sweep(lists, position, row_end, busy):
+    """Like `walk`, for `PricedLists`: over all devices, up and down, each as far as it can run.
 
     `busy`, by device, becomes the sum of the lengths of what ran. Without lists of who waits for whom this takes two
     thirds of the time of `walk`. It leaves the rest to that where few devices can run in a sweep, so that the time does
     not grow with the number of sweeps.
     """
+    offsets, kind, stage, source, seconds, transfer_seconds = lists
     devices, stages = len(offsets) - 1, seconds.shape[1]
     length, passing = seconds.ravel(), transfer_seconds.ravel()
     free_at = np.zeros(devices, np.float64)
