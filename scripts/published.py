@@ -27,7 +27,7 @@ class Run:
     """A published run: its source, its config, the measured seconds of a step.
 
     `sweep` is what it shares with the runs that it differs from in its layout alone. `by_sheet` is the config with the
-    known device in the place of one whose kernels the source measured.
+    known device in the place of one whose kernels the source measured. A `check` has no part in the fit.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Run:
     measured: float
     sweep: str
     by_sheet: Config | None = None
+    check: bool = False
 
     def simulated(self, constants: Mapping[str, float] = FITTED) -> Timeline:
         """The run with other constants of the operator law."""
@@ -44,7 +45,7 @@ class Run:
     @property
     def only_checked(self) -> bool:
         """Whether it has no part in the fit."""
-        return self.source in CHECKS or self.costs.layout.casts is not None
+        return self.check or self.source in CHECKS or self.costs.layout.casts is not None
 
     @property
     def costs(self) -> DerivedCosts:
@@ -96,7 +97,7 @@ def run_of(data: Mapping[str, Any], run: Mapping[str, Any]) -> Run | str:
     sweep += ", fp8" if "fp8" in run["layout"] else ""
     known = data["sheets"].get(run["device"])
     by_sheet = make_config(config_of(data, {**run, "device": known}), place=run["id"]) if known else None
-    return Run(run["id"], run["group"], config, run["step_seconds"], sweep, by_sheet)
+    return Run(run["id"], run["group"], config, run["step_seconds"], sweep, by_sheet, "check" in run)
 
 
 def config_of(data: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
