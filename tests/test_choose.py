@@ -257,3 +257,23 @@ def test_of_a_framework_only_the_schedules_that_it_runs_are_tried():
 def test_a_framework_that_is_not_known_or_beside_names_is_refused(framework, free, sentence):
     with pytest.raises(ppsim.ConfigError, match=re.escape(sentence)):
         ppsim.choose(SMALL, free, framework=framework)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schedule": "1f1b"}, "config: schedule: '1f1b' must be a section of keys"),
+        ({"layout": [1]}, "config: layout: [1] must be a section of keys"),
+        ({"batch": "x"}, "config: batch: 'x' must be a whole number of at least 1"),
+        ({"batch": [1]}, "config: batch: [1] must be a whole number of at least 1"),
+        ({"batch": 10**400}, "is too large; use at most"),
+        ({"hardware": {"device": "H100 SXM", "gpus": "8"}}, "config: hardware.gpus: '8' must be a whole number"),
+        ({"batch": None, "schedule": {"microbatches": 4}, "layout": {"data": "x"}}, "config: layout.data: 'x' must be"),
+    ],
+)
+def test_what_is_read_before_a_config_is_whole_is_refused_by_its_key(change, said):
+    sizes = {"num_layers": 8, "hidden": 512, "heads": 8, "vocabulary": 1000, "sequence": 128}
+    config = {"model": sizes, "hardware": {"device": "H100 SXM", "gpus": 8}, "batch": 8}
+    with pytest.raises(ppsim.ConfigError) as refused:
+        ppsim.choose({**config, **change})
+    assert said in str(refused.value)

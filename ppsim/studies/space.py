@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError, ConfigError, shown
 from ppsim.base.files import MOST_OF_A_CONFIG, read_text
+from ppsim.base.rules import whole_number
 from ppsim.base.yaml_text import read_yaml
 from ppsim.config import Config, load_config, make_config
 from ppsim.costs.derive import DerivedCosts
@@ -21,6 +23,7 @@ from ppsim.costs.layout import Layout
 from ppsim.families.memory_actions import MEMORY_ACTIONS
 from ppsim.families.registry import families, find_family, split_stages
 
+_whole = whole_number()
 BALANCED = "balanced"  # a partition: balanced over devices, as a layout string
 SHARDINGS: Mapping[str, Mapping[str, bool]] = {
     "none": {"layout.distributed_optimizer": False, "layout.sharded": False},
@@ -177,8 +180,9 @@ def open_space(
         A key that cannot be free, a job whose size is not known, or a config that is wrong.
     """
     data, place = _read(source)
+    _require_sections(data, place)
     chosen = _chosen(data, free, {key: list(values) for key, values in (only or {}).items()})
-    completed, gpus, batch = _completed(data, chosen)
+    completed, gpus, batch = _completed(data, chosen, place)
     config = make_config(completed, place=place)
     if "csv" in config.schedule:
         raise ConfigError(f"{place}: schedule.csv fixes the schedule; choose needs schedule.name, or none")
@@ -217,6 +221,13 @@ def _read(source: Source) -> tuple[dict[str, Any], str]:
     if not isinstance(value, dict):
         raise ConfigError(f"{place}: {shown(value)} is no config; write sections such as `model:` and `hardware:`")
     return value, place
+
+
+def _require_sections(data: Mapping[str, Any], place: str) -> None:
+    """ConfigError where what is read before the config is checked is no section of keys."""
+    for name in ("schedule", "layout", "hardware"):
+        if data.get(name) is not None and not isinstance(data[name], Mapping):
+            raise ConfigError(f"{place}: {name}: {shown(data[name])} must be a section of keys")
 
 
 def _chosen(
@@ -284,18 +295,19 @@ def _following(data: Mapping[str, Any]) -> list[str]:
     return [DATA] + [MICROBATCHES] * (data.get("batch") is not None)
 
 
-def _completed(data: dict[str, Any], chosen: Mapping[str, Any]) -> tuple[dict[str, Any], int, int]:
+def _completed(data: dict[str, Any], chosen: Mapping[str, Any], place: str) -> tuple[dict[str, Any], int, int]:
     """The config with something at each key that it must have, its GPUs and its batch."""
     schedule, layout = dict(data.get("schedule") or {}), dict(data.get("layout") or {})
-    hardware = data.get("hardware") or {}
-    microbatches = schedule.get("microbatches")
-    sizes = [schedule.get("devices"), *(layout.get(key) or 1 for key in ("tensor", "context", "data"))]
-    gpus = hardware.get("gpus") or (None if None in sizes else _product(sizes))
+    gpus, batch = (
+        _count(place, "hardware.gpus", _given(data, "hardware.gpus")),
+        _count(place, "batch", data.get("batch")),
+    )
+    if gpus is None and schedule.get("devices") is not None:
+        gpus = _product(data, place, DEVICES, "layout.tensor", "layout.context", DATA)
     if gpus is None:
         raise ConfigError("hardware.gpus is missing: say on how many GPUs the job runs, such as gpus: 512")
-    batch = data.get("batch")
-    if batch is None and microbatches is not None:
-        batch = _product([microbatches, layout.get("microbatch_size") or 1, layout.get("data") or 1])
+    if batch is None and schedule.get("microbatches") is not None:
+        batch = _product(data, place, MICROBATCHES, "layout.microbatch_size", DATA)
     if batch is None:
         raise ConfigError("batch is missing: say how many sequences one step has, such as batch: 1024")
     for key in chosen:
@@ -313,16 +325,20 @@ def _completed(data: dict[str, Any], chosen: Mapping[str, Any]) -> tuple[dict[st
     if layout:
         completed["layout"] = layout
     completed.pop("batch", None)
-    return completed, int(gpus), int(batch)
+    return completed, gpus, batch
 
 
-def _product(sizes: Iterable[Any]) -> int:
-    total = 1
-    for size in sizes:
-        if type(size) is not int or size < 1:
-            raise ConfigError(f"{shown(size)} must be a whole number of at least 1")
-        total *= size
-    return total
+def _count(place: str, key: str, value: Any) -> int | None:
+    """The value at a key, where it is a whole number or not there; ConfigError for anything else."""
+    try:
+        return None if value is None else _whole(value)
+    except ConfigError as wrong:
+        raise ConfigError(f"{place}: {key}: {wrong}") from None
+
+
+def _product(data: Mapping[str, Any], place: str, *keys: str) -> int:
+    """The counts at some keys multiplied, 1 where one is not there."""
+    return math.prod(_count(place, key, _given(data, key)) or 1 for key in keys)
 
 
 @dataclass(frozen=True)
