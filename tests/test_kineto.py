@@ -232,3 +232,11 @@ def test_times_that_are_no_finite_numbers_name_the_range_and_the_field(tmp_path,
     with pytest.raises(ppsim.ConfigError, match=r"0.json: not a profiler trace") as refused:
         read_kineto(tmp_path)
     assert "ts" in str(refused.value)
+
+
+@pytest.mark.parametrize("base", [10**400, -(2**64)])
+def test_a_base_of_times_beyond_any_clock_is_refused_by_its_key(tmp_path, base):
+    document = ranges(0, [("PP:0F0", 0, 1), ("PP:0B0", 1, 3)])
+    write(tmp_path, {**document, "baseTimeNanoseconds": base})
+    with pytest.raises(ppsim.ConfigError, match=r"baseTimeNanoseconds: .* must be a whole number of at most"):
+        read_kineto(tmp_path)

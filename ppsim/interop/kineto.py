@@ -30,7 +30,7 @@ RECEIVED = ("gloo:recv", "nccl:recv")
 ENGINE = "autograd::engine::evaluate_function"
 SUFFIXES = (".json", ".json.gz")
 GPU = "gpu_user_annotation"
-MOST_MICROSECONDS = 1e18
+MOST_MICROSECONDS, MOST_NANOSECONDS = 1e18, 2**63  # far beyond any clock
 BLOCKED = 1e-4  # seconds; an action that waited less for its input shows no arrival, as that may have been long before
 
 
@@ -152,7 +152,11 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
     document, events = read_events(path, kept)
     place = str(path)
     head = check_document(_Head, document, place, "a profiler trace of a distributed run")
-    if faults := [fault for number, event in enumerate(events) for fault in _event_faults(number, event)]:
+    faults = [fault for number, event in enumerate(events) for fault in _event_faults(number, event)]
+    if abs(head.baseTimeNanoseconds) > MOST_NANOSECONDS:
+        base = shown(head.baseTimeNanoseconds)
+        faults.append(f"baseTimeNanoseconds: {base} must be a whole number of at most {MOST_NANOSECONDS}")
+    if faults:
         raise document_error(faults, place, "a profiler trace")
     shown_once = _on_gpu_first(events)
     device = str((head.deviceProperties or [{}])[0].get("name", "CPU"))
