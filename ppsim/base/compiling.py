@@ -114,13 +114,14 @@ def run_where_it_pays(function: Callable, rows: int, *arguments: Any) -> Any:
 def pays(function: Callable, rows: int) -> bool:
     """Whether `function` compiled is done with so many rows before plain Python, loading and compiling counted.
 
-    Where it must be compiled, rows that were left to plain Python before count too: many calls never wait longer than
-    twice as long as with the better choice for all of them.
+    Rows that were left to plain Python before count too: many calls, small ones as well, never wait longer than twice
+    as long as with the better choice for all of them.
     """
-    if rows < ROWS_WORTH_LOADING or not can_compile():
-        return False
     _left_to_python[function] += rows
-    return _left_to_python[function] >= ROWS_WORTH_COMPILING or _is_at_hand(function)
+    left = _left_to_python[function]
+    if left < ROWS_WORTH_LOADING or not can_compile():
+        return False
+    return left >= ROWS_WORTH_COMPILING or _is_at_hand(function)
 
 
 def _is_at_hand(function: Any) -> bool:
