@@ -365,3 +365,14 @@ def test_both_engines_give_equal_bits_with_streams_optimizer_ports_and_jitter(da
     assert compiled == event
     assert len(event.reduce_end) == len(event.reductions) >= len(schedule.holdings) * (table.reduce_seconds is not None)
     assert len(event.step_end) == (schedule.devices if optimizer and schedule.iterations == 1 else 0)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("scale", [None, [1.0, 1.5] * 256], ids=["alike", "of two sizes"])
+def test_lists_of_thousands_of_rows_of_microbatches(transport, scale):
+    schedule = ppsim.build("interleaved-1f1b", devices=4, microbatches=512)
+    costs = ppsim.Costs(
+        forward=1.1, backward=2.3, latency=0.3, transfer_bytes=1.0, bandwidth=3.0, microbatch_scale=scale
+    )
+    assert len(schedule) == 8192
+    assert_equal_bits(schedule, costs, transport)

@@ -103,10 +103,17 @@ def walk_and_move(offsets, lengths, queues, walk, times, row_end):
             arrived = times[place(row), _END]
             if arrived > free:  # not where it is nan, of a row that needs no transfer
                 free = arrived
-            free += lengths.seconds[lengths.kind[row] * lengths.stages + lengths.stage[row] if lengths.stages else row]
+            free += lengths.seconds[cell(row, lengths)]
             row_end[row] = free
             row += 1
         walk.position[device], walk.free_at[device], walk.post[device] = row, free, post
+
+
+@part
+@from_the_start
+def cell(row, lengths):
+    """Where the lengths of a row stand."""
+    return lengths.kind[row] * lengths.stages + lengths.stage[row] if lengths.stages else row
 
 
 @part
@@ -116,8 +123,7 @@ def fill_lengths(lengths, queues, times, row_end):
     for row in range(len(row_end)):
         times[place(row), _START] = times[place(row), _END] = np.nan
         if queues.links[place(row), RECEIVER] >= 0:
-            cell = lengths.kind[row] * lengths.stages + lengths.stage[row] if lengths.stages else row
-            times[place(row), _START], times[place(row), _END] = 0.0, lengths.transfer_seconds[cell]
+            times[place(row), _START], times[place(row), _END] = 0.0, lengths.transfer_seconds[cell(row, lengths)]
 
 
 @part
