@@ -59,9 +59,14 @@ class SettingSearch:
         self.found: list[Lists] = []  # the best so far, once something has run on all microbatches
 
     def start(self, count: int) -> None:
-        """Draw `count` settings and run the best of them."""
-        self.pool = sorted((self._tried(self._drawn(number)) for number in range(count)), key=lambda pair: pair[0])
-        del self.pool[POOL:]
+        """Draw `count` settings and run the best of them; the first alone where it is proven shortest."""
+        first = self._tried(self._drawn(0))
+        self.pool = [first]
+        self._run(first[1])
+        if self.problem.is_least(self.best.makespan):
+            return
+        tried = [first, *(self._tried(self._drawn(number)) for number in range(1, count))]
+        self.pool = sorted(tried, key=lambda pair: pair[0])[:POOL]
         for _, setting in self.pool[:FULL]:
             self._run(setting)
 
