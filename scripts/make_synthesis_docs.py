@@ -50,9 +50,10 @@ def sample() -> str:
     gaps = np.array([gap_of_some_case(random) for _ in range(SAMPLE)])
     proven = int((gaps == 0).sum())
     return (
-        f"Over {SAMPLE} random cases (p from 2 to 16, m from 4p to 6p, all four placements, F, I and W from 0.5 to 2, in "
-        f"two of five\ncases uneven over stages by up to 40 %, latencies up to 0.3, no limit or one from p to 2p) the gap "
-        f"is\n{percent_text(gaps.mean())} on average and {percent_text(gaps.max())} at most; {proven} are proven shortest."
+        f"Over {SAMPLE} random cases (p from 2 to 16, m from 4p to 6p, all placements, F, I and W from 0.5 to 2, in"
+        f"\ntwo of five cases uneven over stages by up to 40 %, latencies up to 0.3, no limit or one from p to 2p) the"
+        f"\ngap is {percent_text(gaps.mean())} on average and {percent_text(gaps.max())} at most; "
+        f"{proven} are proven shortest."
     )
 
 
