@@ -106,7 +106,7 @@ def priced(run: Run, left_out: Mapping[str, Mapping[str, float]]) -> Priced:
 
 def spread_table(runs: Sequence[Priced]) -> dict[str, dict[str, Any]]:
     """By class: the the 90 % interval of measured / predicted, how many runs and sources, and what they span."""
-    unseen = unseen_source(runs)
+    unseen = unseen_source(in_bf16(runs))
     return {group: _row(members, unseen) for group, members in by(runs, "group").items()}
 
 
@@ -246,7 +246,7 @@ def page(
         constants=_lines(_constant_rows()),
         sweeps=_lines(_sweep_rows(bf16)),
         order=_order_text(order_of_schedules(runs)),
-        unseen=f"{unseen_source(runs):.2f}",
+        unseen=f"{unseen_source(bf16):.2f}",
         slots=_lines(_slot_rows()),
         production=_lines(_production_rows()),
         refused=_lines([("run", "why"), *refused]),
@@ -456,8 +456,8 @@ everything (`hardware.device: {{like: H100 SXM, achieved: 0.6}}`) takes the plac
 
 ## By class
 
-A run belongs to the first class that fits: products in fp8, dense or with experts; a mixture of experts; a hidden size
-of at most 2,048; sharded weights without a pipeline; a dense model on the device whose peak is nearest.
+A run belongs to the first class that fits: products in fp8, by hidden size and experts; a mixture of experts; a hidden
+size of at most 2,048; sharded weights without a pipeline; a dense model on the device whose peak is nearest.
 
 {by_class}
 
@@ -467,8 +467,8 @@ median as `quantiles` P5, P50 and P95 in JSON) is its step time times the interv
 widened at both ends. How far follows from leaving out one source after the other: "left out and inside" is the part
 of the runs that lie inside the percentiles of the other sources of their class, and "widened by" the factor that
 brings nine in ten of them inside. A class that one source alone measured is widened by {unseen}: that is how far, at
-90 %, the median of a source lies from its class, by the spread of the medians in the other classes. With so few
-sources both are rough.
+90 %, the median of a source lies from its class, by the spread of the medians in the other classes in bf16. With so
+few sources both are rough.
 
 "Left out" here is the interval's; the errors are of constants fitted without the source in any case.
 

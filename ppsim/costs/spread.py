@@ -19,7 +19,7 @@ TABLE = Path(__file__).with_name("spread.json")
 DIMENSIONS = ("hidden", "block_flops", "gpus", "peak")
 PER_DOUBLING = 1.1  # assumed: each doubling beyond what was measured moves both ends apart by a tenth
 SMALL = 2048  # hidden size up to which a model counts as small
-FP8 = ("fp8, dense", "fp8, mixture of experts")
+FP8 = ("fp8, dense", "fp8, mixture of experts", f"fp8, small (hidden up to {SMALL})")
 DENSE = {"dense on A100": 312e12, "dense on H100": 989e12, "dense on B200 and GB200": 2250e12}
 
 
@@ -70,13 +70,13 @@ def order_of_schedules() -> tuple[float, int]:
 
 
 def class_of(setup: Setup, devices: int) -> str:
-    """The class of a run: the first that fits of fp8 with or without experts, experts, small model, sharded weights
-    without pipeline, device.
+    """The class of a run: the first that fits of fp8 (small model, experts, neither), experts, small model, sharded
+    weights without pipeline, device.
 
     A dense model belongs to the device of `DENSE` whose peak is nearest.
     """
     if setup.layout.casts:
-        return FP8[bool(setup.model.experts)]
+        return FP8[2 if setup.model.hidden <= SMALL else bool(setup.model.experts)]
     if setup.model.experts:
         return "mixture of experts"
     if setup.model.hidden <= SMALL:
