@@ -288,9 +288,11 @@ def test_columns_made_in_pieces_are_those_made_at_once(monkeypatch, devices):
 
 def test_compiled_and_plain_python_split_rows_into_the_same_columns(monkeypatch):
     blocks = [fuse(run(Kind.F, 7, range(9)), run(Kind.W, 0, range(9))), run(Kind.S, 2**20, [-1, 2**29 - 1])]
-    plain, nothing_seen = columns(blocks)
-    monkeypatch.setattr("ppsim.schedule.block_columns.pays", lambda function, rows: True)
-    compiled, seen = columns(blocks)
+    made = []
+    for pays in (False, True):
+        monkeypatch.setattr("ppsim.schedule.block_columns.pays", lambda function, rows, pays=pays: pays)
+        made.append(columns(blocks))
+    (plain, nothing_seen), (compiled, seen) = made
     assert {name: column.tolist() for name, column in compiled.items()} == {
         name: column.tolist() for name, column in plain.items()
     }
