@@ -82,8 +82,8 @@ def lower_bound(run: TimelineColumns) -> LowerBound:
 
 
 def _without_rounding(bound: float, makespan: float) -> float:
-    """The bound, unless it lies above the makespan by no more than the rounding of sums: then the makespan."""
-    return makespan if makespan < bound <= makespan * (1.0 + 1e-9) else bound
+    """The bound, unless it differs from the makespan by no more than the rounding of sums: then the makespan."""
+    return makespan if makespan * (1.0 - 1e-12) <= bound <= makespan * (1.0 + 1e-9) else bound
 
 
 def _lengths(run: TimelineColumns) -> np.ndarray:
