@@ -45,7 +45,7 @@ class Queues(NamedTuple):
 WAITS, NEXT_OF_SEND, NEXT_OF_RECV, RECEIVER = range(4)  # columns of `Queues.links`
 
 # Lists of devices are often as long as a power of two, and entries so far apart push each other out of the processor's
-# caches. A few entries left out after each thousand put them elsewhere, which makes a walk up to three times as fast.
+# caches. A few entries left out after each thousand put them elsewhere, which makes a walk more than twice as fast.
 _TOGETHER_BITS, _GAP = 10, 20
 
 
