@@ -118,10 +118,10 @@ def pays(function: Callable, rows: int) -> bool:
     as long as with the better choice for all of them.
     """
     _left_to_python[function] += rows
-    left = _left_to_python[function]
-    if left < ROWS_WORTH_LOADING or not can_compile():
+    many = _left_to_python[function] >= ROWS_WORTH_COMPILING
+    if not (many or rows >= ROWS_WORTH_LOADING) or not can_compile():
         return False
-    return left >= ROWS_WORTH_COMPILING or _is_at_hand(function)
+    return many or _is_at_hand(function)
 
 
 def _is_at_hand(function: Any) -> bool:
