@@ -101,7 +101,7 @@ class _OpenedLayout:
         self.pieces = pieces_of(self.costs) if BALANCED in space.partitions else None
         self.whole = not isinstance(self.costs, DerivedCosts) or "microbatch_scale" in self.costs.given
         self.tables: dict[Any, CostTable] = {}
-        self.even: dict[int, LayoutString] = {}
+        self.even: dict[int, LayoutString | None] = {}
         self.held: tuple[Outline | None, np.ndarray | None] = None, None
 
     def opened(self) -> Outcome:
@@ -151,14 +151,19 @@ class _OpenedLayout:
 
         has_limit = np.isfinite(self.limit)
         balanced = balanced_partition(self.costs, schedule, held if has_limit else None, self.limit, self.pieces)
-        if schedule.num_stages not in self.even:
-            self.even[schedule.num_stages] = self._even(schedule.num_stages)
-        if "even" in self.space.partitions and balanced == self.even[schedule.num_stages]:
+        if "even" in self.space.partitions and balanced == self._even(schedule.num_stages):
             return None
         return self.costs.with_partition(balanced)
 
-    def _even(self, num_stages: int) -> LayoutString:
-        return of_stages([layer.name for layer in stage] for stage in self.costs.stage_layers(num_stages))
+    def _even(self, num_stages: int) -> LayoutString | None:
+        """The stages of the even partition; None where there are more stages than layers."""
+        if num_stages not in self.even:
+            try:
+                stages = self.costs.stage_layers(num_stages)
+                self.even[num_stages] = of_stages([layer.name for layer in stage] for stage in stages)
+            except PpsimError:
+                self.even[num_stages] = None
+        return self.even[num_stages]
 
     def _least(self, costs: Any, outline: Outline, name: str) -> tuple[float, float]:
         """Least seconds and bytes of a point; those of its layout where simulation settles partition or lists."""
