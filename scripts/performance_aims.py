@@ -65,6 +65,12 @@ def _grown(select: Select) -> float:
     return max(time for actions, time in each.items() if actions >= 8_000_000) / each[131_072]
 
 
+def _first_answer(placement: str) -> Callable[[Select], float]:
+    return lambda select: max(
+        _seconds(bench) for bench in select("test_first_answer") if bench["params"]["placement"] == placement
+    )
+
+
 def _beyond_n_log_n(select: Select) -> float:
     """The growth of a call from its smallest to its largest size over that of n log n, the most of all calls."""
     calls: dict[str, list[tuple[int, float]]] = {}
@@ -81,7 +87,10 @@ _PATH, _ENGINES, _MEMORY = "test_whole_path_against_the_limit", "test_compiled_a
 _HELD_UP = (
     "each transfer frees the queues of two devices, so that every step of the walk is on another one, out of the caches"
 )
-_LONG = "columns of that length are no longer in the caches, and their memory is new in each call"
+_LONG = (
+    "columns of that length are no longer in the caches, and their memory is new in each call: how fast the system "
+    "hands it out decides, and a machine that shares its memory takes it back between calls"
+)
 
 AIMS = [
     Aim(
@@ -134,6 +143,15 @@ AIMS = [
         "Each family by search, 64 devices and 512 microbatches",
         0.5,
         _largest("test_families_by_search", _seconds),
+        " s",
+    ),
+    Aim("First answer of `auto`, 64 devices and 512 microbatches, one stage a device", 0.5, _first_answer("one"), " s"),
+    Aim("First answer of `auto`, 64 devices and 512 microbatches, V", 1, _first_answer("v"), " s"),
+    Aim("10,000 points of at most 16 devices and 256 microbatches", 60, _largest("test_10_000_points", _seconds), " s"),
+    Aim(
+        "`choose` for Llama 3 70B on 512 GPUs",
+        120,
+        _largest("test_choose_for_llama_3_70b_on_512_gpus_with_all_axes_free", _seconds),
         " s",
     ),
     Aim(
