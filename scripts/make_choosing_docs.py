@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,7 +71,8 @@ def case() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(LLAMA_3_8B))
         (Path(folder) / "llama-3-8b.yaml").write_text(CASE)
-        done = run_program(COMMAND, cwd=folder, check=True, capture_output=True, text=True)  # noqa: S603 - our own command
+        command = [sys.executable, "-m", *COMMAND]
+        done = run_program(command, cwd=folder, check=True, capture_output=True, text=True)  # noqa: S603 - our own command
     yield "```yaml\n# llama-3-8b.yaml, beside the model's config.json\n" + CASE + "```\n"
     yield f"```\n$ {' '.join(COMMAND)}\n{done.stdout.rstrip()}\n```"
 
