@@ -1,5 +1,6 @@
 """Vocabulary parallelism: S, T and their collectives, worked out by hand; the family's closed forms."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -376,3 +377,14 @@ def test_lists_with_collectives_that_are_valid_run_under_every_transport(random,
     schedule = ppsim.Schedule.from_orders(vocabulary_orders(random))
     schedule.check(transport)
     assert ppsim.simulate(schedule, transport=transport).makespan > 0
+
+
+@pytest.mark.parametrize("wrong", ["0S2147483646", "1T2147483646"])
+def test_a_microbatch_that_no_list_could_hold_is_refused_before_any_table_is_made(wrong):
+    orders = [[wrong, "0F0", "0S0", "0B0"], ["1F0", "1S0", "1B0"]]
+    tracemalloc.start()
+    with pytest.raises(ppsim.ScheduleError, match=f"{wrong}.* names microbatch 2147483646"):
+        ppsim.Schedule.from_orders(orders).validate()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 10_000_000  # bytes

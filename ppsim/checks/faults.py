@@ -54,6 +54,8 @@ def _compute_faults(compute: ScheduleColumns) -> tuple[list[str], list[str]]:
     gaps = [*_number_faults(compute)]
     faults = [*gaps, *_device_faults(compute), *_set_faults(compute, dense=not gaps)]
     faults += [*_split_faults(compute), *_order_faults(compute)]
+    if gaps and compute.cuts_vocabulary:  # collectives are found in tables by microbatch
+        return [*faults, *_slice_faults(compute)], []
     faults += [*_output_faults(compute), *_slice_faults(compute)]
     return faults, find_waiting_cycle(compute)
 
