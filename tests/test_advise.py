@@ -42,8 +42,10 @@ def test_the_best_come_first_and_what_does_not_fit_last():
 def test_a_notebook_shows_numbers_with_their_units():
     table = ppsim.advise(LLAMA)._repr_html_()
     first = ppsim.advise(LLAMA).advice[0]
-    assert f"<td>{seconds_text(first.step)}</td>" in table
-    assert f"<td>{value_text(first.peak, 'bytes')}</td>" in table
+    assert f">{seconds_text(first.step)}</td>" in table
+    assert f">{value_text(first.peak, 'bytes')}</td>" in table
+    assert "<th>step difference</th>" in table
+    assert ">yes</td>" in table
     assert "changes" not in table
 
 

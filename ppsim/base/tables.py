@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import chain
 from typing import Any
 
 from ppsim.base.units import value_text
@@ -33,18 +34,28 @@ def layout_lines(text: str | None, label: str = "layout string") -> list[str]:
 
 
 def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The same as a table of HTML, which scrolls where it is wider than the page."""
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    """The same as a table of HTML, which scrolls where it is wider than the page; numbers stand flush right."""
+
+    def cell(place: int, text: str) -> str:
+        side = "right" if place and text.lstrip("+-")[:1].isdigit() else "left"
+        return f"<td style='text-align:{side};white-space:nowrap'>{escape(text)}</td>"
+
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    body = "".join(f"<tr>{''.join(cell(place, text) for place, text in enumerate(row))}</tr>" for row in rows)
     return f"<div style='overflow-x:auto'><table><tr>{head}</tr>{body}</table></div>"
 
 
 def page_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> str:
-    """Rows of values as a table of HTML; a column is headed by its key, `units` are those of numbers (`value_text`)."""
+    """Rows of values as a table of HTML; `units` are those of numbers (`value_text`).
+
+    A column is headed by its key; one in which nothing is known is left out.
+    """
 
     def cell(name: str, value: Any) -> str:
-        is_word = isinstance(value, str | bool)
-        return str(value) if is_word else value_text(value, units.get(name, ""))
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        return value if isinstance(value, str) else value_text(value, units.get(name, ""))
 
-    heads = list(dict.fromkeys(name for row in rows for name in row))
-    return html_table(heads, [[cell(name, row.get(name)) for name in heads] for row in rows])
+    names = [name for name in dict.fromkeys(chain(*rows)) if any(row.get(name) is not None for row in rows)]
+    heads = [name.replace("_", " ") for name in names]
+    return html_table(heads, [[cell(name, row.get(name)) for name in names] for row in rows])

@@ -70,7 +70,7 @@ def schedule_html(schedule: ScheduleColumns, slots_of_rows: np.ndarray | None) -
     return (
         f'<div style="overflow-x:auto;font:12px sans-serif"><div>{html.escape(sizes_text(schedule))}</div>'
         f'<table cellspacing="1" cellpadding="3" style="border-collapse:separate;font-size:11px;text-align:center">'
-        f'<tr><th>slot</th>{head}</tr>{body}</table><div style="color:#666">{html.escape(note)}</div></div>'
+        f'<tr><th>slot</th>{head}</tr>{body}</table><div style="opacity:0.75">{html.escape(note)}</div></div>'
     )
 
 

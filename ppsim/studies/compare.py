@@ -15,7 +15,7 @@ from ppsim.analysis.occupancy import peak_activations
 from ppsim.analysis.steady import iteration_time
 from ppsim.base.errors import BuildError, ConfigError, PpsimError
 from ppsim.base.extras import need
-from ppsim.base.tables import html_table
+from ppsim.base.tables import page_table
 from ppsim.base.units import value_text
 from ppsim.config import Config, source_of
 from ppsim.costs import CostModel
@@ -108,13 +108,11 @@ class Comparison:
         return draw_comparison(self.timelines, **options)
 
     def _repr_html_(self) -> str:
-        measures = shown_in("compare")
-        cells = [
-            [row["schedule"], "yes" if row["asynchronous"] else "no"]
-            + [value_text(row[measure.name], measure.unit) for measure in measures]
-            for row in self.rows()
-        ]
-        return html_table(["schedule", "asynchronous", *(measure.title for measure in measures)], cells)
+        kinds = {"all"} | {"asynchronous" if asynchronous(run) else "synchronous" for run in self.timelines}
+        measures = [measure for measure in shown_in("compare") if measure.schedules in kinds]
+        names = ["schedule", *["asynchronous"] * ("asynchronous" in kinds), *(measure.name for measure in measures)]
+        rows = [{name: row[name] for name in names} for row in self.rows()]
+        return page_table(rows, {measure.name: measure.unit for measure in measures})
 
     def to_dict(self) -> dict[str, Any]:
         """Rows and refusals as plain Python values, with units and definitions (schema ppsim.comparison/1)."""

@@ -82,14 +82,15 @@ function drawNames(chart, place, first, last) {   // devices at the left; at the
   const row = rowHeight(), every = Math.max(2 ** Math.ceil(Math.log2(13 / row)), 1), edge = width - right() + 8;
   context.font = "12px system-ui, sans-serif";
   context.textBaseline = "middle";
-  for (let device = Math.ceil(first / every) * every; device < last; device += every) {
+  const named = Math.ceil(first / every) * every;
+  for (let device = named; device < last; device += every) {
     const y = place.rows + (device + 0.5) * row;
     context.textAlign = "right";
     context.fillStyle = colours.ink;
     context.fillText(`device ${device}`, LEFT - 8, y);
     context.textAlign = "left";
     context.fillStyle = colours.quiet;
-    context.fillText(percent(chart.idleShare(device)), edge + (on.has("ledger") ? LEDGER + 4 : 0), y);
+    context.fillText(percent(chart.idleShare(device)) + (device === named ? " idle" : ""), edge + (on.has("ledger") ? LEDGER + 4 : 0), y);
   }
   if (on.has("ledger")) for (let device = first; device < last; device++) drawCauses(chart, place, device, edge);
 }
@@ -133,11 +134,12 @@ function drawMemory(chart, top) {   // a step curve a device; the fullest in col
   context.fillText(`device ${fullest}: ${short(most)}`, edge, Math.max(peakY + apart, top + 6));
   context.fillStyle = colours.ink;
   if (capacity) {
-    context.fillText(`of ${short(capacity)}`, edge, limitY - apart);
-    if (tooMuch) context.fillText("does not fit", edge, limitY - apart + 13);
+    context.fillText(short(capacity), edge, limitY - apart);
+    context.fillText(tooMuch ? "does not fit" : "one device", edge, limitY - apart + 13);
   }
   context.textAlign = "right"; context.fillStyle = colours.ink;
   context.fillText(unit === "bytes" ? "memory" : "activations", LEFT - 8, top + memoryHeight() / 2);
+  context.fillText("0", LEFT - 8, Math.min(bottom, top + memoryHeight() - 5));
 }
 
 function strokeLevels(chart, device, toY, colour, thick) {
