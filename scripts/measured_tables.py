@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from ppsim.base.units import format_quantity, percent_text, seconds_text
 from ppsim.commands.calibrate import bandwidth_interval
-from ppsim.interop.replays import read_trace
+from ppsim.interop.replays import Trace, read_trace
 from ppsim.studies.calibration import calibrate
-from ppsim.studies.evaluation import Evaluation, evaluate
+from ppsim.studies.evaluation import Evaluation, RunError, evaluate
 
 DATA = Path(__file__).resolve().parents[1] / "validation" / "data"
+RANKS = {2: ("sleep/2", "mlp/2"), 4: ("sleep", "mlp/4")}  # folders of timed sleeps and of real compute
 SCHEDULES = ("1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe-v")
 
 
@@ -35,16 +37,46 @@ def sleep_table() -> str:
     return error_table(evaluate(traces, calibrate(traces[:1])), f"{traces[0].device_name}, {traces[0].recorded}")
 
 
+def recorded(folder: str) -> list[Trace]:
+    """The recorded runs of a folder."""
+    return [read_trace(path) for path in sorted((DATA / "cpu" / folder).glob("*.json"))]
+
+
+def left_out(traces: list[Trace]) -> list[RunError]:
+    """Each run, predicted from the others."""
+    return [evaluate([held], calibrate([trace for trace in traces if trace is not held])).runs[0] for held in traces]
+
+
+def band_table() -> str:
+    """Steps of all recorded runs that lie in the 90 % interval of a profile of the other runs."""
+    lines = ["| steps in the 90 % interval | timed sleeps | real compute | all |", "|---|---|---|---|"]
+    rows = [[_inside(folder) for folder in folders] for folders in RANKS.values()]
+    rows.append([_summed(column) for column in zip(*rows, strict=True)])
+    for name, row in zip((*(f"{ranks} ranks" for ranks in RANKS), "all"), rows, strict=True):
+        cells = (f"{inside} of {steps}, {percent_text(inside / steps, 0)}" for inside, steps in [*row, _summed(row)])
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _inside(folder: str) -> tuple[int, int]:
+    runs = left_out(recorded(folder))
+    return _summed([(run.inside or 0, run.steps) for run in runs])
+
+
+def _summed(counts: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    inside, steps = zip(*counts, strict=True)
+    return sum(inside), sum(steps)
+
+
 def compute_table(ranks: int) -> str:
     """Real compute on shared processors: each run predicted from the others, with the steps inside the interval."""
-    traces = [read_trace(path) for path in sorted((DATA / "cpu" / "mlp" / str(ranks)).glob("*.json"))]
+    traces = recorded(RANKS[ranks][1])
     lines = [
         "| run, left out | measured | predicted | error | noise of its steps | in 90 % |",
         "|---|---|---|---|---|---|",
     ]
-    for held in traces:
-        profile = calibrate([trace for trace in traces if trace is not held])
-        run, own = evaluate([held], profile).runs[0], calibrate([held]).steps
+    for held, run in zip(traces, left_out(traces), strict=True):
+        own = calibrate([held]).steps
         assert own is not None  # noqa: S101 - a calibration always has them
         cells = seconds_text(run.measured, 3), seconds_text(run.predicted, 3), percent_text(run.error, 0, signed=True)
         lines.append(
@@ -55,7 +87,7 @@ def compute_table(ranks: int) -> str:
 
 def link_sentence() -> str:
     """Latency and bandwidth of gloo from transfers of several sizes."""
-    traces = [read_trace(path) for path in sorted((DATA / "cpu" / "sizes").glob("*.json"))]
+    traces = recorded("sizes")
     profile = calibrate(traces)
     sizes = [format_quantity(size, "bytes") for size in sorted(trace.transfer_bytes for trace in traces)]
     bandwidth = (
@@ -68,4 +100,4 @@ def link_sentence() -> str:
 
 
 if __name__ == "__main__":
-    print(sleep_table(), compute_table(2), compute_table(4), link_sentence(), sep="\n\n")
+    print(sleep_table(), link_sentence(), band_table(), compute_table(2), compute_table(4), sep="\n\n")

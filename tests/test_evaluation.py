@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from command_line import ppsim as command
-from measured_tables import compute_table, link_sentence, sleep_table
+from measured_tables import band_table, compute_table, link_sentence, sleep_table
 from synthetic_traces import trace_document
 
 import ppsim
@@ -44,6 +44,7 @@ def test_the_readme_holds_the_table_that_the_script_prints():
     readme = (RECORDED.parents[2] / "README.md").read_text()
     assert sleep_table() in readme
     assert link_sentence() in readme
+    assert band_table() in readme
     assert all(compute_table(ranks) in readme for ranks in (2, 4))
 
 
@@ -105,6 +106,7 @@ def test_the_command_prints_tables_and_writes_json_csv_and_the_overlay(tmp_path)
     lines = [line for line in shown.out.splitlines() if "p=4" in line]
     assert [line.split()[4] + line.split()[5] for line in lines] == ["Bfitted", "Bheld"]
     assert "held-out runs: mean absolute error of the step time" in shown.out
+    assert "the interval is calibrated: 2 % assumed for a schedule that was not measured" in shown.out
     drawing = (tmp_path / "overlay.svg").read_text()
     assert "gpipe p=4 m=8 1024 B, measured: " in drawing
     assert "gpipe p=4 m=8 1024 B, predicted: " in drawing

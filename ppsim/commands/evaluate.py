@@ -106,6 +106,8 @@ def evaluation_text(evaluation: Evaluation, profile: Profile) -> str:
             band = "" if inside is None else f", {percent_text(inside)} of steps in the 90 % interval"
             ranks = "" if tau is None else f", Kendall rank correlation {tau:+.2f}"
             lines.append(f"{words}: mean absolute error of the step time {percent_text(mape, 2)}{ranks}{band}")
+    if profile.steps is not None:
+        lines.append(f"the interval is {profile.steps.sentence}")
     return "\n".join(lines)
 
 

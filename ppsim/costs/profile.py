@@ -299,7 +299,7 @@ def _schema() -> Any:
     count, any_number = checked_by(whole_number(0)), checked_by(_finite)
     steps = record(
         "Steps", errors=(list[any_number], ...), noise=(amount, ...), drift=(any_number, ...), steps=(count, ...),
-        disturbed=(count, 0), halved=(bool, False),
+        disturbed=(count, 0), halved=(bool, False), reach=(amount | None, None),
     )  # fmt: skip
     amounts = dict.fromkeys(("overhead", "latency", "transfer_bytes", "jitter", "residual"), (amount, 0.0))
     return record(

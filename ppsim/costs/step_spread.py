@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from ppsim.base.units import percent_text
 
-# 95 % quantiles of Student's t for 1, 2, ... degrees of freedom; beyond them the normal distribution's.
+# 95 % quantiles of Student's t for 1, 2, ... degrees of freedom, and of the normal distribution.
 STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
 NORMAL = 1.645
+INSIDE = 0.9  # of the steps of a run that was left out are to lie in the interval
 ASSUMED = 0.02  # error of the step of a schedule that was not measured, where fewer than two runs could be left out
 HALVED = 0.1  # assumed: what halving a lone B adds to the error of a schedule that splits it
 
@@ -23,9 +27,9 @@ HALVES = (
 class StepSpread:
     """Measured over predicted seconds of a step, from the traces that a profile was fitted to.
 
-    The 90 % interval has two parts that do not depend on each other, so that their squares add up: the errors of runs,
-    of which there are few, by Student's t with as many degrees of freedom as runs were left out; and the noise from
-    step to step, which many steps show, by the normal distribution.
+    Where runs could be left out, half of the 90 % interval is the `reach` of their steps. Without it, it has two parts
+    that do not depend on each other, so that their squares add up: the error of a schedule that was not measured, and
+    the noise from step to step, by the normal distribution.
 
     Attributes
     ----------
@@ -41,6 +45,8 @@ class StepSpread:
         Steps beside them that were dropped: see `ppsim.studies.calibration.undisturbed`.
     halved : bool
         Whether I and W were taken as halves of B.
+    reach : float or None
+        `reach_of` the steps of runs that were left out; None without two of them, and in profiles of earlier versions.
     """
 
     errors: list[float]
@@ -49,6 +55,7 @@ class StepSpread:
     steps: int
     disturbed: int
     halved: bool = False
+    reach: float | None = None
 
     @property
     def runs(self) -> int:
@@ -58,10 +65,15 @@ class StepSpread:
     @property
     def half(self) -> float:
         """Half of the interval of log(measured / predicted)."""
-        known = self.runs > 1
-        between = math.sqrt(sum(error**2 for error in self.errors) / self.runs) if known else ASSUMED
-        quantile = STUDENT[self.runs - 1] if known and self.runs <= len(STUDENT) else NORMAL
-        return math.hypot(quantile * between, NORMAL * self.noise) + (HALVED if self.halved else 0.0)
+        return (self._assumed() if self.reach is None else self.reach) + (HALVED if self.halved else 0.0)
+
+    def _assumed(self) -> float:
+        """Half of the interval where no steps of runs that were left out are kept."""
+        if self.runs > 1:
+            between = student(self.runs) * math.sqrt(sum(error**2 for error in self.errors) / self.runs)
+        else:
+            between = NORMAL * ASSUMED
+        return math.hypot(between, NORMAL * self.noise)
 
     @property
     def low(self) -> float:
@@ -92,3 +104,32 @@ class StepSpread:
     def of_whole_backward(self) -> StepSpread:
         """The spread of a schedule without I and W, for which it does not matter how B divides."""
         return replace(self, halved=False)
+
+
+def student(degrees: int) -> float:
+    """The 95 % quantile of Student's t; beyond the table by its expansion (Abramowitz and Stegun 26.7.5)."""
+    if degrees <= len(STUDENT):
+        return STUDENT[degrees - 1]
+    return NORMAL + (NORMAL**3 + NORMAL) / (4 * degrees)
+
+
+def reach_of(left_out: Sequence[np.ndarray]) -> float:
+    """The 90 % quantile of |log(measured / predicted)| over steps of runs that were left out, each run weighing alike.
+
+    What a run lies off its prediction as a whole (its median) is taken times Student's t over the normal distribution,
+    as runs are few; how its steps lie around that is taken as it is, whatever its shape. Residuals are pooled over
+    groups as by Dunn, Wasserman and Ramdas 2022, Distribution-free prediction sets for two-layer hierarchical models;
+    the factor is ours.
+
+    Parameters
+    ----------
+    left_out : sequence of float64 (steps,)
+        log(measured / predicted) of the steps of each run.
+    """
+    widened = student(len(left_out)) / NORMAL
+    errors = [np.median(steps) for steps in left_out]
+    far = np.abs(np.concatenate([steps + (widened - 1) * error for steps, error in zip(left_out, errors, strict=True)]))
+    weight = np.concatenate([np.full(len(steps), 1 / len(steps)) for steps in left_out])
+    order = np.argsort(far, kind="stable")
+    reached = np.cumsum(weight[order])
+    return float(far[order][np.searchsorted(reached, INSIDE * len(left_out))])

@@ -13,7 +13,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import CostError, DeadlockError, shown
 from ppsim.costs.profile import KINDS, LinkFit, Profile
-from ppsim.costs.step_spread import StepSpread
+from ppsim.costs.step_spread import StepSpread, reach_of
 from ppsim.interop.replays import Trace
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
@@ -75,30 +75,31 @@ def undisturbed(trace: Trace) -> Trace:
 
 def _step_spread(traces: Sequence[Trace], layers: Sequence[int], halved: bool, disturbed: int) -> StepSpread:
     """The errors of runs left out of the fit; a run that the others have no costs for is passed over."""
-    errors = []
-    for number, left_out in enumerate(traces):
+    left_out = []
+    for number, trace in enumerate(traces):
         others = [*traces[:number], *traces[number + 1 :]]
         with suppress(CostError, DeadlockError):
             if others:
-                errors.append(
-                    _log_ratio(np.median(left_out.step_seconds), predicted_step(left_out, _fitted(others, layers)))
-                )
+                left_out.append(_log_ratios(trace.step_seconds, predicted_step(trace, _fitted(others, layers))))
     steps = [trace.step_seconds[trace.step_seconds > 0] for trace in traces]
     noise = np.concatenate([np.log(seconds / np.median(seconds)) for seconds in steps if len(seconds)] or [np.zeros(0)])
     halves = [np.array_split(seconds, 2) for seconds in steps if len(seconds) > 1]
-    drift = [_log_ratio(np.median(late), np.median(early)) for early, late in halves]
+    drift = [_median(_log_ratios(np.median(late, keepdims=True), np.median(early))) for early, late in halves]
     return StepSpread(
-        errors=errors,
+        errors=[_median(ratios) for ratios in left_out],
         noise=float(np.sqrt(np.sum(noise**2) / max(len(noise) - len(traces), 1))),
         drift=_median(np.array(drift)),
         steps=len(noise),
         disturbed=disturbed,
         halved=halved,
+        reach=reach_of(left_out) if len(left_out) > 1 else None,
     )
 
 
-def _log_ratio(first: float, second: float) -> float:
-    return math.log(first / second) if first > 0 and second > 0 else 0.0
+def _log_ratios(measured: np.ndarray, predicted: float) -> np.ndarray:
+    """log(measured / predicted); 0 where one of them takes no time."""
+    known = (measured > 0) & (predicted > 0)
+    return np.log(np.divide(measured, predicted, out=np.ones_like(measured), where=known))
 
 
 def _fitted(traces: Sequence[Trace], layers: Sequence[int] = ()) -> Profile:
