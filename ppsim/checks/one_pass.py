@@ -6,6 +6,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.compiling import run_where_it_pays
+from ppsim.base.kept_memory import empty_column, full_column
 from ppsim.base.unsigned import from_the_start
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -23,8 +24,8 @@ def source_of_valid(schedule: ScheduleColumns) -> np.ndarray | None:
         schedule.cuts_vocabulary or not 0 < 2 * cells <= rows
     ):  # each needs an F and a backward, and the tables stay as small as the columns
         return None
-    source, row_of = np.empty(rows, np.int32), np.full(2 * cells, -1, np.int32)
-    weights, again = np.zeros(cells, bool), np.zeros(cells if schedule.recomputes else 0, bool)
+    source, row_of = empty_column(rows, np.int32), full_column(2 * cells, -1, np.int32)
+    weights, again = full_column(cells, False, bool), np.zeros(cells if schedule.recomputes else 0, bool)
     valid = run_where_it_pays(
         follow, rows, schedule.offsets, schedule.kind, schedule.stage, schedule.microbatch, stages, microbatches,
         row_of, weights, again, source,

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ppsim.base.compiling import compiled, part, run
+from ppsim.base.kept_memory import empty_column
 from ppsim.base.unsigned import from_the_start
 from ppsim.engines.kernel_columns import NEXT_OF_RECV, NEXT_OF_SEND, RECEIVER, WAITS, Queues, apart
 from ppsim.engines.kernels import place
@@ -56,7 +57,7 @@ def run_plain(plan: Plan, queues: Queues, position: np.ndarray, posted: np.ndarr
     devices, rows = plan.schedule.devices, len(row_end)
     walk = Walk(
         position, posted, np.zeros(devices), np.full(devices, -1), np.arange(devices - 1, -1, -1),
-        np.empty(rows, np.int32),
+        empty_column(rows, np.int32),
     )  # fmt: skip
     times = apart(rows, 2, np.float64)
     posted += queues.offsets[:-1]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ppsim.base.errors import BuildError, ScheduleError, shown
-from ppsim.base.freed_memory import keep_freed_memory
 from ppsim.base.host_memory import memory_bytes
+from ppsim.base.kept_memory import keep_freed_memory
 from ppsim.base.units import value_text
 from ppsim.checks.faults import validate
 from ppsim.schedule.blocks import Block

@@ -7,6 +7,7 @@ import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER
 from ppsim.base.compiling import part, run_where_it_pays
+from ppsim.base.kept_memory import empty_column, full_column
 from ppsim.base.lists import DeviceLists
 from ppsim.base.unsigned import from_the_start
 from ppsim.lowering.rows import crosses_devices, has_transfers, transfer_ends
@@ -77,14 +78,14 @@ def transfer_posts(schedule: ScheduleColumns, transport: str) -> Posts:
     their receivers. DeadlockError where the two parts of a fused slot wait for each other through another device.
     """
     offsets, count = np.zeros(schedule.devices + 1, np.int64), 2 * np.count_nonzero(crosses_devices(schedule))
-    posts = Posts(offsets, *(np.empty(count, dtype) for dtype in (np.int32, bool, np.int32, np.int32)))
+    posts = Posts(offsets, *(empty_column(count, dtype) for dtype in (np.int32, bool, np.int32, np.int32)))
     if not count:
         return posts
     order, room = rows_in_turn(schedule), AT_ONCE * schedule.devices
     lists = SenderLists(schedule.offsets, schedule.device, schedule.source, schedule.joined)
     staged = Staged(*np.zeros((3, schedule.devices), np.int64), *np.empty((3, room), np.int32))
     run_where_it_pays(
-        post_in_turn, len(order), order, lists, staged, np.full(len(order), -1, np.int32), *_queue_steps(transport),
+        post_in_turn, len(order), order, lists, staged, full_column(len(order), -1, np.int32), *_queue_steps(transport),
         offsets, posts.transfer, posts.is_send, posts.before, posts.queue,
     )  # fmt: skip
     return posts

@@ -4,6 +4,7 @@ import numpy as np
 
 from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.errors import DeadlockError
+from ppsim.base.kept_memory import empty_column
 from ppsim.base.unsigned import from_the_start
 from ppsim.schedule.barriers import awaited_rows, with_barriers
 from ppsim.schedule.columns import ScheduleColumns
@@ -22,7 +23,7 @@ def rows_in_turn(schedule: ScheduleColumns) -> np.ndarray:
     Source of the order: PyTorch, torch/distributed/pipelining/schedules.py, `_add_send_recv`. DeadlockError where the
     two parts of a fused slot wait for each other through another device.
     """
-    order = np.empty(len(schedule.kind), np.int32)
+    order = empty_column(len(schedule.kind), np.int32)
     if not schedule.cuts_vocabulary and run_where_it_pays(
         take_turns, len(order), schedule.offsets, schedule.device, schedule.source, schedule.joined, order
     ):

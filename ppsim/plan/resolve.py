@@ -11,8 +11,8 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import CostError
-from ppsim.base.freed_memory import keep_freed_memory
 from ppsim.base.immutable import Column, EqualColumns, unwritable
+from ppsim.base.kept_memory import keep_freed_memory
 from ppsim.checks.deadlock import refuse_slots_that_need_themselves
 from ppsim.costs.pairs import values_between
 from ppsim.costs.table import CostTable

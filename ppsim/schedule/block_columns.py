@@ -10,6 +10,7 @@ import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind
 from ppsim.base.compiling import compiled, pays, run
+from ppsim.base.kept_memory import empty_column
 from ppsim.base.unsigned import from_the_start
 from ppsim.schedule.blocks import ABOVE_MICROBATCH, ABOVE_STAGE, JOINED_BIT, KIND_BIT, MICROBATCH_BITS, Block
 
@@ -66,7 +67,7 @@ def _pieces(blocks: Iterable[Block], lengths: list[int]) -> Iterator[np.ndarray]
 
 def _larger(columns: list[np.ndarray], rows: int, room: int) -> list[np.ndarray]:
     """Columns with another room and the same first rows."""
-    made = [np.empty(room, dtype) for dtype in _COLUMNS.values()]
+    made = [empty_column(room, dtype) for dtype in _COLUMNS.values()]
     for new, old in zip(made, columns, strict=False):
         new[:rows] = old[:rows]
     return made
