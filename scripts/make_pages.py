@@ -10,12 +10,21 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "docs" / "start.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
 PICTURE = ROOT / "docs" / "images" / "comparison.svg"
 SHOWN = ("1f1b", "zb-h1", "dualpipe")
-_CONSOLE = re.compile(r"(?<=```console\n)\$ (?P<command>ppsim [^\n]*)\n.*?(?=^```$)", re.DOTALL | re.MULTILINE)
+_CONSOLE = re.compile(r"(?<=```console\n)\$ (?P<command>ppsim [^\n]*)\n(?P<old>.*?)(?=^```$)", re.DOTALL | re.MULTILINE)
 
 
 def refreshed(text: str) -> str:
     """A page with each console block's output as the command prints it now."""
-    return _CONSOLE.sub(lambda block: f"$ {block['command']}\n{output(block['command'])}", text)
+    return _CONSOLE.sub(lambda block: f"$ {block['command']}\n{cut(output(block['command']), block['old'])}", text)
+
+
+def cut(text: str, old: str) -> str:
+    """What is printed; where the page has `...` for paragraphs left out, as many at both ends as stand there."""
+    paragraphs, kept = (one.removesuffix("\n").split("\n\n") for one in (text, old))
+    if "..." in kept:
+        place = kept.index("...")
+        paragraphs[place : len(paragraphs) - len(kept) + place + 1] = ["..."]
+    return "\n\n".join(paragraphs) + "\n"
 
 
 def output(command: str) -> str:

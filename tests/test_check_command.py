@@ -82,7 +82,7 @@ def test_reports_go_to_the_summary_to_junit_and_to_json(baseline, tmp_path, monk
     [
         ([], "nothing to check against"),
         (["--update"], "nothing to check against"),
-        (["--baseline", "none.json"], "none.json: cannot be read"),
+        (["--baseline", "none.json"], "none.json: cannot be read: there is no such file; write it with --update"),
         (["--baseline", UNIT_COSTS], "not a baseline"),
         (["--max-bubble", "x"], "--max-bubble: 'x' must be a finite number"),
         (["--max-bubble", "15"], "--max-bubble: '15' must be below 1, or percent: 15% or 0.15"),

@@ -16,7 +16,7 @@ from ppsim.schedule.columns import ScheduleColumns
 PICKS = 3  # of the moments at which a device holds most, for each stage and way: the first, a middle and the last one
 # Under which weights such moments are looked for: of the part of an activation that waits for W, and of the last stage.
 WEIGHTS = ((1.0, 1.0), (1.0, 4.0), (0.5, 1.0))
-# What a row adds at its start and frees at its end, as `ppsim.plan.holding.held_changes` has it in bytes: whole
+# What a row adds at its start and frees at its end, as `ppsim.plan.holding.Holding` has it in bytes: whole
 # activations, parts of them that wait for W, stored inputs. The last two are an F before an R, and what moves away.
 SHORT_F, AWAY = len(Kind), len(Kind) + 1
 ADDS, FREES = np.zeros((2, AWAY + 1, 3))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 MOST_FAULTS_SHOWN = 20
+LONGEST_SHOWN = 60  # characters of a value in a message
 
 
 class PpsimError(Exception):
@@ -46,13 +47,13 @@ class CostError(PpsimError):
     """A cost is not a legal number, or does not fit the schedule it is meant for."""
 
 
-def shown(value: Any, longest: int = 60) -> str:
+def shown(value: Any) -> str:
     """What a caller gave, as one short piece of text for a message; never fails itself."""
     try:
         text = repr(value)
     except Exception:  # a foreign object's repr may raise anything, and so does that of an int of 5,000 digits
         text = f"(too long to show: {type(value).__name__})"
-    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
 
 
 def visible(text: str) -> str:

@@ -56,6 +56,8 @@ def check(
         raise ConfigError(
             "nothing to check against: give --baseline FILE, or --max-bubble, --max-memory, --max-step-time"
         )
+    if baseline and not update and not baseline.exists():
+        raise ConfigError(f"{baseline}: cannot be read: there is no such file; write it with --update")
     overrides = settings_of(settings)
     if baseline and update:
         say(f"wrote {baseline}: {update_baseline(configs, baseline, overrides)} config(s)")

@@ -24,8 +24,8 @@ def _flag(what: str, default: bool = False) -> Any:
     return declared(what, flag, default, example=str(not default).lower())
 
 
-def _word(default: str, other: str, what: str = "") -> Any:
-    return declared(f"`{default}`, `{other}`{what}", choice(default, other), default, example=other)
+def _word(default: str, other: str) -> Any:
+    return declared(f"`{default}`, `{other}`", choice(default, other), default, example=other)
 
 
 @described

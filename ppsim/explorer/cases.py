@@ -139,7 +139,7 @@ def answer(case: Case, configs: Configs) -> dict[str, Any]:
             "chart": page_data(make_boxes(run)),
             "measures": [
                 {
-                    "name": measure.name, "title": measure.title, "unit": measure.unit, "meaning": measure.meaning,
+                    "name": measure.name, "title": measure.title, "unit": measure.unit, "meaning": measure.brief,
                     "text": measure.text(run), "number": plain(measure.number(run)),
                     "worse": None if measure.name == "lower_bound" else measure.bigger_is_worse,
                 }

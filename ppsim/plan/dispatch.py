@@ -19,7 +19,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.costs.table import CostTable
 from ppsim.lowering.posts import unqueued_posts
 from ppsim.lowering.rows import crosses_devices, row_tables
-from ppsim.plan.holding import held_changes
+from ppsim.plan.holding import Holding
 from ppsim.plan.resolve import Plan
 from ppsim.plan.streams import find_reductions
 from ppsim.schedule.barriers import find_barriers
@@ -83,7 +83,7 @@ def make_choices(plan: Plan, table: CostTable, memory_limit: Any = None) -> Choi
     row = plan.first_rows
     slot_of = np.cumsum(~plan.fused) - 1
     offsets = np.searchsorted(row, plan.schedule.offsets)
-    adds, frees = held_changes(plan.schedule, table, table.stage_share)
+    adds, frees = Holding(plan.schedule, table, table.stage_share).changes(slice(None))
     adds, net = np.add.reduceat(adds, row), np.add.reduceat(adds - frees, row)
     source, target, delay = (np.concatenate(ends) for ends in zip(_edges(plan), _collective_edges(plan), strict=True))
     if plan.barriers is not None:

@@ -10,18 +10,11 @@ from ppsim.plan.resolve import by_kind_and_stage
 from ppsim.schedule.columns import ScheduleColumns
 
 
-def held_changes(
-    schedule: ScheduleColumns, table: CostTable, weight: np.ndarray, rows: slice = slice(None)
-) -> tuple[np.ndarray, np.ndarray]:
-    """What each of these rows adds at its start and frees at its end; `weight` is of a whole microbatch by stage.
+class Holding:
+    """Prices of what rows hold; `weight` is of a whole microbatch by stage.
 
     Where an R follows, the F adds the stored input alone and the R what it makes again.
     """
-    return Holding(schedule, table, weight).changes(rows)
-
-
-class Holding:
-    """`held_changes` of some rows after others: what is the same for all of them is worked out once."""
 
     def __init__(self, schedule: ScheduleColumns, table: CostTable, weight: np.ndarray):
         self.schedule, self.table = schedule, table

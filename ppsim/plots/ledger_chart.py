@@ -56,6 +56,6 @@ def draw_ledger(timeline: TimelineColumns) -> Figure:
     return figure
 
 
-def save_ledger(timeline: TimelineColumns, path: str | PathLike[str], *, dpi: float = 150) -> None:
+def save_ledger(timeline: TimelineColumns, path: str | PathLike[str]) -> None:
     """Draw and write whole or not at all, as PNG, SVG or PDF by the ending of `path`; ConfigError otherwise."""
-    save_figure(lambda: draw_ledger(timeline), path, dpi=dpi)
+    save_figure(lambda: draw_ledger(timeline), path)
