@@ -87,7 +87,10 @@ def test_a_trace_with_missing_events_is_used_as_far_as_it_goes_and_says_so():
     document["steps"][0]["end"][1][document["orders"][1].index("1F0")] = None
     document["steps"][1]["start"][2] = document["steps"][1]["start"][2][:-2]
     cut = trace_of(document, "cut.json")
-    assert cut.notes == ["cut.json: 3 of 480 events are missing, in 2 steps; used as far as it goes"]
+    assert cut.notes == [
+        "cut.json: 2 of 192 actions are missing, in 2 steps; used as far as it goes",
+        "cut.json: 1 of 288 ends of transfers are missing",
+    ]
     whole = trace("1f1b", steps=3)
     assert len(cut.step_seconds) == 1
     assert cut.step_seconds[0] == pytest.approx(whole.step_seconds[0])

@@ -44,7 +44,7 @@ def test_it_is_drawn_calibrated_and_says_what_it_does_not_show():
     run = ppsim.Timeline.of(trace.timeline())
     assert 0 < run.bubble_fraction < 1
     assert run.to_text()
-    assert "events are missing" in trace.notes[0]
+    assert "ends of transfers are missing; a profiler shows those that an action waited for" in trace.notes[0]
     profile = calibrate([trace])
     assert set(profile.seconds) == {"F", "I", "W"}
     assert all(0 < value < 0.1 for value in profile.seconds["F"])
@@ -55,7 +55,7 @@ def ranges(rank, spans, base=0, category="user_annotation", **more):
         {"ph": "X", "cat": category, "name": name, "ts": start * 1e3, "dur": (end - start) * 1e3, "pid": 1, "tid": 1}
         for name, start, end in spans
     ]
-    head = {"distributedInfo": {"rank": rank, "world_size": 2}, "baseTimeNanoseconds": base, "host_name": "host"}
+    head = {"distributedInfo": {"rank": rank}, "baseTimeNanoseconds": base, "host_name": "host"}
     return {**head, **more, "traceEvents": [{"ph": "M", "name": "process_name"}, *events]}
 
 
@@ -105,14 +105,17 @@ def test_the_parts_of_a_fused_slot_are_told_apart_by_autograd(tmp_path):
     np.testing.assert_allclose(trace.start[0] * 1e3, [0, 1, 2.5, 5])
     np.testing.assert_allclose(trace.end[0] * 1e3, [1, 2.5, 5, 8])
     write(tmp_path, ranges(0, spans))
-    assert "2 of 4 events are missing" in read_kineto(tmp_path).notes[0]
+    assert "2 of 4 actions are missing" in read_kineto(tmp_path).notes[0]
 
 
 @pytest.mark.parametrize(
     ("documents", "said"),
     [
         ([], "holds no profiler trace"),
-        ([ranges(1, SENDER)], "has files of ranks 1; one file is needed for each rank from 0 on"),
+        (
+            [ranges(1, SENDER)],
+            "has files of rank 1; one file is needed for each rank from 0 on, and none of these runs stage 1",
+        ),
         ([ranges(0, [("aten::mm", 0, 1)])], "holds no range named PP:<action>"),
         ([ranges(0, [("PP:0F0", 0, 1), ("PP:0G0", 1, 2)])], "the PP: ranges are no valid program"),
         ([{"traceEvents": []}], "'distributedInfo' is missing"),
@@ -153,9 +156,11 @@ def named(run, device, name, shift=0.0):
 
 
 MEGATRON = "/opt/megatron/core/pipeline_parallel/schedules.py(301): "
+PIPELINING = "torch/distributed/pipelining/stage.py(857): "
 NAMES = {
     "torchtitan": lambda kind, number: f"{'Forward' if kind == 'F' else 'Backward'} {number}",
     "megatron functions": lambda kind, _: MEGATRON + ("forward_step" if kind == "F" else "backward_step"),
+    "PyTorch functions": lambda kind, _: PIPELINING + ("forward" if kind == "F" else "backward") + "_one_chunk",
     "megatron timers": lambda kind, _: "forward-compute" if kind == "F" else "backward-compute",
 }
 
@@ -166,7 +171,7 @@ def test_ranges_of_other_frameworks_are_told_by_pattern_order_and_count(tmp_path
     write(tmp_path, *(ranges(device, named(run, device, NAMES[names])) for device in range(4)))
     measured = ppsim.Timeline.from_trace(tmp_path)
     assert measured.schedule == run.schedule
-    assert measured.framework == ("PyTorch" if names == "torchtitan" else "Megatron-LM")
+    assert measured.framework == ("Megatron-LM" if names.startswith("megatron") else "PyTorch")
     np.testing.assert_allclose(measured.start, run.start, atol=1e-9)
 
 
@@ -181,6 +186,89 @@ def test_chunks_and_steps_of_megatron_s_interleaved_schedule_are_found(tmp_path)
     assert trace.program == run.schedule
     assert trace.start.shape[0] == 2
     assert ppsim.Timeline.from_trace(tmp_path, 1).makespan == pytest.approx(run.makespan)
+
+
+def test_a_range_that_begins_with_the_wait_for_its_input_is_the_computation_after_it(tmp_path):
+    """PyTorch's GPipe receives within `Forward 0`: the second rank waits from 0 to 2 ms, and the first from 3 to 6."""
+    first = [("Forward 0", 0, 1), ("Backward 0", 3, 8), ("gloo:recv", 3, 6), ("gloo:send", 1, 2)]
+    second = [("Forward 0", 0, 3), ("gloo:recv", 0.1, 2), ("Backward 0", 3, 5), ("gloo:send", 5, 6)]
+    write(tmp_path, ranges(0, first), ranges(1, second))
+    run = ppsim.Timeline.from_trace(tmp_path)
+    np.testing.assert_allclose(run.start * 1e3, [0, 6, 2, 3])
+    np.testing.assert_allclose(run.end * 1e3, [1, 8, 3, 5])
+
+
+def copies(spans, groups):
+    """Files of pipelines of two ranks each, side by side: ranks 0 and 2, 1 and 3, the second pipeline 1 ms later."""
+    for rank in range(4):
+        config = [
+            {"pg_desc": "default_pg", "ranks": [0, 1, 2, 3]},
+            {"pg_desc": groups, "ranks": [rank % 2, rank % 2 + 2]},
+        ]
+        later = [(name, start + rank % 2, end + rank % 2) for name, start, end in spans[rank // 2]]
+        document = ranges(rank, later)
+        document["distributedInfo"] = {"rank": rank, "world_size": 4, "pg_config": config if groups else []}
+        yield document
+
+
+@pytest.mark.parametrize("groups", ["mesh_pp", "PIPELINE_MODEL_PARALLEL_GROUP", ""])
+def test_of_pipelines_side_by_side_the_first_whole_one_is_read(tmp_path, groups):
+    """`PP:` ranges name stages, which tell the copies apart where the profiler does not name the groups."""
+    write(tmp_path, *copies((SENDER, RECEIVER), groups))
+    trace = read_kineto(tmp_path)
+    assert trace.program.devices == 2
+    np.testing.assert_allclose(trace.timeline().start * 1e3, [1, 10, 4, 6])
+    assert any("several pipelines; that of ranks 0, 2 is read" in note for note in trace.notes)
+    (tmp_path / "0.json").unlink()
+    if groups:
+        np.testing.assert_allclose(read_kineto(tmp_path).timeline().start * 1e3, [1, 10, 4, 6])
+        (tmp_path / "3.json").unlink()
+        with pytest.raises(
+            ppsim.ConfigError, match=r"files of ranks 1, 2; .* rank 0 runs on ranks 0, 2: add the file of"
+        ):
+            read_kineto(tmp_path)
+
+
+@pytest.mark.parametrize("missing", [0, 1, 3])
+def test_a_missing_rank_is_named_by_the_ranks_that_are_there(tmp_path, missing):
+    run = pipeline()
+    write(tmp_path, *(ranges(device, named(run, device, NAMES["torchtitan"])) for device in range(4)))
+    for path in tmp_path.glob("*.json"):
+        document = json.loads(path.read_text())
+        document["distributedInfo"]["world_size"] = 4
+        path.write_text(json.dumps(document))
+    (tmp_path / f"{missing}.json").unlink()
+    there = ", ".join(str(rank) for rank in range(4) if rank != missing)
+    with pytest.raises(ppsim.ConfigError, match=f"has files of ranks {there} of 4, which are no whole pipeline"):
+        read_kineto(tmp_path)
+
+
+def test_two_files_of_one_rank_are_refused(tmp_path):
+    write(tmp_path, ranges(0, SENDER), ranges(1, RECEIVER), ranges(1, RECEIVER))
+    with pytest.raises(
+        ppsim.ConfigError, match=r"2.json is of rank 1, as .*1.json is; keep the files of one recording"
+    ):
+        read_kineto(tmp_path)
+
+
+def test_ranks_that_are_not_one_after_the_other_are_no_pipeline(tmp_path):
+    """Two copies of a pipeline of two ranks, which the profiler does not tell apart, are not one of four ranks."""
+    run = pipeline(devices=2)
+    write(tmp_path, *(ranges(rank, named(run, rank // 2, NAMES["torchtitan"])) for rank in range(4)))
+    with pytest.raises(ppsim.ConfigError, match=r"such as 0B7 0\.015 s before the end of 1B7; give the files of one"):
+        read_kineto(tmp_path)
+
+
+@pytest.mark.parametrize("hosts", ["one", "two"])
+def test_clocks_that_are_apart_are_set_by_what_passes_between_the_ranks(tmp_path, hosts):
+    run = pipeline(devices=2)
+    files = [ranges(rank, named(run, rank, NAMES["torchtitan"], shift=-0.025 * rank)) for rank in range(2)]
+    files[1]["host_name"] = "host" if hosts == "one" else "other"
+    write(tmp_path, *files)
+    trace = read_kineto(tmp_path)
+    np.testing.assert_allclose(trace.timeline().start, run.start, atol=1e-9)
+    assert trace.document["clocks_moved"] == pytest.approx(0.025)
+    assert any("2 hosts; their clocks are set by" in note for note in trace.notes) == (hosts == "two")
 
 
 def test_ranges_of_any_name_are_told_by_the_expressions_given(tmp_path):
@@ -201,7 +289,7 @@ def test_a_file_is_read_piece_by_piece_and_only_what_is_wanted_is_kept(tmp_path,
     write(tmp_path, ranges(0, [("PP:0F0", 0, 1), *other, ("PP:0B0", 1, 3)]))
     assert orders(read_kineto(tmp_path).program) == [["0F0", "0B0"]]
     head, kept = events.read_events(tmp_path / "0.json", lambda event: event if "PP:" in event["name"] else None)
-    assert head["distributedInfo"] == {"rank": 0, "world_size": 2}
+    assert head["distributedInfo"] == {"rank": 0}
     assert [event["name"] for event in kept] == ["PP:0F0", "PP:0B0"]
 
 

@@ -4,14 +4,37 @@ from __future__ import annotations
 
 import numpy as np
 
+from ppsim.actions import FIRST_TRANSFER
 from ppsim.lowering.rows import crosses_devices
 from ppsim.schedule.columns import ScheduleColumns
 
 
-def aligned_clocks(
-    schedule: ScheduleColumns, start: np.ndarray, end: np.ndarray
+def on_one_clock(
+    program: ScheduleColumns, start: np.ndarray, end: np.ndarray, hosts: int
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """The times with each device's clock moved, and the largest move, in seconds.
+    """The times with the ranks' clocks set where they need it, and the largest move in seconds.
+
+    They need it on several hosts, and where an action would start before its input is made.
+
+    Parameters
+    ----------
+    program : ScheduleColumns
+        With or without transfers.
+    start, end : float64 (steps, rows)
+        Seconds; nan where nothing was recorded.
+    hosts : int
+        On which the ranks ran.
+    """
+    compute = np.flatnonzero(program.kind < FIRST_TRANSFER)
+    shift, soonest = clock_shifts(program.compute, start[:, compute], end[:, compute])
+    if hosts == 1 and soonest >= 0:
+        return start, end, 0.0
+    by_row = shift[program.device]
+    return start + by_row, end + by_row, float(np.abs(shift).max(initial=0.0))
+
+
+def clock_shifts(schedule: ScheduleColumns, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, float]:
+    """Seconds to add to each device's times, and how soon after its input was made any action starts, as recorded.
 
     Between two devices that feed each other, the shortest time from the end of what one makes to the start of what
     needs it is taken to be equal in both directions, as clocks are set over a network (Mills 1991, Internet time
@@ -22,16 +45,14 @@ def aligned_clocks(
     schedule : ScheduleColumns
         Compute actions only.
     start, end : float64 (steps, rows)
-        Seconds.
+        Seconds; nan where nothing was recorded.
     """
     consumer = np.flatnonzero(crosses_devices(schedule))
     producer = schedule.source[consumer]
     least = np.full((schedule.devices, schedule.devices), np.inf)
-    typical = np.min(start[:, consumer] - end[:, producer], axis=0) if len(consumer) else np.empty(0)
-    np.minimum.at(least, (schedule.device[producer], schedule.device[consumer]), typical)
-    shift = _shifts(least)
-    by_row = shift[schedule.device]
-    return start + by_row, end + by_row, float(np.abs(shift).max(initial=0.0))
+    shortest = np.fmin.reduce(start[:, consumer] - end[:, producer], axis=0, initial=np.inf)
+    np.minimum.at(least, (schedule.device[producer], schedule.device[consumer]), shortest)
+    return _shifts(least), float(least.min(initial=np.inf))
 
 
 def _shifts(least: np.ndarray) -> np.ndarray:

@@ -5,9 +5,11 @@ PyTorch's pipeline runtime wraps every action in a range named `PP:<action>` (to
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,9 @@ from ppsim.actions import Kind
 from ppsim.base.documents import check_document, document_error
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import is_number
+from ppsim.interop.clocks import on_one_clock
 from ppsim.interop.events import read_events
+from ppsim.interop.pipelines import one_pipeline, pipeline_group, refuse_other_pipelines
 from ppsim.interop.primus import is_primus, read_primus
 from ppsim.interop.ranges import STEP, Match, Pattern, Span, named_ranges, outermost, pattern_of
 from ppsim.interop.replays import Trace, program_of, read_trace
@@ -30,6 +34,8 @@ RECEIVED = ("gloo:recv", "nccl:recv")
 ENGINE = "autograd::engine::evaluate_function"
 SUFFIXES = (".json", ".json.gz")
 GPU = "gpu_user_annotation"
+STAGE = re.compile(r"\(?(\d+)[FBIW]\d")
+BEFORE_ANOTHER = re.compile(r"(\d+)(SEND_F|RECV_B)\d")  # of a stage that another one follows
 MOST_MICROSECONDS, MOST_NANOSECONDS = 1e18, 2**63  # far beyond any clock
 BLOCKED = 1e-4  # seconds; an action that waited less for its input shows no arrival, as that may have been long before
 
@@ -48,6 +54,19 @@ class _Rank:
     engine: np.ndarray
     matches: list[list[Match]]
     steps: list[float]
+    world_size: int = 0
+    pipeline: tuple[int, ...] = ()
+
+    @cached_property
+    def stages(self) -> frozenset[int]:
+        """Those that its `PP:` ranges name."""
+        return frozenset(int(found[1]) for action in self.ranges if (found := STAGE.match(action)))
+
+    @cached_property
+    def num_stages(self) -> int:
+        """At least so many stages the pipeline has."""
+        following = {int(found[1]) + 1 for action in self.ranges if (found := BEFORE_ANOTHER.match(action))}
+        return 1 + max(self.stages | following, default=-1)
 
 
 def read_any_trace(path: str | PathLike[str], ranges: tuple[str, str] | None = None) -> Trace:
@@ -71,9 +90,10 @@ def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = No
     Each rank has one file, .json or .json.gz, in `folder`; it is read event by event, so that files of gigabytes pass.
     Ranges named `PP:<action>`, as `_PipelineScheduleRuntime` records, say what they are: the n-th range of an action's
     name is that of the n-th step. Without them the patterns of `ppsim.interop.ranges` are looked for, or `ranges`: two
-    regular expressions that match the names of forwards and of backwards. Clocks are the hosts' own. An action starts
-    when its input has arrived, not when it began to wait for it. Ranges on a GPU (`gpu_user_annotation`) are taken
-    before those on the host.
+    regular expressions that match the names of forwards and of backwards. Of several pipelines, which tensor and data
+    parallelism run side by side, the first whole one is read. Clocks are set where there are several hosts, or where an
+    action would start before its input is made. An action starts when its input has arrived, not when it began to wait
+    for it. Ranges on a GPU (`gpu_user_annotation`) are taken before those on the host.
 
     Raises ConfigError for files that are no such traces, ScheduleError where the ranges are no valid program.
     """
@@ -81,24 +101,47 @@ def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = No
     if not files:
         raise ConfigError(f"{folder}: holds no profiler trace; put one {' or '.join(SUFFIXES)} file a rank there")
     patterns = pattern_of(ranges)
-    ranks = sorted((_read_rank(path, patterns) for path in files), key=lambda rank: rank.rank)
+    there = sorted((_read_rank(path, patterns) for path in files), key=lambda rank: rank.rank)
+    ranks = _of_one_pipeline(there, str(folder))
     ranks, how = (ranks, PREFIX) if all(rank.ranges for rank in ranks) else _named_by_pattern(folder, ranks, patterns)
-    if how == PREFIX and [rank.rank for rank in ranks] != list(range(len(ranks))):
-        found = ", ".join(str(rank.rank) for rank in ranks)
-        raise ConfigError(f"{folder}: has files of ranks {found}; one file is needed for each rank from 0 on")
     orders = [list(rank.ranges) for rank in ranks]
     program = program_of(orders, Path(folder).resolve().name, f"{folder}: the {how} ranges are no valid program")
+    hosts = len({rank.host for rank in ranks})
+    start, end, moved = on_one_clock(program, *_times(program, ranks), hosts)
+    refuse_other_pipelines(program, start, end, str(folder))
     return Trace.of_clock(
         str(folder),
         program,
-        *_times(program, ranks),
+        start,
+        end,
         backend="profiler",
         ranges=how,
         framework=PYTORCH if how == PREFIX else next(one.framework for one in patterns if one.name == how),
         transport="directed" if program.is_program else "async",
         environment={"device": ranks[0].device},
-        hosts=len({rank.host for rank in ranks}),
+        hosts=hosts,
+        clocks_moved=moved,
+        ranks=[rank.rank for rank in ranks],
+        other_ranks=len(there) - len(ranks),
     )
+
+
+def _of_one_pipeline(ranks: list[_Rank], place: str) -> list[_Rank]:
+    """The ranks of one pipeline, in order of their stages."""
+    for one, other in pairwise(ranks):
+        if one.rank == other.rank:
+            raise ConfigError(
+                f"{other.path} is of rank {other.rank}, as {one.path} is; keep the files of one recording"
+            )
+    by_rank = {rank.rank: rank for rank in ranks}
+    chosen = one_pipeline(
+        {number: rank.pipeline for number, rank in by_rank.items()},
+        {number: rank.stages for number, rank in by_rank.items()},
+        max(rank.num_stages for rank in ranks),
+        ranks[0].world_size,
+        place,
+    )
+    return [by_rank[number] for number in chosen]
 
 
 def _named_by_pattern(
@@ -108,7 +151,7 @@ def _named_by_pattern(
     for number, pattern in enumerate(patterns):
         if all(rank.matches[number] for rank in ranks):
             try:
-                matches = [outermost(rank.matches[number]) for rank in ranks]
+                matches = [_computation(pattern, outermost(rank.matches[number]), rank.received) for rank in ranks]
                 named = named_ranges(matches, [rank.steps for rank in ranks])
             except ConfigError as error:
                 raise ConfigError(f"{folder}: {pattern.name} ranges: {error}") from None
@@ -117,13 +160,27 @@ def _named_by_pattern(
     known = ", ".join(pattern.name for pattern in patterns)
     raise ConfigError(
         f"{without}: holds no range named {PREFIX}<action>, as PyTorch's pipeline runtime records, and not all files "
-        f"hold ranges of {known}; give ranges=(FORWARD, BACKWARD), regular expressions of their names"
+        f"hold ranges of {known}; give ranges=(FORWARD, BACKWARD), regular expressions of their names, or profile with "
+        "with_stack=True"
     )
+
+
+def _computation(pattern: Pattern, matches: list[Match], received: np.ndarray) -> list[Match]:
+    """The ranges without the wait for an input that some begin with."""
+    if not pattern.receives:
+        return matches
+    after = []
+    for start, end, what in matches:
+        inside = received[(received[:, 0] >= start) & (received[:, 1] <= end)]
+        after.append((float(inside[:, 1].max(initial=start)), end, what))
+    return after
 
 
 @dataclass(frozen=True)
 class _DistributedInfo:
     rank: int
+    world_size: int = 0
+    pg_config: Any = None
 
 
 @dataclass(frozen=True)
@@ -171,6 +228,8 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
         _spans(events, lambda event: event["name"].startswith(ENGINE)),
         [_matches(shown_once, pattern) for pattern in patterns],
         sorted({_span(event)[0] for event in shown_once if event["name"].startswith(STEP)}),
+        head.distributedInfo.world_size,
+        pipeline_group(head.distributedInfo.rank, head.distributedInfo.pg_config),
     )
 
 

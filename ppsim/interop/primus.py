@@ -15,7 +15,7 @@ import numpy as np
 from ppsim.base.documents import check_document, document_error, path_text, read_json
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import read_text
-from ppsim.interop.clocks import aligned_clocks
+from ppsim.interop.clocks import clock_shifts
 from ppsim.interop.numbering import numbered
 from ppsim.interop.replays import Trace, program_of
 
@@ -68,16 +68,16 @@ def read_primus(folder: str | PathLike[str]) -> Trace:
     orders = [_order(rank, ranks[rank][numbers[-1]], sizes) for rank in range(sizes.pp_size)]
     program = program_of(orders, folder.resolve().name, f"{folder}: its times give no valid schedule")
     start, end = (np.stack([_column(edge, ranks, number) for number in numbers]) for edge in ("start", "end"))
-    start, end, moved = aligned_clocks(program, start, end)
+    shift, _ = clock_shifts(program, start, end)
     return Trace.of_clock(
         str(folder),
         program,
-        start,
-        end,
+        start + shift[program.device],
+        end + shift[program.device],
         backend="Primus dump_pp_data",
         framework="Primus",
         transport="async",
-        clocks_moved=moved,
+        clocks_moved=float(np.abs(shift).max(initial=0.0)),
         environment={"device": "unknown device (Primus dump)"},
     )
 

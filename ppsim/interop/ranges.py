@@ -19,13 +19,15 @@ Match = tuple[float, float, tuple[str, str | None]]  # start and end, and what `
 class Pattern:
     """Regular expressions that match the whole name of a forward's and a backward's range.
 
-    A group in one of them is the microbatch; without it the n-th range has Megatron-LM's n-th microbatch.
+    A group in one of them is the microbatch; without it the n-th range has Megatron-LM's n-th microbatch. `receives`
+    says that a range begins with the wait for its input.
     """
 
     name: str
     forward: str
     backward: str
     framework: str = ""
+    receives: bool = False
 
     def kind(self, name: str) -> tuple[str, str | None] | None:
         """Its kind, "F" or "B", and the microbatch that the name gives; None for other ranges."""
@@ -36,8 +38,15 @@ class Pattern:
 
 
 PATTERNS = (
-    # torch/distributed/pipelining/schedules.py, the schedules of one stage a rank, which torchtitan runs too
-    Pattern("PyTorch and torchtitan", r"Forward (\d+)", r"Backward (\d+)", "PyTorch"),
+    # torch/distributed/pipelining/stage.py: the functions (with_stack=True), which torchtitan calls too
+    Pattern(
+        "PyTorch's functions",
+        r"(?:.*distributed/pipelining/stage\.py\(\d+\): )forward_one_chunk",
+        r"(?:.*distributed/pipelining/stage\.py\(\d+\): )backward_one_chunk",
+        "PyTorch",
+    ),
+    # torch/distributed/pipelining/schedules.py, GPipe, and other schedules of one stage a rank in earlier versions
+    Pattern("PyTorch and torchtitan", r"Forward (\d+)", r"Backward (\d+)", "PyTorch", receives=True),
     # megatron/core/pipeline_parallel/schedules.py: functions (with_stack=True, or NVTX ranges) and timers
     Pattern(
         "Megatron-LM",

@@ -95,14 +95,26 @@ class Trace(EqualColumns):
     def notes(self) -> list[str]:
         """What is missing from the file or not certain, as sentences; empty where all is there."""
         missing = np.isnan(self.start) | np.isnan(self.end)
-        lost, steps = int(missing.sum()), int(missing.any(axis=1).sum())
+        lost, steps = missing[:, self.compute], int(missing[:, self.compute].any(axis=1).sum())
         said = []
-        if lost:
+        if lost.any():
             said.append(
-                f"{self.path}: {lost} of {self.end.size} events are missing, in {steps} steps; used as far as it goes"
+                f"{self.path}: {int(lost.sum())} of {counted(lost.size, 'action')} are missing, in "
+                f"{counted(steps, 'step')}; used as far as it goes"
             )
+        if transfers := int(missing.sum()) - int(lost.sum()):
+            why = (
+                "; a profiler shows those that an action waited for"
+                if self.document.get("backend") == "profiler"
+                else ""
+            )
+            said.append(f"{self.path}: {transfers} of {missing.size - lost.size} ends of transfers are missing{why}")
         if self.document.get("hosts", 1) != 1:
-            said.append(f"{self.path}: ran on {self.document['hosts']} hosts; their clocks are taken as they are")
+            how = "set by what passes between them" if "clocks_moved" in self.document else "taken as they are"
+            said.append(f"{self.path}: ran on {self.document['hosts']} hosts; their clocks are {how}")
+        if self.document.get("other_ranks"):
+            ranks = ", ".join(map(str, self.document["ranks"]))
+            said.append(f"{self.path}: holds files of several pipelines; that of ranks {ranks} is read")
         if self.times_only:
             said.append(
                 f"{self.path}: no transfers were recorded; the time from the end of an action to the start of what "

@@ -1,0 +1,125 @@
+"""Which of the ranks of a run make one pipeline, where tensor and data parallelism run several side by side."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ppsim.actions import FIRST_TRANSFER
+from ppsim.base.errors import ConfigError
+from ppsim.lowering.rows import crosses_devices
+from ppsim.schedule.columns import ScheduleColumns
+
+EARLY = 0.5  # of a usual action
+# What a group of ranks is for: torch.distributed.device_mesh ("mesh_pp"), which torchtitan uses, and Megatron-LM's
+# megatron/core/parallel_state.py ("PIPELINE_MODEL_PARALLEL_GROUP").
+PIPELINE_GROUP = re.compile(r"mesh_pp|pp|.*pipeline.*", re.IGNORECASE)
+
+
+def pipeline_group(rank: int, groups: Any) -> tuple[int, ...]:
+    """The ranks of a rank's pipeline in order of their stages, by the profiler's `pg_config`; () where it has none."""
+    for group in groups if isinstance(groups, list) else []:
+        match group:
+            case {"pg_desc": str(name), "ranks": list(ranks)} if PIPELINE_GROUP.fullmatch(name) and rank in ranks:
+                return tuple(one for one in ranks if isinstance(one, int))
+    return ()
+
+
+def one_pipeline(
+    groups: Mapping[int, tuple[int, ...]],
+    stages: Mapping[int, frozenset[int]],
+    num_stages: int,
+    world_size: int,
+    place: str,
+) -> list[int]:
+    """The ranks, in order of their stages, of the first pipeline of which all ranks are there.
+
+    Parameters
+    ----------
+    groups : mapping rank -> ranks
+        `pipeline_group` of each rank that is there.
+    stages : mapping rank -> stages
+        Those that each rank runs, where its ranges name them; else empty.
+    num_stages : int
+        Stages of which something is named.
+    world_size : int
+        Ranks of the whole run; 0 where it is not known.
+    place : str
+        The folder.
+
+    Raises ConfigError, beginning with `place`, where ranks are missing.
+    """
+    found = sorted(groups)
+    if all(groups.values()):
+        pipelines = sorted(set(groups.values()))
+        for ranks in pipelines:
+            if groups.keys() >= {*ranks}:
+                return list(ranks)
+        missing = sorted({*pipelines[0]} - groups.keys())
+        raise ConfigError(
+            f"{place}: has files of {_words(found)}; the pipeline of rank {pipelines[0][0]} runs on "
+            f"{_words(pipelines[0])}: add the {_files(missing)}"
+        )
+    if any(stages.values()):
+        return _first_of_each(stages, num_stages, place)
+    step = found[1] - found[0] if len(found) > 1 else 1
+    if found != [found[0] + step * number for number in range(len(found))] or world_size % len(found):
+        of_all = f" of {world_size}" if world_size else ""
+        raise ConfigError(
+            f"{place}: has files of {_words(found)}{of_all}, which are no whole pipeline; one file is needed for each "
+            "of its ranks, and of no others"
+        )
+    return found
+
+
+def _first_of_each(stages: Mapping[int, frozenset[int]], num_stages: int, place: str) -> list[int]:
+    """The lowest rank of those that run the same stages: the others are its copies for other data, or parts of it."""
+    first: dict[frozenset[int], int] = {}
+    for rank in sorted(stages):
+        first.setdefault(stages[rank], rank)
+    if missing := sorted({*range(num_stages)}.difference(*first)):
+        raise ConfigError(
+            f"{place}: has files of {_words(sorted(stages))}; one file is needed for each rank from 0 on, and none of "
+            f"these runs {_words(missing, 'stage')}"
+        )
+    return sorted(first.values())
+
+
+def refuse_other_pipelines(program: ScheduleColumns, start: np.ndarray, end: np.ndarray, place: str) -> None:
+    """ConfigError where the actions of two devices usually start before their inputs are made: no clocks explain that.
+
+    Parameters
+    ----------
+    program : ScheduleColumns
+        With or without transfers.
+    start, end : float64 (steps, rows)
+        Seconds, on clocks that were set; nan where nothing was recorded.
+    place : str
+        The folder.
+    """
+    schedule, compute = program.compute, np.flatnonzero(program.kind < FIRST_TRANSFER)
+    consumer = np.flatnonzero(crosses_devices(schedule))
+    source = schedule.source[consumer]
+    gaps = start[:, compute[consumer]] - end[:, compute[source]]
+    devices = np.sort([schedule.device[source], schedule.device[consumer]], axis=0)
+    pair = np.broadcast_to(devices[0] * schedule.devices + devices[1], gaps.shape)
+    known, seconds = np.isfinite(gaps), (end - start)[:, compute]
+    usual = np.median(seconds[np.isfinite(seconds)]) if np.isfinite(seconds).any() else 0.0
+    if any(np.median(gaps[known & (pair == one)]) < -EARLY * usual for one in np.unique(pair[known])):
+        step, early = np.unravel_index(np.nanargmin(gaps), gaps.shape)
+        action, input_of = schedule.label(consumer[early]), schedule.label(source[early])
+        raise ConfigError(
+            f"{place}: actions start before their inputs are made, such as {action} {-gaps[step, early]:.3g} s before "
+            f"the end of {input_of}; give the files of one pipeline's ranks, with ranges that hold the computation"
+        )
+
+
+def _words(numbers: Sequence[int], what: str = "rank") -> str:
+    return f"{what}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+
+
+def _files(missing: Sequence[int]) -> str:
+    return f"file{'s' if len(missing) > 1 else ''} of {_words(missing)}"
