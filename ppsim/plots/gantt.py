@@ -251,7 +251,9 @@ def _draw_blocks(
         marks.device_axis(ax, boxes.timeline.schedule.devices)
         ax.tick_params(axis="x", length=2.5, labelbottom=ax is axes[-1])
         axes[-1].set_xlabel(f"time ({marks.time_axis(ax, longest, _TICKS)})")
-        _add_title(ax, headline(boxes.timeline) if title is None else title)
+        differs = marks.difference(boxes, every[0])
+        beside = f"; step {differs}" if differs and marks.ends_late(boxes, longest) else ""
+        _add_title(ax, (headline(boxes.timeline) if title is None else title) + beside)
     _add_legend(axes[0], every, **legend)
     marks.settle(axes[0])
     rows, ends = [ax for ax, _ in blocks], overview.phases([boxes.timeline for boxes in every], longest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_BARS = 12
-MOST_NAMED = 12  # points of the front that have their names beside them
 _LINE = 10  # points of a line of names
 
 
@@ -45,21 +44,25 @@ def draw_front(pairs: Sequence[tuple[float, float]], names: Sequence[str], memor
     front = pareto_front(pairs)
     corners = [(pairs[index][0] * byte, pairs[index][1] * second) for index in front]
     axes.plot(*zip(*corners, strict=True), color="#b8432b", marker="o", markersize=5, drawstyle="steps-post")
-    _name_corners(axes, corners[:MOST_NAMED], [names[index] for index in front])
     axes.set_xlabel(f"{memory} ({symbol})")
     axes.set_ylabel(f"step ({time_symbol})")
+    _name_corners(axes, corners, [names[index] for index in front])
     return figure
 
 
 def _name_corners(axes: Axes, corners: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
-    """Names above their points at the right, or at the left below where the one before is near."""
-    before = None
-    for corner, name in zip(corners, names, strict=False):
-        place = axes.transData.transform(corner)
-        near = before is not None and abs(place - before)[1] < _LINE * figure_of(axes).dpi / 72
-        offset, side = ((-5, -_LINE), "right") if near else ((4, 4), "left")
-        axes.annotate(name, corner, xytext=offset, ha=side, textcoords="offset points", fontsize=7)
-        before = None if near else place
+    """Names above their corners at the right, or below at the left: of both ends, then of the others that have room."""
+    figure_of(axes).draw_without_rendering()  # from here on it is known where everything stands
+    room, taken = axes.get_window_extent(), []
+    for number in dict.fromkeys([len(corners) - 1, 0, *range(len(corners))]):
+        for offset, side in (((4, 4), "left"), ((-5, -_LINE), "right")):
+            style: Any = {"xytext": offset, "ha": side, "textcoords": "offset points", "fontsize": 7}
+            name = axes.annotate(names[number], corners[number], **style)
+            box = name.get_window_extent()
+            if room.x0 <= box.x0 and box.x1 <= room.x1 and not any(map(box.overlaps, taken)):
+                taken.append(box)
+                break
+            name.remove()
 
 
 def draw_bars(names: Sequence[str], parts: Sequence[float], notes: Sequence[str], title: str) -> Figure:

@@ -136,8 +136,7 @@ def add_beside(ax: Axes, boxes: Boxes, points: float) -> None:
 
 
 def add_ends(axes: Sequence[Axes], every: Sequence[Boxes], longest: float) -> None:
-    """Where each timeline of a comparison ends, how far that is from the first one, and which one is cut."""
-    first = makespan(every[0].timeline)
+    """Where each timeline of a comparison ends, by how much its step differs where that has room, and which is cut."""
     for ax, boxes in zip(axes, every, strict=True):
         ax.grid(axis="x", color="#d9dcd9", linewidth=0.5, zorder=0)
         ax.set_axisbelow(True)
@@ -146,18 +145,20 @@ def add_ends(axes: Sequence[Axes], every: Sequence[Boxes], longest: float) -> No
             _add_cut(ax, longest, end)
             continue
         ax.axvline(end, color=palette.INK, linewidth=0.9, zorder=5)
-        if boxes is every[0] or not first > 0:
-            continue
-        difference = percent_text(end / first - 1.0, signed=True)
-        place = (ax.transData - ax.transAxes).transform((end, middle))[0]
-        fits = place < 0.92  # beside the end; before it otherwise, on a ground of its own
-        style: Any = (
-            {"ha": "left"} if fits else {"ha": "right", "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 1.0}}
-        )
-        ax.annotate(
-            difference, (end, middle), (5 if fits else -3, 0), textcoords="offset points", fontsize=7.5, va="center",
-            zorder=6, **style,
-        )  # fmt: skip
+        if not ends_late(boxes, longest):
+            style: Any = {"textcoords": "offset points", "fontsize": 7.5, "va": "center", "zorder": 6}
+            ax.annotate(difference(boxes, every[0]), (end, middle), (5, 0), **style)
+
+
+def ends_late(boxes: Boxes, longest: float) -> bool:
+    """Whether there is no room for a number beside the end of a timeline, or it is cut."""
+    return makespan(boxes.timeline) > 0.92 * longest
+
+
+def difference(boxes: Boxes, first: Boxes) -> str:
+    """By what part a step differs from that of the first timeline; nothing for the first one itself."""
+    step = makespan(first.timeline)
+    return "" if boxes is first or not step > 0 else percent_text(makespan(boxes.timeline) / step - 1.0, signed=True)
 
 
 def _add_cut(ax: Axes, at: float, end: float) -> None:
