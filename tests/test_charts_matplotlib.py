@@ -17,6 +17,7 @@ from ppsim.actions import Kind
 from ppsim.plots import gantt, marks, palette
 from ppsim.plots.beside import COLOURS, GATHERS, REDUCTIONS, STEPS, TITLES
 from ppsim.plots.boxes import make_boxes
+from ppsim.plots.many_runs import draw_front
 
 ACTIVATIONS = "live activations\n(microbatches,\none device share)"
 
@@ -149,6 +150,28 @@ def test_a_comparison_says_how_far_each_is_from_the_first():
     assert any(text.get_text().strip() == "-18.2 %" for text in figure.axes[1].texts)
 
 
+def test_where_a_number_would_lie_on_boxes_the_title_has_it():
+    figure = gantt.draw_comparison([run("1f1b", microbatches=8), run("1f1b", microbatches=9)], titles=["one", "other"])
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["one", "other; step +9.1 %"]  # 36 s after 33 s
+    assert texts_in(figure.axes[1]) == [*texts_in(run("1f1b", microbatches=9).plot().axes[0])]
+
+
+def test_pairs_are_compared_each_with_its_own_first():
+    four = [run("1f1b", microbatches=count) for count in (8, 9, 16, 17)]  # 33, 36, 57 and 60 s
+    titles = [axes.get_title(loc="left") for axes in gantt.draw_comparison(four, titles=[*"abcd"], group=2).axes]
+    assert (titles[2], titles[3]) == ("c", "d; step +5.3 %")
+
+
+def test_names_of_a_front_do_not_meet_and_both_ends_have_theirs():
+    points = [(1.0 + step / 1000, 2.0 - step / 1000) for step in range(100)] + [(5.0, 1.0)]
+    figure = draw_front(points, [f"schedule {number}" for number in range(101)], "peak memory", "bytes")
+    figure.draw_without_rendering()
+    names = [text for text in figure.axes[0].texts if text.get_text()]
+    boxes = [name.get_window_extent() for name in names]
+    assert {"schedule 0", "schedule 100"} <= {name.get_text() for name in names}
+    assert not any(one.overlaps(other) for number, one in enumerate(boxes) for other in boxes[:number])
+
+
 def test_actions_of_zero_length_are_ticks():
     figure = run(costs=ppsim.Costs(forward=0, backward=1)).plot()
     ticks = [part for part in figure.axes[0].collections if isinstance(part, LineCollection)]
@@ -256,6 +279,12 @@ def test_memory_needs_a_figure_of_its_own():
 def test_comparisons_of_nothing_or_with_wrong_titles_are_refused(timelines, titles, message):
     with pytest.raises(ppsim.ConfigError, match=message):
         gantt.draw_comparison([run()] * timelines if timelines else [], titles=titles)
+
+
+@pytest.mark.parametrize("group", [0, -2, True, "2"])
+def test_a_group_holds_at_least_one(group):
+    with pytest.raises(ppsim.ConfigError, match="such as 2 for pairs"):
+        gantt.draw_comparison([run()], group=group)
 
 
 @pytest.mark.parametrize(

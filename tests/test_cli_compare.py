@@ -206,6 +206,16 @@ def test_asynchronous_schedules_are_marked_and_ranked_after_the_synchronous_ones
     assert "asynchronous: 1f1b" not in picture
 
 
+def test_a_notebook_shows_the_columns_in_which_something_is_known():
+    page = compare(["1f1b", "zb-h1"], devices=4, microbatches=8)._repr_html_()
+    assert "<td style='text-align:left;white-space:nowrap'>1f1b</td>" in page
+    assert "<td style='text-align:right;white-space:nowrap'>27 s</td>" in page
+    assert not any(f"<th>{name}</th>" in page for name in ("asynchronous", "iteration time", "peak memory", "mfu"))
+    apart = compare(["1f1b", "pipedream-2bw"], devices=4, microbatches=8)._repr_html_()
+    assert "<th>asynchronous</th>" in apart
+    assert ">yes</td>" in apart
+
+
 def test_comparisons_of_the_same_schedules_are_equal():
     once, again, other = (compare(names, devices=4, microbatches=8) for names in (["1f1b"], ["1f1b"], ["zb-h1"]))
     assert once == again

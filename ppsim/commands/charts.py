@@ -26,14 +26,19 @@ def save_gantt(timeline: Timeline, path: Path, **drawing: Any) -> None:
         save(timeline, path, **drawing)
 
 
-def save_comparison(timelines: Sequence[Timeline], path: Path, titles: Sequence[str] | None = None) -> None:
-    """Several timelines on one time axis, in the format that the ending of `path` says; says what it wrote."""
+def save_comparison(
+    timelines: Sequence[Timeline], path: Path, titles: Sequence[str] | None = None, group: int | None = None
+) -> None:
+    """Several timelines on one time axis, in the format that the ending of `path` says; says what it wrote.
+
+    `group` as in `ppsim.plots.gantt.draw_comparison`.
+    """
     if path.suffix.lower() == ".html":
         save_html(timelines, path, titles)
     else:
         from ppsim.plots.gantt import draw_comparison, save_figure
 
-        save_figure(lambda: draw_comparison(timelines, titles=titles), path)
+        save_figure(lambda: draw_comparison(timelines, titles=titles, group=group), path)
     say(f"wrote {path}")
 
 

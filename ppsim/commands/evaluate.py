@@ -63,7 +63,7 @@ def _draw(runs: list[Trace], profile: Profile, path: Path) -> None:
         for word, timeline in (("measured", Timeline.of(run.timeline())), ("predicted", predict(run, profile))):
             timelines.append(timeline)
             titles.append(f"{run_name(run)}, {word}: {seconds_text(timeline.makespan)}")
-    charts.save_comparison(timelines, path, titles)
+    charts.save_comparison(timelines, path, titles, group=2)
 
 
 def _rows_text(runs: list[Trace], profile: Profile) -> str:

@@ -144,8 +144,11 @@ def draw_comparison(
     width: float | None = None,
     titles: Sequence[str] | None = None,
     labels: bool | str = "auto",
+    group: int | None = None,
 ) -> Figure:
     """Several Gantt charts on one time axis, one block a timeline, in the order given.
+
+    By how much a step differs is said against the first timeline of its group.
 
     Parameters
     ----------
@@ -157,16 +160,20 @@ def draw_comparison(
         One a timeline. Default: sizes, makespan and bubble fraction.
     labels : bool or "auto"
         As in `draw`.
+    group : int, optional
+        Timelines of a group, such as 2 for pairs. Default: all.
 
     Raises
     ------
     ConfigError
-        For no timelines, or another number of titles than timelines.
+        For no timelines, another number of titles than timelines, or a group of none.
     """
     if not timelines:
         raise ConfigError("draw_comparison needs at least one timeline, got none")
     if titles is not None and len(titles) != len(timelines):
         raise ConfigError(f"titles lists {len(titles)} texts for {len(timelines)} timelines; give one each")
+    if group is not None and not (type(group) is int and group > 0):
+        raise ConfigError(f"group={shown(group)} must be a whole number of at least 1, such as 2 for pairs")
     for timeline in timelines:
         _check(width, False, labels, timeline)
     every = [make_boxes(timeline) for timeline in timelines]
@@ -174,7 +181,7 @@ def draw_comparison(
         axes = _new_axes(every, width)
         if titles is None:
             titles = [headline(timeline) for timeline in without_repeated_names(timelines)]
-        _draw_blocks(axes, every, titles, labels, _shown_seconds(every))
+        _draw_blocks(axes, every, titles, labels, _shown_seconds(every), group or len(every))
     return marks.figure_of(axes[0])
 
 
@@ -243,15 +250,15 @@ def _new_axes(every: Sequence[Boxes], width: float | None, below: Sequence[float
 
 def _draw_blocks(
     axes: Sequence[Axes], every: Sequence[Boxes], titles: Sequence[str | None], labels: bool | str, longest: float,
-    **legend: bool,
+    group: int = 1, **legend: bool,
 ) -> None:  # fmt: skip
     """A block of rows a timeline, on one time axis; its name stands below the lowest of `axes`."""
     blocks = list(zip(axes, every, strict=False))
-    for (ax, boxes), title in zip(blocks, titles, strict=True):
+    differences = [marks.difference(boxes, every[number - number % group]) for number, boxes in enumerate(every)]
+    for (ax, boxes), title, differs in zip(blocks, titles, differences, strict=True):
         marks.device_axis(ax, boxes.timeline.schedule.devices)
         ax.tick_params(axis="x", length=2.5, labelbottom=ax is axes[-1])
         axes[-1].set_xlabel(f"time ({marks.time_axis(ax, longest, _TICKS)})")
-        differs = marks.difference(boxes, every[0])
         beside = f"; step {differs}" if differs and marks.ends_late(boxes, longest) else ""
         _add_title(ax, (headline(boxes.timeline) if title is None else title) + beside)
     _add_legend(axes[0], every, **legend)
@@ -269,7 +276,7 @@ def _draw_blocks(
         overview.add_busy_scale(axes)
         overview.enlarge_ends(rows, ends)
     if len(every) > 1:
-        marks.add_ends(rows, every, longest)
+        marks.add_ends(rows, every, differences, longest)
 
 
 def _shown_seconds(every: Sequence[Boxes]) -> float:

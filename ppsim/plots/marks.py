@@ -135,9 +135,9 @@ def add_beside(ax: Axes, boxes: Boxes, points: float) -> None:
         )  # fmt: skip
 
 
-def add_ends(axes: Sequence[Axes], every: Sequence[Boxes], longest: float) -> None:
+def add_ends(axes: Sequence[Axes], every: Sequence[Boxes], differences: Sequence[str], longest: float) -> None:
     """Where each timeline of a comparison ends, by how much its step differs where that has room, and which is cut."""
-    for ax, boxes in zip(axes, every, strict=True):
+    for ax, boxes, differs in zip(axes, every, differences, strict=True):
         ax.grid(axis="x", color="#d9dcd9", linewidth=0.5, zorder=0)
         ax.set_axisbelow(True)
         end, middle = makespan(boxes.timeline), (boxes.timeline.schedule.devices - 1) / 2
@@ -147,7 +147,7 @@ def add_ends(axes: Sequence[Axes], every: Sequence[Boxes], longest: float) -> No
         ax.axvline(end, color=palette.INK, linewidth=0.9, zorder=5)
         if not ends_late(boxes, longest):
             style: Any = {"textcoords": "offset points", "fontsize": 7.5, "va": "center", "zorder": 6}
-            ax.annotate(difference(boxes, every[0]), (end, middle), (5, 0), **style)
+            ax.annotate(differs, (end, middle), (5, 0), **style)
 
 
 def ends_late(boxes: Boxes, longest: float) -> bool:
@@ -156,7 +156,7 @@ def ends_late(boxes: Boxes, longest: float) -> bool:
 
 
 def difference(boxes: Boxes, first: Boxes) -> str:
-    """By what part a step differs from that of the first timeline; nothing for the first one itself."""
+    """By what part a step differs from that of the first timeline of its group; nothing for that one itself."""
     step = makespan(first.timeline)
     return "" if boxes is first or not step > 0 else percent_text(makespan(boxes.timeline) / step - 1.0, signed=True)
 
