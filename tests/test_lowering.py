@@ -30,6 +30,13 @@ def test_neighbouring_stages_of_one_device_exchange_no_transfers():
     ]
 
 
+def test_a_pipeline_in_which_one_device_at_a_time_takes_a_turn_is_lowered_like_any_other():
+    program = ppsim.lower(ppsim.build("gpipe", devices=300, microbatches=1))
+    for device in (1, 150, 298):
+        words = ["RECV_F", "F", "SEND_F", "RECV_B", "B", "SEND_B"]
+        assert program.orders()[device] == [f"{device}{word}0" for word in words]
+
+
 def test_the_input_gradient_is_sent_before_the_weight_gradient_runs():
     assert lowered([["0F0", "0B0"], ["1F0", "1I0", "1W0"]])[1] == "1RECV_F0 1F0 1I0 1SEND_B0 1W0"
 

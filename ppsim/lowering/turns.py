@@ -1,10 +1,9 @@
-"""The walk over the devices in which PyTorch's runtime puts SENDs and RECVs into the lists: whose turn is when."""
+"""Whose turn is when in the walk over devices in which PyTorch's runtime puts SENDs and RECVs into the lists."""
 
 import numpy as np
 
 from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.errors import DeadlockError
-from ppsim.base.kept_memory import empty_column
 from ppsim.base.unsigned import from_the_start
 from ppsim.schedule.barriers import awaited_rows, with_barriers
 from ppsim.schedule.columns import ScheduleColumns
@@ -20,41 +19,28 @@ def rows_in_turn(schedule: ScheduleColumns) -> np.ndarray:
 
         turn(slot) = max(turn(slot before) + 1, turn(producer) + [producer's device is not a lower one])
 
+    `ppsim.lowering.posting.post_by_turns` walks so; here turns are found as a longest path, for lists with output
+    layers that are cut over devices, and where so few devices take a turn that a walk over all would not end in time.
     Source of the order: PyTorch, torch/distributed/pipelining/schedules.py, `_add_send_recv`. DeadlockError where the
     two parts of a fused slot wait for each other through another device.
     """
-    order = empty_column(len(schedule.kind), np.int32)
-    if not schedule.cuts_vocabulary and run_where_it_pays(
-        take_turns, len(order), schedule.offsets, schedule.device, schedule.source, schedule.joined, order
-    ):
-        return order
-    return np.argsort(_turns(schedule), kind="stable").astype(np.int32)
+    turns = _turns(schedule)
+    order, first = np.empty(len(turns), np.int32), np.zeros(int(turns.max(initial=0)) + 2, np.int64)
+    run_where_it_pays(place_by_count, len(turns), turns, first, order)
+    return order
 
 
 @from_the_start
-def take_turns(offsets, device, source, joined, order):
-    """Fill `order` by taking the turns; False where the walk stands still, or where most devices miss most turns."""
-    devices, count = len(offsets) - 1, 0
-    position, rows = offsets[:-1].copy(), offsets[-1]
-    visits = -64 * devices
-    while count < rows and visits <= 8 * count:
-        before = count
-        for one in range(devices):
-            row, last = position[one], offsets[one + 1]
-            stop = row + 2 if row + 1 < last and joined[row + 1] else row + 1
-            ready = row < last
-            for part in range(row, min(stop, last)):
-                if source[part] >= 0 and source[part] >= position[device[source[part]]]:
-                    ready = False
-            if ready:
-                for part in range(row, stop):
-                    order[count] = part
-                    count += 1
-                position[one] = stop
-        if count == before:
-            return False
-        visits += devices
-    return count == rows
+def place_by_count(turns, first, order):
+    """Fill `order` with the rows by turn, those of a turn as they come; `first`, one entry a turn and one, is zeros."""
+    for turn in turns:
+        first[turn + 1] += 1
+    for turn in range(1, len(first)):
+        first[turn] += first[turn - 1]
+    for row in range(len(turns)):
+        turn = turns[row]
+        order[first[turn]] = row
+        first[turn] += 1
 
 
 def _turns(schedule: ScheduleColumns) -> np.ndarray:
