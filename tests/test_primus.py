@@ -59,13 +59,17 @@ def test_a_made_run_with_two_chunks_is_predicted_from_the_one_with_one(tmp_path)
     assert ppsim.simulate(two.schedule, profile).makespan == pytest.approx(two.makespan, rel=1e-3)
 
 
+def both(folder, runs):
+    """The run with one chunk a rank, and the one with two."""
+    if runs == "made":
+        return [read_any_trace(made(folder / str(chunks), chunks)[0]) for chunks in (1, 2)]
+    return [read_any_trace(Path(runs).parent / "pp8"), read_any_trace(runs)]
+
+
 @pytest.mark.parametrize("runs", ["made", *map(str, recorded("pp8_vpp2"))])
 def test_a_run_with_two_chunks_is_predicted_within_3_percent_and_the_interval_from_the_one_with_one(tmp_path, runs):
     """The recorded runs lie beside the repository (`../shared/data/primus`) or are not there; made ones always are."""
-    if runs == "made":
-        one, two = (read_any_trace(made(tmp_path / str(chunks), chunks)[0]) for chunks in (1, 2))
-    else:
-        one, two = read_any_trace(Path(runs).parent / "pp8"), read_any_trace(runs)
+    one, two = both(tmp_path, runs)
     profile, measured = calibrate([one]), float(np.median(two.step_seconds))
     assert abs(predicted_step(two, profile) / measured - 1) < 0.03
     interval = predict(two, profile).interval
@@ -77,6 +81,15 @@ def test_a_run_with_two_chunks_is_predicted_within_3_percent_and_the_interval_fr
 def test_a_run_is_replayed_within_0_7_percent_from_its_own_action_times(tmp_path, run):
     measured = ppsim.Timeline.from_trace(made(tmp_path)[0] if run == "made" else run)
     assert ppsim.explain(measured).replayed == pytest.approx(measured.makespan, rel=0.007)
+
+
+@pytest.mark.parametrize("runs", ["made", *map(str, recorded("pp8_vpp2"))])
+def test_a_better_schedule_takes_as_long_whichever_of_two_runs_it_is_priced_by(tmp_path, runs):
+    """Chunks of one run are halves of the other's, so that overhead and head are what could set them apart."""
+    traces = both(tmp_path, runs)
+    better = [ppsim.explain(ppsim.Timeline.of(one.timeline()), profile=calibrate([one])).better for one in traces]
+    assert [one.schedule for one in better] == ["zb-v", "zb-v"]
+    assert better[0].step == pytest.approx(better[1].step, rel=0.01)
 
 
 def _set(name, *path, to):

@@ -71,7 +71,11 @@ def interval_text(timeline: TimelineColumns) -> str | None:
 
 def short_interval(timeline: TimelineColumns) -> str:
     """The interval in a few characters, such as ` (90 %: 4.2 s to 5.7 s)`; nothing without one."""
-    interval = step_interval(timeline)
+    return interval_ends(step_interval(timeline))
+
+
+def interval_ends(interval: tuple[float, float] | None) -> str:
+    """Both ends, as ` (90 %: 4.2 s to 5.7 s)`; nothing without them."""
     if interval is None:
         return ""
     return f" (90 %: {seconds_text(interval[0], 3)} to {seconds_text(interval[1], 3)})"

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import html
+import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ppsim.analysis.interval import interval_ends
+from ppsim.base.errors import CostError
 from ppsim.base.files import write_atomically
-from ppsim.base.tables import aligned
-from ppsim.base.units import percent_text, seconds_text, value_text
+from ppsim.base.tables import WIDTH, aligned
+from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.commands import charts, options
 from ppsim.commands.case import read_case
 from ppsim.commands.reporting import answer, check_endings, command, say
-from ppsim.costs.profile import write_profile
+from ppsim.costs.profile import Profile, write_profile
 from ppsim.interop.kineto import read_any_trace
+from ppsim.interop.replays import Trace
 from ppsim.plots.boxes import sizes_text
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
@@ -70,13 +75,36 @@ def explain(
         say(note)
     measured = Timeline.of(recorded.timeline(step))
     run = None if config is None else read_case(config, settings).simulate()
-    explanation = study.explain(measured, run, framework=framework)
+    costs = _costs_of_all_steps(recorded)
+    explanation = study.explain(measured, run, framework=framework, profile=costs)
+    explanation = replace(explanation, notes=[*_steps(recorded, step), *explanation.notes])
     if profile:
-        write_profile(calibrate([recorded]), profile)
+        write_profile(costs or calibrate([recorded]), profile)
         say(f"wrote {profile}")
     if gantt:
         _draw(explanation, gantt)
     answer(explanation.to_dict(), json, lambda: explanation_text(explanation))
+
+
+def _steps(recorded: Trace, step: int | None) -> list[str]:
+    """Which of the recorded steps is taken apart, and how long the others take."""
+    steps, seconds = recorded.usable_steps.tolist(), recorded.step_seconds
+    if len(steps) == 1:
+        return []
+    which = "the median one" if step is None else "chosen"
+    longest = f"step {steps[int(seconds.argmax())]} is the longest"
+    return [
+        f"step {recorded.median_step if step is None else step} ({which}) of {len(steps)} steps of "
+        f"{seconds_text(seconds.min())} to {seconds_text(seconds.max())} is shown; {longest} (--step)"
+    ]
+
+
+def _costs_of_all_steps(recorded: Trace) -> Profile | None:
+    """What all steps show; None where they do not price every stage."""
+    try:
+        return calibrate([recorded])
+    except CostError:
+        return None
 
 
 def _draw(explanation: Explanation, path: Path) -> None:
@@ -105,8 +133,8 @@ def explanation_text(explanation: Explanation) -> str:
         _idle(explanation),
         _variants(explanation),
         _slow(explanation.slow),
-        [_better(explanation)],
-        explanation.notes,
+        textwrap.wrap(_better(explanation), WIDTH),
+        [line for note in explanation.notes for line in textwrap.wrap(note, WIDTH)],
     ]
     return "\n\n".join("\n".join(part) for part in parts if part)
 
@@ -189,8 +217,9 @@ def _better(explanation: Explanation) -> str:
         return "no schedule that could be run is faster within this activation peak, at the measured costs"
     change = percent_text(better.step / better.step_now - 1, signed=True)
     peak, peak_now = (value_text(most, "activations") for most in (better.peak, better.peak_now))
+    sure = "" if better.certain or better.interval is None else "; the intervals meet, so this is not certain"
     return (
-        f"faster within this memory: {better.schedule} with {better.stages_per_device} stage(s) a device, "
-        f"{seconds_text(better.step)} instead of {seconds_text(better.step_now)} ({change}), "
-        f"activation peak {peak} instead of {peak_now}"
+        f"faster within this memory: {better.schedule} with {counted(better.stages_per_device, 'stage')} a device, "
+        f"{seconds_text(better.step)}{interval_ends(better.interval)} instead of {seconds_text(better.step_now)} "
+        f"({change}), activation peak {peak} instead of {peak_now}{sure}"
     )

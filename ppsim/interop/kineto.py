@@ -6,6 +6,7 @@ PyTorch's pipeline runtime wraps every action in a range named `PP:<action>` (to
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -200,11 +201,17 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
         known = name.startswith((PREFIX, ENGINE, STEP)) or name in RECEIVED
         return known or any(pattern.kind(name) for pattern in patterns)
 
+    engine = array("d")  # starts and ends; of these there are millions
+
     def kept(event: dict[str, Any]) -> dict[str, Any] | None:
         name = event.get("name")
         if event.get("ph") != "X" or not isinstance(name, str) or not is_wanted(name):
             return None
-        return {key: event.get(key) for key in ("name", "cat", "ts", "dur")}
+        wanted = {key: event.get(key) for key in ("name", "cat", "ts", "dur")}
+        if name.startswith(ENGINE) and not any(_event_faults(0, wanted)):
+            engine.extend(_span(wanted))
+            return None
+        return wanted
 
     document, events = read_events(path, kept)
     place = str(path)
@@ -224,8 +231,8 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
         head.host_name,
         device,
         _ranges(shown_once),
-        _spans(events, lambda event: event["name"] in RECEIVED),
-        _spans(events, lambda event: event["name"].startswith(ENGINE)),
+        _in_order([_span(event) for event in events if event["name"] in RECEIVED]),
+        _in_order(engine),
         [_matches(shown_once, pattern) for pattern in patterns],
         sorted({_span(event)[0] for event in shown_once if event["name"].startswith(STEP)}),
         head.distributedInfo.world_size,
@@ -262,9 +269,10 @@ def _matches(events: list[dict[str, Any]], pattern: Pattern) -> list[Match]:
     return [(*_span(event), kind) for event in events if (kind := pattern.kind(event["name"]))]
 
 
-def _spans(events: list[dict[str, Any]], wanted: Any) -> np.ndarray:
+def _in_order(spans: Any) -> np.ndarray:
     """(spans, 2) starts and ends in seconds, in time order."""
-    return np.array(sorted(_span(event) for event in events if wanted(event))).reshape(-1, 2)
+    pairs = np.array(spans, float).reshape(-1, 2)
+    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
 
 
 def _span(event: dict[str, Any]) -> Span:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ppsim.analysis.interval import step_interval, surely_faster
 from ppsim.base.errors import BuildError, PpsimError
+from ppsim.costs import CostModel
+from ppsim.costs.profile import Profile
 from ppsim.families.registry import families
 from ppsim.run.schedules import Schedule
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
+from ppsim.studies.calibration import whole_parts
 from ppsim.studies.frameworks import RUNS, runnable
+from ppsim.studies.measured_plan import start_overhead
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,10 @@ class Better:
     stages_per_device : int
     step, step_now : float
         Seconds of this schedule and of the measured order, both simulated at the measured costs.
+    interval : (low, high) or None
+        Seconds between which a real step of this schedule lies at 90 %; None where the costs state none.
+    certain : bool
+        Whether the intervals of both do not meet.
     peak, peak_now : float
         Largest activation peaks, in microbatches through one device share.
     """
@@ -31,6 +40,8 @@ class Better:
     stages_per_device: int
     step: float
     step_now: float
+    interval: tuple[float, float] | None
+    certain: bool
     peak: float
     peak_now: float
 
@@ -40,14 +51,18 @@ def assumed(framework: str) -> str:
     who = framework or f"{', '.join(RUNS)} (the measured run does not say which ran it)"
     names = ", ".join(runnable(framework or None))
     return (
-        f"a better schedule is one of {names}, which {who} can run; at the measured medians, "
-        f"a stage's seconds and activations split evenly over its chunks"
+        f"a better schedule is one of {names}, which {who} can run; at the measured medians: a stage's seconds and "
+        f"activations split evenly over its chunks, but for what the last stage takes above the others (the head), and "
+        f"every action, however short, pays the measured overhead"
     )
 
 
-def better_schedule(measured: Timeline, framework: str) -> Better | None:
-    """The shortest step of the families of `framework` at the measured costs, within the measured peak and weights."""
-    schedule, costs = measured.schedule, measured.costs
+def better_schedule(measured: Timeline, framework: str, profile: Profile | None = None) -> Better | None:
+    """The shortest step of the families of `framework` at the measured costs, within the measured peak and weights.
+
+    The costs are those of `profile`, or else of the measured step.
+    """
+    schedule, costs = measured.schedule, profile or _costs(measured)
     now = simulate(schedule, costs)
     limit, copies = float(now.peak_activations.max()) * (1 + 1e-9), schedule.weight_copies.max()
     best = now
@@ -64,9 +79,18 @@ def better_schedule(measured: Timeline, framework: str) -> Better | None:
         return None
     stages = best.schedule.num_stages // best.schedule.devices
     return Better(
-        best.schedule.name, stages, best.makespan, now.makespan, float(best.peak_activations.max()),
-        float(now.peak_activations.max()),
+        best.schedule.name, stages, best.makespan, now.makespan, step_interval(best), surely_faster(best, now),
+        float(best.peak_activations.max()), float(now.peak_activations.max()),
     )  # fmt: skip
+
+
+def _costs(measured: Timeline) -> CostModel:
+    """Costs of a measured step, with what shorter actions do not take less of: the overhead of each, and the head."""
+    costs = measured.costs
+    if not isinstance(costs, Profile) or costs.fitted:
+        return costs
+    once = {kind: whole_parts(seconds) for kind, seconds in costs.seconds.items()}
+    return replace(costs, overhead=start_overhead(measured), once=once)
 
 
 def _candidates(measured: Timeline, framework: str) -> Iterator[Schedule]:

@@ -122,7 +122,7 @@ def _fitted(traces: Sequence[Trace], layers: Sequence[int] = ()) -> Profile:
         seconds=seconds,
         layers=list(layers),
         interval=interval,
-        once={kind: (_excess(values[::-1], layers[::-1]), _excess(values, layers)) for kind, values in seconds.items()},
+        once={kind: whole_parts(values, layers) for kind, values in seconds.items()},
         overhead=max(0.0, _trimmed_mean(np.concatenate([_gaps(trace) for trace in traces]))),
         latency=latency,
         bandwidth=bandwidth,
@@ -208,6 +208,11 @@ def _per_part(groups: dict[tuple[int, int], np.ndarray], parts: int) -> tuple[li
         raise CostError("some stages have no complete measurement of a kind that others have; record the trace again")
     seconds, half = np.nanmedian(middle, axis=0), np.nanmedian(spread, axis=0)
     return seconds.tolist(), [(float(s - h), float(s + h)) for s, h in zip(seconds, half, strict=True)]
+
+
+def whole_parts(parts: Sequence[float], layers: Sequence[int] = ()) -> tuple[float, float]:
+    """Seconds of the first and of the last part that stay whole however the layers are cut: embedding and head."""
+    return _excess(parts[::-1], layers[::-1]), _excess(parts, layers)
 
 
 def _excess(parts: Sequence[float], layers: Sequence[int]) -> float:

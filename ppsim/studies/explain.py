@@ -105,7 +105,13 @@ class Explanation:
         )
 
 
-def explain(measured: Timeline, run: Timeline | None = None, *, framework: str | None = None) -> Explanation:
+def explain(
+    measured: Timeline,
+    run: Timeline | None = None,
+    *,
+    framework: str | None = None,
+    profile: Profile | None = None,
+) -> Explanation:
     """Say where the time of a measured step goes, and where it differs from its simulation.
 
     Parameters
@@ -116,6 +122,8 @@ def explain(measured: Timeline, run: Timeline | None = None, *, framework: str |
         The simulation of the same step, with as many devices and microbatches.
     framework : {"Megatron-LM", "Primus", "PyTorch"}, optional
         Whose schedules the better one is looked for among; default: the one that the trace is of.
+    profile : Profile, optional
+        The costs of all steps, such as `calibrate` gives, for the better schedule; default: those of the measured step.
 
     Raises
     ------
@@ -136,7 +144,7 @@ def explain(measured: Timeline, run: Timeline | None = None, *, framework: str |
                 f"{name} must be a Timeline, such as ppsim.Timeline.from_trace(path) or ppsim.simulate(...)"
             )
     framework = measured.framework if framework is None else framework
-    better = better_schedule(measured, framework)
+    better = better_schedule(measured, framework, profile)
     own, usual = replayed_plan(measured), start_overhead(measured)
     return Explanation(
         measured,
