@@ -171,38 +171,50 @@ class Occupancy:
         return self._memory_changes(device, device + 1)[:3]
 
     def _memory_changes(self, first: int, behind: int) -> tuple[np.ndarray, ...]:
-        """Every change of the memory of devices from `first` to before `behind`, by device in the order of time.
+        """The changes of the memory of devices from `first` to before `behind`, by device in the order of time.
 
-        When, by how many bytes, whether of a buffer, and where the changes of each device begin.
+        When, by how many bytes, whether of a buffer, and where the changes of each device begin; at one time, what is
+        freed comes first. Nothing is sorted that comes in order: actions in that of their lists, transfers in that of
+        the actions that send them.
         """
-        schedule = self.schedule
+        schedule, run = self.schedule, self.timeline
         rows = np.arange(schedule.offsets[first], schedule.offsets[behind])
         adds, frees = self._bytes.changes(slice(schedule.offsets[first], schedule.offsets[behind]))
-        received, (transfers, begin) = rows[self.plan.remote[rows]], self._transfers_by_sender
-        sent = transfers[begin[first] : begin[behind]]
-        in_bytes = transfer_bytes(schedule, self.table, self.plan.source[received])
-        out_bytes = transfer_bytes(schedule, self.table, self.plan.source[sent])
+        sent, arriving, received = self._transfers(first, behind)
+        sender, bytes_of = self._sender(sent), self._received_bytes
         again, again_bytes = self._recomputing(rows)
-        run, device = self.timeline, schedule.device
+        freeing = np.flatnonzero(frees)
         begins, over, visiting, visited = self._all_visits(first, behind)
         comes, goes = np.where(visiting >= 0, begins, over), np.where(visiting >= 0, over, begins)
-        moved = np.abs(visiting)
-        times = [
-            run.row_end[rows], run.row_end[received], run.transfer_end[sent], run.row_end[again], goes,
-            run.row_start[rows], run.transfer_start[received], run.transfer_start[sent], run.row_start[again], comes,
-        ]  # fmt: skip
-        changes = [
-            -frees, -in_bytes, -out_bytes, -again_bytes, -moved, adds, in_bytes, out_bytes, again_bytes, moved,
-        ]  # fmt: skip
-        time, change = np.concatenate(times), np.concatenate(changes)
-        lengths = [len(part) for part in times]
-        is_take = np.repeat(np.array([0] * 5 + [1] * 5, np.int8), lengths)
-        holders = [device[rows], device[received], device[self.plan.source[sent]], device[again], visited]
-        holder = (np.concatenate(holders * 2) - first).astype(np.int16)  # sorted in linear time
-        order = np.lexsort((is_take, time, holder)[: 2 if behind == first + 1 else 3])
-        is_buffer = np.repeat([False, True, True, False, False] * 2, lengths)
-        offsets = np.searchsorted(holder[order], np.arange(behind - first + 1))
+        moved, device = np.abs(visiting), schedule.device
+        changes = [  # of which device, when, by how many bytes, whether of a buffer
+            (device[rows[freeing]], run.row_end[rows[freeing]], -frees[freeing], False),
+            (device[received], run.row_end[received], -bytes_of[received], True),
+            (sender, run.transfer_end[sent], -bytes_of[sent], True),
+            (device[again], run.row_end[again], -again_bytes, False),
+            (visited, goes, -moved, False),
+            (device[rows], run.row_start[rows], adds, False),
+            (device[arriving], run.transfer_start[arriving], bytes_of[arriving], True),
+            (sender, run.transfer_start[sent], bytes_of[sent], True),
+            (device[again], run.row_start[again], again_bytes, False),
+            (visited, comes, moved, False),
+        ]
+        holder, time, change = (np.concatenate(parts) for parts in list(zip(*changes, strict=True))[:3])
+        is_buffer = np.repeat([of[3] for of in changes], [len(of[0]) for of in changes])
+        order, offsets = _by_device_in_time((holder - first).astype(np.int16), time, behind - first)
         return time[order], change[order], is_buffer[order], offsets
+
+    def _transfers(self, first: int, behind: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The transfers that some devices send, and those that they receive twice: as they are sent, and in list order.
+
+        Rows that consume them; none where no transfer has bytes.
+        """
+        if not len(self._received_bytes):
+            none = np.empty(0, np.int64)
+            return none, none, none
+        rows = slice(self.schedule.offsets[first], self.schedule.offsets[behind])
+        parts = [by[begin[first] : begin[behind]] for by, begin in self._ordered_transfers]
+        return parts[0], parts[1], rows.start + np.flatnonzero(self.plan.remote[rows])
 
     def _all_visits(self, first: int, behind: int) -> tuple[np.ndarray, ...]:
         """`_visits` and `_logits` of some devices, and the device of each."""
@@ -240,11 +252,28 @@ class Occupancy:
         return rows, self._amount(table_bytes, rows)
 
     @cached_property
-    def _transfers_by_sender(self) -> tuple[np.ndarray, np.ndarray]:
+    def _ordered_transfers(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """All transfers in the order of the rows that send them, by sender and by receiver, and where each begins."""
+        taker = np.full(len(self.plan.source), -1, np.int32)
         transfers = np.flatnonzero(self.plan.remote)
-        sender = self.schedule.device[self.plan.source[transfers]]
-        order = np.argsort(sender, kind="stable")
-        return transfers[order], np.searchsorted(sender[order], np.arange(self.schedule.devices + 1))
+        taker[self.plan.source[transfers]] = transfers
+        transfers = taker[taker >= 0]
+        devices, receiver = self.schedule.devices, self.schedule.device[transfers]
+        by_receiver = transfers[np.argsort(receiver.astype(np.min_scalar_type(devices)), kind="stable")]
+        return [
+            (by, np.append(0, np.cumsum(np.bincount(of, minlength=devices))))
+            for by, of in ((transfers, self._sender(transfers)), (by_receiver, receiver))
+        ]
+
+    def _sender(self, transfers: np.ndarray) -> np.ndarray:
+        return self.schedule.device[self.plan.source[transfers]]
+
+    @cached_property
+    def _received_bytes(self) -> np.ndarray:
+        """Bytes that each row receives where it needs a transfer; empty where no transfer has bytes."""
+        if not self.table.transfer_bytes.any():
+            return np.empty(0)
+        return transfer_bytes(self.schedule, self.table, self.plan.source)
 
 
 occupancy = kept(Occupancy)
@@ -271,6 +300,20 @@ def highest_memory(offsets, time, change, peak):
             level += change[one]
             if one + 1 == offsets[device + 1] or time[one + 1] > time[one]:
                 peak[device] = max(peak[device], held + level)
+
+
+def _by_device_in_time(holder: np.ndarray, time: np.ndarray, devices: int) -> tuple[np.ndarray, np.ndarray]:
+    """The order of changes by device, int16, and by time; where those of each device begin. Equal ones stay in order.
+
+    Numbers of 16 bits are placed by counting; a stable sort merges the parts that are in order already.
+    """
+    order = np.argsort(holder, kind="stable")
+    offsets = np.append(0, np.cumsum(np.bincount(holder, minlength=devices)))
+    time = time[order]
+    for device in range(devices):
+        changes = slice(offsets[device], offsets[device + 1])
+        order[changes] = order[changes][np.argsort(time[changes], kind="stable")]
+    return order, offsets
 
 
 def peak_activations(run: TimelineColumns) -> np.ndarray:
