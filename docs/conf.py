@@ -10,6 +10,9 @@ exclude_patterns = ["build"]
 html_theme = "furo"
 html_title = "ppsim"
 html_show_sourcelink = False
+html_show_copyright = False
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3

@@ -129,6 +129,7 @@ class TimelineColumns:
 
     @property
     def transport(self) -> str:
+        """How transfers queued: docs/glossary.md has the rules."""
         return self.plan.transport
 
     @cached_property

@@ -216,7 +216,7 @@ _ROWS = (
         "model FLOPs of one step / (iteration_time x dense peak of all GPUs); attention counts in full, what is "
         "recomputed does not",
         model_flop_utilisation, ("summary", "json", "compare", "table"), bigger_is_worse=False, optional=True,
-        short="model FLOP utilisation: model FLOPs over what all GPUs could do at their dense peak",
+        short="model FLOP utilisation: model FLOPs over the dense peak of all GPUs",
         used_by="PaLM (arXiv 2204.02311)",
     ),
     Measure(

@@ -73,7 +73,10 @@ class Batch:
         return len(self.case)
 
     def percentile(self, percent: float, measure: str = "makespan") -> float:
-        """The value that `percent` % of all runs do not exceed, interpolated between runs."""
+        """The value that `percent` % of all runs do not exceed, interpolated between runs, in the measure's unit.
+
+        Raises ConfigError for an unknown measure, and for percents outside 0 to 100.
+        """
         if measure not in self.measures:
             raise ConfigError(f"measure={measure!r} is not known; use one of: {', '.join(self.measures)}")
         if isinstance(percent, bool) or not isinstance(percent, int | float | np.number) or not 0 <= percent <= 100:
