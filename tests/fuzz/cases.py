@@ -4,7 +4,7 @@ import copy
 import json
 import os
 from collections import Counter, defaultdict
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -47,36 +47,50 @@ odd_values = st.recursive(
 
 
 def moved(value):
-    """Numbers near a number, most of them as legal as it is; anything else as it is."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return st.just(value)
-    return st.sampled_from([2 * value, 4 * value, max(value // 2, 1), value + 1, 1] if isinstance(value, int) else
-                           [value * 1.001, value * 2, value / 3, 0.0])  # fmt: skip
+    """Other numbers near a number, most of them as legal as it is; the other of two truths."""
+    if isinstance(value, bool):
+        return st.just(not value)
+    near = ([2 * value, 4 * value, max(value // 2, 1), value + 1, 1] if isinstance(value, int) else
+            [value * 0.999, value * 1.001, value + 0.001, value * 2, value / 3, 0.0])  # fmt: skip
+    return st.sampled_from([other for other in near if other != value])
+
+
+def leaves(document, unread, above=()):
+    """The keys that lead to each value of a document that is no list or mapping, without what nobody reads."""
+    if not isinstance(document, dict | list):
+        return [above]
+    pairs = document.items() if isinstance(document, dict) else enumerate(document)
+    return [path for key, inner in pairs if key not in unread for path in leaves(inner, unread, (*above, key))]
+
+
+def at(document, path):
+    """What stands in a document behind some keys."""
+    for key in path:
+        document = document[key]
+    return document
 
 
 @st.composite
-def damaged_documents(draw, document):
-    """The document with a few values, anywhere in it, replaced or taken away.
+def damaged_documents(draw, document, unread=()):
+    """The document with a few values, anywhere in it, replaced or taken away; never those under the keys of `unread`.
 
-    In two of three only numbers are moved, so that many are legal and what comes behind the check is tried too.
+    In three of four only one or two numbers are moved, so that many are legal and what comes behind the check is tried.
     """
-    document, gentle = copy.deepcopy(document), draw(st.sampled_from([True, True, False]))
-    for _ in range(draw(st.integers(1, 3))):
-        place = document
-        while isinstance(place, dict | list) and place:
-            keys = sorted(place, key=str) if isinstance(place, dict) else range(len(place))
-            key = draw(st.sampled_from(list(keys)))
-            if isinstance(place[key], dict | list) and place[key] and draw(st.integers(0, 3)):
-                place = place[key]
-                continue
-            if gentle:
-                place[key] = draw(moved(place[key]))
-            elif draw(st.integers(0, 4)):
-                place[key] = draw(odd_values)
+    paths = leaves(document, unread)
+    numbers = [path for path in paths if isinstance(at(document, path), int | float)]
+    changed = copy.deepcopy(document)
+    if numbers and draw(st.sampled_from([True, True, True, False])):
+        for path in draw(st.lists(st.sampled_from(numbers), min_size=1, max_size=2, unique=True)):
+            at(changed, path[:-1])[path[-1]] = draw(moved(at(document, path)))
+        return changed
+    for path in draw(st.lists(st.sampled_from(paths), min_size=1, max_size=3, unique=True)):
+        path = path[: draw(st.integers(1, len(path)))]
+        with suppress(LookupError, TypeError):  # damaged before
+            if draw(st.integers(0, 4)):
+                at(changed, path[:-1])[path[-1]] = draw(odd_values)
             else:
-                del place[key]
-            break
-    return document
+                del at(changed, path[:-1])[path[-1]]
+    return changed
 
 
 @st.composite
@@ -100,7 +114,8 @@ def damaged_bytes(draw, content):
     if draw(st.sampled_from([True, True, False])):  # a digit, which often leaves the file legal
         digits = [place for place, byte in enumerate(content) if 48 <= byte <= 57]
         if digits:
-            content[draw(st.sampled_from(digits))] = draw(st.integers(48, 57))
+            place = draw(st.sampled_from(digits))
+            content[place] = draw(st.integers(48, 57).filter(lambda digit: digit != content[place]))
         return bytes(content)
     for _ in range(draw(st.integers(1, 4))):
         place, length = draw(st.integers(0, len(content))), draw(st.integers(0, 9))
@@ -119,8 +134,8 @@ def as_yaml(document):
     return as_json(document).replace(b" Infinity", b" .inf").replace(b"[Infinity", b"[.inf")
 
 
-def damaged(document, content=None, text=as_json):
+def damaged(document, content=None, text=as_json, unread=()):
     """A document damaged value by value, or its text (`content`, where it is not that of `text`) byte by byte."""
     content = text(document) if content is None else content
-    documents = damaged_documents(document).map(text)
+    documents = damaged_documents(document, unread).map(text)
     return st.one_of(documents, documents, damaged_bytes(content))
