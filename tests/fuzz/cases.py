@@ -138,4 +138,4 @@ def damaged(document, content=None, text=as_json, unread=()):
     """A document damaged value by value, or its text (`content`, where it is not that of `text`) byte by byte."""
     content = text(document) if content is None else content
     documents = damaged_documents(document, unread).map(text)
-    return st.one_of(documents, documents, damaged_bytes(content))
+    return st.one_of(documents, documents, documents, damaged_bytes(content))
