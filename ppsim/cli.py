@@ -107,3 +107,9 @@ def main() -> None:
         app(prog_name="ppsim")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        from ppsim.commands.reporting import stdout_failed  # of help and version; commands answer for themselves
+
+        sys.exit(stdout_failed(error))

@@ -132,10 +132,12 @@ def ended(*arguments, **options):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a Linux device")
-@pytest.mark.parametrize("more", [(), ("--json", "-")])
-def test_a_full_stdout_is_one_sentence(more):
+@pytest.mark.parametrize("call", [
+    ("simulate", UNIT_COSTS), ("simulate", UNIT_COSTS, "--json", "-"), ("simulate", "--help"), ("--version",),
+])  # fmt: skip
+def test_a_full_stdout_is_one_sentence(call):
     with open("/dev/full", "w") as full:
-        status, said = ended("simulate", UNIT_COSTS, *more, stdout=full, env=ENVIRONMENT)
+        status, said = ended(*call, stdout=full, env=ENVIRONMENT)
     assert (status, said) == (2, "ppsim: stdout: cannot be written: No space left on device\n")
 
 

@@ -112,6 +112,12 @@ def _flush_data() -> None:
         raise _stdout_fault(error) from None
 
 
+def stdout_failed(error: OSError) -> int:
+    """Say that stdout took no text, and give the exit status."""
+    say(f"ppsim: {_stdout_fault(error)}")
+    return CALL_WAS_WRONG
+
+
 def _stdout_fault(error: OSError) -> Exception:
     if isinstance(error, BrokenPipeError):
         return error
