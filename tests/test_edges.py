@@ -301,3 +301,49 @@ def test_a_packed_profiler_trace_that_unpacks_without_end_is_refused(tmp_path):
 def test_a_pipe_in_a_folder_of_profiler_traces_is_no_trace(tmp_path):
     os.mkfifo(tmp_path / "0.json")
     assert "holds no profiler trace" in refusal("calibrate", tmp_path, "-o", tmp_path / "p.yaml")
+
+
+SCHEDULE = library.build("1f1b", devices=2, microbatches=2)
+RUN = library.simulate(SCHEDULE)
+NOISE = library.Jitter(actions=0.1)
+NO_PYTHON_CALL = {
+    "a width of 400 digits": (lambda: RUN.to_text(width=int(HUGE)), "at most 1,000,000 columns"),
+    "an end of 400 digits": (lambda: RUN.plot(until=int(HUGE)), "use seconds above 0"),
+    "a window of 400 digits": (lambda: RUN.to_plotly(start=int(HUGE)), "must lie before"),
+    "samples of 400 digits": (
+        lambda: library.simulate_many(SCHEDULE, jitter=NOISE, samples=int(HUGE)),
+        "at most 10,000,000",
+    ),
+    "samples for 8 TB": (lambda: library.simulate_many(SCHEDULE, jitter=NOISE, samples=2**40), "at most 10,000,000"),
+    "factors of 400 digits": (lambda: library.Costs(microbatch_scale=[1.0, 1e300]), "from 0 to 1e"),
+    "keys that are no text": (lambda: library.sweep(UNIT_COSTS, over={3: [5]}), "must map keys to values"),
+    "values without keys": (lambda: library.sweep(UNIT_COSTS, over=[8, 16]), "must map keys to values"),
+    "an override that is no text": (lambda: library.load_config(UNIT_COSTS, overrides={3: 5}), "keys as text"),
+    "workers that fill a machine": (
+        lambda: library.sweep(UNIT_COSTS, over={"costs.forward": [1]}, workers=10**12),
+        "from 1 to 4096",
+    ),
+    "an executor that is none": (
+        lambda: library.sweep(UNIT_COSTS, over={"costs.forward": [1]}, executor=3),
+        "must be a concurrent.futures.Executor",
+    ),
+    "nothing among schedules": (lambda: library.compare(UNIT_COSTS, ["1f1b", None]), "None is no schedule"),
+    "no config": (lambda: library.advise(None), "None is no path of a config"),
+    "hours of 400 digits": (
+        lambda: library.build("auto", devices=2, microbatches=2, seconds=int(HUGE)),
+        "is no time to search",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", NO_PYTHON_CALL)
+def test_what_a_call_from_python_cannot_mean_is_one_sentence(what):
+    call, message = NO_PYTHON_CALL[what]
+    with pytest.raises(library.PpsimError, match=message):
+        call()
+
+
+def test_a_swept_number_of_400_digits_is_a_refused_point_of_the_chart():
+    sweep = library.sweep(UNIT_COSTS, over={"costs.forward": [1, 2, int(HUGE)]})
+    assert [point.refused is None for point in sweep.points] == [True, True, False]
+    assert sweep.plot().axes

@@ -138,7 +138,7 @@ def test_a_config_and_derived_costs_take_it(tmp_path):
     [
         ({"microbatch_scale": [1, 2]}, "lists 2 factors for 1 stage.*has 4 microbatches and 2 stages"),
         ({"microbatch_scale": [[1] * 4] * 3}, "lists 4 factors for 3 stage"),
-        ({"microbatch_scale": [1, -1, 1, 1]}, "-1 must be a finite number of at least 0"),
+        ({"microbatch_scale": [1, -1, 1, 1]}, "-1 must be a factor from 0"),
         ({"microbatch_scale": [[1, 1], [1]]}, "all equally many"),
         ({"microbatch_scale": 2.0}, "must list one factor a microbatch"),
         ({"microbatch_scale": {"spread": 2, "distribution": "uniform"}}, "at most 1"),

@@ -56,7 +56,7 @@ def check(
         raise ConfigError(
             "nothing to check against: give --baseline FILE, or --max-bubble, --max-memory, --max-step-time"
         )
-    if baseline and not update and not baseline.exists():
+    if baseline and not update and _is_missing(baseline):
         raise ConfigError(f"{baseline}: cannot be read: there is no such file; write it with --update")
     overrides = settings_of(settings)
     if baseline and update:
@@ -70,6 +70,15 @@ def check(
         _say_unchecked(configs, old)
     if any(finding.failed for finding in findings):
         raise typer.Exit(ANSWER_IS_NO)
+
+
+def _is_missing(path: Path) -> bool:
+    """Whether there is no such file; what else is wrong with a path its reader says."""
+    try:
+        path.stat()
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
+    return False
 
 
 @contextmanager

@@ -176,6 +176,8 @@ def load_config(path: str | PathLike[str], *, overrides: Mapping[str, Any] | Non
         The file cannot be read, is not YAML, or breaks rules: one line for each fault with its path in the file, its
         line, the value and what is legal. `error.faults` lists them.
     """
+    if not isinstance(path, str | PathLike):
+        raise ConfigError(f"{shown(path)} is no path of a config; give one such as 'config.yaml'")
     place = str(os.fspath(path))
     document = _read(place)
     return make_config(document.value, place=place, overrides=overrides, lines=document.lines)
@@ -183,6 +185,8 @@ def load_config(path: str | PathLike[str], *, overrides: Mapping[str, Any] | Non
 
 def _read(place: str) -> Document:
     document = read_yaml(read_text(place, most=MOST_OF_A_CONFIG), place)
+    if document.value is None:
+        raise ConfigError(f"{place}: is empty; write sections such as `schedule:` and `costs:`")
     if not isinstance(document.value, dict):
         raise ConfigError(
             f"{place}: {shown(document.value)} is no config; write sections such as `schedule:` and `costs:`"

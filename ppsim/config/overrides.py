@@ -32,6 +32,8 @@ def with_stages(changes: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _overridden(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
     """`data` with the plain value at a dotted key replaced; sections on the way are made."""
+    if not isinstance(key, str):
+        raise ConfigError(f"override {shown(key)}: write keys as text with dots, such as schedule.name")
     if key.count(".") >= DEEPEST:
         raise ConfigError(f"override {shown(key)}: nested deeper than {DEEPEST} levels")
     first, _, rest = key.partition(".")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from itertools import zip_longest
 
 from ppsim.base.errors import CostError, shown
+from ppsim.base.rules import is_number
 from ppsim.costs.given import Costs
 
 COMPUTE, EXCHANGE = 0, 1
@@ -47,7 +48,7 @@ class LayerPieces:
             value = getattr(self, field.name)
             if value is AS_FORWARD and field.default is AS_FORWARD:
                 object.__setattr__(self, field.name, self.mlp if field.name.startswith("mlp") else self.attention)
-            elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            elif not is_number(value) or not 0 <= value < math.inf:
                 raise CostError(f"{field.name}={shown(value)} must be a finite number of seconds of at least 0")
 
     @property

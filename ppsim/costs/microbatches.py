@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from ppsim.base.errors import ConfigError, CostError, shown
-from ppsim.base.rules import Check, nested, number, seed, weight
+from ppsim.base.rules import Check, nested, number, seed
 
 DISTRIBUTIONS = ("lognormal", "uniform")
 ORDERS = ("given", "longest-first", "shortest-first", "zigzag")
 _EXAMPLE = "{distribution: lognormal, spread: 0.3, seed: 0}"
 _SPREAD = number(lambda value: 0 <= value <= 3, "must be a relative spread from 0 to 3, such as 0.3")
-_factors: Check = nested(weight, 2)
+_MOST = 1e100  # products with costs, which are no larger, stay finite
+_factors: Check = nested(number(lambda value: 0 <= value <= _MOST, f"must be a factor from 0 to {_MOST:g}"), 2)
 
 
 def check_scale(value: Any) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError, PpsimError
 from ppsim.base.progress import track
+from ppsim.base.rules import is_number
 from ppsim.base.units import percent_text, seconds_text
 from ppsim.families.list_scheduling import ROUNDING
 from ppsim.families.registry import families, family, require_count
@@ -130,7 +131,7 @@ def _placement(placement: Any, v: int) -> Any:
 
 
 def _check_budget(seconds: Any, rounds: Any, seed: Any) -> None:
-    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0):
+    if seconds is not None and not (is_number(seconds) and seconds >= 0):
         raise BuildError(f"seconds={seconds!r:.80} is no time to search; use a number from 0, such as 10")
     if rounds is not None:
         require_count("rounds", rounds, least=0, most=MOST_ROUNDS)

@@ -19,6 +19,7 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.occupancy import peak_memory
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import write_atomically
+from ppsim.base.rules import is_number
 from ppsim.plots import labels as numbers
 from ppsim.plots import lines, marks, overview
 from ppsim.plots.beside import STEPS
@@ -117,7 +118,7 @@ def draw(
         For a width or an option that is not one of the above.
     """
     _check(width, memory, labels, timeline)
-    if until is not None and not (type(until) in (int, float) and 0 < until < float("inf")):
+    if until is not None and not (is_number(until) and 0 < until < float("inf")):
         raise ConfigError(f"until={shown(until)} is no end of the time axis; use seconds above 0")
     if ax is not None and memory:
         raise ConfigError("memory=... needs a figure of its own; leave ax out, or memory")

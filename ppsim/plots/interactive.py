@@ -11,6 +11,7 @@ import numpy as np
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.extras import need
+from ppsim.base.rules import is_number
 from ppsim.base.units import ScaledUnit, time_unit
 from ppsim.plots import palette
 from ppsim.plots.beside import Spans, lane
@@ -77,7 +78,7 @@ def interactive_figure(
 def _window(timeline: TimelineColumns, start: Any, end: Any) -> tuple[float, float]:
     first = 0.0 if start is None else start
     last = (makespan(timeline) or 1.0) if end is None else end
-    numbers = all(isinstance(value, int | float | np.number) and math.isfinite(value) for value in (first, last))
+    numbers = all(is_number(value) and math.isfinite(value) for value in (first, last))
     if not (numbers and first < last):
         raise ConfigError(
             f"start={shown(start)} must lie before end={shown(end)}, both in seconds from the first start"

@@ -12,7 +12,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
-from ppsim.base.errors import ConfigError
+from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import seconds_text, time_unit
 from ppsim.plots.beside import COLLECTIVES, KINDS, LETTERS, STEPS, Spans
 from ppsim.plots.boxes import Boxes, headline, kind_letter, make_boxes
@@ -22,6 +22,7 @@ from ppsim.plots.text_groups import NARROWEST, Group, groups_of
 from ppsim.timeline import TimelineColumns
 
 LEAST_WIDTH = 40
+MOST_WIDTH = 1_000_000  # a row of them is a text of megabytes
 _WIDEST_SLOT = 6  # columns of the shortest action in a chart with room to spare
 _LEAST_CELL = 3  # columns of most actions; narrower ones are drawn as groups
 _RESET = "\x1b[0m"
@@ -65,13 +66,15 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     Raises
     ------
     ConfigError
-        For a width below 40.
+        For a width below 40 or above a million.
     """
     columns = shutil.get_terminal_size((100, 24)).columns if width is None else width
     if isinstance(columns, bool) or not isinstance(columns, int | np.integer):
         raise ConfigError(f"width={width!r} is not a number of columns; use a whole number of at least {LEAST_WIDTH}")
     if width is not None and columns < LEAST_WIDTH:
         raise ConfigError(f"width={width} is too narrow for a chart; use at least {LEAST_WIDTH} columns")
+    if columns > MOST_WIDTH:
+        raise ConfigError(f"width={shown(width)} is too wide for a chart; use at most {MOST_WIDTH:,} columns")
     boxes = make_boxes(timeline)
     style = _UNICODE if unicode else _ASCII
     names = [f"device {device}" for device in range(timeline.schedule.devices)]

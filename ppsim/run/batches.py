@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pandas
 
 SAMPLES = 100
+MOST_SAMPLES = 10_000_000  # whose measures take a gigabyte
 
 
 class Batch:
@@ -210,6 +211,8 @@ def _samples(samples: int | None, jitter: Jitter | None) -> int:
         return SAMPLES if random else 1
     if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 1:
         raise ConfigError(f"samples={samples!r} must be a whole number of at least 1")
+    if samples > MOST_SAMPLES:
+        raise ConfigError(f"samples={shown(samples)} are too many; use at most {MOST_SAMPLES:,}")
     if samples > 1 and not random:
         raise ConfigError(f"samples={samples} without random jitter are all alike; give jitter=, or one sample")
     return int(samples)

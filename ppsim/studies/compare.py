@@ -13,7 +13,7 @@ from ppsim.analysis.interval import INTERVAL, surely_faster
 from ppsim.analysis.measures import shown_in
 from ppsim.analysis.occupancy import peak_activations
 from ppsim.analysis.steady import iteration_time
-from ppsim.base.errors import BuildError, ConfigError, PpsimError
+from ppsim.base.errors import BuildError, ConfigError, PpsimError, shown
 from ppsim.base.extras import need
 from ppsim.base.tables import page_table
 from ppsim.base.units import value_text
@@ -23,6 +23,7 @@ from ppsim.families.registry import RegisteredFamily, families, find_family, spl
 from ppsim.run.schedules import Schedule, schedules
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
+from ppsim.schedule.columns import ScheduleColumns
 from ppsim.studies.executors import Here
 from ppsim.studies.fits import fits_within, step_difference
 from ppsim.timeline import TimelineColumns
@@ -285,6 +286,8 @@ def _attempt(
 def _chosen(item: str | Schedule, stages_per_device: int | None) -> _Chosen:
     """A schedule or family, the name of its row, and its stages per device; the name may say them."""
     if not isinstance(item, str):
+        if not isinstance(item, ScheduleColumns):
+            raise ConfigError(f"{shown(item)} is no schedule to compare; give names such as '1f1b', or schedules")
         return item, item.name, None
     name, stages = split_stages(item.removesuffix(READY))
     family = find_family(name)

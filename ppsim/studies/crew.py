@@ -9,8 +9,7 @@ from contextlib import ExitStack, contextmanager
 from os import PathLike
 from typing import Any
 
-from ppsim.base.errors import ConfigError
-from ppsim.studies.executors import Here, Workers, as_one_batch, is_death, places
+from ppsim.studies.executors import Here, Workers, as_one_batch, check_executor, check_workers, is_death, places
 from ppsim.studies.store import Store
 
 FEW = 64  # items that are done before other processes have started
@@ -28,10 +27,11 @@ def means(
     """Who works on so many items and where results are kept; what was not given opened is closed at the end.
 
     Without an executor: `workers` processes of this machine, or this process alone where the items are few. Raises
-    ConfigError for a number of workers that is none, and for a store that cannot be opened.
+    ConfigError for an executor or a number of workers that is none, and for a store that cannot be opened.
     """
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise ConfigError(f"workers={workers!r} must be a whole number of at least 1")
+    if workers is not None:
+        check_workers(workers)
+    check_executor(executor)
     with ExitStack() as stack:
         if store is not None and not isinstance(store, Store):
             store = Store(store)

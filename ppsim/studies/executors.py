@@ -12,9 +12,10 @@ from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExec
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from ppsim.base.errors import ConfigError
+from ppsim.base.errors import ConfigError, shown
 from ppsim.base.extras import need
 
+MOST_WORKERS = 4096  # a slip of the keys must not fill a machine with processes
 AT_ONCE = 64  # chunks handed to an executor that does not say how many workers it has
 _DEATHS = ("KilledWorker", "UncompletedJobError")  # of Dask and submitit: the worker died, not the function
 _LOOK_EVERY = 0.3  # seconds
@@ -30,6 +31,18 @@ class Here(Executor):
         future: Future = Future()
         future.set_result(fn(*args, **kwargs))
         return future
+
+
+def check_workers(workers: Any) -> None:
+    """ConfigError unless `workers` is as many processes or threads as a machine can have."""
+    if type(workers) is not int or not 1 <= workers <= MOST_WORKERS:
+        raise ConfigError(f"workers={shown(workers)} must be a whole number from 1 to {MOST_WORKERS}")
+
+
+def check_executor(executor: Any) -> None:
+    """ConfigError unless `executor` is None, or takes work as an Executor does."""
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise ConfigError(f"executor={shown(executor)} must be a concurrent.futures.Executor")
 
 
 class Workers(Executor):

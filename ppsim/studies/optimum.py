@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.base.rules import is_number
 from ppsim.costs import CostModel
 from ppsim.families.registry import require_count
 from ppsim.families.round_search import searched_briefly
@@ -17,6 +18,7 @@ from ppsim.families.synthesis_problem import Problem, devices_of_stages, limits_
 from ppsim.run.schedules import Schedule
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
+from ppsim.studies.executors import check_workers
 
 MOST_ACTIONS = 1500
 
@@ -116,10 +118,8 @@ def _solved(problem: Problem, costs: CostModel | None, time_limit: float, worker
 
 
 def _check_limits(memory_limit: Any, time_limit: Any, workers: Any) -> None:
-    for name, value in (("memory_limit", memory_limit), ("time_limit", time_limit)):
-        if value is None and name == "memory_limit":
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+    given = {"time_limit": time_limit} | ({} if memory_limit is None else {"memory_limit": memory_limit})
+    for name, value in given.items():
+        if not is_number(value) or not 0 < value < math.inf:
             raise ConfigError(f"{name}={shown(value)} must be a finite number above 0, such as 4")
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise ConfigError(f"workers={shown(workers)} must be a whole number of at least 1, such as 2")
+    check_workers(workers)

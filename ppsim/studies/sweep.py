@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.extras import need
+from ppsim.base.rules import is_number
 from ppsim.base.tables import WIDTH, aligned, html_table, layout_lines
 from ppsim.base.units import EXAMPLES, parse_quantity, value_text
 from ppsim.base.yaml_text import read_yaml
@@ -209,6 +210,8 @@ def sweep(
     >>> ppsim.sweep("unit-costs.yaml", over={"schedule.name": ["1f1b", "zb-h1"], "schedule.microbatches": [8, 16]})
     """
     source = source_of(config)
+    if not isinstance(over, Mapping) or not all(isinstance(key, str) for key in over):
+        raise ConfigError(f"over={shown(over)} must map keys to values, such as {{'schedule.microbatches': [8, 16]}}")
     values = {key: _values(key, given) for key, given in over.items()}
     if not values:
         raise ConfigError("nothing to sweep: give keys and values, such as schedule.microbatches=8,16,32")
@@ -310,7 +313,7 @@ def as_number(value: Any) -> float | None:
     if isinstance(value, str):
         numbers = _range_numbers([value, value])
         return None if numbers is None else numbers[0]
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return float(value) if is_number(value) else None
 
 
 def _measure(name: str) -> Measure:
