@@ -64,7 +64,7 @@ ANALYSES = """## Analyses
 
 Each on a run of its own (1F1B, 64 devices, 1,024 microbatches), so that nothing is known beforehand. Sensitivities of
 all kinds, stages, devices and links come from one pass over the chains that set the makespan, with a count for each of
-them at each node; it is made for 16 counts at a time, which fill a line of the processor's cache.
+them at each node for as long as nodes that follow have to read it.
 """
 
 SEARCH = """## Schedules by search

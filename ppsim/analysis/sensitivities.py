@@ -19,7 +19,7 @@ from ppsim.timeline import TimelineColumns
 _TIED = 1e-11  # of the makespan: chains that differ by less are equally long but for rounding
 
 _MOST_COUNTED = 4  # columns in which a node counts: its kind, its device and one or two stages, or its kind and link
-_AT_ONCE = 16  # columns of which the totals of a node fill a line of the cache
+_LIKE_A_ROW = 16  # columns that take about as long as a row of a schedule elsewhere
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,15 +54,15 @@ def sensitivities(run: TimelineColumns) -> Sensitivities:
     graph, chain = critical_nodes(run)
     of_row = run.plan.kind
     kinds = distinct(np.concatenate([of_row[run.plan.first_rows], graph.stream_kind[graph.stream_kind >= 0]])).tolist()
-    ends = np.stack([schedule.device[run.plan.source[remote]], schedule.device[remote]], axis=1)
-    links, link = np.unique(ends, axis=0, return_inverse=True)
+    ends = schedule.device[run.plan.source[remote]].astype(np.int64) * schedule.devices + schedule.device[remote]
+    links, link = np.unique(ends, return_inverse=True)
     transfer, optimizer = len(KIND_NAMES), len(KIND_NAMES) + 1
     first_stage = len(KIND_NAMES) + 2  # the kinds, these two, then the stages, the devices, the links
     first_device = first_stage + schedule.num_stages
     first_link = first_device + schedule.devices
     rows = len(of_row)
     number = np.full(rows, -1)
-    number[remote] = first_link + link.ravel()
+    number[remote] = first_link + link
     counted = np.full((len(graph.seconds), _MOST_COUNTED), -1, np.int32)
     slot = of_row == Kind.OVERLAP_F_B
     second = np.append(schedule.stage[1:], -1)
@@ -81,14 +81,15 @@ def sensitivities(run: TimelineColumns) -> Sensitivities:
     by_kind = {KIND_NAMES[kind]: float(most[kind]) for kind in kinds} | {"transfer": float(most[transfer])}
     if run.plan.optimizer is not None:
         by_kind["optimizer"] = float(most[optimizer])
-    by_link = {tuple(pair): float(value) for pair, value in zip(links.tolist(), most[first_link:], strict=True)}
+    pairs = (divmod(pair, schedule.devices) for pair in links.tolist())
+    by_link = {pair: float(value) for pair, value in zip(pairs, most[first_link:], strict=True)}
     return Sensitivities(by_kind, most[first_stage:first_device], most[first_device:first_link], by_link)
 
 
 def _most_on_a_chain(graph: StepGraph, chain: list[int], counted: np.ndarray, columns: int) -> np.ndarray:
     """How often each column counts on the longest chains, the most of all of them; `counted` has the columns of nodes.
 
-    One pass over the nodes of the chains for each few columns, whose totals at a node share a line of the cache.
+    One pass over the nodes of the chains, each with a row of totals for as long as nodes that follow have to read it.
     """
     before, after = _critical_edges(graph, chain)
     is_there = np.zeros(len(graph.seconds), bool)
@@ -97,30 +98,52 @@ def _most_on_a_chain(graph: StepGraph, chain: list[int], counted: np.ndarray, co
     place = np.empty(len(graph.seconds), np.int64)
     place[nodes] = np.arange(len(nodes))
     first, sources = grouped(place[after], place[before], len(nodes))
-    most = np.zeros(-(-columns // _AT_ONCE) * _AT_ONCE, np.int32)
-    totals, of_nodes = np.zeros((len(nodes), _AT_ONCE), np.int32), counted[nodes]
-    for low in range(0, columns, _AT_ONCE):
-        run_where_it_pays(
-            count_on_chains, len(nodes) * columns // _AT_ONCE, low, first, sources, of_nodes, totals, most
-        )
-    return most[:columns].astype(np.float64)
+    followers = np.bincount(sources, minlength=len(nodes))
+    row, free = np.empty((2, len(nodes)), np.int32)
+    rows = run_where_it_pays(lend_rows, len(nodes), first, sources, followers.copy(), free, row)
+    totals, most = np.zeros((rows, columns), np.int32), np.zeros(columns, np.int32)
+    work = len(nodes) * columns // _LIKE_A_ROW
+    run_where_it_pays(count_on_chains, work, first, sources, followers == 0, row, counted[nodes], totals, most)
+    return most.astype(np.float64)
 
 
-def count_on_chains(low, first, sources, counted, totals, most):
-    """Raise `most` from column `low` on to what the nodes count on their chains; `totals` is scratch."""
+def lend_rows(first, sources, waiting, free, row):
+    """Fill `row`, the row of totals of each node, which others get when `waiting` nodes have read it; how many rows."""
+    rows = height = 0
+    for node in range(len(row)):
+        if height > 0:
+            height -= 1
+            row[node] = free[height]
+        else:
+            row[node] = rows
+            rows += 1
+        for edge in range(first[node], first[node + 1]):
+            waiting[sources[edge]] -= 1
+            if waiting[sources[edge]] == 0:
+                free[height] = row[sources[edge]]
+                height += 1
+        if waiting[node] == 0:
+            free[height] = row[node]
+            height += 1
+    return rows
+
+
+def count_on_chains(first, sources, is_end, row, counted, totals, most):
+    """Fill `most` with the largest counts at nodes that end a chain; `totals` is scratch."""
     for node in range(len(counted)):
-        own = totals[node]
+        own = totals[row[node]]
         for column in range(len(own)):
             own[column] = 0
         for edge in range(first[node], first[node + 1]):
-            other = totals[sources[edge]]
+            other = totals[row[sources[edge]]]
             for column in range(len(own)):
                 own[column] = max(own[column], other[column])
         for number in counted[node]:
-            if low <= number < low + len(own):
-                own[number - low] += 1
-        for column in range(len(own)):
-            most[low + column] = max(most[low + column], own[column])
+            if number >= 0:
+                own[number] += 1
+        if is_end[node]:
+            for column in range(len(own)):
+                most[column] = max(most[column], own[column])
 
 
 def _critical_edges(graph: StepGraph, chain: list[int]) -> tuple[np.ndarray, np.ndarray]:
