@@ -199,6 +199,13 @@ def test_compare_says_which_schedules_are_slower_for_certain(tmp_path):
     assert found.as_fast() == []
     assert ppsim.compare(case, ["gpipe", "eager-1f1b", "naive"]).as_fast() == ["gpipe"]
     assert found.rows()[0]["interval"] == found.timelines[0].interval
+    config = tmp_path / "config.yaml"
+    config.write_text("schedule: {name: 1f1b, devices: 4, microbatches: 8}\ncosts: {profile: profile.yaml}\n")
+    for names, said in (
+        ("zb-h1,gpipe", "certain order: none may be as fast as the first, the others are slower"),
+        ("eager-1f1b,gpipe", "no order is certain: gpipe may be as fast as the first"),
+    ):
+        assert said in " ".join(command("compare", config, "--schedules", names).out.split())
 
 
 def test_halves_of_a_lone_backward_widen_the_interval_of_schedules_that_split_it():

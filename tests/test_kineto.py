@@ -198,6 +198,43 @@ def test_a_range_that_begins_with_the_wait_for_its_input_is_the_computation_afte
     np.testing.assert_allclose(run.end * 1e3, [1, 8, 3, 5])
 
 
+def launched(spans, behind):
+    """Two launches within each span on the host, whose kernels run `behind` ms later and share its length."""
+    events = []
+    for number, (_, start, end) in enumerate(spans):
+        for part in range(2):
+            launch = {"ph": "X", "name": "cudaLaunchKernel", "ts": (start + 0.01 * part) * 1e3, "dur": 2}
+            kernel = {"ph": "X", "name": "gemm", "ts": (start + behind + part * (end - start) / 2) * 1e3}
+            correlation = {"correlation": 2 * number + part}
+            events.append({**launch, "cat": "cuda_runtime", "args": correlation})
+            events.append({**kernel, "cat": "kernel", "dur": (end - start) / 2 * 1e3, "args": correlation})
+    waits = {
+        "ph": "X",
+        "name": "ncclDevKernel_SendRecv",
+        "cat": "kernel",
+        "ts": 0,
+        "dur": 9e9,
+        "args": {"correlation": 0},
+    }
+    return [*events, waits, {**waits, "name": "gemm", "args": {"correlation": 10**400}}]
+
+
+@pytest.mark.parametrize("names", ["megatron functions", "PyTorch functions"])
+def test_functions_of_the_host_last_as_long_as_the_kernels_that_they_launch(tmp_path, names):
+    """Every host call returns after a tenth of its kernels' time, and these run 0.3 ms after it began."""
+    run = pipeline(devices=2)
+    for rank in range(2):
+        spans = named(run, rank, NAMES[names])
+        calls = [(name, start, start + (end - start) / 10) for name, start, end in spans]
+        document = ranges(rank, calls)
+        document["traceEvents"] += launched(spans, behind=0.3)
+        (tmp_path / f"{rank}.json").write_text(json.dumps(document))
+    measured = ppsim.Timeline.from_trace(tmp_path)
+    assert measured.schedule == run.schedule
+    np.testing.assert_allclose(measured.end - measured.start, run.end - run.start, atol=1e-9)
+    np.testing.assert_allclose(measured.start, run.start, atol=1e-9)
+
+
 def copies(spans, groups):
     """Files of pipelines of two ranks each, side by side: ranks 0 and 2, 1 and 3, the second pipeline 1 ms later."""
     for rank in range(4):

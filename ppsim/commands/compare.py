@@ -146,12 +146,14 @@ def _certainty(comparison: Comparison) -> list[str]:
     ends = " to ".join(percent_text(end - 1, signed=True) for end in (found.low, found.high))
     said = f"a real step at 90 %: {ends} of the predicted one ({found.sentence})"
     same = comparison.as_fast() or []
-    order = f"certain order: {', '.join(same) or 'none'} may be as fast as the first, the others are slower"
+    order = f"{', '.join(same) or 'none'} may be as fast as the first"
+    certain = len(comparison.timelines) > 1 + len(same)
+    order = f"certain order: {order}, the others are slower" if certain else f"no order is certain: {order}"
     if isinstance(found, Spread):
         factor, pairs = order_of_schedules()
         far = percent_text(factor - 1, 0)
         order += f" (of {pairs} published pairs of schedules nine in ten lie within {far} of their predicted ratio)"
-    return [*textwrap.wrap(said, WIDTH), *textwrap.wrap(order, WIDTH)]
+    return [*textwrap.wrap(said, WIDTH), *(textwrap.wrap(order, WIDTH) if len(comparison.timelines) > 1 else [])]
 
 
 def _layouts(rows: list[dict]) -> list[str]:

@@ -23,6 +23,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import is_number
 from ppsim.interop.clocks import on_one_clock
 from ppsim.interop.events import read_events
+from ppsim.interop.launches import Launches
 from ppsim.interop.pipelines import one_pipeline, pipeline_group, refuse_other_pipelines
 from ppsim.interop.primus import is_primus, read_primus
 from ppsim.interop.ranges import STEP, Match, Pattern, Span, named_ranges, outermost, pattern_of
@@ -55,8 +56,9 @@ class _Rank:
     engine: np.ndarray
     matches: list[list[Match]]
     steps: list[float]
-    world_size: int = 0
-    pipeline: tuple[int, ...] = ()
+    world_size: int
+    pipeline: tuple[int, ...]
+    launches: Launches | None
 
     @cached_property
     def stages(self) -> frozenset[int]:
@@ -94,7 +96,8 @@ def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = No
     regular expressions that match the names of forwards and of backwards. Of several pipelines, which tensor and data
     parallelism run side by side, the first whole one is read. Clocks are set where there are several hosts, or where an
     action would start before its input is made. An action starts when its input has arrived, not when it began to wait
-    for it. Ranges on a GPU (`gpu_user_annotation`) are taken before those on the host.
+    for it. Ranges on a GPU (`gpu_user_annotation`) are taken before those on the host; functions, which are on the host
+    alone, last as long as the kernels that they launch.
 
     Raises ConfigError for files that are no such traces, ScheduleError where the ranges are no valid program.
     """
@@ -156,7 +159,7 @@ def _named_by_pattern(
                 named = named_ranges(matches, [rank.steps for rank in ranks])
             except ConfigError as error:
                 raise ConfigError(f"{folder}: {pattern.name} ranges: {error}") from None
-            return [replace(rank, ranges=ranges) for rank, ranges in zip(ranks, named, strict=True)], pattern.name
+            return [replace(rank, ranges=_run(one, rank)) for rank, one in zip(ranks, named, strict=True)], pattern.name
     without = next(rank.path for rank in ranks if not rank.ranges)
     known = ", ".join(pattern.name for pattern in patterns)
     raise ConfigError(
@@ -164,6 +167,13 @@ def _named_by_pattern(
         f"hold ranges of {known}; give ranges=(FORWARD, BACKWARD), regular expressions of their names, or profile with "
         "with_stack=True"
     )
+
+
+def _run(ranges: dict[str, list[Span]], rank: _Rank) -> dict[str, list[Span]]:
+    """When the actions of a rank ran: on its GPU, where they are ranges of the host that launch kernels."""
+    if rank.launches is None:
+        return ranges
+    return {action: rank.launches.on_gpu(spans) for action, spans in ranges.items()}
 
 
 def _computation(pattern: Pattern, matches: list[Match], received: np.ndarray) -> list[Match]:
@@ -201,11 +211,12 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
         known = name.startswith((PREFIX, ENGINE, STEP)) or name in RECEIVED
         return known or any(pattern.kind(name) for pattern in patterns)
 
+    launches = Launches()
     engine = array("d")  # starts and ends; of these there are millions
 
     def kept(event: dict[str, Any]) -> dict[str, Any] | None:
         name = event.get("name")
-        if event.get("ph") != "X" or not isinstance(name, str) or not is_wanted(name):
+        if event.get("ph") != "X" or launches.take(event) or not isinstance(name, str) or not is_wanted(name):
             return None
         wanted = {key: event.get(key) for key in ("name", "cat", "ts", "dur")}
         if name.startswith(ENGINE) and not any(_event_faults(0, wanted)):
@@ -222,7 +233,8 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
         faults.append(f"baseTimeNanoseconds: {base} must be a whole number of at most {MOST_NANOSECONDS}")
     if faults:
         raise document_error(faults, place, "a profiler trace")
-    shown_once = _on_gpu_first(events)
+    on_host = not any(event.get("cat") == GPU and not event["name"].startswith(STEP) for event in events)
+    shown_once = [event for event in events if event.get("cat") != GPU] if on_host else _on_gpu_first(events)
     device = str((head.deviceProperties or [{}])[0].get("name", "CPU"))
     return _Rank(
         place,
@@ -237,6 +249,7 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
         sorted({_span(event)[0] for event in shown_once if event["name"].startswith(STEP)}),
         head.distributedInfo.world_size,
         pipeline_group(head.distributedInfo.rank, head.distributedInfo.pg_config),
+        launches if on_host else None,
     )
 
 
