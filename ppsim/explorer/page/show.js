@@ -2,7 +2,7 @@
 let chosenRun = "all", shown = false;   // which is copied; whether the charts have been drawn since the address was read
 
 async function showRuns() {
-  const faults = all().flatMap((index) => (runs[index].result?.faults || []).map((fault) => `${nameOf(index)}: ${fault}`));
+  const faults = all().flatMap((index) => (runs[index].result?.faults || []).map((fault) => (fault.startsWith(`${nameOf(index)}:`) ? fault : `${nameOf(index)}: ${fault}`)));
   find("general").textContent = [...(notice ? [notice] : []), ...faults].join("\n");
   const drawn = drawnRuns();
   for (const index of drawn) if (state.schedules[index].csv !== undefined) {   // under the name of the dropped file

@@ -127,15 +127,14 @@ function drawMemory(chart, top) {   // a step curve a device; the fullest in col
     context.setLineDash([]);
   });
   const short = (value) => amount(value, unit === "bytes" ? unit : "").trim(), edge = width - right() + 6;
-  const peakY = Math.max(toY(most), top + 6), limitY = capacity ? toY(capacity) : peakY;
-  const apart = capacity && Math.abs(peakY - limitY) < 26 ? (peakY < limitY ? -1 : 1) * (26 - Math.abs(peakY - limitY)) / 2 : 0;
+  const lines = [[toY(most), [`device ${fullest}: ${short(most)}`], colour]];   // [pixel, lines of text, colour], from the top
+  if (capacity) lines[tooMuch ? "push" : "unshift"]([toY(capacity), [short(capacity), tooMuch ? "does not fit" : "one device"], colours.ink]);
+  let free = top + 6, left = lines.flatMap(([, texts]) => texts).length;
   context.font = "11px system-ui, sans-serif"; context.textAlign = "left"; context.textBaseline = "middle";
-  context.fillStyle = colour;
-  context.fillText(`device ${fullest}: ${short(most)}`, edge, Math.max(peakY + apart, top + 6));
-  context.fillStyle = colours.ink;
-  if (capacity) {
-    context.fillText(short(capacity), edge, limitY - apart);
-    context.fillText(tooMuch ? "does not fit" : "one device", edge, limitY - apart + 13);
+  for (const [level, texts, ink] of lines) {
+    context.fillStyle = ink;
+    free = Math.max(free, Math.min(level, top + memoryHeight() + 8 - 13 * left));
+    for (const text of texts) { context.fillText(text, edge, free); free += 13; left--; }
   }
   context.textAlign = "right"; context.fillStyle = colours.ink;
   context.fillText(unit === "bytes" ? "memory" : "activations", LEFT - 8, top + memoryHeight() / 2);
