@@ -30,6 +30,18 @@ class Pieces:
     prediction: float
     head: float
 
+    @classmethod
+    def of(cls, names: Sequence[str], seconds: Sequence[float]) -> Pieces:
+        """The pieces of a model with these layers, in its order; blocks count as their mean."""
+        parts: dict[str, list[float]] = {}
+        for name, one in zip(names, seconds, strict=True):
+            parts.setdefault(name, []).append(one)
+        blocks, predictions = parts["block"], parts.get("prediction", [])
+        return cls(
+            len(blocks), len(predictions), parts["embedding"][0], sum(blocks) / len(blocks),
+            predictions[0] if predictions else 0.0, parts["head"][0],
+        )  # fmt: skip
+
 
 def balanced(pieces: Pieces, device_of_stage: Sequence[int], most_blocks: Sequence[int] | None = None) -> LayoutString:
     """The layout string whose busiest device has least to do; embedding, head and predictions are pieces of their own.

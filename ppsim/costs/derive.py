@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -143,11 +143,11 @@ class DerivedCosts(Setup):
         layers, counts = self.model.layers, self.layers_of_stages
         if counts is None:
             by_cost = self.layout.partition in partition.BY_COST
-            return self.layout.stage_layers(self.model, num_stages, self._layer_seconds if by_cost else [])
+            return self.layout.stage_layers(self.model, num_stages, self.layer_seconds if by_cost else [])
         return partition.cut(layers, partition.explicit(counts, len(layers), num_stages))
 
     @cached_property
-    def _layer_seconds(self) -> list[float]:
+    def layer_seconds(self) -> list[float]:
         """Seconds of each layer, forward and backward, collectives included."""
 
         def seconds(layer: Layer) -> float:
@@ -159,6 +159,12 @@ class DerivedCosts(Setup):
         """These costs with another `layout.partition`; ConfigError where it is none."""
         other = copy(self)  # all but the partition is checked
         object.__setattr__(other, "layout", replace(self.layout, partition=value))
+        return self._sharing(other)
+
+    def with_stages(self, layers_of_stages: Sequence[int]) -> DerivedCosts:
+        """These costs with so many layers in each stage, whatever the layout says."""
+        other = copy(self)  # all but the stages is checked
+        object.__setattr__(other, "layers_of_stages", tuple(layers_of_stages))
         return self._sharing(other)
 
     def _sharing(self, other: DerivedCosts) -> DerivedCosts:
@@ -186,26 +192,6 @@ class DerivedCosts(Setup):
     @cached_property
     def _known_bytes(self) -> dict[Any, dict[str, float]]:
         return {}
-
-    def partitioned(self, num_stages: int, seconds: Callable[[DerivedCosts], float], most: int) -> DerivedCosts:
-        """These costs; with partition `optimal` settled on the stages whose step, in `seconds`, is shortest.
-
-        At most about `most` partitions are tried.
-        """
-        if self.layout.partition != "optimal" or self.layers_of_stages is not None:
-            return self
-
-        def cut(counts: Sequence[int]) -> DerivedCosts:
-            return self._sharing(replace(self, layers_of_stages=tuple(counts)))
-
-        known: dict[tuple[int, ...], float] = {}
-
-        def step(counts: Sequence[int]) -> float:
-            if tuple(counts) not in known:
-                known[tuple(counts)] = seconds(cut(counts))
-            return known[tuple(counts)]
-
-        return cut(partition.shortest(self._layer_seconds, num_stages, step, most))
 
     def stages(self, num_stages: int) -> list[dict[str, int]]:
         """What each stage holds: how many layers by name, in order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.costs import layout_string
 from ppsim.costs.layout_string import LayoutString
 
-_ROUNDING = 1 + 1e-12
+ROUNDING = 1 + 1e-12
 MOST_LAYERS = 4_000  # `optimal` holds a matrix of layers x layers
 METHODS = ("even", "by_cost(greedy)", "by_cost(optimal)")
 BY_COST = ("greedy", "optimal")  # the short names of methods that look at what layers cost
@@ -142,7 +142,7 @@ def _optimal(costs: np.ndarray, num_stages: int) -> list[int]:
     largest = sums[0]
     for _ in range(num_stages - 1):
         largest = np.maximum(largest[:, None], sums).min(axis=0)
-    allowed = np.where(sums <= largest[layers] * _ROUNDING, sums**2, np.inf)
+    allowed = np.where(sums <= largest[layers] * ROUNDING, sums**2, np.inf)
     squares, choices = allowed[0], []
     for _ in range(num_stages - 1):
         candidates = squares[:, None] + allowed
@@ -153,74 +153,3 @@ def _optimal(costs: np.ndarray, num_stages: int) -> list[int]:
         counts.append(end - int(choice[end]))
         end = int(choice[end])
     return [end, *reversed(counts)]
-
-
-def largest_stage(costs: Sequence[float], counts: Sequence[int]) -> float:
-    """The sum of the costliest stage."""
-    before = np.concatenate([[0.0], np.cumsum(costs)])
-    return float(np.diff(before[np.cumsum([0, *counts])]).max())
-
-
-def as_balanced(costs: Sequence[float], counts: Sequence[int], most: int) -> list[list[int]] | None:
-    """All partitions whose costliest stage is no costlier than that of `counts`; None where they are above `most`."""
-    before, limit = np.concatenate([[0.0], np.cumsum(costs)]), largest_stage(costs, counts) * _ROUNDING
-    # The least and the last layer at which a stage can begin, so that those after it can hold all the rest.
-    earliest = [len(costs)]
-    for _ in counts:
-        earliest.append(int(np.searchsorted(before, before[earliest[-1]] - limit * _ROUNDING)))
-    found: list[list[int]] = [[]]
-    for stage in range(len(counts)):
-        after = len(counts) - stage - 1
-        found = [
-            [*first, end - sum(first)]
-            for first in found
-            for end in range(max(sum(first) + 1, earliest[after]), len(costs) - after + 1)
-            if before[end] - before[sum(first)] <= limit
-        ]
-        if len(found) > most:
-            return None
-    return [first for first in found if sum(first) == len(costs)]
-
-
-def moved_by_one(costs: Sequence[float], counts: Sequence[int]) -> Iterator[list[int]]:
-    """The partitions in which one stage has a layer less and another a layer more, none costlier than the costliest."""
-    limit = largest_stage(costs, counts) * _ROUNDING
-    for less, more in itertools.permutations(range(len(counts)), 2):
-        moved = list(counts)
-        moved[less] -= 1
-        moved[more] += 1
-        if moved[less] and largest_stage(costs, moved) <= limit:
-            yield moved
-
-
-def shortest(costs: Sequence[float], num_stages: int, seconds: Callable[[list[int]], float], most: int) -> list[int]:
-    """The partition with the shortest step of those tried, at most about 2 `most` of them.
-
-    Tried are the partitions whose costliest stage is as cheap as can be, which comes nearest to the shortest step where
-    microbatches are many; and the greedy and the even one, so that neither is faster: with few microbatches the fill
-    counts as much, and a costlier costliest stage may make the shorter step. From the best of all moves of one layer
-    that shorten the step are taken while there are. `seconds` gives the step of a partition. Equal inputs give equal
-    answers; of equal steps the cheapest costliest stage and then the least sum of squares is taken.
-    """
-    balanced = by_cost(costs, num_stages)
-    tied = as_balanced(costs, balanced, most) or []
-    rivals = [by_cost(costs, num_stages, "greedy"), _even_layers(len(costs), num_stages)]
-    return _descent(costs, min([balanced, *tied, *rivals], key=seconds), seconds, most)
-
-
-def _descent(costs: Sequence[float], counts: list[int], seconds: Callable[[list[int]], float], most: int) -> list[int]:
-    tried, best = 0, counts
-    moves = moved_by_one(costs, best)
-    while tried < most and (moved := next(moves, None)):
-        tried += 1
-        if seconds(moved) < seconds(best):
-            best, moves = moved, moved_by_one(costs, moved)
-    return best
-
-
-def _even_layers(layers: int, num_stages: int) -> list[int]:
-    """Layers of each stage where blocks are even: embedding with the first, head with the last."""
-    if layers - 2 < num_stages:
-        return even(layers, num_stages)
-    counts = even(layers - 2, num_stages)
-    return [counts[0] + 1, *counts[1:-1], counts[-1] + 1] if num_stages > 1 else [layers]

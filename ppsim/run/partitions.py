@@ -2,29 +2,83 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable
+
+import numpy as np
+
+from ppsim.analysis.occupancy import peak_memory
 from ppsim.analysis.steady import iteration_time
+from ppsim.costs.balance import Pieces, balanced
+from ppsim.costs.cuts import Counts, best_cut
 from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.layout_string import LayoutString
 from ppsim.costs.table import CostModel
 from ppsim.engines.running import run_for_timeline
-from ppsim.plan.resolve import make_plan, repriced
+from ppsim.plan.resolve import Plan, make_plan, repriced
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
 
-MOST_ROWS = 80_000  # simulated for partitions of one kind: about half a second
-MOST, LEAST = 64, 8  # partitions of one kind tried for one choice
+MOST_ROWS = 80_000  # simulated for cuts of one kind: about half a second
+MOST, LEAST = 64, 8  # cuts of one kind tried for one choice
 
 
 def settled(costs: CostModel, schedule: ScheduleColumns, transport: str, optimizer: str | None) -> CostModel:
-    """`costs`, with partition `optimal` settled for the step that is simulated: this schedule, transport, optimizer."""
-    if not isinstance(costs, DerivedCosts):
+    """`costs`, with partition `optimal` settled for the step that is simulated, within the memory of the device."""
+    if not isinstance(costs, DerivedCosts) or costs.layout.partition != "optimal" or costs.layers_of_stages is not None:
         return costs
-    compute, plans = schedule.compute, []
+    return best_stages(costs, schedule, transport, optimizer, costs.cluster.device.memory)
 
-    def step(cut: DerivedCosts) -> float:
+
+def best_stages(
+    costs: DerivedCosts,
+    schedule: ScheduleColumns,
+    transport: str,
+    optimizer: str | None,
+    limit: float,
+    *,
+    engine: str = "auto",
+    most_rows: int = MOST_ROWS,
+    starts: Iterable[LayoutString] = (),
+) -> DerivedCosts:
+    """`costs` with the stages that have the shortest step under this schedule, transport and optimizer step.
+
+    Of the cuts that are tried (`ppsim.costs.cuts.best_cut`) it is the fastest of those with which no device holds more
+    than `limit` bytes; where there is none, the fastest of all. Tried are also `starts` and the one that leaves the
+    busiest device least to do. About `most_rows` rows are simulated for one kind of cuts.
+    """
+    compute, names = schedule.compute, [layer.name for layer in costs.model.layers]
+    first: list[Plan] = []
+
+    @functools.cache
+    def over_and_step(counts: Counts) -> tuple[float, float]:
+        """Bytes above the limit, and seconds of the step."""
+        cut = costs.with_stages(counts)
         table = cut.table(compute)
-        plans.append(repriced(plans[0], table) if plans else make_plan(schedule, table, transport, optimizer))
-        engine, times = run_for_timeline(plans[-1], "auto")
-        return iteration_time(TimelineColumns(plans[-1], table, cut, times, engine=engine))
+        plan = repriced(first[0], table) if first else make_plan(schedule, table, transport, optimizer)
+        first[:] = first or [plan]
+        ran, times = run_for_timeline(plan, engine)
+        run = TimelineColumns(plan, table, cut, times, engine=ran)
+        held = peak_memory(run)
+        return 0.0 if held is None else max(0.0, float(held.max()) - limit), iteration_time(run)
 
-    most = min(MOST, max(LEAST, MOST_ROWS // max(len(compute), 1)))
-    return costs.partitioned(compute.num_stages, step, most)
+    devices = _first_holders(compute)
+    balanced_devices = balanced(Pieces.of(names, costs.layer_seconds), devices)
+    begin = [one.layer_counts(names, len(devices)) for one in (*starts, balanced_devices)]
+    most_of_all = most_rows // max(len(compute), 1)
+    search = functools.partial(
+        best_cut, costs.layer_seconds, devices, most=min(MOST, max(LEAST, most_of_all)), most_of_all=most_of_all,
+        starts=begin,
+    )  # fmt: skip
+    best = search(over_and_step)
+    if over_and_step(best)[0] > 0:
+        best = search(lambda counts: over_and_step(counts)[1])
+    return costs.with_stages(best)
+
+
+def _first_holders(schedule: ScheduleColumns) -> list[int]:
+    """The first device that holds each stage."""
+    device, stage = schedule.holdings.T
+    holders = np.full(schedule.num_stages, schedule.devices)
+    np.minimum.at(holders, stage, device)
+    return holders.tolist()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -13,20 +12,14 @@ from ppsim.costs.balance import Pieces, balanced
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout_string import LayoutString, of_stages
 from ppsim.costs.partition import by_cost
+from ppsim.costs.summed_effects import once_each
 from ppsim.schedule.columns import ScheduleColumns
 
 
 def pieces_of(costs: DerivedCosts) -> Pieces:
-    """The model as pieces to spread; blocks count as their mean."""
-    model = costs.model
-    layers = {layer.name: layer for layer in model.layers}
-    seconds = {name: layer_seconds(costs, layer) for name, layer in layers.items()}
-    blocks = Counter(layer for layer in model.layers if layer.name == "block")
-    mean = sum(count * layer_seconds(costs, one) for one, count in blocks.items()) / model.num_layers
-    return Pieces(
-        model.num_layers, model.prediction_layers, seconds["embedding"], mean, seconds.get("prediction", 0.0),
-        seconds["head"],
-    )  # fmt: skip
+    """The model as pieces to spread, by the least seconds of its layers."""
+    layers = costs.model.layers
+    return Pieces.of([layer.name for layer in layers], once_each(layers, id, lambda one: layer_seconds(costs, one)))
 
 
 def balanced_partition(

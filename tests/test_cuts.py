@@ -1,0 +1,126 @@
+"""The best cut of a model into stages: every cut where they are few, and else one that no move of a layer betters."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+import ppsim
+from ppsim.config import make_config
+from ppsim.costs.cuts import as_balanced, best_cut
+from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.layout_string import of_stages
+from ppsim.costs.partition import by_cost
+
+ALL = 10_000
+costs_and_stages = some.lists(some.integers(0, 9), min_size=2, max_size=7).flatmap(
+    lambda costs: some.tuples(some.just(costs), some.integers(1, len(costs)))
+)
+
+
+def every_cut(layers, stages):
+    """Layers of each stage; a stage between the first and the last may have none."""
+    for counts in itertools.product(range(layers + 1), repeat=stages):
+        if sum(counts) == layers and counts[0] and counts[-1]:
+            yield counts
+
+
+def filled_cuts(layers, stages):
+    return [counts for counts in every_cut(layers, stages) if min(counts)]
+
+
+def sums(costs, counts):
+    ends = list(itertools.accumulate(counts))
+    return [sum(costs[end - count : end]) for end, count in zip(ends, counts, strict=True)]
+
+
+def moves(counts):
+    """The cuts with a layer less in one stage and a layer more in another."""
+    for less, more in itertools.permutations(range(len(counts)), 2):
+        moved = [count - (stage == less) + (stage == more) for stage, count in enumerate(counts)]
+        if min(moved) >= 0 and moved[0] and moved[-1]:
+            yield tuple(moved)
+
+
+@settings(deadline=None, max_examples=60)
+@given(costs_and_stages)
+def test_the_cuts_as_balanced_as_the_optimal_one_are_all_there_are(case):
+    costs, stages = case
+    best = by_cost(costs, stages)
+    every = filled_cuts(len(costs), stages)
+    expected = [counts for counts in every if max(sums(costs, counts)) <= max(sums(costs, best))]
+    assert sorted(map(tuple, as_balanced(costs, best, 100))) == sorted(expected)
+    assert as_balanced(costs, best, len(expected) - 1) is None
+
+
+@settings(deadline=None, max_examples=60)
+@given(costs_and_stages, some.randoms(use_true_random=False), some.integers(1, 40))
+def test_the_best_cut_is_no_worse_than_any_as_balanced_nor_than_the_other_methods(case, random, most):
+    costs, stages = case
+    step = {counts: random.random() for counts in every_cut(len(costs), stages)}
+    found = best_cut(costs, range(stages), step.__getitem__, most)
+    rivals = [by_cost(costs, stages, "greedy"), by_cost(costs, stages)]
+    rivals += as_balanced(costs, by_cost(costs, stages), most) or []
+    assert step[found] <= min(step[tuple(counts)] for counts in rivals)
+    assert best_cut(costs, range(stages), step.__getitem__, most) == found
+    assert step[best_cut(costs, range(stages), step.__getitem__, most, ALL)] == min(step.values())
+
+
+@settings(deadline=None, max_examples=60)
+@given(costs_and_stages, some.randoms(use_true_random=False))
+def test_no_move_of_a_layer_betters_a_cut_that_was_searched_to_the_end(case, random):
+    costs, stages = case
+    step = {counts: random.random() for counts in every_cut(len(costs), stages)}
+    found = best_cut(costs, [stage % 2 for stage in range(stages)], step.__getitem__, ALL)
+    assert all(step[found] <= step[moved] for moved in moves(found))
+
+
+MODEL = {
+    "num_layers": 5, "hidden": 512, "heads": 8, "sequence": 1024, "ffn": 2048, "vocabulary": 40000,
+    "prediction_layers": 1,
+}  # fmt: skip
+CASES = [
+    ({"name": "1f1b", "devices": 3, "microbatches": 6}, "none"),
+    ({"name": "interleaved-1f1b", "devices": 2, "microbatches": 4, "stages_per_device": 3}, "none"),
+    ({"name": "interleaved-1f1b", "devices": 3, "microbatches": 6, "stages_per_device": 2}, "full"),
+    ({"name": "zb-v", "devices": 2, "microbatches": 8}, "none"),
+    ({"name": "dualpipe", "devices": 2, "microbatches": 8}, "none"),
+]
+
+
+@pytest.mark.parametrize(("section", "recompute"), CASES)
+def test_the_optimal_partition_is_the_fastest_of_every_cut_that_fits(section, recompute):
+    """Embedding, head and prediction module are layers of their own; the memory binds between all and none."""
+    data = {
+        "model": MODEL, "schedule": section, "layout": {"recompute": recompute}, "transport": "directed",
+        "hardware": {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR"}, "optimizer": "sync",
+    }  # fmt: skip
+    config = make_config(data, place="case")
+    assert isinstance(config.costs, DerivedCosts)
+    schedule, names = config.build(), [layer.name for layer in config.costs.model.layers]
+    found = []
+    for counts in every_cut(len(names), schedule.num_stages):
+        ends = list(itertools.accumulate(counts))
+        text = of_stages(names[end - count : end] for end, count in zip(ends, counts, strict=True))
+        run = ppsim.simulate(schedule, config.costs.with_partition(text), transport="directed", optimizer="sync")
+        assert run.peak_memory is not None
+        found.append((float(run.peak_memory.max()), run.iteration_time))
+    held = sorted(peak for peak, _ in found)
+    for limit in (held[0], held[len(held) // 10], held[-1]):
+        device = {"hardware.device": {"like": "H100 SXM", "memory": limit}, "layout.partition": "optimal"}
+        run = config.changed(device).simulate()
+        assert run.peak_memory is not None
+        assert run.peak_memory.max() <= limit
+        assert run.iteration_time == min(step for peak, step in found if peak <= limit)
+
+
+def test_where_no_cut_fits_the_optimal_one_is_the_fastest():
+    data = {
+        "model": MODEL, "schedule": {"name": "1f1b", "devices": 2, "microbatches": 4},
+        "hardware": {"device": {"like": "H100 SXM", "memory": "1 MB"}, "link": "NVLink 4"},
+    }  # fmt: skip
+    config = make_config(data, place="case")
+    texts = [f"Et*{first}|t*{5 - first}mL" for first in range(6)]
+    steps = [config.changed({"layout.partition": text}).simulate().iteration_time for text in texts]
+    assert config.changed({"layout.partition": "optimal"}).simulate().iteration_time == min(steps)
