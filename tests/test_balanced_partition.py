@@ -12,7 +12,7 @@ from ppsim.analysis.outline import Outline
 from ppsim.config import make_config
 from ppsim.costs.balance import Pieces, balanced
 from ppsim.costs.derive import DerivedCosts
-from ppsim.studies.balancing import balanced_partition, pieces_of
+from ppsim.studies.balancing import balanced_within, pieces_of
 
 PLACEMENTS = ([0], [0, 1], [0, 1, 2], [0, 1, 0, 1], [0, 1, 1, 0], [0, 1, 2, 0, 1, 2], [0, 1, 2, 2, 1, 0])  # loop and V
 SECONDS = some.integers(0, 6).map(float)
@@ -88,11 +88,14 @@ def test_no_partition_within_the_memory_has_a_shorter_busiest_device(name, devic
     costs, outline = config.costs, Outline.of(config.build())
     assert isinstance(costs, DerivedCosts)
 
+    def table_with(text):
+        return costs.with_partition(text).table(outline.actions)
+
     def held_with(text):
-        return least_memory(outline, costs.with_partition(text).table(outline.actions))
+        return least_memory(outline, table_with(text))
 
     limit = float(held_with("even").max()) * part
-    found = str(balanced_partition(costs, outline.actions, held_with, limit))
+    found = str(balanced_within(costs, outline, table_with, limit))
 
     def busy_and_held(text):
         table = costs.with_partition(text).table(outline.actions)

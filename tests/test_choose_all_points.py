@@ -1,5 +1,6 @@
 """On small random spaces choose finds what simulating every point finds: ranking, ties, front and counts."""
 
+import functools
 import itertools
 
 import pytest
@@ -8,10 +9,9 @@ from hypothesis import strategies as some
 from test_choose import NAMES, SMALL
 
 import ppsim
-from ppsim.analysis.least import least_memory
 from ppsim.analysis.outline import Outline
 from ppsim.costs.derive import DerivedCosts
-from ppsim.studies.balancing import balanced_partition
+from ppsim.studies.balancing import balanced_within
 from ppsim.studies.ranking import Candidate
 from ppsim.studies.space import BALANCED, open_space
 
@@ -65,9 +65,9 @@ def cases(draw):
     return {key: part for key, part in config.items() if part is not None}, free, draw(some.sampled_from([0, 0.3, 0.7]))
 
 
-def held_by(costs, schedule):
-    """Least bytes of each device by partition."""
-    return lambda text: least_memory(Outline.of(schedule), costs.with_partition(text).table(schedule))
+def priced(costs, schedule, partition):
+    """The cost table under another partition."""
+    return costs.with_partition(partition).table(schedule)
 
 
 def every_point(config, free, headroom, asynchronous):
@@ -87,7 +87,8 @@ def every_point(config, free, headroom, asynchronous):
                     if partition == BALANCED:
                         assert isinstance(case.costs, DerivedCosts)
                         built = case.build()
-                        string = balanced_partition(case.costs, built, held_by(case.costs, built), limit)
+                        table = functools.partial(priced, case.costs, built)
+                        string = balanced_within(case.costs, Outline.of(built), table, limit)
                         if str(string) in strings:
                             continue  # the even one, which is a point already
                         changes["layout.partition"] = str(string)

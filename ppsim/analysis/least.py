@@ -121,16 +121,27 @@ def least_memory(outline: Outline, table: CostTable) -> np.ndarray | None:
     """
     if table.activation_bytes is None or table.state_bytes is None:
         return None
-    schedule = outline.actions
+    most = np.zeros(outline.actions.devices)
+    np.maximum.at(most, outline.moments.device, held_in_moments(outline, table))
+    return most * SAFETY
+
+
+def held_in_moments(outline: Outline, table: CostTable) -> np.ndarray:
+    """Bytes that a device holds in each of the outline's moments, all of it but transfer buffers, at least; of a table
+    that says what is held.
+    """
+    schedule, whole = outline.actions, table.activation_bytes
+    assert whole is not None  # noqa: S101 - asked for where they are known
+    assert table.state_bytes is not None  # noqa: S101
     device, stage = schedule.holdings.T
     parts = [np.bincount(device, part[stage], minlength=schedule.devices) for part in table.state_bytes]
     static = parts[0] * schedule.weight_versions + parts[1] + parts[2]
-    return (static + _most_held(outline, table, table.activation_bytes / schedule.slices)) * SAFETY
+    return static[outline.moments.device] + _live(outline, table, whole / schedule.slices)
 
 
-def _most_held(outline: Outline, table: CostTable, whole: np.ndarray) -> np.ndarray:
-    """Most bytes of live activations on each device in the outline's moments, with what a backward brings back while it
-    recomputes; `whole` is of one microbatch or slice, by stage.
+def _live(outline: Outline, table: CostTable, whole: np.ndarray) -> np.ndarray:
+    """Bytes of live activations in each of the outline's moments, with what a backward brings back while it recomputes;
+    `whole` is of one microbatch or slice, by stage.
     """
     moments = outline.moments
     stored = 0.0 if table.input_fraction is None else table.input_fraction
@@ -138,6 +149,4 @@ def _most_held(outline: Outline, table: CostTable, whole: np.ndarray) -> np.ndar
     held = (of_each[:, moments.stage] * moments.held).sum(axis=(0, 2))
     if table.recompute_bytes is not None and table.recompute_bytes.any():
         held += ((table.recompute_bytes / outline.actions.slices)[moments.stage] * moments.again).sum(axis=1)
-    most = np.zeros(outline.actions.devices)
-    np.maximum.at(most, moments.device, held)
-    return most if table.microbatch_scale is None else most * table.microbatch_scale.min()
+    return held if table.microbatch_scale is None else held * table.microbatch_scale.min()

@@ -58,17 +58,23 @@ def balanced(pieces: Pieces, device_of_stage: Sequence[int], most_blocks: Sequen
     Within a device blocks go to the stage that has least to do. Predictions go with the head, or with the stage before
     it where that is better. Equal inputs give equal answers.
     """
-    tails = [len(device_of_stage) - 1]
-    if pieces.predictions and len(device_of_stage) > 1:
-        tails.append(len(device_of_stage) - 2)
-    made = [_filled(pieces, list(device_of_stage), most_blocks, stage) for stage in tails]
+    every = stages_for_predictions(pieces, device_of_stage)
+    made = [balanced_with(pieces, device_of_stage, stage, most_blocks) for stage in every]
     return min(made, key=lambda one: one[0])[1]
 
 
-def _filled(
-    pieces: Pieces, device_of_stage: list[int], most_blocks: Sequence[int] | None, of_predictions: int
+def stages_for_predictions(pieces: Pieces, device_of_stage: Sequence[int]) -> list[int]:
+    """Which stages can have the predictions: the last, or the one before it; the last alone where there are none."""
+    stages = len(device_of_stage)
+    return [stages - 1, stages - 2] if pieces.predictions and stages > 1 else [stages - 1]
+
+
+def balanced_with(
+    pieces: Pieces, device_of_stage: Sequence[int], of_predictions: int, most_blocks: Sequence[int] | None = None
 ) -> tuple[tuple[bool, float, float], LayoutString]:
-    """Whether room is too small, largest and squared work, and the stages, all predictions in `of_predictions`."""
+    """As `balanced`, with all predictions in one stage; before it whether room is too small, the largest work of a
+    device and the sum of the squares: of two, the lesser is better.
+    """
     stages, devices = len(device_of_stage), max(device_of_stage) + 1
     work = np.zeros(stages)
     work[0] += pieces.embedding
@@ -107,7 +113,7 @@ def _blocks_of_devices(pieces: Pieces, fixed: np.ndarray, caps: list[int]) -> li
 
 
 def _blocks_of_stages(
-    pieces: Pieces, work: np.ndarray, device_of_stage: list[int], blocks: list[int], closed: set[int]
+    pieces: Pieces, work: np.ndarray, device_of_stage: Sequence[int], blocks: list[int], closed: set[int]
 ) -> list[int]:
     """Blocks of each stage: one after the other to the device's stage that has least to do, the first of equals."""
     counts, load = [0] * len(device_of_stage), work.tolist()

@@ -129,7 +129,7 @@ class DerivedCosts(Setup):
         root, largest = total - sum(blocks), max(blocks, default=0.0)
         return min(root + 2 * largest, total) / total, max(root, largest) / total
 
-    def _backward_bytes(self, layers: list[Layer], recompute: str) -> float:
+    def backward_bytes(self, layers: list[Layer], recompute: str) -> float:
         """Bytes that a backward of a stage brings: the largest layer that it recomputes, or the gradients of the loss.
 
         The loss comes first and its gradients are gone before a block is recomputed.
@@ -328,7 +328,7 @@ class DerivedCosts(Setup):
             stage_share=blocks * devices / self.model.num_layers,
             workload=self.workload(devices),
             exchange_seconds=self._exchange_seconds(stages),
-            recompute_bytes=np.array(once_each(stages, id, lambda stage: self._backward_bytes(*stage)))
+            recompute_bytes=np.array(once_each(stages, id, lambda stage: self.backward_bytes(*stage)))
             if "activation_bytes" not in self.given
             else None,
             **self._links(devices),

@@ -7,13 +7,19 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ppsim.analysis.least import SAFETY, held_in_moments
 from ppsim.analysis.least_of_layout import layer_seconds
-from ppsim.costs.balance import Pieces, balanced
+from ppsim.analysis.outline import Outline
+from ppsim.costs.balance import Pieces, balanced, balanced_with, stages_for_predictions
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout_string import LayoutString, of_stages
 from ppsim.costs.partition import by_cost
 from ppsim.costs.summed_effects import once_each
+from ppsim.costs.table import CostTable
 from ppsim.schedule.columns import ScheduleColumns
+from ppsim.studies.crowding import Blocks, Crowd
+
+TRIES = 8  # cuts that are priced for one that fits
 
 
 def pieces_of(costs: DerivedCosts) -> Pieces:
@@ -22,38 +28,59 @@ def pieces_of(costs: DerivedCosts) -> Pieces:
     return Pieces.of([layer.name for layer in layers], once_each(layers, id, lambda one: layer_seconds(costs, one)))
 
 
-def balanced_partition(
+def balanced_partition(costs: DerivedCosts, schedule: ScheduleColumns, pieces: Pieces | None = None) -> LayoutString:
+    """The partition that spreads the work evenly over devices, whatever they hold.
+
+    Where several devices hold a stage, the stages are cut as equal as they can be instead. `pieces_of` the costs may be
+    given where they are known already.
+    """
+    device_of_stage = _device_of_stage(schedule)
+    if device_of_stage is None:
+        return _equal_stages(costs, schedule.num_stages)
+    return balanced(pieces or pieces_of(costs), device_of_stage)
+
+
+def balanced_within(
     costs: DerivedCosts,
-    schedule: ScheduleColumns,
-    held: Callable[[LayoutString], np.ndarray | None] | None = None,
-    limit: float = np.inf,
+    outline: Outline,
+    table: Callable[[LayoutString], CostTable],
+    limit: float,
     pieces: Pieces | None = None,
 ) -> LayoutString:
-    """The partition that spreads the work evenly over devices, within `limit` bytes a device where that is possible.
+    """As `balanced_partition`, with at most `limit` bytes on each device, at least, where that is possible.
 
-    `held` gives the bytes that each device holds at least under a partition (`least_memory`); without it there is no
-    limit. Where several devices hold a stage, the stages are cut as equal as they can be instead. `pieces_of` the costs
-    may be given where they are known already.
-
-    A device that holds too much with n blocks has room for `n limit / held` of them at most, because a block holds no
-    more than the nth part of it; these become its most, until all have room or no partition has.
+    `table` prices the outline's actions under a partition. A device that holds too much gets as many blocks as it has
+    room for, and if need be more of them on those of its stages whose activations it holds for a shorter time.
     """
+    pieces = pieces or pieces_of(costs)
+    first = balanced_partition(costs, outline.actions, pieces)
+    device_of_stage, priced = _device_of_stage(outline.actions), table(first)
+    if device_of_stage is None or priced.activation_bytes is None or priced.state_bytes is None:
+        return first
+    if (held_in_moments(outline, priced) * SAFETY <= limit).all():
+        return first
+    fitting = []
+    for stage in stages_for_predictions(pieces, device_of_stage):
+        blocks = Blocks.of(costs, outline, priced, stage)
+        order, found = balanced_with(pieces, device_of_stage, stage)
+        for _ in range(TRIES):
+            held = held_in_moments(outline, table(found))
+            if (held * SAFETY <= limit).all():
+                fitting.append((order, found))
+                break
+            crowd = Crowd.of(blocks, found, held, pieces.blocks)
+            room = crowd.room(limit)
+            if room.min() < 0 or room.sum() < pieces.blocks:
+                break
+            order, found = balanced_with(pieces, device_of_stage, stage, room.tolist())
+            found = crowd.spread(found, limit)
+    return min(fitting, key=lambda one: one[0], default=(None, first))[1]
+
+
+def _device_of_stage(schedule: ScheduleColumns) -> list[int] | None:
+    """The device that holds each stage; None where several do."""
     device, stage = schedule.holdings.T
-    if len(stage) > schedule.num_stages:
-        return _equal_stages(costs, schedule.num_stages)
-    pieces, device_of_stage = pieces or pieces_of(costs), device[np.argsort(stage)]
-    found = first = balanced(pieces, device_of_stage.tolist())
-    room = np.full(schedule.devices, pieces.blocks)
-    bytes_held = None if held is None else held(found)
-    while bytes_held is not None and (bytes_held > limit).any():
-        counts = np.bincount(device_of_stage, [one.count("t") for one in found.stages], minlength=schedule.devices)
-        most = np.floor(counts * limit / np.maximum(bytes_held, 1.0) * (1 + 1e-9)).astype(int)
-        room = np.where(bytes_held > limit, np.minimum(most, counts - 1), room)
-        if room.min() < 0 or room.sum() < pieces.blocks:
-            return first
-        found = balanced(pieces, device_of_stage.tolist(), room.tolist())
-        bytes_held = held(found) if held else None
-    return found
+    return None if len(stage) > schedule.num_stages else device[np.argsort(stage)].tolist()
 
 
 def _equal_stages(costs: DerivedCosts, num_stages: int) -> LayoutString:

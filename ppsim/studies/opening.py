@@ -17,7 +17,7 @@ from ppsim.costs.layout_string import LayoutString, of_stages
 from ppsim.costs.table import CostTable
 from ppsim.families.memory_actions import MEMORY_ACTIONS
 from ppsim.families.registry import find_family
-from ppsim.studies.balancing import balanced_partition, pieces_of
+from ppsim.studies.balancing import balanced_within, pieces_of
 from ppsim.studies.crew import Outcome
 from ppsim.studies.kept_schedules import Kept
 from ppsim.studies.space import BALANCED, DEVICES, MICROBATCHES, PARTITION, Point, Space
@@ -146,11 +146,10 @@ class _OpenedLayout:
             return self.costs.with_partition(partition)
         schedule = outline.actions
 
-        def held(found: LayoutString) -> np.ndarray | None:
-            return self._held(outline, self.costs.with_partition(found))
+        def table(found: LayoutString) -> CostTable:
+            return self._table(self.costs.with_partition(found), outline)
 
-        has_limit = np.isfinite(self.limit)
-        balanced = balanced_partition(self.costs, schedule, held if has_limit else None, self.limit, self.pieces)
+        balanced = balanced_within(self.costs, outline, table, self.limit, self.pieces)
         if "even" in self.space.partitions and balanced == self._even(schedule.num_stages):
             return None
         return self.costs.with_partition(balanced)
