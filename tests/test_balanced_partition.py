@@ -113,3 +113,36 @@ def test_no_partition_within_the_memory_has_a_shorter_busiest_device(name, devic
     if within:
         assert held <= limit
         assert busy <= min(within) * 1.005  # an empty stage saves what the border of a stage takes
+
+
+def every_text(blocks, stages):
+    """The layout string of every cut of so many blocks between embedding and head."""
+    for counts in itertools.product(range(blocks + 1), repeat=stages):
+        if sum(counts) == blocks:
+            texts = ["t" * count for count in counts]
+            yield "|".join(["E" + texts[0], *texts[1:-1], texts[-1] + "L"])
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize(
+    ("name", "devices", "stages"), [("interleaved-1f1b", 2, 3), ("zb-v", 3, 2), ("hanayo", 2, 4), ("v-min", 2, 2)]
+)
+def test_where_any_cut_fits_into_the_memory_the_balanced_one_does(name, devices, stages, recompute):
+    """Early stages of a device hold more microbatches, so that what fits may have more blocks on its later ones."""
+    section = {"name": name, "devices": devices, "microbatches": 6}
+    section |= {"stages_per_device": stages} if name == "interleaved-1f1b" else {}
+    data = {"model": {**MODEL, "num_layers": 5}, "hardware": HARDWARE, "schedule": section}
+    config = make_config({**data, "layout": {"recompute": recompute}}, place="case")
+    costs, outline = config.costs, Outline.of(config.build())
+    assert isinstance(costs, DerivedCosts)
+
+    def table_with(text):
+        return costs.with_partition(text).table(outline.actions)
+
+    def held_with(text):
+        return float(least_memory(outline, table_with(text)).max())
+
+    held = sorted(map(held_with, every_text(5, outline.actions.num_stages)))
+    even = held_with(str(balanced_within(costs, outline, table_with, np.inf)))
+    for limit in [one for one in held[:: max(1, len(held) // 12)] if one < even] or held[:1]:
+        assert held_with(str(balanced_within(costs, outline, table_with, limit * (1 + 1e-6)))) <= limit * (1 + 1e-6)

@@ -22,7 +22,7 @@ from ppsim.families.memory_actions import MEMORY_ACTIONS, NEEDED, with_memory_ac
 from ppsim.families.registry import find_family
 from ppsim.families.searched_with_r import searched_with_r
 from ppsim.plan.jitter import Jitter
-from ppsim.run.schedules import Schedule, lower
+from ppsim.run.schedules import Program, Schedule, lower
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
@@ -110,10 +110,8 @@ class Config:
         schedule = self.build() if schedule is None else schedule
         dispatch = self.dispatch if dispatch is None else dispatch
         self._check_gpus(schedule)
-        if self.sharded and not (schedule.kind == Kind.UNSHARD).any():
-            schedule = lower(schedule, sharded=True)
         run = simulate(
-            schedule,
+            self.lowered(schedule),
             self.costs,
             transport=self.transport,
             engine=self.engine,
@@ -125,6 +123,12 @@ class Config:
         )
         name = self.data.get("name")
         return run if name in (None, schedule.name) else run.named(name)
+
+    def lowered(self, schedule: Schedule) -> Schedule | Program:
+        """A schedule as it is simulated: with UNSHARD and REDUCE_GRAD in its lists where weights are sharded."""
+        if self.sharded and not (schedule.kind == Kind.UNSHARD).any():
+            return lower(schedule, sharded=True)
+        return schedule
 
     @property
     def sharded(self) -> bool:

@@ -21,6 +21,7 @@ from ppsim.timeline import TimelineColumns
 
 MOST_ROWS = 80_000  # simulated for cuts of one kind: about half a second
 MOST, LEAST = 64, 8  # cuts of one kind tried for one choice
+MOST_OF_ALL = 500  # so many are all tried
 
 
 def settled(costs: CostModel, schedule: ScheduleColumns, transport: str, optimizer: str | None) -> CostModel:
@@ -38,14 +39,14 @@ def best_stages(
     limit: float,
     *,
     engine: str = "auto",
-    most_rows: int = MOST_ROWS,
+    patience: int = 1,
     starts: Iterable[LayoutString] = (),
 ) -> DerivedCosts:
     """`costs` with the stages that have the shortest step under this schedule, transport and optimizer step.
 
     Of the cuts that are tried (`ppsim.costs.cuts.best_cut`) it is the fastest of those with which no device holds more
     than `limit` bytes; where there is none, the fastest of all. Tried are also `starts` and the one that leaves the
-    busiest device least to do. About `most_rows` rows are simulated for one kind of cuts.
+    busiest device least to do. With `patience` so many times as many are tried.
     """
     compute, names = schedule.compute, [layer.name for layer in costs.model.layers]
     first: list[Plan] = []
@@ -65,10 +66,10 @@ def best_stages(
     devices = _first_holders(compute)
     balanced_devices = balanced(Pieces.of(names, costs.layer_seconds), devices)
     begin = [one.layer_counts(names, len(devices)) for one in (*starts, balanced_devices)]
-    most_of_all = most_rows // max(len(compute), 1)
+    affordable = MOST_ROWS // max(len(compute), 1)
     search = functools.partial(
-        best_cut, costs.layer_seconds, devices, most=min(MOST, max(LEAST, most_of_all)), most_of_all=most_of_all,
-        starts=begin,
+        best_cut, costs.layer_seconds, devices, most=patience * min(MOST, max(LEAST, affordable)),
+        most_of_all=patience * min(MOST_OF_ALL, affordable), starts=begin,
     )  # fmt: skip
     best = search(over_and_step)
     if over_and_step(best)[0] > 0:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -62,19 +63,54 @@ def balanced_within(
     fitting = []
     for stage in stages_for_predictions(pieces, device_of_stage):
         blocks = Blocks.of(costs, outline, priced, stage)
-        order, found = balanced_with(pieces, device_of_stage, stage)
-        for _ in range(TRIES):
-            held = held_in_moments(outline, table(found))
-            if (held * SAFETY <= limit).all():
-                fitting.append((order, found))
-                break
-            crowd = Crowd.of(blocks, found, held, pieces.blocks)
-            room = crowd.room(limit)
-            if room.min() < 0 or room.sum() < pieces.blocks:
-                break
-            order, found = balanced_with(pieces, device_of_stage, stage, room.tolist())
-            found = crowd.spread(found, limit)
+        fit = _Fit(pieces, device_of_stage, stage, blocks, lambda one: held_in_moments(outline, table(one)), limit)
+        fitting += fit.found()
     return min(fitting, key=lambda one: one[0], default=(None, first))[1]
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Balanced partitions within a limit, with all predictions in one stage."""
+
+    pieces: Pieces
+    device_of_stage: list[int]
+    of_predictions: int
+    blocks: Blocks
+    held: Callable[[LayoutString], np.ndarray]
+    limit: float
+
+    def found(self) -> Iterator[tuple[float, LayoutString]]:
+        """Those that fit, after the largest work of a device: with as many blocks on each stage of a device, and with
+        more on some where that leaves the busiest less to do or nothing else fits.
+        """
+        even = self._within(packs=False)
+        least, _ = balanced_with(self.pieces, self.device_of_stage, self.of_predictions)
+        if even is None or even[0] > least[1]:
+            yield from [one for one in (even, self._within(packs=True)) if one is not None]
+        else:
+            yield even
+
+    def _within(self, packs: bool) -> tuple[float, LayoutString] | None:
+        most = self.pieces.blocks
+        work, partition = balanced_with(self.pieces, self.device_of_stage, self.of_predictions)
+        for _ in range(TRIES):
+            held = self.held(partition)
+            if (held * SAFETY <= self.limit).all():
+                return work[1], partition
+            crowd = Crowd.of(self.blocks, partition, held)
+            if self._are_too_few(crowd.most_room(self.limit)):
+                return None
+            packing = crowd.packed(most) if packs else None
+            room = packing.room(self.limit) if packing else crowd.even_room(self.limit, most)
+            if self._are_too_few(room):
+                return None
+            work, partition = balanced_with(self.pieces, self.device_of_stage, self.of_predictions, room.tolist())
+            if packing:
+                partition = packing.moved(partition, self.limit)
+        return None
+
+    def _are_too_few(self, room: np.ndarray) -> bool:
+        return bool(room.min() < 0 or room.sum() < self.pieces.blocks)
 
 
 def _device_of_stage(schedule: ScheduleColumns) -> list[int] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -14,11 +15,13 @@ from ppsim.base.progress import Bar
 from ppsim.config import Source
 from ppsim.costs.derive import DerivedCosts
 from ppsim.studies.crew import LEFT_OUT, Crew
+from ppsim.studies.cutting import cut_anew
 from ppsim.studies.executors import Here, places
 from ppsim.studies.opening import Opener, devices_of
+from ppsim.studies.points import Point as Measured
 from ppsim.studies.points import run_points
 from ppsim.studies.ranking import Candidate, front_of, rank, rounded
-from ppsim.studies.space import MICROBATCHES, Point, Space
+from ppsim.studies.space import MICROBATCHES, PARTITION, Point, Space
 from ppsim.studies.store import Store
 
 MOST_AT_ONCE = 64  # items of a round; of more, many would be done that the first of them make needless
@@ -61,6 +64,7 @@ class Search:
         self.space, self.top, self.executor, self.store, self.with_front = space, top, executor, store, with_front
         costs = space.config.costs
         self.limit = costs.cluster.device.memory * (1 - headroom) if isinstance(costs, DerivedCosts) else np.inf
+        self.source = Source(space.config.data, space.config.path)
         self.opener = Opener(space, self.limit)
         alone = isinstance(executor, Here)
         self.at_once = 1 if alone else min(MOST_AT_ONCE, 4 * places(executor))
@@ -68,6 +72,8 @@ class Search:
         self.counts: Counter[str] = Counter(points=0, simulated=0, memory=0, step=0, refused=0)
         self.left_out: list[Point] = []
         self.fitting: list[Candidate] = []
+        self.replaced: list[Candidate] = []
+        self.too_large: list[Candidate] = []
         self.ranked: list[Candidate] = []
         self.front: list[Candidate] = []
         self.numbers = itertools.count()
@@ -82,6 +88,8 @@ class Search:
                 self._open(groups)
                 self._simulate(points)
                 bar.update(self.counts.total() - self.counts["points"])
+        if self.space.is_cut_anew:
+            self._cut_anew()
 
     def _add_layouts(self) -> None:
         """Count every point; those of a layout whose weights alone are too large, or whose sizes do not fit, out."""
@@ -142,11 +150,7 @@ class Search:
         return f"{devices_of(self.space, layout)} {layout[MICROBATCHES]} {keeping}"
 
     def _simulate(self, points: list[_Open]) -> None:
-        config = self.space.config
-        changes = [self._plain(one.changes) for one in points]
-        source = Source(config.data, config.path)
-        means = {"executor": self.executor, "store": self.store, "label": None, "fast": True, "measures": SHOWN}
-        for point in run_points(source, changes, **means):
+        for point in self._measured([self._plain(one.changes) for one in points]):
             if point.measures is None:
                 self.counts["refused"] += 1
                 if point.refused == LEFT_OUT:
@@ -154,12 +158,46 @@ class Search:
                 continue
             self.counts["simulated"] += 1
             memory = point.measures["peak_memory"]
-            if memory is None or memory <= self.limit:
-                self.fitting.append(Candidate(point.changes, point.measures))
-        self.ranked, self.front = rank(self.fitting, self.top), front_of(self.fitting)
+            fits = memory is None or memory <= self.limit
+            (self.fitting if fits else self.too_large).append(Candidate(point.changes, point.measures))
+        self._rank()
+
+    def _rank(self) -> None:
+        self.ranked, self.front = rank(self.fitting, self.top), front_of([*self.fitting, *self.replaced])
         last = rounded(self.ranked[-1].step) if len(self.ranked) == self.top else np.inf
         front = {id(one) for one in self.front}
         self.fitting = [one for one in self.fitting if rounded(one.step) <= last or id(one) in front]
+
+    def _measured(self, points: list[Point]) -> Iterator[Measured]:
+        means = {"executor": self.executor, "store": self.store, "label": None, "fast": True, "measures": SHOWN}
+        return run_points(self.source, points, **means)
+
+    def _cut_anew(self) -> None:
+        """Seek the fastest stages of all that is ranked, until all has them, and of what is as fast but too large."""
+        cut: list[Point] = []
+        while olds := [one for one in self._worth_cutting() if one.changes not in cut]:
+            cut += [dict(one.changes) for one in olds]
+            found = cut_anew(self.source, [one.changes for one in olds], self.limit, self.executor, self.store)
+            pairs = [(old, {**old.changes, PARTITION: text}) for old, text in zip(olds, found, strict=True) if text]
+            pairs = [(old, new) for old, new in pairs if new not in cut]
+            cut += [new for _, new in pairs]
+            for (old, _), point in zip(pairs, self._measured([new for _, new in pairs]), strict=True):
+                if point.measures is not None:
+                    self._replace(old, Candidate(point.changes, point.measures))
+            self._rank()
+
+    def _worth_cutting(self) -> list[Candidate]:
+        last = self.ranked[-1].step if len(self.ranked) == self.top else np.inf
+        return [*self.ranked, *(one for one in self.too_large if one.step <= last)]
+
+    def _replace(self, old: Candidate, new: Candidate) -> None:
+        """Rank a point with its new stages where these are better; its old ones stand on the front as before."""
+        if new.memory > self.limit:
+            return
+        known = [one for one in self.fitting if one.changes == old.changes]
+        if all(new.rank < one.rank for one in known):
+            self.fitting = [one for one in self.fitting if one.changes != old.changes] + [new]
+            self.replaced += known
 
     def _plain(self, changes: Point) -> Point:
         """The changes that a config takes: without keys of the layout where no model is known."""

@@ -73,61 +73,115 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Crowd:
-    """Blocks put onto each device one after the other, each on the stage where it adds least to the fullest moment.
+    """Blocks on the devices, beside all else that these hold.
 
     Attributes
     ----------
     blocks : Blocks
+    is_open : bool (devices, places)
+        Whether the stage at a place may have blocks.
     others : float64, one entry a moment
         Bytes of all but blocks.
+    """
+
+    blocks: Blocks
+    is_open: np.ndarray
+    others: np.ndarray
+
+    @classmethod
+    def of(cls, blocks: Blocks, partition: LayoutString, held: np.ndarray) -> Crowd:
+        """With the other pieces where a partition has them, under which each moment holds `held`."""
+        counts = _block_counts(partition)
+        is_open = (blocks.stage >= 0) & (blocks.stage <= _last_open(partition.stages))
+        return cls(blocks, is_open, held - blocks.bytes_of(counts))
+
+    def most_room(self, limit: float) -> np.ndarray:
+        """Blocks that each device has room for at most within so many bytes, on whichever of its stages.
+
+        In no moment, and in no mean of moments, does a block take less than on the stage where it takes least.
+        """
+        added = np.where(self.is_open[self.blocks.device], self.blocks.added, np.inf)
+        number = np.diff(np.append(self.blocks.first, len(added)))
+        means = [np.add.reduceat(part, self.blocks.first) for part in (added, self.others)]
+        in_mean = (limit / SAFETY * number - means[1]) / means[0].min(axis=1)
+        in_moments = np.minimum.reduceat((limit / SAFETY - self.others) / added.min(axis=1), self.blocks.first)
+        return np.floor(np.minimum(in_mean, in_moments) * (1 + 1e-9)).astype(int)
+
+    def even_room(self, limit: float, most: int) -> np.ndarray:
+        """Blocks, up to `most`, that each device has room for with as many on each of its stages; -1: for none."""
+        open_places = self.is_open.sum(axis=1)[:, None, None]
+        order = np.where(self.is_open, np.cumsum(self.is_open, axis=1) - 1, np.inf)[:, :, None]
+        counts = np.maximum(np.ceil((np.arange(most + 1) - order) / np.maximum(open_places, 1)), 0.0)
+        own = counts[self.blocks.device]
+        taken = np.einsum("ij,ijk->ik", self.blocks.added, own)
+        taken += np.einsum("ij,ijk->ik", self.blocks.first_added, own > 0)
+        return (self.blocks.fullest(self.others[:, None] + taken) * SAFETY <= limit).sum(axis=1) - 1
+
+    def packed(self, most: int) -> Packing:
+        """Up to `most` blocks put onto each device one after the other, where each adds least to the fullest moment."""
+        blocks, devices, level = self.blocks, np.arange(len(self.is_open)), self.others
+        place, fullest = np.zeros((len(devices), most), np.int64), [blocks.fullest(level)]
+        taken = np.zeros(self.is_open.shape)
+        for number in range(most):
+            added = blocks.added + (taken == 0)[blocks.device] * blocks.first_added
+            after = blocks.fullest(level[:, None] + added)
+            among_equals = taken * 1e-9 * after.max()  # the one with the fewest blocks
+            place[:, number] = chosen = np.where(self.is_open, after + among_equals, np.inf).argmin(axis=1)
+            taken[devices, chosen] += 1
+            level = level + np.take_along_axis(added, chosen[blocks.device][:, None], axis=1)[:, 0]
+            fullest.append(blocks.fullest(level))
+        return Packing(self, place, np.stack(fullest, axis=1))
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Blocks where they take least memory.
+
+    Attributes
+    ----------
+    crowd : Crowd
     place : int64 (devices, most)
         Where each block goes.
     bytes : float64 (devices, most + 1)
         What the device then holds at most, with no block, one, and so on.
     """
 
-    blocks: Blocks
-    others: np.ndarray
+    crowd: Crowd
     place: np.ndarray
     bytes: np.ndarray
-
-    @classmethod
-    def of(cls, blocks: Blocks, partition: LayoutString, held: np.ndarray, most: int) -> Crowd:
-        """Up to `most` blocks on each device; `held` is what each moment holds under a partition, whose other pieces
-        stay where they are.
-        """
-        counts = np.array([stage.count("t") for stage in partition.stages])
-        is_open = (blocks.stage >= 0) & (blocks.stage <= _last_open(partition.stages))
-        others = level = held - blocks.bytes_of(counts)
-        place, fullest = np.zeros((len(is_open), most), np.int64), [blocks.fullest(level)]
-        devices, taken = np.arange(len(is_open)), np.zeros(is_open.shape)
-        for number in range(most):
-            added = blocks.added + np.where(taken == 0, 1.0, 0.0)[blocks.device] * blocks.first_added
-            after = blocks.fullest(level[:, None] + added)
-            among_equals = taken * 1e-9 * after.max()  # the one with the fewest blocks
-            place[:, number] = chosen = np.where(is_open, after + among_equals, np.inf).argmin(axis=1)
-            taken[devices, chosen] += 1
-            level = level + np.take_along_axis(added, chosen[blocks.device][:, None], axis=1)[:, 0]
-            fullest.append(blocks.fullest(level))
-        return cls(blocks, others, place, np.stack(fullest, axis=1))
 
     def room(self, limit: float) -> np.ndarray:
         """How many blocks each device holds within so many bytes; -1 where it has no room for any."""
         return (self.bytes * SAFETY <= limit).sum(axis=1) - 1
 
-    def spread(self, partition: LayoutString, limit: float) -> LayoutString:
-        """The partition, with the blocks of devices that are above the limit where they add least."""
-        stages = list(partition.stages)
-        counts = np.array([stage.count("t") for stage in stages])
-        held = self.blocks.fullest(self.others + self.blocks.bytes_of(counts)) * SAFETY
-        for device in np.flatnonzero(held > limit):
-            own = self.blocks.stage[device]
-            own = own[own >= 0]
-            placed = np.bincount(self.place[device, : counts[own].sum()], minlength=len(own))
-            if own[placed > 0].max(initial=0) <= _last_open(stages):
-                for stage, count in zip(own.tolist(), placed.tolist(), strict=True):
-                    stages[stage] = _with_blocks(stages[stage], count)
+    def moved(self, partition: LayoutString, limit: float) -> LayoutString:
+        """The partition, with no more blocks moved within each device than it needs to stay within the limit."""
+        blocks, stages, counts = self.crowd.blocks, list(partition.stages), _block_counts(partition)
+        for device in np.flatnonzero(self._held(counts) > limit):
+            own = blocks.stage[device][blocks.stage[device] >= 0]
+            wanted = np.bincount(self.place[device, : counts[own].sum()], minlength=len(own))
+            while (counts[own] != wanted).any() and self._held(counts)[device] > limit:
+                moves = [(less, more) for less in own[counts[own] > wanted] for more in own[counts[own] < wanted]]
+                held = [self._held(_with_move(counts, *move))[device] for move in moves]
+                counts = _with_move(counts, *moves[int(np.argmin(held))])
+        for stage, count in enumerate(counts.tolist()):
+            stages[stage] = _with_blocks(stages[stage], count)
         return LayoutString(stages)
+
+    def _held(self, counts: np.ndarray) -> np.ndarray:
+        return self.crowd.blocks.fullest(self.crowd.others + self.crowd.blocks.bytes_of(counts)) * SAFETY
+
+
+def _block_counts(partition: LayoutString) -> np.ndarray:
+    return np.array([stage.count("t") for stage in partition.stages])
+
+
+def _with_move(counts: np.ndarray, less: int, more: int) -> np.ndarray:
+    """The counts with a block less in one stage and a block more in another."""
+    moved = counts.copy()
+    moved[less] -= 1
+    moved[more] += 1
+    return moved
 
 
 def _last_open(stages: Sequence[str]) -> int:

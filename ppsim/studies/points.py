@@ -141,7 +141,7 @@ def measure_points(
 def _outcome(source: Source, changes: Mapping[str, Any], measures: Sequence[str]) -> Outcome:
     try:
         config = source.config(own_changes(source, changes))
-        run = config.simulate(_schedule_of(config))
+        run = config.simulate(schedule_of(config))
         numbers = {name: MEASURED[name].number(run) for name in measures}
         return {"measures": numbers, "layout_string": run.layout_string}
     except PpsimError as error:
@@ -150,7 +150,7 @@ def _outcome(source: Source, changes: Mapping[str, Any], measures: Sequence[str]
         return {"refused": "not enough memory for this many actions; use fewer microbatches"}
 
 
-def _schedule_of(config: Config) -> Schedule:
+def schedule_of(config: Config) -> Schedule:
     """The config's schedule; of what does not look at costs it is built once for all points."""
     section = config.schedule
     if "csv" in section or "recompute" in section or "costs" in find_family(section["name"]).options:

@@ -25,6 +25,7 @@ from ppsim.families.registry import families, find_family, split_stages
 
 _whole = whole_number()
 BALANCED = "balanced"  # a partition: balanced over devices, as a layout string
+SEARCHED = "searched"  # a partition of ranked points alone: their fastest stages, sought with simulated steps
 SHARDINGS: Mapping[str, Mapping[str, bool]] = {
     "none": {"layout.distributed_optimizer": False, "layout.sharded": False},
     "optimizer": {"layout.distributed_optimizer": True, "layout.sharded": False},
@@ -125,7 +126,12 @@ class Space:
     @property
     def partitions(self) -> list[Any]:
         """The ways to cut the model that are looked through; a single None where the config's own stays."""
-        return list(self.values.get(PARTITION, [None]))
+        return [one for one in self.values.get(PARTITION, [None]) if one != SEARCHED] or [BALANCED]
+
+    @property
+    def is_cut_anew(self) -> bool:
+        """Whether the fastest stages of the points that are ranked are sought."""
+        return SEARCHED in self.values.get(PARTITION, ())
 
 
 TENSOR, CONTEXT, DATA, EXPERT = "layout.tensor", "layout.context", "layout.data", "layout.expert"
@@ -271,7 +277,7 @@ def _check_values(key: str, values: Iterable[Any]) -> None:
             if value not in tuple(SHARDINGS):
                 raise ConfigError(f"{key}: {shown(value)} is not known; use some of: {', '.join(SHARDINGS)}")
         elif key in (PARTITION, RECOMPUTE_LEVEL):
-            if (key, value) != (PARTITION, BALANCED):
+            if key != PARTITION or value not in (BALANCED, SEARCHED):
                 Layout(**{key.partition(".")[2]: value})
         elif type(value) is not int or value < 1:
             raise ConfigError(f"{key}: {shown(value)} must be a whole number of at least 1, such as 2")
@@ -406,7 +412,7 @@ FREE: dict[str, Callable[[_Context], list[Any]]] = {
     MICROBATCH_SIZE: _microbatch_sizes,
     RECOMPUTE_LEVEL: _recompute_levels,
     SHARDING: lambda context: list(SHARDINGS),
-    PARTITION: lambda context: ["even", BALANCED],
+    PARTITION: lambda context: ["even", BALANCED, SEARCHED],
     DEVICES: _device_counts,
     "schedule.name": _names,
     "schedule.stages_per_device": lambda context: [2, 3, 4, 5, 6, 8],
