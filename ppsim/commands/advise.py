@@ -44,10 +44,9 @@ def page(found: AdviceList, most: int = MANY) -> list[str]:
     rows = [["change", "step", "", "tokens/s", "peak", "removes"]]
     rows += [_row(one, run.iteration_time) for one in better[:most]]
     lines += aligned(rows, left=1)
-    texts = [one.changes["layout.partition"] for one in better[:most] if one.changes.get("layout.partition")]
-    strings = [str(text) for text in texts if "|" in str(text)]
+    cut = next((one for one in better[:most] if one.changes.get("layout.partition")), None)
     lines += ["", *layout_lines(run.layout_string, "layout string now")]
-    lines += [line for text in strings[:1] for line in layout_lines(text, "layout.partition")]
+    lines += layout_lines(cut.layout_string if cut else None, "layout.partition")
     rest = len(found.advice) - len(better)
     lines.append(f"changes: {len(better)} help, {rest} do not help or do not fit, {len(found.refused)} not possible")
     return lines
