@@ -301,12 +301,13 @@ def test_compiled_and_plain_python_split_rows_into_the_same_columns(monkeypatch)
     assert seen == {name: getattr(schedule, name) for name in seen}
 
 
-def test_a_schedule_and_its_run_are_freed_when_nobody_holds_them_any_more():
+@pytest.mark.parametrize(("engine", "transport"), [("compiled", "rank"), ("event", "async"), ("event", "rank")])
+def test_a_schedule_and_its_run_are_freed_when_nobody_holds_them_any_more(engine, transport):
     gc.collect()
     gc.disable()
     try:
         schedule = ppsim.build("interleaved-1f1b", devices=2, microbatches=4)
-        run = ppsim.simulate(schedule, transport="rank", engine="compiled")
+        run = ppsim.simulate(schedule, transport=transport, engine=engine)
         assert run.bubble_fraction > 0
         held = [weakref.ref(thing) for thing in (schedule, run, run.plan, run.row_end)]
         del schedule, run
