@@ -56,7 +56,12 @@ def test_list_of_an_unknown_family_names_near_ones():
 
 def test_hardware_shows_every_sheet_with_its_source():
     document = json.loads(ppsim("hardware", "--json", "-").out)
-    shown = ppsim("hardware").out
+    text = ppsim("hardware").out
+    assert max(map(len, text.splitlines())) <= 100
+    assert ["H100", "SXM", "989", "TFLOP/s", "1.979", "PFLOP/s", "80", "GB", "3.35", "TB/s", "78", "%", "50", "%"] in [
+        line.split() for line in text.splitlines()
+    ]
+    shown = " ".join(text.split())
     for sheet in (*document["devices"], *document["links"]):
         assert sheet["name"] in shown
         assert sheet["source"] in shown

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from textwrap import wrap
 
-from ppsim.base.units import percent_text, value_text
+from ppsim.base.tables import WIDTH, aligned
+from ppsim.base.units import value_text
 from ppsim.commands.options import JsonTarget
 from ppsim.commands.reporting import answer, command
 from ppsim.costs.hardware import DeviceSheet, LinkSheet
@@ -23,32 +25,58 @@ UNITS = {
 }
 
 
+NOTES = (
+    "bf16, fp8: dense peaks; products, attention: part of the bf16 peak that large ones reach\n",
+    "one way: of one device or network card; collectives: the part that they reach; a message: latency\n",
+)
+
+
 @command
 def hardware(json: JsonTarget = None) -> None:
     """List the known devices and links with their sources."""
     sheets = {"devices": DEVICES, "links": LINKS}
     lists = {word: [dataclasses.asdict(sheet) for sheet in group.values()] for word, group in sheets.items()}
-    text = ["devices", *map(_device_text, DEVICES.values()), "", "links", *map(_link_text, LINKS.values())]
-    answer({"schema": SCHEMA, **lists, "units": UNITS}, json, lambda: "\n".join(text))
+    answer({"schema": SCHEMA, **lists, "units": UNITS}, json, hardware_text)
 
 
-def _device_text(sheet: DeviceSheet) -> str:
-    memory = value_text(sheet.memory, "bytes")
-    if sheet.memory_bandwidth is not None:
-        memory += f" at {value_text(sheet.memory_bandwidth, 'bytes per second')}"
-    narrow = f" and {value_text(sheet.peak_fp8, 'FLOP/s')} fp8" if sheet.peak_fp8 else ""
+def hardware_text() -> str:
+    """A table of devices and one of links, then the source of each number, said once for all sheets that have it."""
+    heads = ("device", "bf16", "fp8", "memory", "its bandwidth", "products", "attention")
+    devices = aligned([heads, *map(_device_cells, DEVICES.values())], left=1)
+    links = aligned([("link", "one way", "collectives", "a message"), *map(_link_cells, LINKS.values())], left=1)
+    return "\n".join([*devices, NOTES[0], *links, NOTES[1], "sources", *_sources()])
+
+
+def _device_cells(sheet: DeviceSheet) -> tuple[str, ...]:
     law = sheet.operators
-    reached = (
-        f"; of it {percent_text(law.products * law.sustained, 0)} in large matrix products and "
-        f"{percent_text(law.attention, 0)} in attention ({law.source})"
-        if law
-        else ""
-    )
-    return f"  {sheet.name}: {value_text(sheet.peak, 'FLOP/s')} dense bf16{narrow}, {memory} ({sheet.source}){reached}"
-
-
-def _link_text(sheet: LinkSheet) -> str:
+    parts = (law.products * law.sustained, law.attention) if law else (sheet.achieved, sheet.achieved)
     return (
-        f"  {sheet.name}: {value_text(sheet.bandwidth, 'bytes per second')} one way ({sheet.source}); "
-        f"{value_text(sheet.latency, 'seconds')} a message ({sheet.latency_source})"
+        sheet.name,
+        value_text(sheet.peak, "FLOP/s"),
+        value_text(sheet.peak_fp8, "FLOP/s"),
+        value_text(sheet.memory, "bytes"),
+        value_text(sheet.memory_bandwidth, "bytes per second"),
+        *(value_text(part, "fraction", places=0) for part in parts),
     )
+
+
+def _link_cells(sheet: LinkSheet) -> tuple[str, ...]:
+    return (
+        sheet.name,
+        value_text(sheet.bandwidth, "bytes per second"),
+        value_text(sheet.achieved, "fraction", places=0),
+        value_text(sheet.latency, "seconds"),
+    )
+
+
+def _sources() -> list[str]:
+    """Each source after the names of the sheets that it is of, as lines of a page."""
+    named: dict[str, list[str]] = {}
+    for sheet in DEVICES.values():
+        for source in (sheet.source, sheet.operators.source if sheet.operators else sheet.achieved_source):
+            named.setdefault(source, []).append(sheet.name)
+    for sheet in LINKS.values():
+        named.setdefault(sheet.source, []).append(sheet.name)
+        named.setdefault(f"a message: {sheet.latency_source}", []).append(sheet.name)
+    page = {"width": WIDTH, "initial_indent": "  ", "subsequent_indent": "    ", "break_on_hyphens": False}
+    return [line for source, names in named.items() for line in wrap(f"{', '.join(names)}: {source}", **page)]
