@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from command_line import UNIT_COSTS
 from command_line import ppsim as command
@@ -13,6 +14,7 @@ from synthetic_traces import trace_document
 import ppsim
 from ppsim.costs.step_spread import ASSUMED, NORMAL
 from ppsim.engines.running import run_plan
+from ppsim.engines.times import Times
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.replays import trace_of
 from ppsim.plan.resolve import make_plan
@@ -153,6 +155,16 @@ def test_a_better_schedule_is_certain_where_the_intervals_do_not_meet(tmp_path):
     better = ppsim.explain(ppsim.Timeline.from_trace(folder), profile=calibrate([trace])).better
     assert better.interval[0] < better.step < better.interval[1]
     assert better.certain == (better.interval[1] < better.step_now * math.exp(-NORMAL * ASSUMED))
+
+
+def test_a_step_that_waits_for_what_no_trace_shows_is_said_to_be_taken_apart_roughly():
+    """One action starts a whole microbatch late, which no action and no transfer explains."""
+    run = measured("1f1b", devices=2, microbatches=4)
+    late = np.where(run.row_start >= 6.0, 3.0, 0.0)
+    times = Times(run.row_start + late, run.row_end + late, run.transfer_start, run.transfer_end)
+    waiting = ppsim.Timeline.of(ppsim.Timeline(run.plan, run.table, run.costs, times, engine="measured"))
+    assert not any("rough" in note for note in ppsim.explain(run).notes)
+    assert any("rough" in note for note in ppsim.explain(waiting).notes)
 
 
 def test_a_trace_says_which_framework_it_is_of(tmp_path):

@@ -308,6 +308,36 @@ def test_clocks_that_are_apart_are_set_by_what_passes_between_the_ranks(tmp_path
     assert any("2 hosts; their clocks are set by" in note for note in trace.notes) == (hosts == "two")
 
 
+@pytest.mark.parametrize(("name", "begun"), [("1f1b", 0.3), ("gpipe", 0.6), ("interleaved-1f1b", 0.5), ("zb-v", 0.4)])
+def test_a_step_that_had_begun_before_the_recording_is_left_out(tmp_path, name, begun):
+    """The recording starts within the first of three steps, so that forwards of its backwards are missing."""
+    run = ppsim.simulate(
+        ppsim.build(name, devices=4, microbatches=8), ppsim.Costs(forward=0.01, input_grad=0.01, weight_grad=0.01)
+    )
+    for rank in range(4):
+        rows = range(*run.schedule.offsets[rank : rank + 2])
+        spans = [
+            (f"PP:{run.schedule.label(row)}", start + run.row_start[row], start + run.row_end[row])
+            for start in (0.0, run.makespan + 0.05, 2 * run.makespan + 0.1)
+            for row in rows
+        ]
+        inside = [(action, start * 1e3, end * 1e3) for action, start, end in spans if start >= begun * run.makespan]
+        (tmp_path / f"{rank}.json").write_text(json.dumps(ranges(rank, inside)))
+    trace = read_kineto(tmp_path)
+    assert trace.program == run.schedule
+    np.testing.assert_allclose(trace.step_seconds, [run.makespan, run.makespan])
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_steps_that_the_profiler_did_not_mark_end_where_the_first_rank_has_nothing_open(tmp_path, stages):
+    run = pipeline("1f1b" if stages == 1 else "interleaved-1f1b", stages=stages)
+    name, later = NAMES["megatron functions"], run.makespan + 0.1
+    write(tmp_path, *(ranges(r, [*named(run, r, name), *named(run, r, name, shift=later)]) for r in range(4)))
+    trace = read_kineto(tmp_path)
+    assert trace.program == run.schedule
+    np.testing.assert_allclose(trace.step_seconds, [run.makespan, run.makespan])
+
+
 def test_ranges_of_any_name_are_told_by_the_expressions_given(tmp_path):
     run = pipeline(devices=2, microbatches=3)
     write(tmp_path, *(ranges(d, named(run, d, lambda kind, k: f"my {kind} of {k}")) for d in range(2)))

@@ -28,6 +28,7 @@ from ppsim.interop.pipelines import one_pipeline, pipeline_group, refuse_other_p
 from ppsim.interop.primus import is_primus, read_primus
 from ppsim.interop.ranges import STEP, Match, Pattern, Span, named_ranges, outermost, pattern_of
 from ppsim.interop.replays import Trace, program_of, read_trace
+from ppsim.interop.whole_steps import whole_steps
 from ppsim.lowering.rows import transfer_ends
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -108,6 +109,9 @@ def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = No
     there = sorted((_read_rank(path, patterns) for path in files), key=lambda rank: rank.rank)
     ranks = _of_one_pipeline(there, str(folder))
     ranks, how = (ranks, PREFIX) if all(rank.ranges for rank in ranks) else _named_by_pattern(folder, ranks, patterns)
+    shifts = [(rank.base - ranks[0].base) / 1e9 for rank in ranks]
+    whole = whole_steps([rank.ranges for rank in ranks], shifts)
+    ranks = [replace(rank, ranges=named) for rank, named in zip(ranks, whole, strict=True)]
     orders = [list(rank.ranges) for rank in ranks]
     program = program_of(orders, Path(folder).resolve().name, f"{folder}: the {how} ranges are no valid program")
     hosts = len({rank.host for rank in ranks})

@@ -98,6 +98,8 @@ def named_ranges(matches: list[list[Match]], steps: list[list[float]]) -> list[d
     if all(what[1] is not None for rank in matches for _, _, what in rank):
         return [_by_number(rank, found) for rank, found in enumerate(matches)]
     parts = [_by_step(found, begins) for found, begins in zip(matches, steps, strict=True)]
+    if not any(steps):
+        parts = _by_drained_pipeline(matches)
     whole = [max(map(len, rank_parts), default=0) for rank_parts in parts]
     parts = [[part for part in rank_parts if len(part) == most] for rank_parts, most in zip(parts, whole, strict=True)]
     chunks = chunks_of([what[0] for _, _, what in parts[-1][0]], ranks)
@@ -115,6 +117,25 @@ def _by_step(found: list[Match], begins: list[float]) -> list[list[Match]]:
     """The ranges of each step of the profiler; all of them where it marked none."""
     edges = [*sorted(begins), float("inf")] if begins else [float("-inf"), float("inf")]
     return [[one for one in found if first <= one[0] < last] for first, last in pairwise(edges)]
+
+
+def _by_drained_pipeline(matches: list[list[Match]]) -> list[list[list[Match]]]:
+    """Each rank's ranges of each step, where no step is marked.
+
+    A step ends where the first rank has run as many backwards as forwards, which it does at no other time if there are
+    more ranks; the others' steps hold equally many ranges each.
+    """
+    open_forwards, steps = 0, 0
+    for _, _, (kind, _) in matches[0]:
+        open_forwards += 1 if kind == "F" else -1
+        steps += open_forwards == 0
+    if len(matches) == 1 or steps == 0 or any(len(found) % steps for found in matches):
+        return [[found] for found in matches]
+    lengths = [len(found) // steps for found in matches]
+    return [
+        [found[step * length : (step + 1) * length] for step in range(steps)]
+        for found, length in zip(matches, lengths, strict=True)
+    ]
 
 
 def _by_count(rank: int, parts: list[list[Match]], ranks: int, chunks: int) -> dict[str, list[Span]]:

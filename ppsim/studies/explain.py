@@ -36,6 +36,11 @@ VARIANTS = {
     "free links": "transfers take no time",
     "all of these": "",
 }
+REPLAYED_WELL = 0.05  # of the measured step
+ROUGH = (
+    "the replayed step is more than 5 % off the measured one: actions waited for what the trace does not show, such as "
+    "the host, other work on the machine or a rank that is missing, and what the step would be is rough"
+)
 COMMUNICATION = {
     "total": "device-seconds that transfers between devices take in the step, hidden or not",
     "exposed": "device-seconds in which a device has nothing to do but wait for a transfer",
@@ -146,16 +151,17 @@ def explain(
     framework = measured.framework if framework is None else framework
     better = better_schedule(measured, framework, profile)
     own, usual = replayed_plan(measured), start_overhead(measured)
+    replayed = step_of(replace(own, seconds=own.seconds + usual)) - usual
     return Explanation(
         measured,
         run,
         {} if run is None else _difference(measured, own, run),
-        step_of(replace(own, seconds=own.seconds + usual)) - usual,
+        replayed,
         _variants(measured, own),
         slow_parts(measured, own, run),
         _communication(measured, own),
         better,
-        [*_notes(measured), assumed(framework)],
+        [*_notes(measured, replayed), assumed(framework)],
     )
 
 
@@ -215,7 +221,8 @@ def _communication(measured: Timeline, own: Plan) -> dict[str, float]:
     }
 
 
-def _notes(measured: Timeline) -> list[str]:
-    costs = measured.costs
+def _notes(measured: Timeline, replayed: float) -> list[str]:
+    costs, away = measured.costs, abs(replayed - measured.makespan)
     halved = isinstance(costs, Profile) and "B" in costs.seconds and not {"I", "W"} <= costs.seconds.keys()
-    return [HALVES] if halved else []
+    rough = away > REPLAYED_WELL * measured.makespan
+    return [*([ROUGH] if rough else []), *([HALVES] if halved else [])]
