@@ -55,10 +55,16 @@ def busiest(pieces, devices, counts, of_predictions):
     return max(by_device(devices, work))
 
 
-@given(cases())
-def test_no_partition_leaves_the_busiest_device_less_to_do(case):
+def test_of_equal_stages_the_first_get_the_blocks_that_are_left_or_the_last():
+    pieces = Pieces(blocks=6, predictions=0, embedding=0.0, block=1.0, prediction=0.0, head=0.0)
+    assert str(balanced(pieces, [0, 1, 0, 1])) == "Et*2|t*2|t|tL"
+    assert str(balanced(pieces, [0, 1, 0, 1], late=True)) == "Et|t|t*2|t*2L"
+
+
+@given(cases(), some.booleans())
+def test_no_partition_leaves_the_busiest_device_less_to_do(case, late):
     pieces, devices, room = case
-    stages = balanced(pieces, devices, room).stages
+    stages = balanced(pieces, devices, room, late).stages
     counts, predictions = [stage.count("t") for stage in stages], [stage.count("m") for stage in stages]
     assert (sum(counts), sum(predictions)) == (pieces.blocks, pieces.predictions)
 

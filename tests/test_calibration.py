@@ -287,6 +287,9 @@ GOOD = "schema: ppsim.profile/1\ndevices: 2\nseconds: {F: [1.0, 1.0], B: [2.0, 2
         (GOOD + "links: {0-9: 1.0}", "links: '0-9' must be two of the 2 devices, such as 0-1"),
         (GOOD + "interval: {F: [1.0]}", "interval.F[0]: 1.0 must be two numbers"),
         (GOOD + "link_fit: 3", "not a profile"),
+        (GOOD + "latencies: 1e-5", "latencies: unknown key; did you mean latency?"),
+        (GOOD + "colour: red", "colour: unknown key; the keys here are: schema, units"),
+        (GOOD + "steps: {eror: []}", "steps.eror: unknown key; did you mean errors?"),
     ],
 )
 def test_a_faulty_profile_gets_one_sentence(tmp_path, text, said):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from ppsim.base.errors import ConfigError, listing, shown
@@ -45,6 +46,18 @@ def check_document(schema: type[T], document: Any, place: str, what: str) -> T:
     except ValidationError as error:
         faults = [_sentence(item) for item in error.errors(include_url=False)]
     raise document_error(faults, place, what)
+
+
+def known_keys(key: str, known: Sequence[str]) -> str:
+    """What to write in place of an unknown key: the one that is nearest to it, or one of those that there are."""
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    return f"did you mean {near[0]}?" if near else f"the keys here are: {', '.join(known)}"
+
+
+def unknown_keys(section: Any, known: Sequence[str], *path: str) -> list[str]:
+    """One fault for each key of a mapping, at a place in a document, that is not among those known."""
+    keys = [key for key in section if key not in known] if isinstance(section, dict) else []
+    return [f"{path_text((*path, key))}: unknown key; {known_keys(str(key), known)}" for key in keys]
 
 
 def check_schema(document: Any, schema: str, place: str, what: str) -> None:

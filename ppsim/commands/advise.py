@@ -10,7 +10,6 @@ from ppsim.base.tables import WIDTH, aligned, layout_lines
 from ppsim.base.units import difference_text, percent_text, seconds_text, value_text
 from ppsim.commands import options
 from ppsim.commands.case import takes_case
-from ppsim.commands.fits import read_headroom
 from ppsim.commands.reporting import answer, command
 from ppsim.config import Config
 from ppsim.studies import advise as study
@@ -30,7 +29,7 @@ def advise(
     json: options.JsonTarget = None,
 ) -> None:
     """Say which single change of a config helps most, and why."""
-    found = study.advise(read(), read_headroom(headroom), framework=framework)
+    found = study.advise(read(), options.read_headroom(headroom), framework=framework)
     answer(_document(found), json, lambda: "\n".join(page(found)))
 
 

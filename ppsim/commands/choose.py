@@ -13,8 +13,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.commands import many
-from ppsim.commands.fits import read_headroom
-from ppsim.commands.options import Framework, Headroom, JsonTarget, file_option
+from ppsim.commands.options import Framework, Headroom, JsonTarget, file_option, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command, say
 from ppsim.studies import choose as study
 from ppsim.studies.choose import Choice

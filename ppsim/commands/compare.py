@@ -16,7 +16,6 @@ from ppsim.base.tables import WIDTH, aligned, layout_lines
 from ppsim.base.units import percent_text, value_text
 from ppsim.commands import charts, options
 from ppsim.commands.case import takes_case
-from ppsim.commands.fits import read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, check_endings, command
 from ppsim.config import Config
 from ppsim.costs.spread import Spread, order_of_schedules
@@ -48,9 +47,7 @@ def compare(
             "no search.",
         ),
     ] = "all",
-    headroom: Annotated[
-        str | None, typer.Option(metavar="PART", help="Only what fits with this part of the memory kept free, as 10%.")
-    ] = None,
+    headroom: options.Headroom = None,
     json: options.JsonTarget = None,
     gantt: Annotated[
         Path | None, options.file_option("Draw all on one time axis: FILE.png, .svg, .pdf or .html.")
@@ -61,7 +58,7 @@ def compare(
     names = [name.strip() for name in schedules.split(",") if name.strip()]
     if not names:
         raise ConfigError(f"--schedules {schedules!r} names none; use all, or names such as 1f1b,zb-h1")
-    part = None if headroom is None else read_headroom(headroom)
+    part = None if headroom is None else options.read_headroom(headroom)
     case = read()
     which = [Schedule.from_csv(name) if name.lower().endswith(".csv") else name for name in names]
     comparison = compare_config(case, None if names == ["all"] else which, headroom=part)

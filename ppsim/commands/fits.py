@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ppsim.base.errors import ConfigError, shown
 from ppsim.base.tables import layout_lines
-from ppsim.base.units import parse_fraction, percent_text, seconds_text, value_text
+from ppsim.base.units import percent_text, seconds_text, value_text
 from ppsim.commands.case import read_case
-from ppsim.commands.options import Headroom, JsonTarget, Settings
+from ppsim.commands.options import Headroom, JsonTarget, Settings, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
 from ppsim.run.timelines import Timeline
 from ppsim.studies.fits import Fitting, what_fits
@@ -44,15 +42,6 @@ def fits(
     answer(document, json, lambda: memory.summary() + "\n" + "\n".join(_verdict(run, part, does, found)))
     if not does:
         raise typer.Exit(ANSWER_IS_NO)
-
-
-def read_headroom(text: str) -> float:
-    """The value of --headroom, a part from 0 to below 1; ConfigError otherwise."""
-    with contextlib.suppress(ConfigError):
-        value = parse_fraction(text)
-        if value < 1:
-            return value
-    raise ConfigError(f"--headroom {shown(text)} must be a part of the memory from 0 to below 1, such as 0.1 or 10%")
 
 
 def _speed(run: Timeline, tokens: float) -> str:

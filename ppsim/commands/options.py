@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ppsim.base.errors import ConfigError, shown
+from ppsim.base.units import parse_fraction
 from ppsim.studies.frameworks import RUNS
 
 
@@ -37,6 +40,18 @@ Framework = Annotated[
     str | None, typer.Option(help=f"Try only schedules that it runs: {', '.join(RUNS)}. [default: all]")
 ]
 Headroom = Annotated[
-    str, typer.Option(metavar="PART", help="Part of the memory that must stay free, such as 0.1 or 10%.")
+    str | None,
+    typer.Option(metavar="PART", help="Keep to what leaves this part of the memory free, such as 0.1 or 10%."),
 ]
 JsonTarget = Annotated[str | None, file_option("Write one JSON document; `-` prints it instead of the text.", "--json")]
+
+
+def read_headroom(text: str | None) -> float:
+    """The value of --headroom, a part from 0 to below 1, 0 where it is not given; ConfigError otherwise."""
+    if text is None:
+        return 0.0
+    with contextlib.suppress(ConfigError):
+        value = parse_fraction(text)
+        if value < 1:
+            return value
+    raise ConfigError(f"--headroom {shown(text)} must be a part of the memory from 0 to below 1, such as 0.1 or 10%")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from ppsim.base.documents import checked_by
+from ppsim.base.documents import checked_by, known_keys
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import (
     Check,
@@ -222,7 +221,7 @@ def _fault(item: Any, data: dict[str, Any]) -> Fault:
         named = path[-1] == "like" and len(path) == 3 and not _is_mapping(data, path[:-1])
         return (path[:-1] if named else path), message
     if kind == "extra_forbidden":
-        return path, f"unknown key; {_known_keys(path)}"
+        return path, f"unknown key; {known_keys(str(path[-1]), _keys_at(path[:-1]))}"
     if kind == "missing":
         return path, "is missing; " + _MISSING.get(path[-1], "give it")
     if kind in ("model_type", "model_attributes_type", "dict_type"):
@@ -253,9 +252,3 @@ def _keys_at(path: Path) -> list[str]:
         kind = entry.annotation if entry else None
         section = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
     return list(section.model_fields) if section else []
-
-
-def _known_keys(path: Path) -> str:
-    known = _keys_at(path[:-1])
-    near = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.6)
-    return f"did you mean {near[0]}?" if near else f"the keys here are: {', '.join(known)}"

@@ -43,7 +43,9 @@ class Pieces:
         )  # fmt: skip
 
 
-def balanced(pieces: Pieces, device_of_stage: Sequence[int], most_blocks: Sequence[int] | None = None) -> LayoutString:
+def balanced(
+    pieces: Pieces, device_of_stage: Sequence[int], most_blocks: Sequence[int] | None = None, late: bool = False
+) -> LayoutString:
     """The layout string whose busiest device has least to do; embedding, head and predictions are pieces of their own.
 
     Parameters
@@ -54,12 +56,14 @@ def balanced(pieces: Pieces, device_of_stage: Sequence[int], most_blocks: Sequen
         One device a stage.
     most_blocks : list of int, optional
         Blocks that each device has memory for; where they are too few in all, they are taken as no limit.
+    late : bool
+        Of equal stages and devices whether the last gets the next block, not the first.
 
     Within a device blocks go to the stage that has least to do. Predictions go with the head, or with the stage before
     it where that is better. Equal inputs give equal answers.
     """
     every = stages_for_predictions(pieces, device_of_stage)
-    made = [balanced_with(pieces, device_of_stage, stage, most_blocks) for stage in every]
+    made = [balanced_with(pieces, device_of_stage, stage, most_blocks, late) for stage in every]
     return min(made, key=lambda one: one[0])[1]
 
 
@@ -70,7 +74,11 @@ def stages_for_predictions(pieces: Pieces, device_of_stage: Sequence[int]) -> li
 
 
 def balanced_with(
-    pieces: Pieces, device_of_stage: Sequence[int], of_predictions: int, most_blocks: Sequence[int] | None = None
+    pieces: Pieces,
+    device_of_stage: Sequence[int],
+    of_predictions: int,
+    most_blocks: Sequence[int] | None = None,
+    late: bool = False,
 ) -> tuple[tuple[bool, float, float], LayoutString]:
     """As `balanced`, with all predictions in one stage; before it whether room is too small, the largest work of a
     device and the sum of the squares: of two, the lesser is better.
@@ -90,7 +98,8 @@ def balanced_with(
     is_small = sum(caps) < pieces.blocks
     if is_small:
         caps = [pieces.blocks if device in open_devices else 0 for device in range(devices)]
-    counts = _blocks_of_stages(pieces, work, device_of_stage, _blocks_of_devices(pieces, fixed, caps), closed)
+    of_devices = _blocks_of_devices(pieces, fixed, caps, late)
+    counts = _blocks_of_stages(pieces, work, device_of_stage, of_devices, closed, late)
     total = fixed + pieces.block * np.bincount(device_of_stage, counts, minlength=devices)
     texts = ["t" * count for count in counts]
     texts[0] = "E" + texts[0]
@@ -99,26 +108,32 @@ def balanced_with(
     return (is_small, float(total.max()), float((total**2).sum())), LayoutString(texts)
 
 
-def _blocks_of_devices(pieces: Pieces, fixed: np.ndarray, caps: list[int]) -> list[int]:
-    """Blocks of each device: one after the other to the device with least to do that has room, the first of equals."""
-    counts = [0] * len(caps)
-    waiting = [(float(seconds), device) for device, seconds in enumerate(fixed) if caps[device]]
+def _blocks_of_devices(pieces: Pieces, fixed: np.ndarray, caps: list[int], late: bool) -> list[int]:
+    """Blocks of each device: one after the other to the device with least to do that has room, the first of equals or,
+    where it is `late`, the last.
+    """
+    counts, order = [0] * len(caps), -1 if late else 1
+    waiting = [(float(seconds), order * device) for device, seconds in enumerate(fixed) if caps[device]]
     heapq.heapify(waiting)
     for _ in range(pieces.blocks):
-        seconds, device = heapq.heappop(waiting)
+        seconds, place = heapq.heappop(waiting)
+        device = order * place
         counts[device] += 1
         if counts[device] < caps[device]:
-            heapq.heappush(waiting, (seconds + (pieces.block or 1.0), device))
+            heapq.heappush(waiting, (seconds + (pieces.block or 1.0), place))
     return counts
 
 
 def _blocks_of_stages(
-    pieces: Pieces, work: np.ndarray, device_of_stage: Sequence[int], blocks: list[int], closed: set[int]
+    pieces: Pieces, work: np.ndarray, device_of_stage: Sequence[int], blocks: list[int], closed: set[int], late: bool
 ) -> list[int]:
-    """Blocks of each stage: one after the other to the device's stage that has least to do, the first of equals."""
+    """Blocks of each stage: one after the other to the device's stage that has least to do, the first of equals or,
+    where it is `late`, the last.
+    """
     counts, load = [0] * len(device_of_stage), work.tolist()
     for device, number in enumerate(blocks):
         own = [stage for stage, of in enumerate(device_of_stage) if of == device and stage not in closed]
+        own = own[::-1] if late else own
         for _ in range(number):
             least = min(own, key=load.__getitem__)
             counts[least] += 1

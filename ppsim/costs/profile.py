@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from ppsim.base.documents import check_document, check_schema, checked_by, document_error, record
+from ppsim.base.documents import check_document, check_schema, checked_by, document_error, record, unknown_keys
 from ppsim.base.errors import CostError, shown
 from ppsim.base.files import MOST_OF_A_CONFIG, read_text, write_atomically
 from ppsim.base.rules import Check, choice, number, rule, whole_number
@@ -22,6 +22,8 @@ from ppsim.schedule.columns import ScheduleColumns
 
 SCHEMA = "ppsim.profile/1"
 WHAT = "a profile"
+SAID_ONCE = ("schema", "units", "provenance")  # the same in every profile
+FORMER = ("overlap_slowdown",)  # in files written before it was left out
 KINDS = ("F", "B", "I", "W")
 LAYERS = whole_number(1, 2**20)
 
@@ -281,7 +283,10 @@ def read_profile(path: str | PathLike[str]) -> Profile:
     place = str(path)
     document = read_yaml(read_text(path, most=MOST_OF_A_CONFIG), place).value
     check_schema(document, SCHEMA, place, f"{WHAT}, as `ppsim calibrate` writes")
-    found = dict(check_document(_schema(), document, place, WHAT))
+    schema = _schema()
+    if faults := _unknown(document, schema):
+        raise document_error(faults, place, WHAT)
+    found = dict(check_document(schema, document, place, WHAT))
     if faults := _faults(found):
         raise document_error(faults, place, WHAT)
     fit, steps = found.pop("link_fit"), found.pop("steps")
@@ -318,6 +323,15 @@ def _schema() -> Any:
         recorded=(checked_by(str), ""),
         **amounts,
     )
+
+
+def _unknown(document: dict[str, Any], schema: Any) -> list[str]:
+    """The keys of a profile, and of its sections, that mean nothing."""
+    current = {name: value for name, value in document.items() if name not in FORMER}
+    faults = unknown_keys(current, [*SAID_ONCE, *schema.model_fields])
+    for name, kind in (("link_fit", LinkFit), ("steps", StepSpread)):
+        faults += unknown_keys(document.get(name), [item.name for item in fields(kind)], name)
+    return faults
 
 
 def _faults(found: dict[str, Any]) -> list[str]:

@@ -45,7 +45,7 @@ def best_stages(
     """`costs` with the stages that have the shortest step under this schedule, transport and optimizer step.
 
     Of the cuts that are tried (`ppsim.costs.cuts.best_cut`) it is the fastest of those with which no device holds more
-    than `limit` bytes; where there is none, the fastest of all. Tried are also `starts` and the one that leaves the
+    than `limit` bytes; where there is none, the fastest of all. Tried are also `starts` and those that leave the
     busiest device least to do. With `patience` so many times as many are tried.
     """
     compute, names = schedule.compute, [layer.name for layer in costs.model.layers]
@@ -64,8 +64,9 @@ def best_stages(
         return 0.0 if held is None else max(0.0, float(held.max()) - limit), iteration_time(run)
 
     devices = _first_holders(compute)
-    balanced_devices = balanced(Pieces.of(names, costs.layer_seconds), devices)
-    begin = [one.layer_counts(names, len(devices)) for one in (*starts, balanced_devices)]
+    pieces = Pieces.of(names, costs.layer_seconds)
+    balanced_devices = [balanced(pieces, devices, late=late) for late in (False, True)]
+    begin = [one.layer_counts(names, len(devices)) for one in (*starts, *balanced_devices)]
     affordable = MOST_ROWS // max(len(compute), 1)
     search = functools.partial(
         best_cut, costs.layer_seconds, devices, most=patience * min(MOST, max(LEAST, affordable)),
