@@ -94,6 +94,22 @@ def test_ranges_on_the_gpu_go_before_those_on_the_host(tmp_path):
     np.testing.assert_allclose(trace.timeline().end * 1e3, [2, 4])
 
 
+def test_a_range_on_several_streams_of_a_gpu_is_that_of_the_busiest(tmp_path):
+    """0F0 gathers weights on a stream of collectives before it computes; each stream has its own range of it."""
+    host = ranges(0, [("PP:0F0", 0, 1), ("PP:0B0", 1, 2), ("PP:0REDUCE_GRAD", 2, 2.1)])
+    for stream, spans in (
+        (7, [("PP:0F0", 5, 7), ("PP:0B0", 8, 12)]),
+        (20, [("PP:0F0", 1, 4), ("PP:0REDUCE_GRAD", 12, 14)]),
+    ):
+        gpu = ranges(0, spans, category="gpu_user_annotation")["traceEvents"][1:]
+        host["traceEvents"] += [{**event, "tid": stream} for event in gpu]
+    write(tmp_path, host)
+    trace = read_kineto(tmp_path)
+    assert trace.start.shape[0] == 1
+    np.testing.assert_allclose(trace.start[0] * 1e3, [0, 3, 7])
+    np.testing.assert_allclose(trace.end[0] * 1e3, [2, 7, 9])
+
+
 def test_the_parts_of_a_fused_slot_are_told_apart_by_autograd(tmp_path):
     spans = [("PP:0F0", 0, 1), ("PP:(0F1;0B0)OVERLAP_F_B", 1, 5), ("PP:0B1", 5, 8)]
     engine = [

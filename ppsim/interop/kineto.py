@@ -222,7 +222,7 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
         name = event.get("name")
         if event.get("ph") != "X" or launches.take(event) or not isinstance(name, str) or not is_wanted(name):
             return None
-        wanted = {key: event.get(key) for key in ("name", "cat", "ts", "dur")}
+        wanted = {key: event.get(key) for key in ("name", "cat", "ts", "dur", "pid", "tid")}
         if name.startswith(ENGINE) and not any(_event_faults(0, wanted)):
             engine.extend(_span(wanted))
             return None
@@ -267,9 +267,25 @@ def _event_faults(number: int, event: dict[str, Any]) -> Iterator[str]:
 
 
 def _on_gpu_first(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The events without those of the host whose name is on the GPU too."""
-    on_gpu = {event["name"] for event in events if event.get("cat") == GPU}
-    return [event for event in events if event["name"] not in on_gpu or event.get("cat") == GPU]
+    """The events without those of the host whose name is on the GPU too, there on the busiest of their streams.
+
+    The profiler shows a range on each stream that it has kernels on, such as those of computation and of collectives.
+    """
+    on_gpu = [event for event in events if event.get("cat") == GPU]
+    busy: dict[str, float] = {}
+    for event in on_gpu:
+        busy[_stream(event)] = busy.get(_stream(event), 0.0) + event["dur"]
+    stream: dict[str, str] = {}
+    for event in sorted(on_gpu, key=lambda one: (busy[_stream(one)], _stream(one))):
+        stream[event["name"]] = _stream(event)  # the busiest is the last
+    return [
+        event for event in events
+        if (event["name"] not in stream if event.get("cat") != GPU else stream[event["name"]] == _stream(event))
+    ]  # fmt: skip
+
+
+def _stream(event: dict[str, Any]) -> str:
+    return f"{event['pid']} {event['tid']}"
 
 
 def _ranges(events: list[dict[str, Any]]) -> dict[str, list[Span]]:
