@@ -127,9 +127,7 @@ class EventModel:
             [self.env.process(self.walk(one) if posts is None else self.walk_and_post(one, posts)) for one in devices]
         )
         self.env.run()
-        del (
-            self.copies.arbitrate
-        )  # a model that held itself would keep its columns until Python's garbage collector comes
+        del self.copies.arbitrate  # a model that held itself would stay until Python's garbage collector comes
         if self.position != self.plan.schedule.offsets[1:].tolist():
             plan, state = self.plan, (np.array(self.position), np.array(self.posted), self._arrived())
             raise deadlock_error(plan.schedule, plan.transport, posts, plan.fused, *state)
