@@ -88,8 +88,8 @@ _HELD_UP = (
     "each transfer frees the queues of two devices, so that every step of the walk is on another one, out of the caches"
 )
 _LONG = (
-    "columns of that length are no longer in the caches, and their memory is new in each call: how fast the system "
-    "hands it out decides, and a machine that shares its memory takes it back between calls"
+    "columns of that length are no longer in the caches, and a machine that shares its memory hands it out slowly "
+    "where a call finds none that an earlier one left to it"
 )
 
 AIMS = [
