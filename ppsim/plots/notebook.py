@@ -26,6 +26,10 @@ _CHART = _WIDTH - _LEFT - 8  # pixels from the first start to the last end
 _ROWS, _TALL, _TALLER = 480, 22, 30  # pixels of all rows, of a row at most, and of one with lanes
 _DIGIT = 5.6  # pixels of a digit of a label
 _NARROWEST_COUNTED = 2.5  # pixels of short boxes of which every k-th number is written
+_HATCHED = (  # of idle time; where pages hold several pictures, each defines the same
+    '<pattern id="ppsim-idle" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+    f'<path d="M0 0h5v5h-5z" fill="{palette.IDLE}"/><path d="M0 0v5" stroke="{palette.IDLE_HATCH}"/></pattern>'
+)
 _FRAME_ROW, _FRAME_MOST, _FRAME_REST = 48, 560, 290  # pixels of the page: a row and all rows at most; the rest
 
 
@@ -67,7 +71,7 @@ def _ground(boxes: Boxes, row: int) -> str:
     top, tall = _across(boxes.band, row)
     devices = range(boxes.timeline.schedule.devices)
     bands = "".join(f"M{_LEFT} {device * row + top:g}h{_CHART}v{tall:g}h-{_CHART}z" for device in devices)
-    return f'<path d="{bands}" fill="{palette.IDLE}"/>'
+    return f'{_HATCHED}<path d="{bands}" fill="url(#ppsim-idle) {palette.IDLE}"/>'
 
 
 def _boxes(boxes: Boxes, row: int) -> str:

@@ -19,7 +19,7 @@ COLOURS = {
 }
 IDLE, IDLE_TITLE = "#b2bab1", "idle"
 IDLE_DARK = "#454945"  # on the dark ground of a page
-IDLE_HATCH = "#8c948b"  # of the lines over idle time in static charts
+IDLE_HATCH, IDLE_HATCH_DARK = "#8c948b", "#6a706a"  # of the lines over idle time
 # From idle to busy, where actions are too narrow to show; on the dark ground of a page the other way in lightness.
 BUSY = (IDLE, "#96a8c1", "#5d83c4", "#16305f")
 BUSY_DARK = (IDLE_DARK, "#50607c", "#6487c2", "#9dbdf2")

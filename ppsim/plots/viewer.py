@@ -24,6 +24,7 @@ SHOWN = ("memory",)  # when a page is opened, beside the actions
 _SCRIPTS = ("data.js", "words.js", "time.js", "draw.js", "shares.js", "marks.js", "controls.js", "viewer.js")
 _COLOURS = {
     "IDLE": palette.IDLE, "IDLE_DARK": palette.IDLE_DARK, "LANE": LANE_GROUND, "CRITICAL": palette.CRITICAL,
+    "HATCH": palette.IDLE_HATCH, "HATCH_DARK": palette.IDLE_HATCH_DARK,
     "FORWARD": palette.TRANSFER_FORWARD, "BACKWARD": palette.TRANSFER_BACKWARD, "INK": palette.INK,
     "BUSY": ", ".join(palette.BUSY), "BUSY_DARK": ", ".join(palette.BUSY_DARK),
 }  # fmt: skip

@@ -60,7 +60,7 @@ function drawChart(place) {
   const last = Math.min(Math.ceil((height - place.rows) / row), chart.devices);
   clipped(place.rows, place.end, () => {
     const moves = on.has("transfers") ? transfersIn(chart, first, last) : [];
-    for (let device = first; device < last; device++) drawGround(chart, bandOf(chart, place, device));
+    for (let device = first; device < last; device++) drawGround(chart, bandOf(chart, place, device), device);
     drawTransfers(chart, place, moves.filter((item) => isFar(chart, item)));   // behind the boxes: they cross no label
     for (let device = first; device < last; device++) drawDevice(chart, bandOf(chart, place, device), device);
     drawTransfers(chart, place, moves.filter((item) => !isFar(chart, item)));
@@ -96,12 +96,15 @@ function drawTitle({ chart, title }) {
   context.fillText(`${seconds(chart.makespan)}${chart.interval}${apart} · bubble ${percent(chart.bubble)}`, 8 + wide + 14, title + TITLE / 2 + 2);
 }
 
-function drawGround(chart, band) {   // what of it is seen is idle
+function drawGround(chart, band, device) {   // what of it is seen is idle, and hatched between boxes
   const from = Math.max(toX(0), LEFT), to = Math.min(toX(chart.makespan), width - right());
   context.fillStyle = colours.lane;
   context.fillRect(from, band.above, to - from, band.whole);
-  context.fillStyle = colours.idle;
-  context.fillRect(from, band.top, to - from, band.tall);
+  const boxes = chart.firstStartingAfter(device, view.t1) - chart.firstEndingAfter(device, view.t0);
+  for (const style of [colours.idle, ...(band.tall < 10 || tooMany(boxes, to - from) ? [] : [colours.lines])]) {
+    context.fillStyle = style;
+    context.fillRect(from, band.top, to - from, band.tall);
+  }
 }
 
 function drawDevice(chart, band, device) {

@@ -2,7 +2,7 @@
 const LEFT = 78, LEDGER = 130, PARTS = [0, 0.36, 0.64, 1];   // pixels; where fill, steady part and drain end, of the width
 let borders = null;   // seconds where these parts end; null where time is even
 
-const right = () => (on.has("ledger") ? LEDGER + 80 : on.has("memory") ? 122 : 80);
+const right = () => (on.has("ledger") ? LEDGER + 88 : on.has("memory") ? 122 : 80);
 const innerWidth = () => Math.max(width - LEFT - right(), 1);
 const tooMany = (boxes, pixels) => boxes > 0.3 * pixels;   // to be seen one by one
 

@@ -40,9 +40,20 @@ function again(chart, name) {   // the action that was chosen before, if it is s
 
 function dress() {   // colours of the page's style, light or dark
   const style = getComputedStyle(root);
-  for (const name of ["ground", "ink", "quiet", "line", "idle", "lane", "critical", "forward", "backward", "fullest", "others", "warning", "outline"])
+  for (const name of ["ground", "ink", "quiet", "line", "idle", "hatch", "lane", "critical", "forward", "backward", "fullest", "others", "warning", "outline"])
     colours[name] = style.getPropertyValue(`--${name}`).trim();
   dressScale(style.getPropertyValue("--busy").split(",").map((colour) => colour.trim()));
+  colours.lines = hatching(colours.hatch);
+}
+
+function hatching(colour) {   // slanted lines over idle time, sharp on paper too
+  const tile = make("canvas", { width: 32, height: 32 }), lines = tile.getContext("2d");
+  lines.strokeStyle = colour; lines.lineWidth = 3;
+  for (const shift of [-32, 0, 32]) { lines.moveTo(shift - 4, 36); lines.lineTo(shift + 36, -4); }
+  lines.stroke();
+  const pattern = context.createPattern(tile, "repeat");
+  pattern.setTransform(new DOMMatrix().scale(0.25));
+  return pattern;
 }
 
 function fit() {   // within a page of more than the viewer: as tall as its rows need, and the page allows
