@@ -83,6 +83,11 @@ def test_more_than_the_limit_is_not_kept():
     assert resident_bytes() - before < 20e6
 
 
+def test_a_column_that_no_machine_holds_is_refused_as_numpy_refuses_it():
+    with pytest.raises(MemoryError):
+        empty_column(2**50, np.int8)
+
+
 @pytest.mark.parametrize("most", [-1, float("nan"), "much", None, True])
 def test_what_is_no_size_is_refused(most):
     with pytest.raises(ppsim.ConfigError, match=r"keep_memory: .*bytes"):
