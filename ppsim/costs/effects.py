@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import mul
 
 from ppsim.base.units import format_quantity, percent_text
 from ppsim.costs.collectives import all_gather, all_reduce
@@ -15,7 +16,7 @@ from ppsim.costs.data_parallel import STEP_BYTES, gather_seconds, reduce_seconds
 from ppsim.costs.fp8 import CAST_BYTES, FP8_BYTES
 from ppsim.costs.hardware import LinkSheet
 from ppsim.costs.layers import VALUE_BYTES, Layer
-from ppsim.costs.operators import SCORES_AGAIN
+from ppsim.costs.operators import GRADIENT_BYTES, SCORES_AGAIN
 from ppsim.costs.setup import Setup
 
 IN_A_BLOCK = ("block", "prediction")
@@ -265,6 +266,17 @@ def _sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
     )
 
 
+def _shard_copies(setup: Setup, layer: Layer) -> tuple[float, float]:
+    """Gathered weights read and written once more, gradients read in bf16 and written in fp32, beside nothing."""
+    device = setup.cluster.device
+    if not (setup.layout.shards_blocks and setup.layout.chosen("shard_copies")) or device.achieved is not None:
+        return 0.0, 0.0
+    shared = [size > 1 for size in setup.layout.data_groups]
+    weights = 2 * VALUE_BYTES * sum(map(mul, _gathered(setup, layer), shared))
+    gradients = (VALUE_BYTES + GRADIENT_BYTES) * sum(map(mul, setup.layout.held(layer), shared))
+    return device.rates.streaming(weights), device.rates.streaming(weights + gradients)
+
+
 def _gathered(setup: Setup, layer: Layer) -> tuple[float, float]:
     """What a gather of a layer's weights moves, in parameters of bf16."""
     held, narrow = setup.layout.held(layer), setup.layout.held_in_fp8(layer)
@@ -382,6 +394,12 @@ EFFECTS = (
         "layout.sharded_by", "seconds",
         "gather of 2 P bytes in F, gather and reduction of 4 P in I, each beside the layer's computation",
         "PyTorch, fully_shard", action=_sharded_blocks, repeated=False,
+    ),
+    Effect(
+        "layout.shard_copies", "seconds",
+        "4 bytes of each gathered parameter in F; these and 6 of each of their gradients in I, over (bandwidth memory)",
+        "PyTorch, fully_shard: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py",
+        action=_shard_copies, repeated=False,
     ),
     Effect(
         "layout.recompute", "seconds",

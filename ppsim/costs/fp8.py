@@ -2,7 +2,8 @@
 
 An fp8 product has two fp8 factors and a bf16 result. Of a block all products run so but the router's; attention, norms,
 loss and head stay in bf16. Sources: DeepSeek-V3, arXiv 2412.19437, section 3.3; Transformer Engine, the user guide on
-FP8; torchao, float8.
+FP8, and the kernels that release 2.9 starts for each tensor (common/recipe/current_scaling.cu, pytorch/csrc/extensions/
+cast.cpp); torchao, float8.
 """
 
 from __future__ import annotations
@@ -42,9 +43,12 @@ class Casts(NamedTuple):
     def bytes_of_a_value(self) -> int:
         return CAST_BYTES + LARGEST_BYTES * (self.recipe == "tensor")
 
-    @property
-    def passes(self) -> int:
-        return 1 + (self.recipe == "tensor")
+    def kernels(self, tensors: float = 1) -> float:
+        """How many kernels bring so many tensors to fp8: one for each, with delayed scales one for all.
+
+        For a tensor's own scale four: its largest value set to 0, looked for, made into a scale, the values cast.
+        """
+        return 1 if self.recipe == "delayed" else tensors * (4 if self.recipe == "tensor" else 1)
 
     def reach(self, linear: Linear) -> bool:
         """Whether this product runs in fp8."""

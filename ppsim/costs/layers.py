@@ -26,8 +26,10 @@ LOGIT_BYTES = 4
 SCORE_BYTES = 5  # softmax output and dropout output of two bytes each, dropout mask of one
 SCORE_BYTES_WITHOUT_DROPOUT = 2
 LOSS_BYTES = 10  # of each logit in a forward: bf16 read, fp32 written, read once by a fused loss
+CLAMP_BYTES = 16  # of a value behind a clamped activation: both halves of its input clamped, and put together again
+EXPERT_BIAS_BYTES = 28  # of an expert's output: bias times the router's weight in fp32, added, put together, cast
 RECOMPUTE = ("none", "selective", "full")
-MODULES = ("norms", "activations", "up", "core", "alternate")
+MODULES = ("norms", "activations", "up", "core", "latent", "alternate")
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,8 @@ class Linear:
         Whether the forward keeps them for the backward; an input shared with the matrix before it is kept once.
     visits : float
         How many tokens pass, relative to the tokens of the sequence (experts per token for a routed expert).
-    module : {"", "up", "down"}
-        Before or behind the activation of an MLP.
+    module : {"", "up", "down", "latent"}
+        Before or behind the activation of an MLP; from the latent vectors of attention to its heads.
     copies : int
         How many such matrices there are (routed experts); each token visits `visits` of them.
     narrow : bool
@@ -114,6 +116,8 @@ class Operators:
         Moved by element-wise passes that are split over the tensor-parallel group.
     norm_bytes, other_bytes : float
         Moved by norms and by the other passes, whole on each member unless sequence-parallel.
+    regrouped_bytes : float
+        Moved where tokens that came for several experts of a GPU are put in the order of these experts, and back.
     passes : int
         Element-wise kernels.
     """
@@ -123,6 +127,7 @@ class Operators:
     activation_bytes: float = 0.0
     norm_bytes: float = 0.0
     other_bytes: float = 0.0
+    regrouped_bytes: float = 0.0
     passes: int = 0
 
     def __add__(self, other: Operators) -> Operators:
@@ -143,9 +148,9 @@ class Layer:
         Split over the tensor-parallel group; held by each of its members; of routed experts.
     split_bytes, copied_bytes, score_bytes : bytes
         Activations split over the group; whole on each member unless sequence-parallel; attention matrices (split).
-    norm_bytes, activated_bytes, up_bytes : bytes
+    norm_bytes, activated_bytes, up_bytes, latent_bytes : bytes
         Parts of `copied_bytes` and `split_bytes` that recomputation of a module gives back: outputs of norms;
-        outputs of the MLP's activation; its inputs.
+        outputs of the MLP's activation; its inputs; queries, keys and values of latent attention.
     narrow_copied_bytes, narrow_split_bytes, narrow_norm_bytes, narrow_activated_bytes : bytes
         Parts of `copied_bytes`, `split_bytes`, `norm_bytes` and `activated_bytes` that are inputs of products which an
         fp8 recipe runs in fp8: with inputs held in fp8 they are half as many.
@@ -175,6 +180,7 @@ class Layer:
     norm_bytes: float
     activated_bytes: float
     up_bytes: float
+    latent_bytes: float
     narrow_copied_bytes: float
     narrow_split_bytes: float
     narrow_norm_bytes: float
@@ -208,6 +214,7 @@ class Layer:
         scores = 0.0 if {"selective", "core"} & {*modules} else self.score_bytes
         copied = self.copied_bytes - (self.norm_bytes if no_norms else 0.0)
         split = self.split_bytes - (self.activated_bytes if no_activated else 0.0)
+        split -= self.latent_bytes * ("latent" in modules)
         if narrow:
             copied -= (self.narrow_copied_bytes - (self.narrow_norm_bytes if no_norms else 0.0)) / 2
             split -= (self.narrow_split_bytes - (self.narrow_activated_bytes if no_activated else 0.0)) / 2
@@ -238,7 +245,7 @@ def embedding(model: Shape) -> Layer:
     positions = s * h if model.positions == "learned" else 0
     return Layer(
         "embedding", 0.0, 0.0, 0.0, 0.0, model.vocabulary * h, positions, 0,
-        0.0, float(s * h * model.dropout), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, VALUE_BYTES * s * h,
+        0.0, float(s * h * model.dropout), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, VALUE_BYTES * s * h,
         Operators(other_bytes=2.0 * VALUE_BYTES * s * h, passes=1), recomputable=False,
     )  # fmt: skip
 
@@ -291,10 +298,11 @@ def _latent_attention(model: Shape) -> list[Linear]:
     query = a * (model.head_size + model.rotary_head_size)
     rank = model.key_value_rank
     down = [Linear(h, rank + model.rotary_head_size, way="copy", holds_output=True)]
-    up = [Linear(rank, a * (model.head_size + model.value_head_size), holds_output=True)]
+    keys_and_values = a * (model.head_size + model.value_head_size)
+    up = [Linear(rank, keys_and_values, holds_output=True, module="latent")]
     if model.query_rank:
         down.append(Linear(h, model.query_rank, way="copy", holds_input=False, holds_output=True))
-        up.append(Linear(model.query_rank, query, holds_output=True))
+        up.append(Linear(model.query_rank, query, holds_output=True, module="latent"))
     else:
         up.append(Linear(h, query, holds_input=False, holds_output=True))
     return [*down, *up, Linear(a * model.value_head_size, h, way="row")]
@@ -312,17 +320,23 @@ def _passes(model: Shape, ups: list[Linear]) -> Operators:
     Two norms (read, written) and two additions to the residual (read twice, written once; of a parallel block both in
     one pass) of width h; the activations
     between the matrices `ups` and those that follow them; rotation of queries and keys; tokens on their way to
-    experts and back.
+    experts and back, and on a GPU with several experts to each of them and back. Clamped activations and biases of
+    experts are those of Megatron-LM: core/fusions/fused_bias_geglu.py, core/transformer/moe/experts.py.
     """
     h, routed = model.hidden, sum(linear.visits for linear in ups if linear.expert)
     activated = sum(linear.visits * linear.outputs * (3 / 2 if model.gated else 2) for linear in ups)
-    rotated = 2 * model.head_size * (model.heads + model.key_value_heads) * (model.positions == "rotary")
-    values = VALUE_BYTES * model.sequence
+    by_head = 2 * model.head_size * (model.heads + model.key_value_heads)  # read and written
+    rotated = by_head * ((model.positions == "rotary") + model.head_norm)
+    clamped = model.clamped * sum(linear.visits * linear.outputs / (2 if model.gated else 1) for linear in ups)
+    biased = EXPERT_BIAS_BYTES * model.mlp_bias * h * routed
+    values, passing = VALUE_BYTES * model.sequence, 4 * h * routed
     return Operators(
-        activation_bytes=float(values * (activated + rotated)),
+        activation_bytes=float(values * (activated + rotated) + CLAMP_BYTES * model.sequence * clamped),
         norm_bytes=float(values * 4 * h),
-        other_bytes=float(values * ((4 if model.parallel_block else 6) * h + 4 * h * routed)),
-        passes=(3 if model.parallel_block else 4) + len(ups) + 2 * (model.positions == "rotary") + 4 * bool(routed),
+        other_bytes=float(values * ((4 if model.parallel_block else 6) * h + passing) + model.sequence * biased),
+        regrouped_bytes=float(values * passing),
+        passes=(3 if model.parallel_block else 4) + len(ups) + 2 * ((model.positions == "rotary") + model.head_norm)
+        + 4 * bool(routed),
     )
 
 
@@ -348,7 +362,7 @@ def _attention_core(model: Shape, windowed: bool) -> tuple[Core, float]:
 
 def _mlp(model: Shape, width: int, visits: float = 1, copies: int = 1, expert: bool = False) -> list[Linear]:
     up = 2 * width if model.gated else width
-    bias = model.mlp_bias and not expert
+    bias = model.mlp_bias
     return [
         Linear(model.hidden, up, holds_output=True, bias=bias, visits=visits, copies=copies, expert=expert,
                module="up"),
@@ -394,6 +408,7 @@ def _layer(
         norm_bytes=s * sum(linear.held[0] for linear in plain if linear.way != "row"),
         activated_bytes=s * sum(linear.held[0] for linear in linears if linear.module == "down"),
         up_bytes=s * sum(linear.held[1] for linear in linears if linear.module == "up"),
+        latent_bytes=s * sum(linear.held[1] for linear in linears if linear.module == "latent"),
         narrow_copied_bytes=s * sum(linear.held[0] for linear in narrow if linear.way != "row"),
         narrow_split_bytes=s * sum(linear.held[0] for linear in narrow if linear.way == "row"),
         narrow_norm_bytes=s * sum(linear.held[0] for linear in narrow if linear.way != "row" and not linear.expert),

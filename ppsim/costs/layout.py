@@ -37,6 +37,7 @@ FRAMEWORKS: Mapping[str, Mapping[str, Any]] = {
     },
     "torchtitan": {
         "overlap_data": True, "sharded_by": "block", "loss_bytes": 8, "fp8_experts": False, "fp8_inputs": False,
+        "grouped_experts": True, "shard_copies": True,
     },
     "deepspeed": {"overlap_data": True, "sharded_by": "block", "loss_bytes": 8, "context_exchange": "all-to-all"},
 }  # fmt: skip
@@ -44,9 +45,11 @@ OTHERWISE: Mapping[str, Any] = {
     "overlap_tensor": False,
     "overlap_data": False,
     "sharded_by": "stage",
+    "shard_copies": False,
     "fused": True,
     "scatter_transfers": False,
     "expert_exchange": "all-to-all",
+    "grouped_experts": False,
     "context_exchange": "gather",
     "loss_bytes": 2,
     "gradient_buffers": False,
@@ -125,6 +128,10 @@ class Layout:
         "with `sharded`: `stage`, gathered by UNSHARD, or `block`, gathered under the block before it and freed",
         choice("stage", "block"), None, example="block", default_text="the framework's",
     )  # fmt: skip
+    shard_copies: bool | None = _by_framework(
+        "with weights sharded by block: what is gathered is copied out of one buffer, gradients are copied into one "
+        "(PyTorch's fully_shard; its older FSDP has views of one buffer)"
+    )
     context_exchange: str | None = declared(
         "`gather` keys and values before attention (Llama 3); `ring`: pass them on from GPU to GPU, a part of the "
         "attention at a time; `all-to-all`: heads for tokens and back (Ulysses)",
@@ -142,6 +149,9 @@ class Layout:
         "`all-to-all`, or `hierarchical`: a token goes once to each node that has experts of it (DeepEP)",
         choice("all-to-all", "hierarchical"), None, example="hierarchical", default_text="the framework's",
     )  # fmt: skip
+    grouped_experts: bool | None = _by_framework(
+        "the products of a GPU's experts are one kernel; else the host starts one for each expert"
+    )
     expert_nodes: int | None = _stages("nodes that a token's experts lie in at most", "4", "no limit")
     loss_bytes: int | None = declared(
         "bytes a logit that the loss holds while its backward runs, beside the fp32 logits: 2 where the gradient takes "
@@ -298,6 +308,16 @@ class Layout:
     def optimizer_groups(self) -> tuple[int, int]:
         """GPUs over which the optimizer state of dense parameters, and of routed experts, is split."""
         return self.data_groups if self.distributed_optimizer or self.sharded else (1, 1)
+
+    def regroups(self, model: Model) -> int:
+        """How often a GPU copies the tokens that an all-to-all brought it for its several experts, and their results.
+
+        Into the order of the experts; in fp8 also to numbers of tokens that products in fp8 can take. Source:
+        Megatron-LM, core/transformer/moe: token_dispatcher.py, sort_chunks_by_idxs; experts.py, Fp8Padding.
+        """
+        if not 1 < self.expert < model.experts or self.chosen("expert_exchange") != "all-to-all":
+            return 0
+        return 1 + bool(self.casts and self.casts.experts)
 
     def held(self, layer: Layer) -> tuple[float, float]:
         """Dense parameters and parameters of routed experts of one layer on one GPU, before any sharding of weights."""

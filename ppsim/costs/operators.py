@@ -4,7 +4,8 @@ Three laws, whose numbers are of a device (`OperatorLaw`):
 
     product of m x k and k x n    2 m n k (1 + tail/m) (1 + tail/n) (1 + tail/k) / (peak products sustained), or its
                                   bytes / (bandwidth memory), whichever is longer
-    fused attention over s tokens FLOPs (1 + attention_tail/s) / (peak attention); its backward makes the scores again
+    fused attention over s tokens FLOPs (1 + attention_tail/s) / (peak attention), more with heads d below 128 wide:
+                                  times (1 + head_tail/d) / (1 + head_tail/128); its backward makes the scores again
                                   and so counts 5/4 of its FLOPs: Dao 2023 (FlashAttention-2), arXiv 2307.08691, 3.1
     element-wise pass             bytes / (bandwidth memory)
 
@@ -29,6 +30,7 @@ FITTED: Mapping[str, Any] = json.loads(FITTED_FILE.read_text(encoding="utf-8"))
 GRADIENT_BYTES = 4
 SCORES_AGAIN = 5 / 4
 BACKWARD_PASSES = 1.5  # bytes of element-wise backwards over their forward's: a norm reads x and dy and writes dx
+FULL_HEAD = 128
 UNFUSED_PASSES = 3.0  # a norm, a rotation or an activation as separate operators, in part on fp32 copies
 FITTED_WORDS = "fitted: docs/accuracy.md"
 
@@ -57,8 +59,16 @@ class OperatorLaw:
     sustained: float = _fitted("sustained", "part of `products` that training keeps up")
     tail: float = _fitted("tail", "size of a product's dimension that doubles its time")
     attention_tail: float = declared("tokens of a sequence that double attention's time", weight, 500.0, example="400")
+    head_tail: float = declared(
+        "width of a head that doubles the time of `flash` and `flash-2`; the rates above are of heads of 128",
+        weight, 24.0, example="24",
+    )  # fmt: skip
     memory: float = _fitted("memory", "part of `memory_bandwidth` that element-wise passes reach")
     launch: float = _fitted("launch", "seconds between operators", "seconds")
+    start: float = declared(
+        "seconds that a host takes to start the product of one expert after that of another", weight, 9e-6,
+        example="9e-6", unit="seconds",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -89,17 +99,24 @@ class Rates(NamedTuple):
         factors = (FP8_BYTES if fp8 else VALUE_BYTES) * (rows + columns) * depth
         return computing + self.streaming(factors + out_bytes * rows * columns)
 
-    def cast(self, values: float, casts: Casts) -> float:
-        """Seconds of bringing so many bf16 values to fp8."""
-        return self.streaming(casts.bytes_of_a_value * values) + casts.passes * self.law.launch
+    def cast(self, values: float, casts: Casts, tensors: float = 0.0) -> float:
+        """Seconds of bringing so many bf16 values to fp8, in as many `tensors` as the host starts one by one."""
+        moving = self.streaming(casts.bytes_of_a_value * values) + casts.kernels() * self.law.launch
+        return max(moving, casts.kernels(tensors) * self.law.start) if tensors else moving
 
     def streaming(self, moved: float) -> float:
         """Seconds of moving bytes through memory."""
         return moved / (self.bandwidth * self.law.memory)
 
-    def attention(self, kernel: str, flops: float, tokens: float) -> float:
-        """Seconds of a fused attention forward of `flops` over sequences of `tokens`."""
-        return flops * (1 + self.law.attention_tail / tokens) / (self.peak * self.law.kernel(kernel))
+    def attention(self, kernel: str, flops: float, tokens: float, width: float = FULL_HEAD) -> float:
+        """Seconds of a fused attention forward of `flops` over sequences of `tokens` with heads of `width`.
+
+        Narrow heads make fewer FLOPs for each exponential; those of FlashAttention 1 were no slower.
+        """
+        law = self.law
+        tail = 0.0 if kernel == "flash-1" else law.head_tail
+        slower = (1 + law.attention_tail / tokens) * (1 + tail / min(width, FULL_HEAD)) / (1 + tail / FULL_HEAD)
+        return flops * slower / (self.peak * law.kernel(kernel))
 
 
 class Share(NamedTuple):
@@ -116,6 +133,10 @@ class Share(NamedTuple):
         Whether element-wise operations are fused.
     casts : Casts, optional
         How products run in fp8; None where they do not.
+    regroups : int
+        How often tokens that came for several experts of a GPU are copied into the order that these need, and back.
+    one_by_one : bool
+        Whether the host starts a product for each expert; else those of a GPU are one kernel.
     """
 
     tokens: float
@@ -126,13 +147,15 @@ class Share(NamedTuple):
     fused: bool
     expert_tensor: int
     casts: Casts | None = None
+    regroups: int = 0
+    one_by_one: bool = False
 
 
 class Computation(NamedTuple):
     """Seconds of computation of a layer for one microbatch.
 
-    `products`, `core`, `norms`, `activations` and `others` are the parts of F; `up` is the part of `products` that
-    leads into the MLP's activation.
+    `products`, `core`, `norms`, `activations` and `others` are the parts of F; `up` and `latent` are the parts of
+    `products` that lead into the MLP's activation, and from latent vectors to the heads of attention.
     """
 
     products: float
@@ -141,6 +164,7 @@ class Computation(NamedTuple):
     activations: float
     others: float
     up: float
+    latent: float
     input_grad: float
     weight_grad: float
 
@@ -169,14 +193,20 @@ def work(rates: Rates, operators: Operators, sequence: int, share: Share) -> Com
     norms, others = (
         rates.streaming(moved * passing / share.whole) for moved in (operators.norm_bytes, operators.other_bytes)
     )
+    others += rates.streaming(share.regroups * operators.regrouped_bytes * share.sequences / share.whole)
     others += operators.passes * rates.law.launch
+
+    def of_module(name: str) -> float:
+        return sum(one[0] for one, linear in zip(products, operators.products, strict=True) if linear.module == name)
+
     return Computation(
         products=sum(one[0] for one in products),
         core=sum(one[0] for one in cores),
         norms=norms,
         activations=activations,
         others=others,
-        up=sum(one[0] for one, linear in zip(products, operators.products, strict=True) if linear.module == "up"),
+        up=of_module("up"),
+        latent=of_module("latent"),
         input_grad=sum(one[1] for one in products + cores) + BACKWARD_PASSES * (norms + activations + others),
         weight_grad=sum(one[2] for one in products),
     )
@@ -198,14 +228,17 @@ def _product(rates: Rates, linear: Linear, share: Share) -> tuple[float, float, 
         rows /= split
     casts = share.casts if share.casts and share.casts.reach(linear) else None
     fp8, launch = casts is not None, rates.law.launch
-    forward = copies * rates.product(rows, outputs, inputs, fp8=fp8)
-    input_grad = copies * rates.product(rows, inputs, outputs, fp8=fp8)
-    weight_grad = copies * rates.product(inputs, outputs, rows, 2 * GRADIENT_BYTES, fp8)  # read, added to and written
+    starts = copies if linear.expert and share.one_by_one else 0.0
+    least = starts * rates.law.start
+    forward = max(copies * rates.product(rows, outputs, inputs, fp8=fp8), least)
+    input_grad = max(copies * rates.product(rows, inputs, outputs, fp8=fp8), least)
+    adding = rates.product(inputs, outputs, rows, 2 * GRADIENT_BYTES, fp8)  # gradients are read, added to and written
+    weight_grad = max(copies * adding, least)
     if casts:
-        entering = rates.cast(copies * rows * inputs, casts) if linear.holds_input else 0.0  # else with another's
-        weights = rates.cast(copies * inputs * outputs, casts) if casts.weights else 0.0
+        entering = rates.cast(copies * rows * inputs, casts, starts) if linear.holds_input else 0.0  # else another's
+        weights = rates.cast(copies * inputs * outputs, casts, starts) if casts.weights else 0.0
         forward += entering + weights
-        input_grad += rates.cast(copies * rows * outputs, casts) + weights  # what W reads too
+        input_grad += rates.cast(copies * rows * outputs, casts, starts) + weights  # what W reads too
         weight_grad += 0.0 if casts.holds_inputs else entering
     return forward + launch, input_grad + launch, weight_grad + launch
 
@@ -214,7 +247,7 @@ def _core(rates: Rates, core: Core, sequence: int, share: Share) -> tuple[float,
     """Seconds of attention in F, I and W."""
     part, launch = share.sequences / share.tensor, rates.law.launch
     if core.kernel != "full":
-        seconds = rates.attention(core.kernel, core.flops * part, sequence)
+        seconds = rates.attention(core.kernel, core.flops * part, sequence, core.query)
         return seconds + launch, 2 * SCORES_AGAIN * seconds + launch, 0.0
     products = rates.product(sequence, sequence, core.query) + rates.product(sequence, core.value, sequence)
     seconds, passes = core.heads * part * products, rates.streaming(core.score_bytes * part)

@@ -63,7 +63,7 @@ class Setup:
         sequences = layout.microbatch_size / layout.context
         share = Share(
             tokens, sequences, layout.tensor, layout.expert, whole, layout.chosen("fused"), layout.split_experts,
-            layout.casts,
+            layout.casts, layout.regroups(self.model), not layout.chosen("grouped_experts"),
         )  # fmt: skip
         return work(device.rates, layer.operators, self.model.sequence, share)
 
@@ -72,20 +72,22 @@ class Setup:
         faster = self._fp8_speed - 1  # FLOPs in fp8 count as fewer
         s, casts, linears = self.model.sequence, self.layout.casts, layer.operators.products
         saved = s * sum(one.flops for one in linears if casts and casts.reach(one)) * faster / (1 + faster)
-        up = s * sum(
-            one.flops / (1 + faster * bool(casts and casts.reach(one))) for one in linears if one.module == "up"
+        up, latent = (
+            s * sum(one.flops / (1 + faster * bool(casts and casts.reach(one))) for one in linears if one.module == name)
+            for name in ("up", "latent")
         )
-        products, core, up, input_grad, weight_grad = (
+        products, core, up, latent, input_grad, weight_grad = (
             self.share(flops) / self.rate
             for flops in (
                 layer.forward - layer.attention_core - saved,
                 layer.attention_core,
                 up,
+                latent,
                 layer.input_grad - saved,
                 layer.weight_grad - saved,
             )
         )
-        return Computation(products, core, 0.0, 0.0, 0.0, up, input_grad, weight_grad)
+        return Computation(products, core, 0.0, 0.0, 0.0, up, latent, input_grad, weight_grad)
 
     def repeated(self, layer: Layer, recompute: str) -> float:
         """Seconds of the computation that a backward repeats of a layer."""
