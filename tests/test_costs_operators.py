@@ -15,7 +15,9 @@ from ppsim.costs.operator_fit import read_operators
 from ppsim.costs.operators import OperatorLaw, Rates
 
 # Products at half of 1000 FLOP/s without a tail, attention at a quarter, memory at 100 B/s, no gap.
-LAW = OperatorLaw(0.5, 0.25, 0.25, 0.125, sustained=1.0, tail=0.0, attention_tail=0.0, memory=1.0, launch=0.0)
+LAW = OperatorLaw(
+    0.5, 0.25, 0.25, 0.125, sustained=1.0, tail=0.0, attention_tail=0.0, head_tail=0.0, memory=1.0, launch=0.0
+)
 FAST_MEMORY = DeviceSheet("unit", 1000.0, 1e9, memory_bandwidth=1e15, operators=LAW)
 LINK = LINKS["NVLink 3"]
 MODEL = Model(num_layers=2, hidden=8, heads=2, vocabulary=6, sequence=16, causal=False)
@@ -66,6 +68,33 @@ def test_attention_is_priced_by_its_kernel():
         Rates(with_law(attention_tail=100.0).operators, 1.0, 1.0).attention("flash", 1.0, s) for s in (1e9, 100)
     )
     assert short == pytest.approx(2 * long)
+
+
+def test_narrow_heads_slow_attention_down_but_not_that_of_flashattention_1():
+    rates = Rates(replace(LAW, head_tail=128.0), 1000.0, 1e15)
+    wide, full, narrow = (rates.attention("flash", 1.0, 1e9, width) for width in (256, 128, 64))
+    assert wide == full == pytest.approx(1 / 250)
+    assert narrow == pytest.approx(full * (1 + 128 / 64) / 2)
+    assert rates.attention("flash-1", 1.0, 1e9, 64) == rates.attention("flash-1", 1.0, 1e9, 128)
+
+
+def test_norms_of_heads_move_queries_and_keys_as_a_rotation_does():
+    device = replace(FAST_MEMORY, memory_bandwidth=100.0)
+    plain, normed = (
+        derived(model=replace(MODEL, head_norm=way), device=device).work(replace(MODEL, head_norm=way).layers[1])
+        for way in (False, True)
+    )
+    assert normed.activations - plain.activations == pytest.approx(2 * 2 * 16 * 4 * (2 + 2) / 100)
+
+
+def test_recomputing_latent_attention_repeats_its_up_projections_and_gives_back_what_they_make():
+    model = replace(MODEL, query_rank=4, key_value_rank=4, rotary_head_size=2, value_head_size=4, head_size=4)
+    plain, again = (derived(Layout(recompute=level), model) for level in ("none", "latent"))
+    block = model.layers[1]
+    ups = 4 * 2 * (4 + 4) + 4 * 2 * (4 + 2)  # keys and values, queries
+    assert again.repeated(block, "latent") == plain.work(block).latent == pytest.approx(2 * 16 * ups / 500)
+    held = [costs.for_stages(1).activation_bytes[0] for costs in (plain, again)]
+    assert held[0] - held[1] == 2 * 2 * 16 * (2 * (4 + 4) + 2 * (4 + 2))  # of two blocks
 
 
 def test_full_attention_moves_its_scores_through_memory():

@@ -54,6 +54,22 @@ def test_weights_sharded_by_block_are_gathered_beside_the_block_and_held_for_two
     assert "unshard" not in block.for_stages(1).provenance
 
 
+def test_gathered_weights_and_their_gradients_are_copied_beside_nothing():
+    law = OperatorLaw(0.5, 0.25, 0.25, 0.25, memory=1.0)
+    cluster = replace(CLUSTER, device=DeviceSheet("unit", 1000.0, 1e9, memory_bandwidth=10.0, operators=law))
+    layer = MODEL.layers[1]
+
+    def exchanged(**layout):
+        costs = derived(cluster=cluster, framework="torchtitan", sharded=True, **layout)
+        views = replace(costs, layout=replace(costs.layout, shard_copies=False))
+        copied, plain = costs.exchange(layer), views.exchange(layer)
+        return copied.forward - plain.forward, copied.input_grad - plain.input_grad
+
+    weights = 4 * layer.parameters / 10
+    assert exchanged(data=4) == pytest.approx((weights, weights + 6 * layer.parameters / 10))
+    assert exchanged(data=1) == (0.0, 0.0)  # nothing to gather
+
+
 def test_buckets_leave_of_a_reduction_what_the_last_backward_does_not_cover():
     plain, hidden = (derived(data=4, overlap_data=way).for_stages(2) for way in (False, True))
     whole, backward = plain.reduce_grad[0], plain.input_grad[0] + plain.weight_grad[0]
@@ -153,7 +169,9 @@ def test_a_window_leaves_out_the_pairs_of_tokens_that_lie_further_apart():
 
 
 def test_a_slot_that_hides_collectives_is_slowed_by_a_part_of_them():
-    law = OperatorLaw(0.5, 0.25, 0.25, 0.25, sustained=1.0, tail=0.0, attention_tail=0.0, memory=1.0, launch=0.0)
+    law = OperatorLaw(
+        0.5, 0.25, 0.25, 0.25, sustained=1.0, tail=0.0, attention_tail=0.0, head_tail=0.0, memory=1.0, launch=0.0
+    )
     device = DeviceSheet("unit", 1000.0, 1e9, memory_bandwidth=1e9, operators=law)
     hidden, apart = (
         derived(cluster=replace(CLUSTER, device=device, contention=part), tensor=2, overlap=True).for_stages(1)

@@ -335,7 +335,9 @@ def _passes(model: Shape, ups: list[Linear]) -> Operators:
         norm_bytes=float(values * 4 * h),
         other_bytes=float(values * ((4 if model.parallel_block else 6) * h + passing) + model.sequence * biased),
         regrouped_bytes=float(values * passing),
-        passes=(3 if model.parallel_block else 4) + len(ups) + 2 * ((model.positions == "rotary") + model.head_norm)
+        passes=(3 if model.parallel_block else 4)
+        + len(ups)
+        + 2 * ((model.positions == "rotary") + model.head_norm)
         + 4 * bool(routed),
     )
 

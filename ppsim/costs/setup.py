@@ -73,7 +73,8 @@ class Setup:
         s, casts, linears = self.model.sequence, self.layout.casts, layer.operators.products
         saved = s * sum(one.flops for one in linears if casts and casts.reach(one)) * faster / (1 + faster)
         up, latent = (
-            s * sum(one.flops / (1 + faster * bool(casts and casts.reach(one))) for one in linears if one.module == name)
+            s
+            * sum(one.flops / (1 + faster * bool(casts and casts.reach(one))) for one in linears if one.module == name)
             for name in ("up", "latent")
         )
         products, core, up, latent, input_grad, weight_grad = (

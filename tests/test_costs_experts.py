@@ -1,0 +1,91 @@
+"""What experts cost beside their products and their exchange: starts by the host, orders of tokens, biases, clamps."""
+
+from dataclasses import replace
+
+import pytest
+
+from ppsim import Cluster, DerivedCosts, Layout, Model
+from ppsim.costs import DEVICES, LinkSheet
+from ppsim.costs.hardware import DeviceSheet
+from ppsim.costs.operators import OperatorLaw
+
+# Products at 500 FLOP/s, in fp8 at 1000; memory at 100 B/s; a host starts an expert's product in half a second.
+LAW = OperatorLaw(
+    0.5, 0.25, 0.25, 0.25, sustained=1.0, tail=0.0, attention_tail=0.0, head_tail=0.0, memory=1.0, launch=0.0, start=0.0
+)
+DEVICE = DeviceSheet("unit", 1000.0, 1e9, memory_bandwidth=100.0, operators=LAW, peak_fp8=2000.0)
+LINK = LinkSheet("link", 100.0, 0.0)
+MODEL = Model(
+    num_layers=1, hidden=8, heads=2, vocabulary=6, sequence=16, causal=False, experts=8, experts_per_token=2, ffn=16,
+    gated=True,
+)  # fmt: skip
+TOKENS, VISITS = 16, 2
+
+
+def work(model=MODEL, start=0.0, **layout):
+    device = replace(DEVICE, operators=replace(LAW, start=start))
+    costs = DerivedCosts(model, Cluster(device, LINK, LINK, contention=0.0), Layout(**layout))
+    return costs.work(model.layers[1])
+
+
+def test_the_product_of_an_expert_lasts_at_least_as_long_as_its_start_by_the_host():
+    sparse, slow = work(), work(start=1000.0)
+    router = 2 * TOKENS * 8 * 8 / 500 + (2 * (TOKENS + 8) * 8 + 2 * TOKENS * 8) / 100
+    attention = sparse.products - router - work(start=0.0).up - _down(TOKENS * VISITS / 8)
+    assert slow.products == pytest.approx(attention + router + 2 * 8 * 1000)  # up and down of eight experts
+    assert work(start=1e-6) == sparse
+    assert work(start=1000.0, grouped_experts=True) == sparse
+    assert work(start=1000.0, framework="torchtitan") == sparse
+
+
+def _down(rows):
+    """Seconds of the eight experts' down-projections."""
+    return 8 * (2 * rows * 16 * 8 / 500 + (2 * (rows + 8) * 16 + 2 * rows * 8) / 100)
+
+
+def test_a_gpu_starts_its_own_experts_alone():
+    alone, spread = (work(start=1000.0, data=size, expert=size).up for size in (1, 4))
+    assert (alone, spread) == (8000.0, 2000.0)
+
+
+@pytest.mark.parametrize(("recipe", "kernels"), [("tensor", 4 * 8), ("block", 8), ("delayed", 1)])
+def test_casts_of_experts_are_kernels_that_the_host_starts_too(recipe, kernels):
+    bf16, fp8 = (work(start=1000.0, fp8=way).up for way in ("none", recipe))
+    assert fp8 - bf16 == pytest.approx(kernels * 1000)
+
+
+def test_tokens_of_an_all_to_all_are_put_in_the_order_of_a_gpus_experts_and_back():
+    block = 4 * 2 * TOKENS * VISITS * 8 / 100  # read and written on the way to the experts, and on the way back
+    others = {
+        name: work(**layout).others
+        for name, layout in {
+            "one gpu": {},
+            "several": {"data": 4, "expert": 4},
+            "one each": {"data": 8, "expert": 8},
+            "by node": {"data": 4, "expert": 4, "expert_exchange": "hierarchical"},
+            "padded": {"data": 4, "expert": 4, "fp8": "block"},
+            "experts in bf16": {"data": 4, "expert": 4, "fp8": "block", "fp8_experts": False},
+        }.items()
+    }
+    assert others["one gpu"] == others["one each"] == others["by node"]
+    assert others["several"] - others["one gpu"] == pytest.approx(block)
+    assert others["padded"] - others["one gpu"] == pytest.approx(2 * block)
+    assert others["experts in bf16"] == others["several"]
+
+
+def test_biases_of_experts_are_weighted_and_added_in_passes_of_their_own():
+    plain, biased = work(), work(replace(MODEL, mlp_bias=True))
+    assert biased.others - plain.others == pytest.approx(28 * TOKENS * VISITS * 8 / 100)
+    experts = [model.layers[1].expert_parameters for model in (MODEL, replace(MODEL, mlp_bias=True))]
+    assert experts[1] - experts[0] == 8 * (2 * 16 + 8)
+
+
+def test_a_clamp_reads_and_writes_both_halves_before_the_activation_twice():
+    plain, clamped = work(), work(replace(MODEL, clamped=True))
+    assert clamped.activations - plain.activations == pytest.approx(2 * 4 * 2 * TOKENS * VISITS * 16 / 100)
+    assert clamped.others == plain.others
+
+
+def test_a_host_on_grace_starts_slower():
+    starts = {name: sheet.operators.start for name, sheet in DEVICES.items() if sheet.operators}
+    assert {name for name, start in starts.items() if start > 9e-6} == {"GB200", "GB300"}
