@@ -267,3 +267,16 @@ def test_a_trace_that_cannot_be_written_leaves_no_file(tmp_path):
     with pytest.raises(ppsim.ConfigError, match="nanoseconds"):
         ages.to_perfetto(tmp_path / "run.pftrace")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("devices", [2, 8, 40])
+def test_collectives_of_many_devices_are_named_as_those_of_few(devices, tmp_path):
+    run = ppsim.simulate(
+        ppsim.build("vocab-1f1b", devices=devices, microbatches=1, variant=1),
+        ppsim.Costs(latency=0.1, vocabulary_reduce=1.0),
+    )
+    run.to_perfetto(tmp_path / "run.pftrace")
+    given = annotations(tmp_path / "run.pftrace")
+    assert given["0S0"]["waited for"] == "broadcast 0"
+    assert given["0T0"]["waited for"] == "reduction of statistics 0"
+    assert given[f"{devices - 1}B0"]["waited for"] == "reduction of gradient 0"

@@ -175,7 +175,7 @@ class Tracks:
         if copies is not None:
             suffixes[first_copy : first_copy + len(copies.stage)] = copies.microbatch
         if barriers is not None:
-            streams[graph.stream_kind == COLLECTIVE] = self.first_collective + barriers.kind
+            streams[graph.stream_kind == COLLECTIVE] = self.first_collective + barriers.kind.astype(np.int64)
             suffixes[graph.stream_kind == COLLECTIVE] = barriers.microbatch
         source = run.plan.source
         prefix = np.concatenate([rows, self._sends(source), streams])
