@@ -82,7 +82,7 @@ def notebook(path: Path) -> str:
 PAGES: dict[str, tuple[Callable[[Path], str], tuple[int, int]]] = {
     "viewer": (viewer, (1200, 800)),
     "viewer-overview": (viewer_overview, (1200, 720)),
-    "plotly": (plotly, (1100, 450)),
+    "plotly": (plotly, (1100, 320)),
     "notebook": (notebook, (1010, 335)),
 }
 

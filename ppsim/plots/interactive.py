@@ -198,7 +198,7 @@ def _lay_out(
         legend={"orientation": "h", "yref": "container", "y": 0.01, "yanchor": "bottom", "x": 0},
         xaxis={"title": f"time ({unit.symbol})", "range": times, "ticks": "outside", **bare},
         yaxis={"title": "device", "range": [devices - 0.5, -0.5], "dtick": 1 if devices <= 24 else None,
-               "fixedrange": True, **bare},
+               "fixedrange": True, "ticks": "outside", "tickcolor": "white", **bare},
     )  # fmt: skip
 
 
@@ -210,7 +210,8 @@ def _add_idle(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUni
         figure, gaps, mine, unit, boxes.band, name=palette.IDLE_TITLE, edge=0.0, texts=[""] * len(mine),
         colours=[palette.IDLE] * len(mine), facts=[["idle"]] * len(mine),
     )  # fmt: skip
-    figure.data[-1].legendrank = 2000
+    hatched = {"shape": "/", "fgcolor": palette.IDLE_HATCH, "bgcolor": palette.IDLE, "size": 6, "solidity": 0.2}
+    figure.data[-1].update(legendrank=2000, marker_pattern=hatched)
 
 
 def _gaps(boxes: Boxes) -> Spans:
