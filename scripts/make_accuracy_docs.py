@@ -558,8 +558,10 @@ The peak of the fullest GPU, predicted over published, less 1:
   operations in the rows without `compile`; the memory of both is priced the same.
 - SimuMax prints the bytes allocated on each of 8 GPUs, here the largest.
 - Not counted are three runs that hold their loss in another way than priced. Over eight tensor-parallel GPUs (70B) it
-  is a loss over split logits, before which the whole sequence is gathered; with AsyncTP, which gathers no whole
-  sequence, the peak is 4.3 GiB lower. On H200 a later PyTorch (2.8) runs the loss as one kernel, it seems: with
+  is a loss over split logits, before which the whole sequence is gathered: 2.1 GB that are held for the head's
+  backward, and as much for its gradient (with AsyncTP, which gathers no whole sequence, the peak is 4.3 GiB lower).
+  PyTorch's allocator also keeps the 4.2 GB of bf16 logits, which no fp32 tensor fits into. With these three it would be
+  70.3 GB, 9 % too little; the rest is not explained. On H200 a later PyTorch (2.8) runs the loss as one kernel, it seems: with
   `loss_bytes: 0` the prediction is 4 % above.
 - Qi et al. print GB, and `zb-1p` and `zb-2p` are ZB-H1 and ZB-H2 here. Were theirs GiB, the error of all would be
   {in_gib}.

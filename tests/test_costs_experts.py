@@ -89,3 +89,17 @@ def test_a_clamp_reads_and_writes_both_halves_before_the_activation_twice():
 def test_a_host_on_grace_starts_slower():
     starts = {name: sheet.operators.start for name, sheet in DEVICES.items() if sheet.operators}
     assert {name for name, start in starts.items() if start > 9e-6} == {"GB200", "GB300"}
+
+
+def test_a_summary_says_how_experts_start():
+    def said(**layout):
+        costs = DerivedCosts(MODEL, Cluster(DEVICES["H100 SXM"], LINK, LINK), Layout(**layout))
+        return next((one for one in costs.assumptions if "experts" in one), None)
+
+    start = "the products of a GPU's 8 experts start one by one, each in at least 9 µs"
+    assert said() == start
+    assert (
+        said(data=4, expert=4) == start.replace("8 experts", "2 experts") + "; tokens are put in their order and back"
+    )
+    assert said(framework="torchtitan") == "the products of a GPU's 8 experts are one kernel"
+    assert said(data=8, expert=8) is None

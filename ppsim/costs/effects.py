@@ -91,6 +91,18 @@ def _attention(setup: Setup) -> str:
     )
 
 
+def _experts(setup: Setup) -> str | None:
+    layout, law, held = setup.layout, setup.cluster.device.operators, setup.model.experts // setup.layout.expert
+    if held < 2 or law is None or setup.cluster.device.achieved is not None:
+        return None
+    starts = f"start one by one, each in at least {format_quantity(law.start, 'seconds')}"
+    ordered = ("", "; tokens are put in their order and back", "; tokens are put in their order, padded, and back")
+    return (
+        f"the products of a GPU's {held} experts {'are one kernel' if layout.chosen('grouped_experts') else starts}"
+        f"{ordered[layout.regroups(setup.model)]}"
+    )
+
+
 def _state(setup: Setup) -> str:
     split = ""
     if setup.layout.sharded:
@@ -384,6 +396,25 @@ EFFECTS = (
         "(e-1) (latency + x/e / bandwidth) each; of half as many in one of both with `layout.fp8_dispatch`",
         "Lepikhin et al. 2020 (GShard), arXiv 2006.16668; DeepSeek-V3, arXiv 2412.19437, section 3.3.3",
         action=_expert_parallel,
+    ),
+    Effect(
+        "layout.grouped_experts", "seconds",
+        "where a host starts the products of experts one by one, each and each kernel of their casts at least `start`",
+        "SimuMax, configs/system/b200_bf16_ceperm.json: grouped products; Transformer Engine 2.9, grouped_linear.py",
+        _experts,
+    ),
+    Effect(
+        "layout.expert_exchange", "seconds",
+        "of an all-to-all to a GPU with several experts 8 s b h more, over (bandwidth memory), for each expert that a "
+        "token visits: into their order and back; with `layout.fp8` again as much: to numbers of tokens that fp8 "
+        "products take, and back",
+        "Megatron-LM, core/transformer/moe: token_dispatcher.py, sort_chunks_by_idxs; experts.py, Fp8Padding",
+    ),
+    Effect(
+        "model.clamped, model.mlp_bias", "seconds",
+        "16 s b f and 28 s b h, over (bandwidth memory), for each expert that a token visits: both halves of an "
+        "activation's input clamped; biases of experts times the router's weight, in fp32",
+        "Megatron-LM, core/fusions/fused_bias_geglu.py; core/transformer/moe/experts.py, _apply_bias",
     ),
     Effect(
         "layout.tensor", "seconds",
