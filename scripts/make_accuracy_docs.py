@@ -561,8 +561,8 @@ The peak of the fullest GPU, predicted over published, less 1:
   is a loss over split logits, before which the whole sequence is gathered: 2.1 GB that are held for the head's
   backward, and as much for its gradient (with AsyncTP, which gathers no whole sequence, the peak is 4.3 GiB lower).
   PyTorch's allocator also keeps the 4.2 GB of bf16 logits, which no fp32 tensor fits into. With these three it would be
-  70.3 GB, 9 % too little; the rest is not explained. On H200 a later PyTorch (2.8) runs the loss as one kernel, it seems: with
-  `loss_bytes: 0` the prediction is 4 % above.
+  70.3 GB, 9 % too little; the rest is not explained. On H200 a later PyTorch (2.8) runs the loss as one kernel, it
+  seems: with `loss_bytes: 0` the prediction is 4 % above.
 - Qi et al. print GB, and `zb-1p` and `zb-2p` are ZB-H1 and ZB-H2 here. Were theirs GiB, the error of all would be
   {in_gib}.
 
