@@ -185,6 +185,9 @@ def test_a_run_by_a_profile_states_its_interval(tmp_path):
     assert run.interval == pytest.approx((run.makespan * profile.steps.low, run.makespan * profile.steps.high))
     assert run.to_dict()["interval"] == list(run.interval)
     assert "errors of 3 runs, each left out of the fit" in run.summary()
+    assert "these were of" not in run.summary()
+    moved = ppsim.simulate(ppsim.build("zb-v", devices=8, microbatches=8), profile)
+    assert "these were of 4 devices" in " ".join(moved.summary().split())
 
 
 def test_compare_says_which_schedules_are_slower_for_certain(tmp_path):

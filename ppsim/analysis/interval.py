@@ -6,7 +6,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.analysis.steady import iteration_time
-from ppsim.base.units import seconds_text
+from ppsim.base.units import counted, seconds_text
 from ppsim.costs.profile import Profile
 from ppsim.costs.spread import Spread, order_of_schedules
 from ppsim.costs.step_spread import StepSpread
@@ -66,7 +66,10 @@ def interval_text(timeline: TimelineColumns) -> str | None:
     if found is None or interval is None:
         return None
     low, high = (seconds_text(seconds, 3) for seconds in interval)
-    return f"step at 90 %: {low} to {high} ({found.sentence})"
+    costs, elsewhere = timeline.costs, ""
+    if isinstance(costs, Profile) and costs.devices != timeline.schedule.devices:
+        elsewhere = f"; these were of {counted(costs.devices, 'device')}"
+    return f"step at 90 %: {low} to {high} ({found.sentence}{elsewhere})"
 
 
 def short_interval(timeline: TimelineColumns) -> str:

@@ -26,7 +26,7 @@ TRIMMED = 0.1  # part of the values left out at each end of a mean
 ROUNDS = 8  # of the secant that finds the overhead
 ALIKE = 0.1  # of their median: parts that differ by no more hold equally many equal layers
 SMALL = 0.02  # of their median: smaller differences of a stage say nothing of what it holds
-RESAMPLES = 200  # for the intervals of latency and bandwidth
+RESAMPLES = 5000  # for the intervals of latency and bandwidth
 DISTURBED = 6.0  # robust standard deviations above the median of its run: a step that something else slowed down
 NOTICED = 0.03  # of the median: a step that is longer by less is never called disturbed
 MOST_DISTURBED = 0.25  # of a run's steps: where more stand out, the run itself is noisy and all of it counts
@@ -283,7 +283,7 @@ def fit_line(size: np.ndarray, seconds: np.ndarray) -> tuple[float, float, LinkF
     medians = np.array([np.median(group) for group in groups])
     latency, slope = _line(distinct, medians)
     generator = np.random.default_rng(0)
-    resampled = np.stack([np.median(generator.choice(group, (RESAMPLES, len(group))), axis=1) for group in groups], 1)
+    resampled = np.stack([_resampled_medians(group, generator) for group in groups], axis=1)
     lines = np.array([_line(distinct, row) for row in resampled])
     low, high = np.percentile(lines, [2.5, 97.5], axis=0).tolist()
     fitted = latency + slope * size
@@ -298,6 +298,12 @@ def fit_line(size: np.ndarray, seconds: np.ndarray) -> tuple[float, float, LinkF
             residual=_median(np.abs(seconds - fitted) / np.maximum(fitted, 1e-12)),
         ),
     )
+
+
+def _resampled_medians(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Medians of resamples of all values, without drawing these: the part of the values below one has a beta law."""
+    half = (len(values) + 1) / 2
+    return np.quantile(values, generator.beta(half, half, RESAMPLES), method="inverted_cdf")
 
 
 def _line(size: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
