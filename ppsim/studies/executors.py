@@ -19,6 +19,7 @@ MOST_WORKERS = 4096  # a slip of the keys must not fill a machine with processes
 AT_ONCE = 64  # chunks handed to an executor that does not say how many workers it has
 _DEATHS = ("KilledWorker", "UncompletedJobError")  # of Dask and submitit: the worker died, not the function
 _LOOK_EVERY = 0.3  # seconds
+_ENDING = 0.5  # seconds that the end of processes may take
 
 
 class Here(Executor):
@@ -62,11 +63,16 @@ class Workers(Executor):
         self._pool = _pool(self.workers)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:
-        """End the processes at once."""
-        processes = list((self._pool._processes or {}).values())
+        """End the processes at once, and the thread that looks after them.
+
+        Python's exit handler wakes that thread; it reports an error where the thread ends at the same time.
+        """
+        processes, thread = list((self._pool._processes or {}).values()), self._pool._executor_manager_thread
         self._pool.shutdown(wait=False, cancel_futures=True)
         for process in processes:
             process.kill()
+        if thread is not None:
+            thread.join(_ENDING)
 
 
 class SlurmJobs(Executor):

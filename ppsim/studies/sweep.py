@@ -142,7 +142,7 @@ class Sweep:
         ]
 
     def summary(self) -> str:
-        """The table as text of at most 100 columns; refusals are listed below it."""
+        """The table as text of at most 100 columns; below it each rule that refuses points, with the first of them."""
         measures = self._shown()
         heads, *rows = [row[: len(self.keys) + len(measures)] for row in self.table()]
         while len(heads) > len(self.keys) + 1 and _width(heads, rows) > WIDTH:
@@ -154,14 +154,21 @@ class Sweep:
             text = f"asynchronous (steps follow each other without a drain, on old weights): {', '.join(apart)}"
             lines += ["", *textwrap.wrap(text, WIDTH)]
         lines += self._layouts()
-        refused = [point for point in self.points if point.refused is not None]
-        if refused:
-            lines += ["", "refused:"]
-        for point in refused:
-            values = ", ".join(f"{_short(key)}={value}" for key, value in point.changes.items())
-            text = " ".join(f"{values}: {point.refused}".split())
+        return "\n".join(lines + self._refusals())
+
+    def _refusals(self) -> list[str]:
+        """Every rule that refuses points, once."""
+        of_rule: dict[str, list[Point]] = {}
+        for point in self.points:
+            if point.refused is not None:
+                of_rule.setdefault(point.refused, []).append(point)
+        lines = ["", "refused:"] if of_rule else []
+        for rule, (first, *others) in of_rule.items():
+            values = ", ".join(f"{_short(key)}={value}" for key, value in first.changes.items())
+            more = f" and {len(others)} more" if others else ""
+            text = " ".join(f"{values}{more}: {rule}".split())
             lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
-        return "\n".join(lines)
+        return lines
 
     def _layouts(self) -> list[str]:
         """The layout strings of the points, each once; of many the first ones."""
