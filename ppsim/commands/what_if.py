@@ -69,7 +69,7 @@ def what_if(
         if over:
             raise ConfigError(
                 f"--over {over} goes with --break-even A vs B; for one row a value: "
-                f"ppsim sweep {config} --over {over}=VALUES"
+                f"ppsim sweep {config} --over {over if '=' in over else f'{over}=VALUES'}"
             )
         if not settings and not any(flags.values()):
             raise ConfigError("nothing to change: give --set KEY=VALUE, or --break-even A vs B --over KEY")
@@ -127,6 +127,8 @@ def _break_even(
     first, versus, second = pair
     if versus != "vs" or over is None:
         raise ConfigError("write --break-even A vs B --over KEY, such as --break-even zb-v vs 1f1b --over latency")
+    if "=" in over:
+        raise ConfigError(f"--over {over}: --break-even takes a key alone; say from where to where by --range LOW HIGH")
     key = f"costs.{over}" if over in UNITS else over
     if key.split(".")[0] not in ("costs", "hardware", "layout", "jitter", "schedule"):
         raise ConfigError(f"--over {over}: name a cost such as latency, or the key of a number such as jitter.actions")

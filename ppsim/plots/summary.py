@@ -18,7 +18,7 @@ from ppsim.base.tables import WIDTH, aligned, layout_lines
 from ppsim.base.units import counted, seconds_text, value_text
 from ppsim.costs.given import PARAMETERS, TIMES
 from ppsim.plan.host_copies import HOST_MEMORY
-from ppsim.plots.boxes import sizes_text
+from ppsim.plots.boxes import title_text
 from ppsim.timeline import TimelineColumns
 
 MOST_DEVICES = 16  # rows of the table of devices; more are grouped
@@ -28,7 +28,7 @@ def summary_text(timeline: TimelineColumns) -> str:
     """The measures with units and definitions, a table of devices, what ran, and where the costs come from."""
     costs: Any = timeline.costs
     rows = [(measure.name, measure.text(timeline), measure.brief) for measure in _measures_of([timeline])]
-    lines = [sizes_text(timeline.schedule), _what_ran(timeline)]
+    lines = [*textwrap.wrap(title_text(timeline), WIDTH), _what_ran(timeline)]
     lines += [*textwrap.wrap(timeline.schedule.found, WIDTH), "", *aligned(rows), ""]
     if interval := interval_text(timeline):
         lines += [*textwrap.wrap(interval, WIDTH), ""]
