@@ -67,7 +67,7 @@ class Workers(Executor):
 
         Python's exit handler wakes that thread; it reports an error where the thread ends at the same time.
         """
-        processes, thread = list((self._pool._processes or {}).values()), self._pool._executor_manager_thread
+        processes, thread = list((self._pool._processes or {}).values()), _manager(self._pool)
         self._pool.shutdown(wait=False, cancel_futures=True)
         for process in processes:
             process.kill()
@@ -153,6 +153,10 @@ def as_one_batch(executor: Executor) -> AbstractContextManager:
     """A context in which what is submitted travels together, where the executor can do that."""
     batch = getattr(executor, "batch", None)
     return batch() if callable(batch) else nullcontext()  # type: ignore[return-value]
+
+
+def _manager(pool: ProcessPoolExecutor) -> threading.Thread | None:
+    return getattr(pool, "_executor_manager_thread", None)
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
