@@ -202,3 +202,11 @@ def test_an_interrupt_is_quiet_and_status_130(tmp_path):
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
     assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("name", ["order.csv", "or\tder.csv", "or\udcffder.csv"])
+def test_a_file_that_is_not_there_is_named_once(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    outcome = ppsim("validate", name)
+    assert outcome.status == 2
+    assert outcome.err.count("der.csv") == 1

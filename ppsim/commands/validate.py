@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ppsim.base.errors import ConfigError, PpsimError
+from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.units import counted
 from ppsim.commands import options
 from ppsim.commands.reporting import DONE, answer, command, exit_status, say
@@ -66,7 +66,8 @@ def _validate_file(file: Path, slices: int, check: Callable[[Schedule], None]) -
         schedule = Schedule.from_csv(file, slices=slices)
         check(schedule)
     except PpsimError as error:
-        say(f"ppsim: {error}" if str(file) in str(error) else f"ppsim: {file}: {error}")
+        named = any(name in str(error) for name in (str(file), shown(str(file))))
+        say(f"ppsim: {error}" if named else f"ppsim: {file}: {error}")
         return {"file": str(file), "valid": False, "faults": getattr(error, "faults", [str(error)])}, exit_status(error)
     sizes = {
         "devices": schedule.devices,
