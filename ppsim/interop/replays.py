@@ -267,7 +267,7 @@ def _schema() -> Any:
     times = (list[list[float | None]], ...)
     return record(
         "Trace",
-        orders=(Any, ...),
+        orders=(list[list[str | None]], ...),
         steps=(list[record("Step", **dict.fromkeys(COLUMNS, times))], ...),
         transfer_bytes=(checked_by(weight), 0.0),
         transport=(checked_by(choice(*TRANSPORTS)), "async"),
