@@ -98,13 +98,13 @@ def test_a_faulty_trace_gets_one_sentence(change, said):
 
 def test_every_fault_of_a_trace_is_said_with_its_place():
     steps = [{"issue": 3, "start": [["x"], [True]], "end": [[int("9" * 400)]]}, 4, {"issue": [[], []]}]
+    wrong = {"orders": [["0F0", 5], 3], "steps": steps, "transport": "pigeon", "transfer_bytes": "many"}
     with pytest.raises(ppsim.ConfigError) as caught:
-        wrong = {"orders": [["0F0", 5], 3], "steps": steps, "transport": "pigeon", "transfer_bytes": "many"}
         trace_of({**DOCUMENT, **wrong}, "trace")
     places = [fault.partition(":")[0] for fault in caught.value.faults]
     assert places == [
-        "orders[0][1]", "orders[1]", "steps[0].issue", "steps[0].start[0][0]", "steps[0].end[0][0]", "steps[1]", "'steps[2].start' is missing",
-        "'steps[2].end' is missing", "transfer_bytes", "transport",
+        "orders[0][1]", "orders[1]", "steps[0].issue", "steps[0].start[0][0]", "steps[0].end[0][0]", "steps[1]",
+        "'steps[2].start' is missing", "'steps[2].end' is missing", "transfer_bytes", "transport",
     ]  # fmt: skip
 
 
