@@ -25,9 +25,10 @@ from ppsim.run.timelines import Timeline
 from ppsim.studies.best_first import Search
 from ppsim.studies.executors import Here
 from ppsim.studies.frameworks import RUNS as RUN_BY
+from ppsim.studies.free_keys import sharding_of
 from ppsim.studies.ranking import Candidate
 from ppsim.studies.reasons import busiest_device, removed_cause, spent
-from ppsim.studies.space import open_space, sharding_of
+from ppsim.studies.space import open_space
 
 PAGE = ROOT / "docs" / "choosing.md"
 END = "<!-- end -->\n"

@@ -14,8 +14,9 @@ import ppsim
 from ppsim.analysis.least import least_memory, least_step
 from ppsim.analysis.least_of_layout import least_of_layout
 from ppsim.analysis.outline import Outline
+from ppsim.studies.free_keys import BALANCED
 from ppsim.studies.ranking import Candidate, rank
-from ppsim.studies.space import BALANCED, keeps_activations, open_space
+from ppsim.studies.space import keeps_activations, open_space
 
 SMALL = {
     "model": {

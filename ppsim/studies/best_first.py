@@ -17,11 +17,12 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.studies.crew import LEFT_OUT, Crew
 from ppsim.studies.cutting import cut_anew
 from ppsim.studies.executors import Here, places
+from ppsim.studies.free_keys import MICROBATCHES, PARTITION
 from ppsim.studies.opening import Opener, devices_of
 from ppsim.studies.points import Point as Measured
 from ppsim.studies.points import run_points
 from ppsim.studies.ranking import Candidate, front_of, rank, rounded
-from ppsim.studies.space import MICROBATCHES, PARTITION, Point, Space
+from ppsim.studies.space import Point, Space
 from ppsim.studies.store import Store
 
 MOST_AT_ONCE = 64  # items of a round; of more, many would be done that the first of them make needless

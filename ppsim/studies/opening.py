@@ -19,8 +19,9 @@ from ppsim.families.memory_actions import MEMORY_ACTIONS
 from ppsim.families.registry import find_family
 from ppsim.studies.balancing import balanced_within, pieces_of
 from ppsim.studies.crew import Outcome
+from ppsim.studies.free_keys import BALANCED, DEVICES, MICROBATCHES, PARTITION
 from ppsim.studies.kept_schedules import Kept
-from ppsim.studies.space import BALANCED, DEVICES, MICROBATCHES, PARTITION, Point, Space
+from ppsim.studies.space import Point, Space
 from ppsim.studies.store import key_of
 
 MOST_ROWS_KEPT = 1_000_000  # of the outlines that a process keeps: about 100 MB

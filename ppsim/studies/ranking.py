@@ -10,7 +10,7 @@ from typing import Any
 from ppsim.analysis.front import pareto_front
 from ppsim.families.registry import find_family
 from ppsim.studies.frameworks import RUNS, TORCHTITAN
-from ppsim.studies.space import DEVICES, PARTITION, RECOMPUTE_LEVEL
+from ppsim.studies.free_keys import DEVICES, PARTITION, RECOMPUTE_LEVEL
 
 DIGITS = 5  # to which steps are compared: those that read the same are at most 0.01 % apart
 
