@@ -135,7 +135,7 @@ def test_no_partition_is_faster_than_the_optimal_one(family, transport, devices,
         partition: ppsim.simulate(schedule, llama_on_h100(partition, recompute="full"), transport=transport).makespan
         for partition in ("even", "greedy", "optimal")
     }
-    assert step["optimal"] <= min(step["even"], step["greedy"])
+    assert step["optimal"] <= min(step["even"], step["greedy"]) * (1 + 1e-12)  # equal steps differ by rounding
 
 
 def test_with_few_microbatches_a_costlier_costliest_stage_may_make_the_shorter_step():
