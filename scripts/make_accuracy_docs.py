@@ -523,9 +523,9 @@ kernels, not from these runs:
   Throughput with Advanced Fusion Kernels", 2026).
 
 Far off still are experts with one sequence a microbatch where all tokens are kept and CUDA graphs spare the host no
-more than the router (Qwen3 on B200, and 30B on H100 in release 25.11). These runs took 9 to 17 ms a block, twice what they took when
-tokens were dropped (release 25.09), for then no host waits for the numbers of tokens. How long it waits is not
-published.
+more than the router (Qwen3 on B200, and 30B on H100 in release 25.11). These runs took 9 to 17 ms a block, twice what
+they took when tokens were dropped (release 25.09), for then no host waits for the numbers of tokens. How long it waits
+is not published.
 
 ## Products in fp8
 
