@@ -65,6 +65,9 @@ def test_the_best_cut_is_no_worse_than_any_as_balanced_nor_than_the_other_method
     assert step[found] <= min(step[tuple(counts)] for counts in rivals)
     assert best_cut(costs, range(stages), step.__getitem__, most) == found
     assert step[best_cut(costs, range(stages), step.__getitem__, most, ALL)] == min(step.values())
+    least = min(step[counts] for counts in filled_cuts(len(costs), stages))
+    assert step[best_cut(costs, range(stages), step.__getitem__, most, ALL, filled=True)] == least
+    assert min(best_cut(costs, range(stages), step.__getitem__, most, starts=[found], filled=True)) >= 1
 
 
 @settings(deadline=None, max_examples=60)
@@ -90,7 +93,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("section", "recompute"), CASES)
-def test_the_optimal_partition_is_the_fastest_of_every_cut_that_fits(section, recompute):
+def test_the_optimal_partition_is_the_fastest_of_every_cut_with_a_layer_a_stage_that_fits(section, recompute):
     """Embedding, head and prediction module are layers of their own; the memory binds between all and none."""
     data = {
         "model": MODEL, "schedule": section, "layout": {"recompute": recompute}, "transport": "directed",
@@ -100,7 +103,7 @@ def test_the_optimal_partition_is_the_fastest_of_every_cut_that_fits(section, re
     assert isinstance(config.costs, DerivedCosts)
     schedule, names = config.build(), [layer.name for layer in config.costs.model.layers]
     found = []
-    for counts in every_cut(len(names), schedule.num_stages):
+    for counts in filled_cuts(len(names), schedule.num_stages):
         ends = list(itertools.accumulate(counts))
         text = of_stages(names[end - count : end] for end, count in zip(ends, counts, strict=True))
         run = ppsim.simulate(schedule, config.costs.with_partition(text), transport="directed", optimizer="sync")
@@ -124,3 +127,20 @@ def test_where_no_cut_fits_the_optimal_one_is_the_fastest():
     texts = [f"Et*{first}|t*{5 - first}mL" for first in range(6)]
     steps = [config.changed({"layout.partition": text}).simulate().iteration_time for text in texts]
     assert config.changed({"layout.partition": "optimal"}).simulate().iteration_time == min(steps)
+
+
+@pytest.mark.parametrize("method", ["optimal", "by_cost(optimal)", "greedy"])
+def test_fewer_layers_than_stages_are_an_error_of_each_method(method):
+    """One block, the embedding and the head are three layers."""
+    model = {"num_layers": 1, "hidden": 512, "heads": 8, "sequence": 1024, "vocabulary": 4000}
+    config = make_config(
+        {
+            "model": model, "schedule": {"name": "1f1b", "devices": 4, "microbatches": 4},
+            "hardware": {"device": "H100 SXM", "link": "NVLink 4"}, "layout": {"partition": method},
+        },
+        place="case",
+    )  # fmt: skip
+    with pytest.raises(
+        ppsim.CostError, match="3 layers cannot fill 4 stages of at least one layer each; use at most 3"
+    ):
+        config.simulate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.costs.partition import ROUNDING, by_cost, even
+from ppsim.costs.partition import ROUNDING, by_cost, even, require_enough
 
 Counts = tuple[int, ...]  # layers of each stage
 Judge = Callable[[Counts], Any]  # what orders cuts: the least is the best
@@ -22,6 +23,8 @@ def best_cut(
     most: int,
     most_of_all: int = 0,
     starts: Iterable[Sequence[int]] = (),
+    *,
+    filled: bool = False,
 ) -> Counts:
     """The cut that is best in the eyes of a judge.
 
@@ -39,47 +42,56 @@ def best_cut(
         So many cuts are all judged.
     starts : sequences of layers of each stage
         Judged too; the answer is no worse.
+    filled : bool
+        Whether every stage has a layer, as all other methods want it; too few layers are a CostError then, and of
+        `starts` those with an empty stage are left out.
 
-    A cut may have empty stages, but the first stage has the first layer and the last one the last. Where they are too
-    many, those come first whose costliest stage is as cheap as can be, which is next to the shortest step where
+    Else a cut may have empty stages, but the first stage has the first layer and the last one the last. Where cuts are
+    too many, those come first whose costliest stage is as cheap as can be, which is next to the shortest step where
     microbatches are many; the greedy and the even one, so that none of them is better: with few microbatches the fill
     counts as much, and a costlier costliest stage may make the shorter step; and the `starts`. From the best of them
     moves of one layer from one stage to another are taken while they help (`_moved_by_one`). Equal inputs give equal
     answers, of equally good cuts the first.
     """
-    num_stages = len(device_of_stage)
-    if _number_of_cuts(len(costs), num_stages) <= most_of_all:
-        return min([*map(tuple, starts), *_every_cut(len(costs), num_stages)], key=judge)
-    tried = [tuple(counts) for counts in starts]
-    if len(costs) >= num_stages:
+    layers, num_stages = len(costs), len(device_of_stage)
+    if filled:
+        require_enough(layers, num_stages)
+    tried = [tuple(counts) for counts in starts if min(counts) or not filled]
+    if _number_of_cuts(layers, num_stages, filled) <= most_of_all:
+        return min([*tried, *_every_cut(layers, num_stages, filled)], key=judge)
+    if layers >= num_stages:
         balanced = by_cost(costs, num_stages)
         tied = as_balanced(costs, balanced, most) or []
-        rivals = [by_cost(costs, num_stages, "greedy"), _even_layers(len(costs), num_stages)]
+        rivals = [by_cost(costs, num_stages, "greedy"), _even_layers(layers, num_stages)]
         tried += map(tuple, [balanced, *tied, *rivals])
-    return _descent(costs, device_of_stage, min(tried, key=judge), judge, most)
+    moves = functools.partial(_moved_by_one, costs, device_of_stage, filled)
+    return _descent(moves, min(tried, key=judge), judge, most)
 
 
-def _number_of_cuts(layers: int, num_stages: int) -> int:
-    return math.comb(max(layers + num_stages - 3, 0), num_stages - 1)
+def _number_of_cuts(layers: int, num_stages: int, filled: bool) -> int:
+    return math.comb(layers - 1 if filled else max(layers + num_stages - 3, 0), num_stages - 1)
 
 
-def _every_cut(layers: int, num_stages: int) -> Iterator[Counts]:
-    for ends in itertools.combinations_with_replacement(range(1, layers), num_stages - 1):
+def _every_cut(layers: int, num_stages: int, filled: bool) -> Iterator[Counts]:
+    choose = itertools.combinations if filled else itertools.combinations_with_replacement
+    for ends in choose(range(1, layers), num_stages - 1):
         yield tuple(end - begin for begin, end in itertools.pairwise((0, *ends, layers)))
 
 
-def _descent(costs: Sequence[float], device_of_stage: Sequence[int], best: Counts, judge: Judge, most: int) -> Counts:
-    moves, least = _moved_by_one(costs, device_of_stage, best), judge(best)
+def _descent(moves: Callable[[Counts], Iterator[Counts]], best: Counts, judge: Judge, most: int) -> Counts:
+    left, least = moves(best), judge(best)
     for _ in range(most):
-        moved = next(moves, None)
+        moved = next(left, None)
         if moved is None:
             break
         if (found := judge(moved)) < least:
-            best, least, moves = moved, found, _moved_by_one(costs, device_of_stage, moved)
+            best, least, left = moved, found, moves(moved)
     return best
 
 
-def _moved_by_one(costs: Sequence[float], device_of_stage: Sequence[int], counts: Counts) -> Iterator[Counts]:
+def _moved_by_one(
+    costs: Sequence[float], device_of_stage: Sequence[int], filled: bool, counts: Counts
+) -> Iterator[Counts]:
     """The cuts in which one stage has a layer less and another a layer more.
 
     In turn a move from one device to another, those from the busiest to the least busy first, and one within a device,
@@ -88,9 +100,9 @@ def _moved_by_one(costs: Sequence[float], device_of_stage: Sequence[int], counts
     owner, stages = np.asarray(device_of_stage), len(counts)
     work = np.diff(np.append(0.0, np.cumsum(costs))[np.cumsum([0, *counts])])
     load = np.bincount(owner, work)
-    first, last = counts[0] - 1, counts[-1] - 1
-    spare = np.array([first, *counts[1:-1], last] if stages > 1 else [0])
-    less, more = np.nonzero((spare > 0)[:, None] & ~np.eye(stages, dtype=bool))
+    least = np.full(stages, int(filled))
+    least[[0, -1]] = 1
+    less, more = np.nonzero((np.asarray(counts) > least)[:, None] & ~np.eye(stages, dtype=bool))
     within = owner[less] == owner[more]
     order = np.argsort(load[owner[more]] - load[owner[less]], kind="stable")
     between, inside = order[~within[order]], order[within[order]]

@@ -45,7 +45,7 @@ def even(num_layers: int, num_stages: int, first: int | None = None, last: int |
     others. Raises CostError where there are fewer layers than stages to fill.
     """
     if first is None and last is None:
-        _require_enough(num_layers, num_stages)
+        require_enough(num_layers, num_stages)
         quotient, remainder = divmod(num_layers, num_stages)
         return [quotient + (stage < remainder) for stage in range(num_stages)]
     front, back = ([count] if count is not None else [] for count in (first, last))
@@ -80,7 +80,7 @@ def by_cost(costs: Sequence[float], num_stages: int, method: str = "optimal") ->
     column = np.asarray(costs, np.float64)
     if column.ndim != 1 or not (np.isfinite(column) & (column >= 0)).all():
         raise CostError(f"costs={costs!r:.80} must list one finite number of at least 0 for each layer")
-    _require_enough(len(column), num_stages)
+    require_enough(len(column), num_stages)
     if method == "greedy":
         return _greedy(column, num_stages)
     if method == "optimal":
@@ -110,7 +110,8 @@ def cut(layers: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
     return [list(itertools.islice(rest, count)) for count in counts]
 
 
-def _require_enough(num_layers: int, num_stages: int) -> None:
+def require_enough(num_layers: int, num_stages: int) -> None:
+    """Refuse fewer layers than stages."""
     if num_stages < 1:
         raise CostError(f"num_stages={num_stages} is too small; use at least 1")
     if num_layers < num_stages:

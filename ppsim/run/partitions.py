@@ -28,7 +28,7 @@ def settled(costs: CostModel, schedule: ScheduleColumns, transport: str, optimiz
     """`costs`, with partition `optimal` settled for the step that is simulated, within the memory of the device."""
     if not isinstance(costs, DerivedCosts) or costs.layout.partition != "optimal" or costs.layers_of_stages is not None:
         return costs
-    return best_stages(costs, schedule, transport, optimizer, costs.cluster.device.memory)
+    return best_stages(costs, schedule, transport, optimizer, costs.cluster.device.memory, filled=True)
 
 
 def best_stages(
@@ -41,12 +41,13 @@ def best_stages(
     engine: str = "auto",
     patience: int = 1,
     starts: Iterable[LayoutString] = (),
+    filled: bool = False,
 ) -> DerivedCosts:
     """`costs` with the stages that have the shortest step under this schedule, transport and optimizer step.
 
     Of the cuts that are tried (`ppsim.costs.cuts.best_cut`) it is the fastest of those with which no device holds more
     than `limit` bytes; where there is none, the fastest of all. Tried are also `starts` and those that leave the
-    busiest device least to do. With `patience` so many times as many are tried.
+    busiest device least to do. With `patience` so many times as many are tried. `filled`: every stage has a layer.
     """
     compute, names = schedule.compute, [layer.name for layer in costs.model.layers]
     first: list[Plan] = []
@@ -70,7 +71,7 @@ def best_stages(
     affordable = MOST_ROWS // max(len(compute), 1)
     search = functools.partial(
         best_cut, costs.layer_seconds, devices, most=patience * min(MOST, max(LEAST, affordable)),
-        most_of_all=patience * min(MOST_OF_ALL, affordable), starts=begin,
+        most_of_all=patience * min(MOST_OF_ALL, affordable), starts=begin, filled=filled,
     )  # fmt: skip
     best = search(over_and_step)
     if over_and_step(best)[0] > 0:
