@@ -180,25 +180,30 @@ class Search:
             cut += [dict(one.changes) for one in olds]
             found = cut_anew(self.source, [one.changes for one in olds], self.limit, self.executor, self.store)
             pairs = [(old, {**old.changes, PARTITION: text}) for old, text in zip(olds, found, strict=True) if text]
-            pairs = [(old, new) for old, new in pairs if new not in cut]
-            cut += [new for _, new in pairs]
-            for (old, _), point in zip(pairs, self._measured([new for _, new in pairs]), strict=True):
-                if point.measures is not None:
-                    self._replace(old, Candidate(point.changes, point.measures))
+            fresh: list[Point] = []
+            for _, new in pairs:
+                if new not in cut and new not in fresh:
+                    fresh.append(new)
+            cut += fresh
+            known = [Candidate(one.changes, one.measures) for one in self._measured(fresh) if one.measures is not None]
+            for old, changes in pairs:
+                new = next((one for one in (*known, *self.fitting) if one.changes == changes), None)
+                if new is not None and new.memory <= self.limit:
+                    self._replace(old, new)
             self._rank()
 
     def _worth_cutting(self) -> list[Candidate]:
         last = self.ranked[-1].step if len(self.ranked) == self.top else np.inf
-        return [*self.ranked, *(one for one in self.too_large if one.step <= last)]
+        near = sorted((one for one in self.too_large if one.step <= last), key=lambda one: one.step)
+        return [*self.ranked, *near[: self.top]]
 
     def _replace(self, old: Candidate, new: Candidate) -> None:
         """Rank a point with its new stages where these are better; its old ones stand on the front as before."""
-        if new.memory > self.limit:
-            return
-        known = [one for one in self.fitting if one.changes == old.changes]
-        if all(new.rank < one.rank for one in known):
-            self.fitting = [one for one in self.fitting if one.changes != old.changes] + [new]
-            self.replaced += known
+        worse = [one for one in self.fitting if one.changes == old.changes]
+        if all(new.rank < one.rank for one in worse):
+            others = (one for one in self.fitting if one.changes not in (old.changes, new.changes))
+            self.fitting = [*others, new]
+            self.replaced += worse
 
     def _plain(self, changes: Point) -> Point:
         """The changes that a config takes: without keys of the layout where no model is known."""
