@@ -14,7 +14,7 @@ from ppsim.analysis.memory import check_headroom
 from ppsim.base.errors import ConfigError
 from ppsim.base.extras import need
 from ppsim.base.tables import page_table
-from ppsim.base.units import percent_text
+from ppsim.base.units import counted, percent_text
 from ppsim.config import Config
 from ppsim.run.timelines import Timeline
 from ppsim.studies.best_first import Search
@@ -114,7 +114,7 @@ def _name(one: Candidate) -> str:
     """A candidate beside its dot in a chart."""
     stages = one.changes.get("schedule.stages_per_device")
     name = one.changes["schedule.name"] + (f":{stages}" if stages else "")
-    return f"{name} on {one.changes['schedule.devices']} devices"
+    return f"{name} on {counted(one.changes['schedule.devices'], 'device')}"
 
 
 def _run_by(framework: str, *given: object) -> list[str]:
