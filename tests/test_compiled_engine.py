@@ -286,6 +286,20 @@ def test_a_machine_where_no_cache_directory_can_be_written_compiles_each_time():
     assert result.stderr.startswith("ppsim: compiling")
 
 
+MANY_STAGES = (
+    "import warnings; warnings.simplefilter('error'); import ppsim; "
+    "runs = [ppsim.simulate(ppsim.build(name, devices=66, microbatches=3), transport=transport, engine='compiled') "
+    "for name in ('v-min', 'zb-v') for transport in ('async', 'rank')]; print([hash(r.end.tobytes()) for r in runs])"
+)
+
+
+def test_loops_that_are_not_compiled_calculate_with_as_large_numbers():
+    """More than 127 stages, which lie in columns of one byte each."""
+    compiled = python(MANY_STAGES, PYTHONHASHSEED="0")
+    plain = python(MANY_STAGES, PYTHONHASHSEED="0", NUMBA_DISABLE_JIT="1")
+    assert plain.stdout == compiled.stdout
+
+
 QUEUED = (
     "import ppsim; s = ppsim.build('gpipe', devices=2, microbatches=4); "
     "print(*(ppsim.simulate(s, engine='compiled', transport=t).makespan for t in ('async', 'rank')))"

@@ -3,7 +3,7 @@
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -105,10 +105,7 @@ def run_where_it_pays(function: Callable, rows: int, *arguments: Any) -> Any:
     if function in _used or pays(function, rows):
         _used.add(function)
         return run(compiled(function), *arguments)
-    plain = [_as_lists(argument) for argument in arguments]
-    result = function(*plain)
-    _write_back(arguments, plain)
-    return result
+    return _run_plain(function, np.ndarray.tolist, arguments)
 
 
 def pays(function: Callable, rows: int) -> bool:
@@ -134,11 +131,24 @@ def _is_at_hand(function: Any) -> bool:
     return folder is not None and any(Path(folder).glob(pattern))
 
 
-def _as_lists(argument: Any) -> Any:
-    """A column as a list, and a named tuple of columns as one of lists; anything else as it is."""
+def _run_plain(function: Callable, changed: Callable[[np.ndarray], Any], arguments: Sequence[Any]) -> Any:
+    """Call a plain function with changed columns; what it writes into them comes back into those it was called for."""
+    plain = [_with_columns(changed, argument) for argument in arguments]
+    result = function(*plain)
+    _write_back(arguments, plain)
+    return result
+
+
+def _with_columns(changed: Callable[[np.ndarray], Any], argument: Any) -> Any:
+    """A column changed, and a named tuple of columns as one of changed columns; anything else as it is."""
     if isinstance(argument, tuple):
-        return type(argument)(*map(_as_lists, argument))
-    return argument.tolist() if isinstance(argument, np.ndarray) else argument
+        return type(argument)(*(_with_columns(changed, one) for one in argument))
+    return changed(argument) if isinstance(argument, np.ndarray) else argument
+
+
+def _widened(column: np.ndarray) -> np.ndarray:
+    """Numbers of few bytes as those of eight, as which compiled code calculates with them: NumPy's would overflow."""
+    return column.astype(np.int64) if column.dtype.kind in "iu" and column.itemsize < 8 else column
 
 
 def _write_back(arguments: Iterable[Any], plain: Iterable[Any]) -> None:
@@ -159,7 +169,7 @@ _parts: set[Callable] = set()
 def _prepared(kernel: Any, arguments: tuple) -> Callable:
     """The kernel, compiled for these arguments, before it changes any of them."""
     if not hasattr(kernel, "compile"):  # NUMBA_DISABLE_JIT leaves plain functions
-        return kernel
+        return lambda *arguments: _run_plain(kernel, _widened, arguments)
     import numba
     from numba.core import event
 
