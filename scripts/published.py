@@ -27,7 +27,8 @@ class Run:
     """A published run: its source, its config, the measured seconds of a step.
 
     `sweep` is what it shares with the runs that it differs from in its layout alone. `by_sheet` is the config with the
-    known device in the place of one whose kernels the source measured. A `check` has no part in the fit.
+    known device in the place of one whose kernels the source measured. A `check` has no part in the fit. `earlier` are
+    the seconds that the source measured of the same layout in earlier releases.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Run:
     sweep: str
     by_sheet: Config | None = None
     check: bool = False
+    earlier: tuple[float, ...] = ()
 
     def simulated(self, constants: Mapping[str, float] = FITTED) -> Timeline:
         """The run with other constants of the operator law."""
@@ -97,7 +99,16 @@ def run_of(data: Mapping[str, Any], run: Mapping[str, Any]) -> Run | str:
     sweep += ", fp8" if "fp8" in run["layout"] else ""
     known = data["sheets"].get(run["device"])
     by_sheet = make_config(config_of(data, {**run, "device": known}), place=run["id"]) if known else None
-    return Run(run["id"], run["group"], config, run["step_seconds"], sweep, by_sheet, "check" in run)
+    return Run(
+        run["id"],
+        run["group"],
+        config,
+        run["step_seconds"],
+        sweep,
+        by_sheet,
+        "check" in run,
+        tuple(run.get("earlier", ())),
+    )
 
 
 def config_of(data: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
