@@ -86,6 +86,8 @@ def test_more_than_the_limit_is_not_kept():
 def test_a_column_that_no_machine_holds_is_refused_as_numpy_refuses_it():
     with pytest.raises(MemoryError):
         empty_column(2**50, np.int8)
+    with pytest.raises(ValueError, match=r"too big|dimension"):
+        empty_column(2**62, np.float64)
 
 
 @pytest.mark.parametrize("most", [-1, float("nan"), "much", None, True])
@@ -138,4 +140,41 @@ assert again.__array_interface__["data"][0] // 2**21 == where and (held == 7).al
 
 def test_a_forked_child_leaves_its_parents_columns_alone_and_the_end_of_a_process_is_silent():
     ended = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+INTERRUPTED = """
+import sys, numpy as np
+from ppsim.base import kept_memory
+sys.unraisablehook = lambda _: None  # what is raised while an array dies is printed, and the program goes on
+
+def interrupt(frame, event, _):
+    global left
+    if frame.f_code.co_filename != kept_memory.__file__:
+        return None
+    frame.f_trace_opcodes = True
+    left -= event == "opcode"
+    if not left:
+        raise KeyboardInterrupt
+    return interrupt
+
+for place in range(1, 10_000):
+    left = place
+    sys.settrace(interrupt)
+    try:
+        kept_memory.full_column(2**20, 7, np.int32)
+    except KeyboardInterrupt:
+        pass
+    sys.settrace(None)
+    if left > 0:
+        break
+    assert (kept_memory.full_column(2**20, place, np.int32) == place).all()
+assert 100 < place < 10_000
+"""
+
+
+def test_after_an_interrupt_at_any_place_columns_are_had_as_before():
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=100, check=False
+    )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

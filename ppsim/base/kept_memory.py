@@ -11,7 +11,6 @@ import os
 from contextlib import suppress
 from functools import cache
 from itertools import count
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -84,58 +83,54 @@ def keep_freed_memory() -> None:
 
 
 class _KeptBlocks:
-    """Blocks that nobody uses, oldest first, of at most `most` bytes together."""
+    """Blocks that nobody uses, oldest first, of at most `most` bytes together.
+
+    Nothing here waits, since an array may die anywhere, and no lock is left closed where an interrupt comes: what one
+    call does to the list is whole for other threads, and a block that nobody holds is gone.
+    """
 
     # What runs when an array dies reads no global: at the end of a process these may be gone before the array.
     _OFFER, _REFUSED = getattr(mmap, "MADV_FREE", 0), OSError
 
     def __init__(self, most: float):
-        self.most, self.lock = most, Lock()
+        self.most = most
         self.blocks: list[mmap.mmap] = []
 
     def set_most(self, most: float) -> None:
-        with self.lock:
-            self.most = most
-            self._drop_oldest()
+        self.most = most
+        self._drop_oldest()
 
     def block(self, size: int) -> mmap.mmap | None:
         """A block of at least `size` bytes, kept or fresh; None where the system has none."""
-        with self.lock:
-            fitting = [block for block in self.blocks if size <= len(block) <= _ROOM * size]
-            if fitting:
-                return self.blocks.pop(self.blocks.index(min(fitting, key=len)))
+        fitting = [block for block in self.blocks if size <= len(block) <= _ROOM * size]
+        for block in sorted(fitting, key=len):
+            with suppress(ValueError):  # another thread has taken it
+                self.blocks.remove(block)
+                return block
         return self._fresh(-(-size // _PAGE) * _PAGE)
 
     def _fresh(self, size: int) -> mmap.mmap | None:
         try:
             block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        except OSError:
-            with self.lock:
-                self.blocks.clear()
+        except (OSError, OverflowError):
+            self.blocks.clear()
             return None
         with suppress(AttributeError, OSError):  # a system, or a kernel, without large pages
             block.madvise(mmap.MADV_HUGEPAGE)
         return block
 
     def keep(self, block: mmap.mmap) -> None:
-        """Keep a block; where another thread, or this one before it was interrupted, is at work here it goes instead.
-
-        Called when an array dies, which may be anywhere: so it never waits.
-        """
-        if not self.lock.acquire(blocking=False):
-            return
+        """Keep a block that nobody uses any more."""
         try:
             block.madvise(self._OFFER)
-            self.blocks.append(block)
-            self._drop_oldest()
         except self._REFUSED:  # the kernel does not know what is asked for: the block goes
-            pass
-        finally:
-            self.lock.release()
+            return
+        self.blocks.append(block)
+        self._drop_oldest()
 
     def _drop_oldest(self) -> None:
         while sum(map(len, self.blocks)) > self.most:
-            self.blocks.pop(0)
+            del self.blocks[:1]
 
 
 class _Lease:
