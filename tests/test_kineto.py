@@ -134,6 +134,15 @@ def test_the_parts_of_a_fused_slot_are_told_apart_by_autograd(tmp_path):
         ),
         ([ranges(0, [("aten::mm", 0, 1)])], "holds no range named PP:<action>"),
         ([ranges(0, [("PP:0F0", 0, 1), ("PP:0G0", 1, 2)])], "the PP: ranges are no valid program"),
+        (
+            [ranges(0, [("PP:9999999999F0", 0, 1)])],
+            "none of these runs stages 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19 and "
+            "9999999979 more",
+        ),
+        ([ranges(0, [(f"PP:{'1' * 5000}F0", 0, 1)])], "is above the largest allowed"),
+        ([ranges(0, [(f"PP:{'1' * 5000}SEND_F0", 0, 1)])], "is above the largest allowed"),
+        ([ranges(0, [(f"Forward {'1' * 5000}", 0, 1), ("Backward 0", 1, 2)])], "it must be the microbatch"),
+        ([ranges(0, [("backward_step", 0, 1), ("forward_step", 1, 2)])], "the Megatron-LM ranges are no valid program"),
         ([{"traceEvents": []}], "'distributedInfo' is missing"),
         ([[1]], "not a profiler trace"),
         ([ranges("x", SENDER)], "not a profiler trace"),
@@ -232,7 +241,12 @@ def launched(spans, behind):
         "dur": 9e9,
         "args": {"correlation": 0},
     }
-    return [*events, waits, {**waits, "name": "gemm", "args": {"correlation": 10**400}}]
+    return [
+        *events,
+        waits,
+        {**waits, "name": "gemm", "args": {"correlation": 10**400}},
+        {**waits, "name": "gemm", "dur": -9e9},
+    ]
 
 
 @pytest.mark.parametrize("names", ["megatron functions", "PyTorch functions"])
@@ -362,6 +376,8 @@ def test_ranges_of_any_name_are_told_by_the_expressions_given(tmp_path):
     measured = ppsim.Timeline.from_trace(tmp_path, ranges=(r"my F of (\d+)", r"my B of (\d+)"))
     assert measured.schedule == run.schedule
     assert command("explain", tmp_path, "--ranges", r"my F of \d+", r"my B of \d+").status == 0
+    with pytest.raises(ppsim.ConfigError, match=r"group of a range's name is 'F of 0'; it must be the microbatch"):
+        read_kineto(tmp_path, (r"my (F.*)", r"my (B.*)"))
     with pytest.raises(ppsim.ConfigError, match="give two regular expressions"):
         read_kineto(tmp_path, ("(", ")"))
 

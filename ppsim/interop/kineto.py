@@ -37,8 +37,8 @@ RECEIVED = ("gloo:recv", "nccl:recv")
 ENGINE = "autograd::engine::evaluate_function"
 SUFFIXES = (".json", ".json.gz")
 GPU = "gpu_user_annotation"
-STAGE = re.compile(r"\(?(\d+)[FBIW]\d")
-BEFORE_ANOTHER = re.compile(r"(\d+)(SEND_F|RECV_B)\d")  # of a stage that another one follows
+STAGE = re.compile(r"\(?(\d{1,10})[FBIW]\d")  # longer numbers are refused where the actions are read
+BEFORE_ANOTHER = re.compile(r"(\d{1,10})(SEND_F|RECV_B)\d")  # of a stage that another one follows
 MOST_MICROSECONDS, MOST_NANOSECONDS = 1e18, 2**63  # far beyond any clock
 BLOCKED = 1e-4  # seconds; an action that waited less for its input shows no arrival, as that may have been long before
 

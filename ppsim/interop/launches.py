@@ -31,7 +31,7 @@ class Launches:
         arguments = event.get("args")
         correlation = arguments.get("correlation") if isinstance(arguments, dict) else None
         numbers: list[Any] = [correlation, event.get("ts"), event.get("dur")]
-        known = all(is_number(value) and abs(value) < MOST for value in numbers)
+        known = all(is_number(value) and abs(value) < MOST for value in numbers) and numbers[2] >= 0
         if known and WAITING not in str(event.get("name")):
             number, start, lasts = map(float, numbers)
             where = self._launches if category in LAUNCH else self._kernels

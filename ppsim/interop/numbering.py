@@ -38,7 +38,7 @@ def chunks_of(kinds: Sequence[str], ranks: int) -> int:
     if "B" not in kinds:
         return 1
     before = list(kinds).index("B")
-    whole = before < kinds.count("F") and (before - 1) % ranks == 0
+    whole = 0 < before < kinds.count("F") and (before - 1) % ranks == 0
     return 1 + (before - 1) // ranks if whole else 1
 
 

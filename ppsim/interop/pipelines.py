@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER
-from ppsim.base.errors import ConfigError
+from ppsim.base.errors import MOST_FAULTS_SHOWN, ConfigError
 from ppsim.lowering.rows import crosses_devices
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -80,10 +81,13 @@ def _first_of_each(stages: Mapping[int, frozenset[int]], num_stages: int, place:
     first: dict[frozenset[int], int] = {}
     for rank in sorted(stages):
         first.setdefault(stages[rank], rank)
-    if missing := sorted({*range(num_stages)}.difference(*first)):
+    there = frozenset().union(*first)
+    if missing := list(islice((stage for stage in range(num_stages) if stage not in there), MOST_FAULTS_SHOWN)):
+        left = num_stages - len(there) - len(missing)
+        more = f" and {left} more" if left else ""
         raise ConfigError(
             f"{place}: has files of {_words(sorted(stages))}; one file is needed for each rank from 0 on, and none of "
-            f"these runs {_words(missing, 'stage')}"
+            f"these runs {_words(missing, 'stage')}{more}"
         )
     return sorted(first.values())
 

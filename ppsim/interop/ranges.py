@@ -11,6 +11,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.interop.numbering import chunks_of, numbered
 
 STEP = "ProfilerStep#"
+MOST_DIGITS = 10  # more than the largest number of a microbatch has
 Span = tuple[float, float]  # start and end, seconds
 Match = tuple[float, float, tuple[str, str | None]]  # start and end, and what `Pattern.kind` says of its name
 
@@ -109,8 +110,17 @@ def named_ranges(matches: list[list[Match]], steps: list[list[float]]) -> list[d
 def _by_number(rank: int, found: list[Match]) -> dict[str, list[Span]]:
     named: dict[str, list[Span]] = {}
     for start, end, (kind, microbatch) in found:
-        named.setdefault(f"{rank}{kind}{int(microbatch or 0)}", []).append((start, end))
+        named.setdefault(f"{rank}{kind}{_number(microbatch or '0')}", []).append((start, end))
     return named
+
+
+def _number(text: str) -> int:
+    if text.isdecimal() and len(text) <= MOST_DIGITS:
+        return int(text)
+    raise ConfigError(
+        f"the group of a range's name is {shown(text)}; it must be the microbatch, such as 0, in at most {MOST_DIGITS} "
+        "digits"
+    )
 
 
 def _by_step(found: list[Match], begins: list[float]) -> list[list[Match]]:
