@@ -23,6 +23,19 @@ CONFIGS = {
         46.7e9,
         12.9e9,
     ),
+    "openai/gpt-oss-20b": (
+        _config("gpt_oss", 24, 2880, 64, 2880, 201088, num_key_value_heads=8, head_dim=64, num_local_experts=32,
+                num_experts_per_tok=4, sliding_window=128, attention_bias=True, swiglu_limit=7.0,
+                layer_types=["sliding_attention", "full_attention"] * 12),
+        20.9e9,
+        None,
+    ),
+    "openai/gpt-oss-120b": (
+        _config("gpt_oss", 36, 2880, 64, 2880, 201088, num_key_value_heads=8, head_dim=64, num_local_experts=128,
+                num_experts_per_tok=4, sliding_window=128, attention_bias=True, swiglu_limit=7.0),
+        116.8e9,
+        None,
+    ),
     "Qwen/Qwen2.5-0.5B": (
         _config("qwen2", 24, 896, 14, 4864, 151936, num_key_value_heads=2, tie_word_embeddings=True), 0.494e9, None,
     ),

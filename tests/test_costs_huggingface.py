@@ -112,6 +112,18 @@ def test_a_sliding_window_is_in_the_blocks_that_the_architecture_gives_it():
     )
 
 
+def test_a_gpt_oss_has_windows_in_every_other_block_biases_and_clamped_experts():
+    listed, counted = CONFIGS["openai/gpt-oss-20b"][0], CONFIGS["openai/gpt-oss-120b"][0]  # with layer_types, without
+    assert _windows("openai/gpt-oss-20b", max_position_embeddings=4096) == [True, False] * 12
+    model = Model.from_huggingface(counted)
+    assert model == Model.from_huggingface(
+        listed | {"num_hidden_layers": 36, "num_local_experts": 128, "layer_types": None}
+    )
+    assert (model.window, model.window_period, model.experts_per_token, model.expert_ffn) == (128, 2, 4, 2880)
+    assert model.attention_bias and model.projection_bias and model.mlp_bias and model.clamped
+    assert not Model.from_huggingface(counted | {"attention_bias": False}).projection_bias
+
+
 def test_a_qwen_has_its_window_only_where_it_is_switched_on():
     qwen = {"sliding_window": 1024, "max_window_layers": 28}
     assert not any(_windows("Qwen/Qwen2.5-7B", **qwen))

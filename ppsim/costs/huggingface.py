@@ -1,4 +1,4 @@
-"""Hugging Face `config.json` as a Model: Llama, Mistral, Mixtral, Qwen, Gemma, GPT-NeoX and DeepSeek.
+"""Hugging Face `config.json` as a Model: Llama, Mistral, Mixtral, GPT OSS, Qwen, Gemma, GPT-NeoX and DeepSeek.
 
 Field names and defaults: github.com/huggingface/transformers, src/transformers/models/*/configuration_*.py.
 """
@@ -152,9 +152,21 @@ def _llama(document: _Document) -> dict[str, Any]:
     return _grouped_gated(document) | biases
 
 
+def _local_experts(document: _Document) -> dict[str, Any]:
+    counts = {"experts": "num_local_experts", "experts_per_token": "num_experts_per_tok"}
+    return {name: document.count(field) for name, field in counts.items()}
+
+
 def _mixtral(document: _Document) -> dict[str, Any]:
-    experts = {"experts": "num_local_experts", "experts_per_token": "num_experts_per_tok"}
-    return _mistral(document) | {name: document.count(field) for name, field in experts.items()}
+    return _mistral(document) | _local_experts(document)
+
+
+def _gpt_oss(document: _Document) -> dict[str, Any]:
+    """Experts have biases and a clamped activation; without `layer_types` every other block has the window."""
+    bias = document.flag("attention_bias", True)
+    biases = {"attention_bias": bias, "projection_bias": bias, "mlp_bias": True}
+    windows = _windows(document, lambda block: (block + 1) % 2 != 0)
+    return _grouped_gated(document) | _local_experts(document) | windows | biases | {"clamped": True}
 
 
 def _qwen(document: _Document) -> dict[str, Any]:
@@ -239,6 +251,7 @@ _FAMILIES: Mapping[str, Callable[[_Document], dict[str, Any]]] = {
     "llama": _llama,
     "mistral": _mistral,
     "mixtral": _mixtral,
+    "gpt_oss": _gpt_oss,
     "qwen2": _qwen2,
     "qwen2_moe": _qwen2_moe,
     "qwen3": _qwen3,
