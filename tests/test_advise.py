@@ -79,6 +79,15 @@ def test_where_the_config_does_not_fit_what_makes_it_fit_helps():
     assert max(one.step_difference for one in found.better) > 0
 
 
+def test_the_page_says_that_the_config_does_not_fit():
+    said = "its fullest device holds 61.73 GB and so does not fit: what makes it fit helps, even if slower"
+    tight, nothing = (" ".join(run_ppsim("advise", LLAMA, "--headroom", part).out.split()) for part in ("30%", "99%"))
+    assert said in tight
+    assert said in nothing
+    assert "no single change makes it fit" in nothing
+    assert "does not fit:" not in run_ppsim("advise", LLAMA).out
+
+
 @pytest.mark.parametrize("headroom", [1, -0.1, "x", True])
 def test_a_headroom_is_a_part_from_0_to_below_1(headroom):
     with pytest.raises(ppsim.ConfigError, match="must be a part of the memory from 0 to below 1, such as 0\\.1"):

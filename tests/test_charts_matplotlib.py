@@ -156,6 +156,14 @@ def test_where_a_number_would_lie_on_boxes_the_title_has_it():
     assert texts_in(figure.axes[1]) == [*texts_in(run("1f1b", microbatches=9).plot().axes[0])]
 
 
+def test_three_iterations_are_compared_by_the_step_and_not_by_the_makespan():
+    every = [run("1f1b", microbatches=8), run("pipedream", microbatches=8)]
+    assert [one.iteration_time for one in every] == [33, 24]
+    assert every[1].makespan > 33
+    axes = gantt.draw_comparison(every, titles=["1f1b", "pipedream"]).axes[1]
+    assert axes.get_title(loc="left") == "pipedream; step -27.3 %"
+
+
 def test_pairs_are_compared_each_with_its_own_first():
     four = [run("1f1b", microbatches=count) for count in (8, 9, 16, 17)]  # 33, 36, 57 and 60 s
     titles = [axes.get_title(loc="left") for axes in gantt.draw_comparison(four, titles=[*"abcd"], group=2).axes]

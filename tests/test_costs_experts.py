@@ -48,6 +48,11 @@ def test_a_gpu_starts_its_own_experts_alone():
     assert (alone, spread) == (8000.0, 2000.0)
 
 
+def test_the_only_expert_of_a_gpu_follows_no_other():
+    one_each = [work(start=start, data=8, expert=8, fp8=way) for start in (0.0, 1000.0) for way in ("none", "tensor")]
+    assert one_each[:2] == one_each[2:]
+
+
 @pytest.mark.parametrize(("recipe", "kernels"), [("tensor", 4 * 8), ("block", 8), ("delayed", 1)])
 def test_casts_of_experts_are_kernels_that_the_host_starts_too(recipe, kernels):
     bf16, fp8 = (work(start=1000.0, fp8=way).up for way in ("none", recipe))

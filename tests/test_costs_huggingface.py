@@ -120,7 +120,7 @@ def test_a_gpt_oss_has_windows_in_every_other_block_biases_and_clamped_experts()
         listed | {"num_hidden_layers": 36, "num_local_experts": 128, "layer_types": None}
     )
     assert (model.window, model.window_period, model.experts_per_token, model.expert_ffn) == (128, 2, 4, 2880)
-    assert model.attention_bias and model.projection_bias and model.mlp_bias and model.clamped
+    assert all([model.attention_bias, model.projection_bias, model.mlp_bias, model.clamped])
     assert not Model.from_huggingface(counted | {"attention_bias": False}).projection_bias
 
 

@@ -36,10 +36,13 @@ def advise(
 def page(found: AdviceList, most: int = MANY) -> list[str]:
     """What limits the run, then the best changes, at most `most`."""
     run, better = found.run, found.better
-    reasons = f"{found.config.name}: step {seconds_text(run.iteration_time)}; " + "; ".join(limits(run))
-    lines = [*textwrap.wrap(reasons, WIDTH), ""]
+    reasons = [f"{found.config.name}: step {seconds_text(run.iteration_time)}", *limits(run)]
+    if found.fits is False:
+        peak = value_text(run.peak_memory.max(), "bytes")
+        reasons.append(f"its fullest device holds {peak} and so does not fit: what makes it fit helps, even if slower")
+    lines = [*textwrap.wrap("; ".join(reasons), WIDTH), ""]
     if not better:
-        return [*lines, "no single change shortens the step and fits"]
+        return [*lines, f"no single change {'makes it fit' if found.fits is False else 'shortens the step and fits'}"]
     rows = [["change", "step", "", "tokens/s", "peak", "removes"]]
     rows += [_row(one, run.iteration_time) for one in better[:most]]
     lines += aligned(rows, left=1)

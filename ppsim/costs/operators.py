@@ -228,7 +228,7 @@ def _product(rates: Rates, linear: Linear, share: Share) -> tuple[float, float, 
         rows /= split
     casts = share.casts if share.casts and share.casts.reach(linear) else None
     fp8, launch = casts is not None, rates.law.launch
-    starts = copies if linear.expert and share.one_by_one else 0.0
+    starts = copies if linear.expert and share.one_by_one and copies > 1 else 0.0
     least = starts * rates.law.start
     forward = max(copies * rates.product(rows, outputs, inputs, fp8=fp8), least)
     input_grad = max(copies * rates.product(rows, inputs, outputs, fp8=fp8), least)

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import device_idle, makespan
+from ppsim.analysis.steady import iteration_time
 from ppsim.base.units import percent_text, seconds_text, time_unit
 from ppsim.plots import palette
 from ppsim.plots.beside import LANE_GROUND, STEPS, lane
@@ -157,8 +158,10 @@ def ends_late(boxes: Boxes, longest: float) -> bool:
 
 def difference(boxes: Boxes, first: Boxes) -> str:
     """By what part a step differs from that of the first timeline of its group; nothing for that one itself."""
-    step = makespan(first.timeline)
-    return "" if boxes is first or not step > 0 else percent_text(makespan(boxes.timeline) / step - 1.0, signed=True)
+    step = iteration_time(first.timeline)
+    if boxes is first or not step > 0:
+        return ""
+    return percent_text(iteration_time(boxes.timeline) / step - 1.0, signed=True)
 
 
 def _add_cut(ax: Axes, at: float, end: float) -> None:

@@ -194,7 +194,7 @@ class Search:
 
     def _worth_cutting(self) -> list[Candidate]:
         last = self.ranked[-1].step if len(self.ranked) == self.top else np.inf
-        near = sorted((one for one in self.too_large if one.step <= last), key=lambda one: one.step)
+        near = sorted((one for one in self.too_large if one.step <= last), key=lambda one: one.rank)
         return [*self.ranked, *near[: self.top]]
 
     def _replace(self, old: Candidate, new: Candidate) -> None:
