@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
+from ppsim.analysis.measures import MEASURES
 from ppsim.base.tables import WIDTH, aligned, layout_lines
 from ppsim.base.units import difference_text, percent_text, seconds_text, value_text
 from ppsim.commands import options
@@ -38,7 +39,7 @@ def page(found: AdviceList, most: int = MANY) -> list[str]:
     run, better = found.run, found.better
     reasons = [f"{found.config.name}: step {seconds_text(run.iteration_time)}", *limits(run)]
     if found.fits is False:
-        peak = value_text(run.peak_memory.max(), "bytes")
+        peak = MEASURES["peak_memory"].text(run)
         reasons.append(f"its fullest device holds {peak} and so does not fit: what makes it fit helps, even if slower")
     lines = [*textwrap.wrap("; ".join(reasons), WIDTH), ""]
     if not better:
