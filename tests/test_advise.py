@@ -80,7 +80,7 @@ def test_where_the_config_does_not_fit_what_makes_it_fit_helps():
 
 
 def test_the_page_says_that_the_config_does_not_fit():
-    said = "its fullest device holds 61.73 GB and so does not fit: what makes it fit helps, even if slower"
+    said = "peak memory 61.73 GB (device 0) does not fit: what makes it fit helps, even if slower"
     tight, nothing = (" ".join(run_ppsim("advise", LLAMA, "--headroom", part).out.split()) for part in ("30%", "99%"))
     assert said in tight
     assert said in nothing

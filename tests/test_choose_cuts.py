@@ -62,6 +62,17 @@ def test_a_search_of_stages_makes_no_rank_slower_and_leaves_the_counts():
     assert all(new.step <= old.step for new, old in zip(searched.ranked, plain.ranked, strict=False))
 
 
+@pytest.mark.parametrize("top", [1, 3, 5])
+def test_nothing_is_ranked_that_is_slower_than_points_left_aside(top):
+    config = config_of({"name": "1f1b", "devices": 2, "microbatches": 4}, "80 GB")
+    free = {"schedule.name": ["1f1b", "zb-h1", "gpipe", "naive", "gems", "interleaved-1f1b"]}
+    plain, searched = (
+        ppsim.choose(config, {**free, "layout.partition": ["even", BALANCED, *more]}, top=top)
+        for more in ([], [SEARCHED])
+    )
+    assert searched.ranked[-1].step <= plain.ranked[-1].step
+
+
 def test_a_second_search_of_stages_is_read_from_the_store(tmp_path):
     section = {"name": "1f1b", "devices": 2, "microbatches": 4}
     first, second = (

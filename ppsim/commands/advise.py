@@ -40,7 +40,7 @@ def page(found: AdviceList, most: int = MANY) -> list[str]:
     reasons = [f"{found.config.name}: step {seconds_text(run.iteration_time)}", *limits(run)]
     if found.fits is False:
         peak = MEASURES["peak_memory"].text(run)
-        reasons.append(f"its fullest device holds {peak} and so does not fit: what makes it fit helps, even if slower")
+        reasons.append(f"peak memory {peak} does not fit: what makes it fit helps, even if slower")
     lines = [*textwrap.wrap("; ".join(reasons), WIDTH), ""]
     if not better:
         return [*lines, f"no single change {'makes it fit' if found.fits is False else 'shortens the step and fits'}"]

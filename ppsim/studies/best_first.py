@@ -75,6 +75,7 @@ class Search:
         self.fitting: list[Candidate] = []
         self.replaced: list[Candidate] = []
         self.too_large: list[Candidate] = []
+        self.reach = np.inf
         self.ranked: list[Candidate] = []
         self.front: list[Candidate] = []
         self.numbers = itertools.count()
@@ -127,7 +128,7 @@ class Search:
 
     def _matters(self, step: float, memory: float) -> bool:
         """Whether a point with at least this step and memory can be ranked or stand on the front."""
-        if len(self.ranked) < self.top or rounded(step) <= rounded(self.ranked[-1].step):
+        if rounded(step) <= self._last_ranked():
             return True
         return self.with_front and not any(one.step <= step and one.memory <= memory for one in self.front)
 
@@ -164,17 +165,26 @@ class Search:
         self._rank()
 
     def _rank(self) -> None:
-        self.ranked, self.front = rank(self.fitting, self.top), front_of([*self.fitting, *self.replaced])
-        last = rounded(self.ranked[-1].step) if len(self.ranked) == self.top else np.inf
+        near = [one for one in self.fitting if rounded(one.step) <= self.reach]
+        self.ranked, self.front = rank(near, self.top), front_of([*self.fitting, *self.replaced])
+        last = self._last_ranked()
         front = {id(one) for one in self.front}
         self.fitting = [one for one in self.fitting if rounded(one.step) <= last or id(one) in front]
+
+    def _last_ranked(self) -> float:
+        """The step, `rounded`, above which nothing can be ranked any more."""
+        return rounded(self.ranked[-1].step) if len(self.ranked) == self.top else self.reach
 
     def _measured(self, points: list[Point]) -> Iterator[Measured]:
         means = {"executor": self.executor, "store": self.store, "label": None, "fast": True, "measures": SHOWN}
         return run_points(self.source, points, **means)
 
     def _cut_anew(self) -> None:
-        """Seek the fastest stages of all that is ranked, until all has them, and of what is as fast but too large."""
+        """Seek the fastest stages of all that is ranked, until all has them, and of what is as fast but too large.
+
+        Where two of them become one, the rank ends before the first step that was left aside as too long.
+        """
+        self.reach = self._last_ranked()
         cut: list[Point] = []
         while olds := [one for one in self._worth_cutting() if one.changes not in cut]:
             cut += [dict(one.changes) for one in olds]
@@ -193,8 +203,8 @@ class Search:
             self._rank()
 
     def _worth_cutting(self) -> list[Candidate]:
-        last = self.ranked[-1].step if len(self.ranked) == self.top else np.inf
-        near = sorted((one for one in self.too_large if one.step <= last), key=lambda one: one.rank)
+        last = self._last_ranked()
+        near = sorted((one for one in self.too_large if rounded(one.step) <= last), key=lambda one: one.rank)
         return [*self.ranked, *near[: self.top]]
 
     def _replace(self, old: Candidate, new: Candidate) -> None:
