@@ -12,6 +12,7 @@ from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.errors import CostError
 from ppsim.base.immutable import kept
 from ppsim.base.unsigned import from_the_start
+from ppsim.lowering.rows import consumers
 from ppsim.plan.holding import Holding
 from ppsim.plan.host_copies import RELOADS, copied_part
 from ppsim.plan.resolve import transfer_bytes
@@ -254,10 +255,8 @@ class Occupancy:
     @cached_property
     def _ordered_transfers(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """All transfers in the order of the rows that send them, by sender and by receiver, and where each begins."""
-        taker = np.full(len(self.plan.source), -1, np.int32)
-        transfers = np.flatnonzero(self.plan.remote)
-        taker[self.plan.source[transfers]] = transfers
-        transfers = taker[taker >= 0]
+        transfers = consumers(self.plan.source, self.plan.remote)
+        transfers = transfers[transfers >= 0]
         devices, receiver = self.schedule.devices, self.schedule.device[transfers]
         by_receiver = transfers[np.argsort(receiver.astype(np.min_scalar_type(devices)), kind="stable")]
         return [

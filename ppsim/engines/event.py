@@ -16,6 +16,7 @@ from ppsim.engines.event_copies import CopyStreams
 from ppsim.engines.event_ending import Ending
 from ppsim.engines.port_lines import PortLines
 from ppsim.engines.times import Times
+from ppsim.lowering.rows import consumers
 from ppsim.plan.resolve import Plan, Posts
 
 LAST = 2  # a priority behind SimPy's own: after everything else that happens at the same time
@@ -102,7 +103,7 @@ class EventModel:
         self.env = Clock()
         self.seconds, self.transfer_seconds = _plain(plan.seconds), _plain(plan.transfer_seconds)
         self.fused, self.needs_transfer = _plain(np.append(plan.fused, False)), _plain(plan.remote)
-        self.consumer = _plain(_consumers(plan))
+        self.consumer = _plain(consumers(plan.source, plan.remote))
         self.arrivals: dict[int, Arrival] = {}
         self.ended = np.zeros(rows, bool)
         self.times = np.full((4, rows), np.nan)
@@ -293,14 +294,6 @@ class EventModel:
 def _plain(column: np.ndarray) -> Any:
     """A column that gives and takes Python's own numbers, without an object kept for each row."""
     return column.data
-
-
-def _consumers(plan: Plan) -> np.ndarray:
-    """For each row the row on another device that needs it, or -1."""
-    consumer = np.full(len(plan.source), -1, np.int32)
-    remote = np.flatnonzero(plan.remote)
-    consumer[plan.source[remote]] = remote
-    return consumer
 
 
 def _turns(posts: Posts | None) -> dict[int, int]:

@@ -9,7 +9,7 @@ from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.kept_memory import empty_column, full_column
 from ppsim.base.lists import DeviceLists
 from ppsim.lowering.posting import AT_ONCE, PostColumns, SenderLists, Staged, post_by_turns
-from ppsim.lowering.rows import crosses_devices, has_transfers, transfer_ends
+from ppsim.lowering.rows import consumers, crosses_devices, has_transfers, transfer_ends
 from ppsim.lowering.turns import rows_in_turn
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -102,8 +102,7 @@ def unqueued_posts(compute: ScheduleColumns, remote: np.ndarray) -> Posts:
     `remote` is `crosses_devices(compute)`.
     """
     consumer = np.flatnonzero(remote).astype(np.int32)
-    taker = np.full(len(compute.kind), -1, np.int32)
-    taker[compute.source[consumer]] = consumer
+    taker = consumers(compute.source, remote)
     producer = np.flatnonzero(taker >= 0).astype(np.int32)
     owner = [compute.device[rows] for rows in (consumer, producer)]
     counts = [np.bincount(of, minlength=compute.devices) for of in owner]

@@ -105,3 +105,11 @@ def crosses_devices(schedule: ScheduleColumns) -> np.ndarray:
         np.greater_equal(source, rows.stop, out=crosses[rows])
         crosses[rows] |= (source >= 0) & (source < rows.start)
     return unwritable(crosses)
+
+
+def consumers(source: np.ndarray, remote: np.ndarray) -> np.ndarray:
+    """For each row the row on another device that needs it, or -1; int32. `remote` is `crosses_devices`."""
+    consumer = np.full(len(source), -1, np.int32)
+    rows = np.flatnonzero(remote)
+    consumer[source[rows]] = rows
+    return consumer
