@@ -150,7 +150,12 @@ def value_text(value: float | None, unit: str, unknown: str = "-", places: int =
 
 def counted(count: int, word: str) -> str:
     """`1 device`, `2 devices`, `3 microbatches`."""
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}{'es' if word.endswith('ch') else 's'}"
+    return f"{count:,} {of_number(count, word)}"
+
+
+def of_number(count: int, word: str) -> str:
+    """A word for so many: `device` for one, `devices` and `microbatches` for others."""
+    return word if count == 1 else f"{word}{'es' if word.endswith('ch') else 's'}"
 
 
 def difference_text(difference: float | None, unit: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER
 from ppsim.base.errors import MOST_FAULTS_SHOWN, ConfigError
+from ppsim.base.units import of_number
 from ppsim.lowering.rows import crosses_devices
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -122,8 +123,8 @@ def refuse_other_pipelines(program: ScheduleColumns, start: np.ndarray, end: np.
 
 
 def _words(numbers: Sequence[int], what: str = "rank") -> str:
-    return f"{what}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+    return f"{of_number(len(numbers), what)} {', '.join(map(str, numbers))}"
 
 
 def _files(missing: Sequence[int]) -> str:
-    return f"file{'s' if len(missing) > 1 else ''} of {_words(missing)}"
+    return f"{of_number(len(missing), 'file')} of {_words(missing)}"
