@@ -92,8 +92,8 @@ class _KeptBlocks:
     # What runs when an array dies reads no global: at the end of a process these may be gone before the array.
     _OFFER, _REFUSED = getattr(mmap, "MADV_FREE", 0), OSError
 
-    def __init__(self, most: float):
-        self.most = most
+    def __init__(self, most: float | None = None):
+        self.most = most  # a part of the machine's memory, which takes time to ask for, once there is a block
         self.blocks: list[mmap.mmap] = []
 
     def set_most(self, most: float) -> None:
@@ -102,6 +102,8 @@ class _KeptBlocks:
 
     def block(self, size: int) -> mmap.mmap | None:
         """A block of at least `size` bytes, kept or fresh; None where the system has none."""
+        if self.most is None:
+            self.most = memory_bytes() / _PART
         fitting = [block for block in self.blocks if size <= len(block) <= _ROOM * size]
         for block in sorted(fitting, key=len):
             with suppress(ValueError):  # another thread has taken it
@@ -129,7 +131,7 @@ class _KeptBlocks:
         self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        while sum(map(len, self.blocks)) > self.most:
+        while self.most is not None and sum(map(len, self.blocks)) > self.most:
             del self.blocks[:1]
 
 
@@ -151,6 +153,6 @@ class _Lease:
 
 _CAN_KEEP = all(hasattr(mmap, name) for name in ("MAP_PRIVATE", "MAP_ANONYMOUS", "MADV_FREE"))
 _turns = count()
-_kept = _KeptBlocks(memory_bytes() / _PART)
+_kept = _KeptBlocks()
 if _CAN_KEEP:  # what a process keeps is not used in its children, who would copy each page that they write to
     os.register_at_fork(after_in_child=lambda: _kept.__init__(_kept.most))
