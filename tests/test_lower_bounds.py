@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from random_runs import runs
 
 import ppsim
-from ppsim.families.registry import find_family
+from ppsim.search import find_family
 from ppsim.studies.optimum import optimum
 
 

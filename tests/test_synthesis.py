@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import ppsim
 from ppsim.actions import Kind
-from ppsim.families.round_search import RoundSearch
-from ppsim.families.solver import WindowModel
-from ppsim.families.synthesis_problem import Problem
-from ppsim.families.window_search import WindowSearch
+from ppsim.search.problem import Problem
+from ppsim.search.round_search import RoundSearch
+from ppsim.search.solver import WindowModel
+from ppsim.search.window_search import WindowSearch
 
 UNIT = ppsim.Costs(forward=2, input_grad=2, weight_grad=2)  # a stage of two a device takes 1 s
 PLACEMENTS = {"one": 1, "loop": 2, "v": 2, "wave": 4}

@@ -11,7 +11,8 @@ from ppsim.base.tables import aligned
 from ppsim.commands.options import JsonTarget
 from ppsim.commands.reporting import answer, command
 from ppsim.families import registry
-from ppsim.families.registry import RegisteredFamily, find_family
+from ppsim.families.registry import RegisteredFamily
+from ppsim.search import find_family
 
 SCHEMA = "ppsim.schedules/1"
 LABEL_WIDTH = 16

@@ -16,9 +16,9 @@ from ppsim.costs.hardware import Cluster
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
 from ppsim.costs.profile import Profile, read_profile
-from ppsim.families.memory_actions import NEEDED
-from ppsim.families.registry import find_family
 from ppsim.plan.jitter import Jitter
+from ppsim.search import find_family
+from ppsim.search.memory_actions import NEEDED
 
 # Which a profile of one device, or of another machine, does not know.
 LINK = ("latency", "bandwidth", "transfer_bytes")

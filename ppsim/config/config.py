@@ -18,14 +18,14 @@ from ppsim.config.schema import Fault, check
 from ppsim.costs import CostModel, Costs
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.model import Model
-from ppsim.families.memory_actions import MEMORY_ACTIONS, NEEDED, with_memory_actions
-from ppsim.families.registry import find_family
-from ppsim.families.searched_with_r import searched_with_r
 from ppsim.plan.jitter import Jitter
 from ppsim.run.schedules import Program, Schedule, lower
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
+from ppsim.search import find_family
+from ppsim.search.memory_actions import MEMORY_ACTIONS, NEEDED, with_memory_actions
+from ppsim.search.searched_with_r import searched_with_r
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.yaml_text import DEEPEST, read_yaml
-from ppsim.families.registry import split_stages
+from ppsim.search import split_stages
 
 
 def overridden(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

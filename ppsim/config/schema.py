@@ -31,12 +31,12 @@ from ppsim.costs.model import Model
 from ppsim.costs.operators import OperatorLaw
 from ppsim.costs.sheets import find_device, find_link
 from ppsim.engines.running import ENGINES
-from ppsim.families.memory_actions import FIRST, NEEDED, PLACINGS
-from ppsim.families.registry import find_family, split_stages
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plan.dispatch import DISPATCHES
 from ppsim.plan.jitter import factor, sigma
 from ppsim.plan.streams import OPTIMIZERS
+from ppsim.search import find_family, split_stages
+from ppsim.search.memory_actions import FIRST, NEEDED, PLACINGS
 
 Fault = tuple[Path, str]
 

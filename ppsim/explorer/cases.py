@@ -19,13 +19,13 @@ from ppsim.base.errors import ConfigError, CostError, PpsimError, shown
 from ppsim.config import Config, load_config, make_config, source_of
 from ppsim.explorer.copies import copies_of
 from ppsim.explorer.keys import keys_of, may_change
-from ppsim.families.registry import families, find_family
 from ppsim.interop.result import plain
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plots.boxes import make_boxes
 from ppsim.plots.page_data import page_data
 from ppsim.run.schedules import Schedule
 from ppsim.run.timelines import Timeline
+from ppsim.search import families, find_family
 
 PLACE = "explorer"
 CSV_NAME = "dropped.csv"

@@ -10,9 +10,8 @@ from ppsim.actions import Kind
 from ppsim.base.errors import BuildError, shown
 from ppsim.base.rules import is_number
 from ppsim.families.grouped_by_slots import grouped_by_slots
-from ppsim.families.memory_actions import inserted
 from ppsim.families.registry import family, require_count
-from ppsim.lowering.rows import row_tables
+from ppsim.lowering.rows import insert_at, row_tables
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.recurrence import run_lists
 
@@ -58,7 +57,7 @@ def pipe_offload(
         rows += [forward, forward]
         kinds += [np.full(len(forward), kind) for kind in (Kind.OFFLOAD, Kind.RELOAD)]
         anchors += [2 * leaves, 2 * np.minimum(returns, backward[forward])]
-    return inserted(plain, np.concatenate(rows), np.concatenate(kinds), np.concatenate(anchors))
+    return insert_at(plain, np.concatenate(rows), np.concatenate(kinds), np.concatenate(anchors))
 
 
 def _slots(

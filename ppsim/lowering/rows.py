@@ -45,6 +45,17 @@ def insert_rows(
     )
 
 
+def insert_at(schedule: ScheduleColumns, rows: np.ndarray, kind: np.ndarray, anchor: np.ndarray) -> ScheduleColumns:
+    """Return the lists with an action of each kind for the stage and microbatch of each row, at its anchor.
+
+    Row i of the lists has anchor 2 i + 1; rows with equal anchors keep their order.
+    """
+    anchors = np.concatenate([2 * np.arange(len(schedule.kind)) + 1, anchor])
+    return insert_rows(
+        schedule, schedule.device[rows], kind, schedule.stage[rows], schedule.microbatch[rows], (anchors,)
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class TransferEnds:
     """The SEND and RECV rows of a valid program, in list order.

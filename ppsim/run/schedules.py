@@ -17,14 +17,14 @@ from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel
 from ppsim.engines.running import run_plan
 from ppsim.families import registry
-from ppsim.families.memory_actions import NEEDED, offloaded, recomputed, with_memory_actions
-from ppsim.families.registry import find_family, split_stages
-from ppsim.families.searched_with_r import searched_with_r
 from ppsim.lowering.program import lower as lowered
 from ppsim.plan.resolve import make_plan
 from ppsim.plots.slot_table import MOST_TIMED, schedule_html, schedule_table
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import csv_text, orders, read_csv, read_orders
+from ppsim.search import find_family, split_stages
+from ppsim.search.memory_actions import NEEDED, offloaded, recomputed, with_memory_actions
+from ppsim.search.searched_with_r import searched_with_r
 
 Some = TypeVar("Some", bound=ScheduleColumns)
 

@@ -16,8 +16,8 @@ from ppsim.base.extras import need
 from ppsim.base.tables import page_table
 from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
-from ppsim.families.registry import families, find_family
 from ppsim.run.timelines import Timeline
+from ppsim.search import families, find_family
 from ppsim.studies.balancing import balanced_partition
 from ppsim.studies.executors import Here
 from ppsim.studies.fits import fits_within, step_difference

@@ -9,10 +9,10 @@ from ppsim.analysis.interval import step_interval, surely_faster
 from ppsim.base.errors import BuildError, PpsimError
 from ppsim.costs import CostModel
 from ppsim.costs.profile import Profile
-from ppsim.families.registry import families
 from ppsim.run.schedules import Schedule
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
+from ppsim.search import families
 from ppsim.studies.calibration import whole_parts
 from ppsim.studies.frameworks import RUNS, runnable
 from ppsim.studies.measured_plan import start_overhead

@@ -19,11 +19,12 @@ from ppsim.base.tables import page_table
 from ppsim.base.units import value_text
 from ppsim.config import Config, source_of
 from ppsim.costs import CostModel
-from ppsim.families.registry import RegisteredFamily, families, find_family, split_stages
+from ppsim.families.registry import RegisteredFamily
 from ppsim.run.schedules import Schedule, schedules
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
+from ppsim.search import families, find_family, split_stages
 from ppsim.studies.executors import Here
 from ppsim.studies.fits import fits_within, step_difference
 from ppsim.timeline import TimelineColumns

@@ -4,7 +4,7 @@ Every microbatch is whole, and weights are held once.
 """
 
 from ppsim.base.errors import ConfigError, shown
-from ppsim.families.registry import families
+from ppsim.search import families
 
 TORCHTITAN = {  # the names of their classes in torch/distributed/pipelining/schedules.py
     "gpipe": "GPipe", "1f1b": "1F1B", "interleaved-1f1b": "Interleaved1F1B", "interleaved-zb": "InterleavedZeroBubble",

@@ -11,7 +11,7 @@ from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layers import RECOMPUTE
 from ppsim.costs.layout import Layout
-from ppsim.families.registry import families, find_family, split_stages
+from ppsim.search import families, find_family, split_stages
 
 TENSOR, CONTEXT, DATA, EXPERT = "layout.tensor", "layout.context", "layout.data", "layout.expert"
 MICROBATCH_SIZE, PARTITION, RECOMPUTE_LEVEL = "layout.microbatch_size", "layout.partition", "layout.recompute"

@@ -17,12 +17,12 @@ from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.config import Config
 from ppsim.costs.pairs import among
 from ppsim.costs.table import CostModel, CostTable
-from ppsim.families.registry import families
 from ppsim.plan.jitter import Jitter
 from ppsim.run.schedules import Schedule
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
+from ppsim.search import families
 from ppsim.studies.compare import Comparison, asynchronous, compare_config
 
 

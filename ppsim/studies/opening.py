@@ -15,8 +15,8 @@ from ppsim.base.errors import BuildError, PpsimError
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout_string import LayoutString, of_stages
 from ppsim.costs.table import CostTable
-from ppsim.families.memory_actions import MEMORY_ACTIONS
-from ppsim.families.registry import find_family
+from ppsim.search import find_family
+from ppsim.search.memory_actions import MEMORY_ACTIONS
 from ppsim.studies.balancing import balanced_within, pieces_of
 from ppsim.studies.crew import Outcome
 from ppsim.studies.free_keys import BALANCED, DEVICES, MICROBATCHES, PARTITION

@@ -12,12 +12,12 @@ from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import is_number
 from ppsim.costs import CostModel
 from ppsim.families.registry import require_count
-from ppsim.families.round_search import searched_briefly
-from ppsim.families.solver import WindowModel, solver_of
-from ppsim.families.synthesis_problem import Problem, devices_of_stages, limits_of
 from ppsim.run.schedules import Schedule
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
+from ppsim.search.problem import Problem, devices_of_stages, limits_of
+from ppsim.search.round_search import searched_briefly
+from ppsim.search.solver import WindowModel, solver_of
 from ppsim.studies.executors import check_workers
 
 MOST_ACTIONS = 1500

@@ -15,8 +15,8 @@ from ppsim.base.compiling import can_compile
 from ppsim.base.errors import PpsimError
 from ppsim.base.progress import track
 from ppsim.config import Config, Source, source_of
-from ppsim.families.registry import find_family, split_stages
 from ppsim.run.schedules import Schedule
+from ppsim.search import find_family, split_stages
 from ppsim.studies.crew import FEW, Crew, Outcome, means
 from ppsim.studies.kept_schedules import Kept
 from ppsim.studies.store import Store, key_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ppsim.analysis.front import pareto_front
-from ppsim.families.registry import find_family
+from ppsim.search import find_family
 from ppsim.studies.frameworks import RUNS, TORCHTITAN
 from ppsim.studies.free_keys import DEVICES, PARTITION, RECOMPUTE_LEVEL
 

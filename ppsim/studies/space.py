@@ -18,8 +18,8 @@ from ppsim.base.rules import whole_number
 from ppsim.base.yaml_text import read_yaml
 from ppsim.config import Config, load_config, make_config
 from ppsim.costs.derive import DerivedCosts
-from ppsim.families.memory_actions import MEMORY_ACTIONS
-from ppsim.families.registry import find_family, split_stages
+from ppsim.search import find_family, split_stages
+from ppsim.search.memory_actions import MEMORY_ACTIONS
 from ppsim.studies.free_keys import (
     BALANCED,
     CONTEXT,

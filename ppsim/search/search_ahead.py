@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ppsim.families.list_scheduling import ALWAYS, DUE, FIRST, FORWARD, NEVER, OTHER, Rules
-from ppsim.families.synthesis_problem import Lists, Problem
+from ppsim.search.list_scheduling import ALWAYS, DUE, FIRST, FORWARD, NEVER, OTHER, Rules
+from ppsim.search.problem import Lists, Problem
 
 PACES = (0.0, 0.5, 1.0, 2.0)  # periods by which a microbatch's actions are due after those of the one before
 SCALES = (1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 3.0, 100.0)  # times the least that each stage must run ahead

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ppsim.families.search_ahead import SettingSearch
-from ppsim.families.synthesis_problem import Lists, Problem
+from ppsim.search.problem import Lists, Problem
+from ppsim.search.search_ahead import SettingSearch
 
 WORK = 1_000_000  # rows that one part of a search schedules: a fifth of a second
 MOST_TRIES = 128

@@ -12,11 +12,11 @@ from ppsim.actions import Kind
 from ppsim.base.errors import BuildError
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel, CostTable
-from ppsim.families.idle_time import makespan_of
-from ppsim.families.memory_actions import priced, recomputed
 from ppsim.families.registry import RegisteredFamily
-from ppsim.families.synthesis_problem import limits_of
 from ppsim.schedule.columns import ScheduleColumns
+from ppsim.search.idle_time import makespan_of
+from ppsim.search.memory_actions import priced, recomputed
+from ppsim.search.problem import limits_of
 
 PARTS = (0.5, 1.0)  # of the stages, the first, whose activations live longest
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.extras import need
-from ppsim.families.synthesis_problem import Lists
 from ppsim.schedule.blocks import occurrence
+from ppsim.search.problem import Lists
 
 FINEST = 100_000  # ticks in the longest action, at most
 GRAINS = 1_000_000  # parts of an activation; what is held is rounded down to them

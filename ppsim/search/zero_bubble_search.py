@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppsim.families.list_scheduling import ALWAYS, BACKWARD, FIRST, FORWARD, NEVER, OTHER, ROUNDING, Rules
 from ppsim.families.registry import family, require_choice
-from ppsim.families.synthesis_problem import Lists, Problem, limits_of
 from ppsim.families.zero_bubble import zero_bubble_lists
 from ppsim.schedule.columns import ScheduleColumns
+from ppsim.search.list_scheduling import ALWAYS, BACKWARD, FIRST, FORWARD, NEVER, OTHER, ROUNDING, Rules
+from ppsim.search.problem import Lists, Problem, limits_of
 
 if TYPE_CHECKING:
     from ppsim.costs import CostModel

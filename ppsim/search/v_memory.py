@@ -9,13 +9,13 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.compiling import part, run_where_it_pays
-from ppsim.families.list_scheduling import ROUNDING
 from ppsim.families.registry import family
-from ppsim.families.round_search import searched_briefly
-from ppsim.families.synthesis_problem import Problem, devices_of_stages, peaks
-from ppsim.families.v_squeeze import DOWN_F, DOWN_I, NOTHING, PERIOD, UP_F, UP_I, WEIGHT, squeezed
 from ppsim.schedule.blocks import Block, occurrence
 from ppsim.schedule.columns import ScheduleColumns
+from ppsim.search.list_scheduling import ROUNDING
+from ppsim.search.problem import Problem, devices_of_stages, peaks
+from ppsim.search.round_search import searched_briefly
+from ppsim.search.v_squeeze import DOWN_F, DOWN_I, NOTHING, PERIOD, UP_F, UP_I, WEIGHT, squeezed
 
 if TYPE_CHECKING:
     from ppsim.costs import CostModel

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ppsim.families.interleaved import interleaved_one_forward_one_backward
-from ppsim.families.memory_actions import NEEDED, recomputed
 from ppsim.families.one_forward_one_backward import one_forward_one_backward
 from ppsim.families.registry import family, require_choice
 from ppsim.schedule.columns import ScheduleColumns
+from ppsim.search.memory_actions import NEEDED, recomputed
 
 if TYPE_CHECKING:
     from ppsim.costs import CostModel

@@ -16,14 +16,14 @@ from ppsim.base.errors import BuildError, shown
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostTable, is_cost_model
 from ppsim.costs.table_check import check_table
-from ppsim.families.list_scheduling import ROUNDING, Rules, Work, beginning, schedule_greedily
-from ppsim.families.local_moves import improve_lists, replay_lists, scratch_of
 from ppsim.lowering.rows import crosses_devices
 from ppsim.schedule.blocks import Block, occurrence
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.order_bounds import chain_of
 from ppsim.schedule.recurrence import run_lists
 from ppsim.schedule.work_bounds import least_makespan
+from ppsim.search.list_scheduling import ROUNDING, Rules, Work, beginning, schedule_greedily
+from ppsim.search.local_moves import improve_lists, replay_lists, scratch_of
 
 if TYPE_CHECKING:
     from ppsim.costs import CostModel

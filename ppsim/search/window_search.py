@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ppsim.families.solver import WindowModel
-from ppsim.families.synthesis_problem import Lists
+from ppsim.search.problem import Lists
+from ppsim.search.solver import WindowModel
 
 WINDOW = 120  # rows that are free at a time
 WORK = 0.2  # of the solver on a window, in its own count of work, which is about seconds

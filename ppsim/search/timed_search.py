@@ -6,9 +6,9 @@ import time
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.progress import Bar
-from ppsim.families.round_search import HEATS, RoundSearch, usual_rounds
-from ppsim.families.solver import solver_of
-from ppsim.families.window_search import WindowSearch
+from ppsim.search.round_search import HEATS, RoundSearch, usual_rounds
+from ppsim.search.solver import solver_of
+from ppsim.search.window_search import WindowSearch
 
 FOR_ROUNDS = 0.75  # part of the time, where windows follow
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ppsim.base.compiling import part
-from ppsim.families.list_scheduling import ROUNDING, Work
+from ppsim.search.list_scheduling import ROUNDING, Work
 
 NO_ROW = -1
 NEVER_ENDS = float("inf")

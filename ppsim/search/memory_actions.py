@@ -13,12 +13,12 @@ from ppsim.base.errors import BuildError, shown
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel, CostTable, is_cost_model
 from ppsim.costs.table_check import check_table
-from ppsim.families.idle_time import held_at_most, in_idle_time
-from ppsim.families.needed import needed_recomputes
 from ppsim.families.registry import require_choice
-from ppsim.families.synthesis_problem import limits_of
-from ppsim.lowering.rows import insert_rows, row_tables
+from ppsim.lowering.rows import insert_at, row_tables
 from ppsim.schedule.columns import ScheduleColumns
+from ppsim.search.idle_time import held_at_most, in_idle_time
+from ppsim.search.needed import needed_recomputes
+from ppsim.search.problem import limits_of
 
 NEEDED = "needed"
 MEMORY_ACTIONS = ("recompute", "recompute_placing", "offload")  # what `with_memory_actions` is asked for
@@ -71,7 +71,7 @@ def recomputed(
 
 def _with_r(schedule: ScheduleColumns, rows: np.ndarray) -> ScheduleColumns:
     """An R directly before each of these backwards."""
-    return inserted(schedule, rows, np.full(len(rows), Kind.R), 2 * (rows - schedule.joined[rows]))
+    return insert_at(schedule, rows, np.full(len(rows), Kind.R), 2 * (rows - schedule.joined[rows]))
 
 
 def _behind_its_forward(schedule: ScheduleColumns) -> np.ndarray:
@@ -103,23 +103,12 @@ def offloaded(schedule: ScheduleColumns, stages: str) -> ScheduleColumns:
     before = np.append(-1, backward)[np.searchsorted(backward, own)]  # the backward before each, on any device
     back = np.where(before > forward, before, own)
     leaves = forward + np.append(schedule.joined, False)[forward + 1]  # a fused slot is not torn apart
-    return inserted(
+    return insert_at(
         schedule,
         np.concatenate([forward, own]),
         np.repeat([Kind.OFFLOAD, Kind.RELOAD], len(own)),
         np.concatenate([2 * leaves + 2, 2 * (back - schedule.joined[back])]),
     )
-
-
-def inserted(schedule: ScheduleColumns, rows: np.ndarray, kind: np.ndarray, anchor: np.ndarray) -> ScheduleColumns:
-    """The lists with an action of each kind for the stage and microbatch of each row, at its anchor.
-
-    Row i of the lists has anchor 2 i + 1; what has equal anchors keeps its order.
-    """
-    anchors = np.concatenate([2 * np.arange(len(schedule.kind)) + 1, anchor])
-    return insert_rows(
-        schedule, schedule.device[rows], kind, schedule.stage[rows], schedule.microbatch[rows], (anchors,)
-    )  # fmt: skip
 
 
 def _require_plain_lists(schedule: ScheduleColumns, what: str) -> None:

@@ -15,12 +15,12 @@ from ppsim.base.errors import BuildError, PpsimError
 from ppsim.base.progress import track
 from ppsim.base.rules import is_number
 from ppsim.base.units import percent_text, seconds_text
-from ppsim.families.list_scheduling import ROUNDING
 from ppsim.families.registry import families, family, require_count
-from ppsim.families.round_search import RoundSearch, usual_rounds
-from ppsim.families.synthesis_problem import Lists, Problem, devices_of_stages, limits_of, price
-from ppsim.families.timed_search import TimedSearch
 from ppsim.schedule.columns import ScheduleColumns
+from ppsim.search.list_scheduling import ROUNDING
+from ppsim.search.problem import Lists, Problem, devices_of_stages, limits_of, price
+from ppsim.search.round_search import RoundSearch, usual_rounds
+from ppsim.search.timed_search import TimedSearch
 
 if TYPE_CHECKING:
     from ppsim.costs import CostModel

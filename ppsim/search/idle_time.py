@@ -10,10 +10,10 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError
 from ppsim.costs.table import CostTable
-from ppsim.families.synthesis_problem import row_waits
 from ppsim.lowering.rows import row_tables
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.recurrence import run_lists
+from ppsim.search.problem import row_waits
 
 _ROUNDING = 1e-9
 _FILLERS = ((Kind.R,), (Kind.R, Kind.F), (Kind.F, Kind.R))  # what goes into idle time, the first that fits

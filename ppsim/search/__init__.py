@@ -1,0 +1,10 @@
+"""Schedules found by simulation: auto, ZB-1p and its relatives, V-Half, V-Min, where R goes, the exact optimum.
+
+Importing this package completes the registry of families: code above this layer looks families up here.
+"""
+
+# The import order continues the order of the registry.
+from ppsim.search import v_memory, zero_bubble_search, recomputing, auto  # noqa: F401, I001
+from ppsim.families.registry import families, find_family, split_stages
+
+__all__ = ["families", "find_family", "split_stages"]
