@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ppsim.analysis.ledger import ledger
-from ppsim.plan.resolve import by_kind_and_stage
+from ppsim.plan.lengths import by_kind_and_stage
 from ppsim.timeline import TimelineColumns
 
 IDLE_CAUSES = ("transfer", "queue", "sharding")

@@ -7,7 +7,7 @@ import numpy as np
 from ppsim.actions import Kind, is_vocabulary
 from ppsim.analysis.outline import Outline
 from ppsim.costs.table import CostTable
-from ppsim.plan.resolve import row_seconds
+from ppsim.plan.lengths import row_seconds
 from ppsim.plan.streams import POST_VALIDATED, optimizer_seconds
 from ppsim.schedule.columns import ScheduleColumns
 

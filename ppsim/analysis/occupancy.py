@@ -15,7 +15,7 @@ from ppsim.base.unsigned import from_the_start
 from ppsim.lowering.rows import consumers
 from ppsim.plan.holding import Holding
 from ppsim.plan.host_copies import RELOADS, copied_part
-from ppsim.plan.resolve import transfer_bytes
+from ppsim.plan.lengths import transfer_bytes
 from ppsim.timeline import TimelineColumns
 
 _AT_A_TIME = 16_384  # rows

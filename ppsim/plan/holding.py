@@ -2,31 +2,54 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.costs.table import CostTable
-from ppsim.plan.resolve import by_kind_and_stage
+from ppsim.plan.lengths import by_kind_and_stage
 from ppsim.schedule.columns import ScheduleColumns
 
 
-class Holding:
-    """Prices of what rows hold; `weight` is of a whole microbatch by stage.
+def changes_by_kind(whole: Any, for_weight: Any, stored: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return what F, B, I, W, R, S and T add at their start and free at their end, two arrays of one row per kind.
 
-    Where an R follows, the F adds the stored input alone and the R what it makes again.
+    Parameters
+    ----------
+    whole : array of any shape
+        What one activation holds.
+    for_weight : array of that shape
+        The part of it that lives until W; the rest ends with I.
+    stored : array of that shape
+        The stored input from which an R makes the activation again. An F whose R follows adds this instead of `whole`.
     """
+    nothing = np.zeros_like(whole)
+    adds = [whole, nothing, nothing, nothing, whole - stored, nothing, nothing]
+    frees = [nothing, whole, whole - for_weight, for_weight, nothing, nothing, nothing]
+    return np.stack(adds), np.stack(frees)
+
+
+def parts_of(table: CostTable, whole: np.ndarray) -> np.ndarray:
+    """Return an activation's size, its part for W and its stored input by stage, float64 (3, stages).
+
+    `whole` is what one microbatch holds on each stage, in any unit.
+    """
+    stored = np.zeros_like(whole) if table.input_fraction is None else whole * table.input_fraction
+    return np.stack([whole, whole * table.weight_grad_fraction, stored])
+
+
+class Holding:
+    """What the rows of a schedule add and free, in the unit of `weight`, which one whole microbatch holds by stage."""
 
     def __init__(self, schedule: ScheduleColumns, table: CostTable, weight: np.ndarray):
         self.schedule, self.table = schedule, table
-        whole, kept = weight / schedule.slices, table.weight_grad_fraction
-        nothing = np.zeros_like(whole)
-        self.stored = whole * (nothing if table.input_fraction is None else table.input_fraction)
-        adds = [whole, nothing, nothing, nothing, whole - self.stored, nothing, nothing]  # by code of F to T
-        frees = [nothing, whole, whole * (1.0 - kept), whole * kept, nothing, nothing, nothing]
-        self.adds, self.frees = np.stack(adds), np.stack(frees)
+        parts = parts_of(table, weight / schedule.slices)
+        self.stored = parts[2]
+        self.adds, self.frees = changes_by_kind(*parts)
 
-    def changes(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        """What each of these rows adds at its start and frees at its end."""
+    def changes(self, rows: slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
+        """Return what each of these rows adds at its start and frees at its end."""
         schedule = self.schedule
         adds, frees = (by_kind_and_stage(schedule, values, rows) for values in (self.adds, self.frees))
         if schedule.recomputes:

@@ -14,12 +14,19 @@ from ppsim.base.errors import CostError
 from ppsim.base.immutable import Column, EqualColumns, unwritable
 from ppsim.base.kept_memory import keep_freed_memory
 from ppsim.checks.deadlock import refuse_slots_that_need_themselves
-from ppsim.costs.pairs import values_between
 from ppsim.costs.table import CostTable
 from ppsim.costs.table_check import check_table
 from ppsim.lowering.posts import Posts, queued_posts, unqueued_posts
 from ppsim.lowering.rows import crosses_devices
 from ppsim.plan.host_copies import Copies, find_copies, priced
+from ppsim.plan.lengths import (
+    by_kind_and_stage,
+    received_by_kind,
+    row_seconds,
+    seconds_by_kind,
+    transfer_bytes,
+    transfer_seconds,
+)  # fmt: skip
 from ppsim.plan.ports import Ports, make_ports
 from ppsim.plan.streams import Gathers, Reductions, find_gathers, find_reductions, optimizer_seconds
 from ppsim.schedule.barriers import GRADIENT, Barriers, find_barriers, of_several
@@ -244,81 +251,11 @@ def structure(table: CostTable) -> tuple[bool, ...]:
     return tuple(column is not None for column in (table.overlap, table.unshard_seconds, table.reduce_seconds, ports))
 
 
-def by_kind_and_stage(schedule: ScheduleColumns, values: np.ndarray, rows: slice = slice(None)) -> np.ndarray:
-    """For each of these rows of a compute schedule its entry in `values`, F, B, I and W by stage, (4, stages).
-
-    An R takes the entry of F, or that of a fifth row; S and T take those of two more, or 0.
-    """
-    if schedule.recomputes and len(values) == Kind.R:
-        values = np.concatenate([values, values[:1]])
-    if schedule.cuts_vocabulary and len(values) <= Kind.T:
-        values = np.concatenate([values, np.zeros((Kind.T + 1 - len(values), schedule.num_stages))])
-    cell = schedule.kind[rows].astype(np.int64)
-    cell *= schedule.num_stages  # in place: at a million rows fresh memory costs more than the sums
-    cell += schedule.stage[rows]
-    return values.ravel().take(cell)
-
-
 def _lengths(schedule: ScheduleColumns, table: CostTable) -> Any:
     """Seconds of each row, as `Plan` takes them."""
     if schedule.slices > 1 or table.overlap is not None or table.microbatch_scale is not None:
         return row_seconds(schedule, table)
-    return Priced(schedule, _seconds_by_kind(schedule, table))
-
-
-def _seconds_by_kind(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
-    """Seconds of F, B, I, W and R by stage, (5, stages); with S or T in the lists theirs too, (7, stages)."""
-    again = table.seconds[Kind.F] if table.recompute_seconds is None else table.recompute_seconds
-    seconds = np.vstack([table.seconds, again])
-    if not schedule.cuts_vocabulary:
-        return seconds
-    of_part = np.zeros((2, schedule.num_stages)) if table.vocabulary_seconds is None else table.vocabulary_seconds
-    if not (schedule.kind == Kind.T).any():
-        of_part = np.stack([of_part.sum(axis=0), np.zeros(schedule.num_stages)])
-    return np.concatenate([seconds, of_part])
-
-
-def row_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
-    """Seconds of each row; of a timed fused slot the first row holds the slot's length and the second 0."""
-    seconds = by_kind_and_stage(schedule, _seconds_by_kind(schedule, table))
-    overhead = None if table.overhead is None else by_kind_and_stage(schedule, table.overhead)
-    whole, part = seconds, row_part(schedule, table)
-    if part is not None:
-        seconds = _sliced(whole, overhead, part)
-    if table.overlap is not None:
-        first, second, forward, backward = schedule.slots
-        slot = table.overlap[schedule.stage[forward], schedule.stage[backward]]
-        if part is not None:
-            of_slot = None if overhead is None else np.maximum(overhead[first], overhead[second])
-            slot = _sliced(slot, of_slot, _mean_part(part, whole, forward, backward))
-        seconds[first], seconds[second] = slot, 0.0
-    return seconds
-
-
-def row_part(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:
-    """Each row's time in units of a whole microbatch of factor 1: its slice's part times its microbatch's factor.
-
-    None where every row is such a microbatch.
-    """
-    if schedule.slices == 1 and table.microbatch_scale is None:
-        return None
-    part = table.slice_fraction[schedule.microbatch % schedule.slices]
-    return part * table.scale_of(schedule, schedule.stage, schedule.microbatch)
-
-
-def _mean_part(part: np.ndarray, whole: np.ndarray, forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
-    """The part of a fused slot: the mean of its two rows' parts, weighted by their uncut seconds."""
-    both = whole[forward] + whole[backward]
-    share = np.divide(whole[forward], both, out=np.full_like(both, 0.5), where=both > 0)
-    return part[backward] + share * (part[forward] - part[backward])
-
-
-def _sliced(seconds: np.ndarray, overhead: np.ndarray | None, fraction: np.ndarray) -> np.ndarray:
-    """Seconds of a slice of actions that last `seconds` uncut: its part of all but their overhead, and that whole."""
-    if overhead is None:
-        return seconds * fraction
-    overhead = np.minimum(overhead, seconds)
-    return (seconds - overhead) * fraction + overhead
+    return Priced(schedule, seconds_by_kind(schedule, table))
 
 
 def _check_lengths(plan: Plan) -> None:
@@ -352,29 +289,13 @@ def _no_less_than_sum(lengths: np.ndarray | Priced) -> float:
     return float(lengths.sum())
 
 
-def transfer_bytes(schedule: ScheduleColumns, table: CostTable, producer: np.ndarray) -> np.ndarray:
-    """Bytes that each of the rows `producer` sends to another device."""
-    backward = schedule.kind.take(producer) != Kind.F
-    cell = backward.astype(np.int64) * schedule.num_stages + schedule.stage.take(producer)
-    scale = table.scale_of(schedule, schedule.stage[producer], schedule.microbatch[producer])
-    return table.transfer_bytes.ravel().take(cell) / schedule.slices * scale
-
-
 def _transfer_lengths(schedule: ScheduleColumns, table: CostTable) -> Any:
     """Seconds of each row's transfer, as `Plan` takes them: by its kind and stage alone where all links are alike."""
-    latency, per_byte = values_between(table.latency), values_between(table.seconds_per_byte)
-    alike = table.microbatch_scale is None or not table.transfer_bytes.any()
-    if alike and np.all(latency == latency[0]) and np.all(per_byte == per_byte[0]):
-        forward, backward = table.transfer_bytes / schedule.slices * per_byte[0] + latency[0]
-        received = np.zeros((Kind.T + 1, schedule.num_stages))  # from the stage before, and from the stage behind
-        received[Kind.F, 1:] = forward[:-1]
-        received[[Kind.B, Kind.I], :-1] = backward[1:]
+    received = received_by_kind(schedule, table)
+    if received is not None:
         return Priced(schedule, received, crosses_devices)
     device, source = schedule.device, schedule.source
-    link = device.take(source), device
-    seconds = transfer_bytes(schedule, table, source)
-    seconds *= table.seconds_per_byte[link]
-    seconds += table.latency[link]
+    seconds = transfer_seconds(table, device.take(source), device, transfer_bytes(schedule, table, source))
     return np.where(crosses_devices(schedule), seconds, 0.0)
 
 
@@ -391,7 +312,7 @@ def _barrier_seconds(schedule: ScheduleColumns, table: CostTable, barriers: Barr
     seconds = np.where(of_several(schedule, barriers), np.array([0.0, statistics, reduce])[barriers.kind], 0.0)
     part = np.flatnonzero((schedule.kind == Kind.S) & (barriers.needs >= 0))
     output = barriers.producer[barriers.first[barriers.needs[part]]]
-    link = schedule.device[output], schedule.device[part]
-    ways = table.latency[link] + transfer_bytes(schedule, table, output) * table.seconds_per_byte[link]
+    sent = transfer_bytes(schedule, table, output)
+    ways = transfer_seconds(table, schedule.device[output], schedule.device[part], sent)
     np.maximum.at(seconds, barriers.needs[part], ways)
     return seconds
