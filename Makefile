@@ -54,7 +54,7 @@ fuzz: $(VENV)/installed-for-tests
 # Tracing takes twice the time of the tests, so that a part of them is traced, which starts no process; `make coverage
 # TRACED=tests` is all. Kernels are traced as plain Python.
 TRACED ?= $(patsubst %,tests/test_%.py,actions calibration check_command config contention costs_derive costs_memory \
-	costs_partition critical_path csv charts_html event_engine files frame gate jitter kept_memory kineto ledger lowering \
+	costs_partition critical_path csv charts_html event_engine files frame gate jitter kineto ledger lowering \
 	measures memory_actions offload optimizer_step perfetto primus program_check replays schedule sensitivities sharding_streams \
 	transports validate)
 KERNELS := $(patsubst %,tests/test_%.py,contention dispatch event_engine offload optimizer_step sharding_streams)

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ppsim.base.errors import BuildError, ConfigError, CostError, DeadlockError, PpsimError, ScheduleError
-    from ppsim.base.kept_memory import keep_memory
     from ppsim.config import Config, load_config
     from ppsim.costs import Cluster, Costs, DerivedCosts, Layout, Model
     from ppsim.plan.jitter import Jitter
@@ -29,14 +28,13 @@ __version__ = "0.1.0"
 __all__ = [
     "Batch", "BuildError", "Cluster", "Config", "ConfigError", "CostError", "Costs", "DeadlockError", "DerivedCosts",
     "Family", "Jitter", "Layout", "Model", "PpsimError", "Program", "Schedule", "ScheduleError", "Sweep", "Timeline",
-    "advise", "build", "choose", "compare", "explain", "keep_memory", "load_config", "lower", "schedules", "simulate",
+    "advise", "build", "choose", "compare", "explain", "load_config", "lower", "schedules", "simulate",
     "simulate_many", "sweep", "what_fits", "with_offload", "with_recompute",
 ]  # fmt: skip
 
 # Where each name is, to be loaded when it is first asked for: `ppsim --help` then starts without NumPy.
 _HOMES = {
     "ppsim.base.errors": ("BuildError", "ConfigError", "CostError", "DeadlockError", "PpsimError", "ScheduleError"),
-    "ppsim.base.kept_memory": ("keep_memory",),
     "ppsim.config": ("Config", "load_config"),
     "ppsim.costs": ("Cluster", "Costs", "DerivedCosts", "Layout", "Model"),
     "ppsim.plan.jitter": ("Jitter",),

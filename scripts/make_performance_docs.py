@@ -117,8 +117,7 @@ microbatches; for `choose` every key is free, and what is not simulated is prove
 GROWTH = """## Growth
 
 Build, simulate (compiled, `async` with latency) and measure on 64 devices. Below about a hundred thousand actions the
-fixed cost of 64 devices shows. The memory of a call from a million actions on stays with the process for the next one
-(`ppsim.keep_memory`); the first call, the slowest round of some, waits for the system to hand it out.
+fixed cost of 64 devices shows.
 """
 
 DRY_RUN = """## Against PyTorch's own dry run

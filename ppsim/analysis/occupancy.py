@@ -11,7 +11,6 @@ from ppsim.actions import Kind
 from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.errors import CostError
 from ppsim.base.immutable import kept
-from ppsim.base.unsigned import from_the_start
 from ppsim.lowering.rows import consumers
 from ppsim.plan.holding import Holding
 from ppsim.plan.host_copies import RELOADS, copied_part
@@ -278,7 +277,6 @@ class Occupancy:
 occupancy = kept(Occupancy)
 
 
-@from_the_start
 def highest(offsets, remains, frees, peak):
     """Fill `peak`, by device, with the most that is held just after the start of a row."""
     for device in range(len(offsets) - 1):
@@ -289,7 +287,6 @@ def highest(offsets, remains, frees, peak):
         peak[device] = most
 
 
-@from_the_start
 def highest_memory(offsets, time, change, peak):
     """Add to `peak`, by device what it always holds, the most that changes add; at one time all of them count."""
     for device in range(len(offsets) - 1):

@@ -10,7 +10,6 @@ import numpy as np
 from ppsim.actions import Kind, is_copy
 from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.distinct import distinct
-from ppsim.base.unsigned import from_the_start
 from ppsim.schedule.columns import ScheduleColumns
 
 PICKS = 3  # of the moments at which a device holds most, for each stage and way: the first, a middle and the last one
@@ -152,7 +151,6 @@ def _fullest(schedule: ScheduleColumns, does: np.ndarray, group: np.ndarray) -> 
     return rows[rows >= 0]
 
 
-@from_the_start
 def find_fullest(does, group, last, of_last, adds, frees, most, times, rows):
     """Write into `rows` of each group the first row at which most is held, the last, and one whose number is a power
     of two; `most` and `times` are what that is and how often.
@@ -174,7 +172,6 @@ def find_fullest(does, group, last, of_last, adds, frees, most, times, rows):
         level -= frees[does[row]] * weight
 
 
-@from_the_start
 def hold(offsets, does, place, places, rows, adds, frees, now, held):
     """Write into `held` what a device holds, by part and place, while each of `rows` runs; `now` is scratch."""
     number = 0

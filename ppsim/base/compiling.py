@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ppsim.base.unsigned import unsigned
-
 SomeFunction = TypeVar("SomeFunction", bound=Callable)
 MESSAGE = "ppsim: compiling the fast engine; this is done once where the result can be kept on disk\n"
 
@@ -40,7 +38,6 @@ def compiled(function: Callable) -> Callable:
     """
     import numba
 
-    function = unsigned(function)
     whole = _with_parts(function)
     # A kernel in parts allocates nothing, and counting who uses its columns would take ten times as long as its work.
     options: Any = {"nogil": True} if whole is function else {"nogil": True, **_WITHOUT_COUNTING}
@@ -62,7 +59,7 @@ def part(function: SomeFunction) -> SomeFunction:
 
 @cache
 def _compiled_part(function: Callable) -> Callable:
-    return inlined(_with_parts(unsigned(function)), **_WITHOUT_COUNTING)
+    return inlined(_with_parts(function), **_WITHOUT_COUNTING)
 
 
 def _with_parts(function: Any) -> Callable:
@@ -86,7 +83,7 @@ def inlined(function: Callable, **more: Any) -> Callable:
     import numba
 
     options: Any = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, **more}
-    return numba.njit(**options)(unsigned(function))
+    return numba.njit(**options)(function)
 
 
 def run(kernel: Any, *arguments: Any) -> Any:

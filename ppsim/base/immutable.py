@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ppsim.base.kept_memory import is_own_memory
-
 Value = TypeVar("Value")
 
 
@@ -19,7 +17,7 @@ def unwritable(column: np.ndarray) -> np.ndarray:
 
     What comes back is a window on the closed column, and such a one cannot be opened again.
     """
-    if not is_own_memory(column.base) and getattr(column.base, "flags", column.flags).writeable:
+    if column.base is not None and getattr(column.base, "flags", column.flags).writeable:
         column = column.copy()
     column.flags.writeable = False
     return column.view() if column.base is None else column

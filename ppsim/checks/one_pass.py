@@ -6,8 +6,6 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.compiling import run_where_it_pays
-from ppsim.base.kept_memory import empty_column, full_column
-from ppsim.base.unsigned import from_the_start
 from ppsim.schedule.columns import ScheduleColumns
 
 _F, _I, _W, _R = (int(kind) for kind in (Kind.F, Kind.I, Kind.W, Kind.R))
@@ -24,8 +22,8 @@ def source_of_valid(schedule: ScheduleColumns) -> np.ndarray | None:
         schedule.cuts_vocabulary or not 0 < 2 * cells <= rows
     ):  # each needs an F and a backward, and the tables stay as small as the columns
         return None
-    source, row_of = empty_column(rows, np.int32), full_column(2 * cells, -1, np.int32)
-    weights, again = full_column(cells, False, bool), np.zeros(cells if schedule.recomputes else 0, bool)
+    source, row_of = np.empty(rows, np.int32), np.full(2 * cells, -1, np.int32)
+    weights, again = np.full(cells, False, bool), np.zeros(cells if schedule.recomputes else 0, bool)
     valid = run_where_it_pays(
         follow, rows, schedule.offsets, schedule.kind, schedule.stage, schedule.microbatch, stages, microbatches,
         row_of, weights, again, source,
@@ -43,7 +41,6 @@ def _slices_in_order(schedule: ScheduleColumns, row_of: np.ndarray) -> bool:
     return bool((forward > 0).all() and (backward < 0).all())
 
 
-@from_the_start
 def follow(offsets, kind, stage, microbatch, stages, microbatches, row_of, weights, again, source):
     """Walk the lists and fill `source`; False at the first fault or a standstill. Compiled, or plain on lists.
 

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from ppsim.base.compiling import compiled, run
-from ppsim.base.kept_memory import full_column
 from ppsim.checks.deadlock import deadlock_error
 from ppsim.engines import kernels
 from ppsim.engines.ending import run_optimizer, run_reductions
@@ -45,7 +44,7 @@ class CompiledModel:
     def __init__(self, plan: Plan):
         self.plan = plan
         offsets = plan.schedule.offsets
-        self.row_end = full_column(int(offsets[-1]), -1.0, np.float64)
+        self.row_end = np.full(int(offsets[-1]), -1.0, np.float64)
         self.position = offsets[:-1].copy()
         self.posted = np.zeros(plan.schedule.devices, np.int64)
         self.gathers = _gather_columns(plan)

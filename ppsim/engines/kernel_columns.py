@@ -4,8 +4,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppsim.base.kept_memory import empty_column
-
 
 class Rows(NamedTuple):
     """The rows of a plan, as `Plan` has them; device d owns rows `offsets[d]:offsets[d + 1]`."""
@@ -53,7 +51,7 @@ _TOGETHER_BITS, _GAP = 10, 20
 
 def apart(rows: int, width: int, dtype: Any) -> np.ndarray:
     """An empty array, some more than `rows` by `width`, in which the entry of row i is at `place(i)`."""
-    return empty_column((place(rows), width), dtype)
+    return np.empty((place(rows), width), dtype)
 
 
 def place(row: Any) -> Any:

@@ -7,7 +7,6 @@ makes that result puts the device back on the stack.
 import numpy as np
 
 from ppsim.base.compiling import compiled, inlined
-from ppsim.base.unsigned import from_the_start
 from ppsim.engines import kernel_columns
 from ppsim.engines.kernel_columns import NEXT_OF_RECV, NEXT_OF_SEND, RECEIVER, WAITS
 
@@ -15,7 +14,6 @@ place = inlined(kernel_columns.place)
 
 
 @compiled
-@from_the_start
 def link_queues(queues):
     """Fill `links`: first in first out, so who follows whom in the queues is known before any time.
 
@@ -48,7 +46,6 @@ def link_queues(queues):
 
 
 @inlined
-@from_the_start
 def run_transfers(first, at, rows, queues, times, waiting_for, moving, stack, height):
     """One more of what transfer `first` waits for has come, at time `at`: if it was the last, run what can run.
 
@@ -83,7 +80,6 @@ def run_transfers(first, at, rows, queues, times, waiting_for, moving, stack, he
 
 
 @compiled
-@from_the_start
 def walk_and_post(rows, queues, gathers, copies, barriers, devices, times):
     """Fill the columns of times where SENDs and RECVs queue; `devices` tells where devices stand in the end.
 
@@ -148,7 +144,6 @@ def walk_and_post(rows, queues, gathers, copies, barriers, devices, times):
 
 
 @inlined
-@from_the_start
 def post_gathers(device, row, now, gathers, devices):
     """Put the gathers that stand before a row on the device's stream: their times follow at once."""
     gather = devices.next_gather[device]
@@ -160,7 +155,6 @@ def post_gathers(device, row, now, gathers, devices):
 
 
 @inlined
-@from_the_start
 def post_copies(device, row, now, copies, devices):
     """Put the copies that stand before a row on the device's copy engines: their times follow at once."""
     copy = devices.next_copy[device]
@@ -175,7 +169,6 @@ def post_copies(device, row, now, copies, devices):
 
 
 @inlined
-@from_the_start
 def wait_for_sends(device, post, queues, times, devices):
     """The first SEND of a device, before `post`, that has not ended, or -1; `sent_at` is the end of those before."""
     while devices.sends_done[device] < post:

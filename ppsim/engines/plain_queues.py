@@ -12,8 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ppsim.base.compiling import compiled, part, run
-from ppsim.base.kept_memory import empty_column
-from ppsim.base.unsigned import from_the_start
 from ppsim.engines.kernel_columns import NEXT_OF_RECV, NEXT_OF_SEND, RECEIVER, WAITS, Queues, apart
 from ppsim.engines.kernels import place
 from ppsim.engines.times import Queued
@@ -57,7 +55,7 @@ def run_plain(plan: Plan, queues: Queues, position: np.ndarray, posted: np.ndarr
     devices, rows = plan.schedule.devices, len(row_end)
     walk = Walk(
         position, posted, np.zeros(devices), np.full(devices, -1), np.arange(devices - 1, -1, -1),
-        empty_column(rows, np.int32),
+        np.empty(rows, np.int32),
     )  # fmt: skip
     times = apart(rows, 2, np.float64)
     posted += queues.offsets[:-1]
@@ -75,7 +73,6 @@ def _lengths(plan: Plan) -> Lengths:
     return Lengths(schedule.kind, schedule.stage, schedule.num_stages, *(values.ravel() for values in prices))
 
 
-@from_the_start
 def walk_and_move(offsets, lengths, queues, walk, times, row_end):
     """Fill `times`, start and end by transfer, and `row_end`; `walk` tells where devices stand in the end.
 
@@ -111,14 +108,12 @@ def walk_and_move(offsets, lengths, queues, walk, times, row_end):
 
 
 @part
-@from_the_start
 def cell(row, lengths):
     """Where the lengths of a row stand."""
     return lengths.kind[row] * lengths.stages + lengths.stage[row] if lengths.stages else row
 
 
 @part
-@from_the_start
 def fill_lengths(lengths, queues, times, row_end):
     """Give each transfer its length, and nan to rows that need none."""
     for row in range(len(row_end)):
@@ -128,7 +123,6 @@ def fill_lengths(lengths, queues, times, row_end):
 
 
 @part
-@from_the_start
 def move(first, queues, walk, times, height):
     """Run transfer `first`, which waits for nothing any more, and what that lets go; returns the height of the stack.
 

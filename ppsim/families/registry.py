@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from ppsim.base.errors import BuildError, ScheduleError, shown
 from ppsim.base.host_memory import memory_bytes
-from ppsim.base.kept_memory import keep_freed_memory
 from ppsim.base.units import value_text
 from ppsim.checks.faults import validate
 from ppsim.schedule.blocks import Block
@@ -75,7 +74,6 @@ class RegisteredFamily:
             known = ", ".join(self.options) or "none"
             raise BuildError(f"{self.name}: unknown option {unknown[0]!r}; the options of this schedule are: {known}")
         require_few_actions(self.name, devices=p, microbatches=m, stages_per_device=v)
-        keep_freed_memory()
         schedule = self._made(self.generate(p, m, v, **options), p)
         validate(schedule)
         if (schedule.devices, schedule.microbatches_of_a_step) != (p, m):

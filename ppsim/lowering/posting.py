@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ppsim.base.compiling import part
-from ppsim.base.unsigned import from_the_start
 
 AT_ONCE = 32  # posts, two lines of the processor's cache
 
@@ -50,7 +49,6 @@ class PostColumns(NamedTuple):
     by_end: int
 
 
-@from_the_start
 def post_by_turns(order, lists, staged, posts):
     """Fill `posts` while slots take their turns: in this order of rows, or where it is empty device by device.
 
@@ -99,7 +97,6 @@ def post_by_turns(order, lists, staged, posts):
 
 
 @part
-@from_the_start
 def begin_posts(lists, staged, posts):
     """Find out who sends to whom, and where the posts of each device begin."""
     offsets, links = lists.offsets, lists.links
@@ -123,7 +120,6 @@ def begin_posts(lists, staged, posts):
 
 
 @part
-@from_the_start
 def write_staged(owner, staged, posts):
     """Write the staged posts of a device to the columns."""
     post = staged.written[owner]

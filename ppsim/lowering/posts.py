@@ -6,7 +6,6 @@ import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER
 from ppsim.base.compiling import run_where_it_pays
-from ppsim.base.kept_memory import empty_column, full_column
 from ppsim.base.lists import DeviceLists
 from ppsim.lowering.posting import AT_ONCE, PostColumns, SenderLists, Staged, post_by_turns
 from ppsim.lowering.rows import consumers, crosses_devices, has_transfers, transfer_ends
@@ -77,7 +76,7 @@ def transfer_posts(schedule: ScheduleColumns, transport: str) -> Posts:
     device.
     """
     offsets, count = np.zeros(schedule.devices + 1, np.int64), 2 * np.count_nonzero(crosses_devices(schedule))
-    posts = Posts(offsets, *(empty_column(count, dtype) for dtype in (np.int32, bool, np.int32, np.int32)))
+    posts = Posts(offsets, *(np.empty(count, dtype) for dtype in (np.int32, bool, np.int32, np.int32)))
     if count:
         filled = offsets, posts.transfer, posts.is_send, posts.before, posts.queue
         columns = PostColumns(*filled, *_queue_steps(transport))
@@ -91,7 +90,7 @@ def transfer_posts(schedule: ScheduleColumns, transport: str) -> Posts:
 def _scratch(schedule: ScheduleColumns) -> tuple[SenderLists, Staged]:
     """What `post_by_turns` begins with."""
     room = AT_ONCE * schedule.devices
-    links = full_column(len(schedule.kind), -2, np.int32)
+    links = np.full(len(schedule.kind), -2, np.int32)
     lists = SenderLists(schedule.offsets, schedule.device, schedule.source, schedule.joined, links)
     return lists, Staged(*np.zeros((3, schedule.devices), np.int64), *np.empty((3, room), np.int32))
 

@@ -7,7 +7,6 @@ import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind, is_backward, is_send
 from ppsim.base.immutable import kept, unwritable
-from ppsim.base.kept_memory import empty_column
 from ppsim.schedule.columns import ScheduleColumns
 
 
@@ -109,7 +108,7 @@ def has_transfers(schedule: ScheduleColumns) -> bool:
 @kept
 def crosses_devices(schedule: ScheduleColumns) -> np.ndarray:
     """Where a row needs a row of another device: a transfer, named by the row that consumes it; bool."""
-    crosses = empty_column(len(schedule.kind), bool)
+    crosses = np.empty(len(schedule.kind), bool)
     for device in range(schedule.devices):
         rows = schedule.rows(device)
         source = schedule.source[rows]

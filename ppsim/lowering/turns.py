@@ -4,7 +4,6 @@ import numpy as np
 
 from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.errors import DeadlockError
-from ppsim.base.unsigned import from_the_start
 from ppsim.schedule.barriers import awaited_rows, with_barriers
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.recurrence import run_lists
@@ -30,7 +29,6 @@ def rows_in_turn(schedule: ScheduleColumns) -> np.ndarray:
     return order
 
 
-@from_the_start
 def place_by_count(turns, first, order):
     """Fill `order` with the rows by turn, those of a turn as they come; `first`, one entry a turn and one, is zeros."""
     for turn in turns:

@@ -12,7 +12,6 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import CostError
 from ppsim.base.immutable import Column, EqualColumns, unwritable
-from ppsim.base.kept_memory import keep_freed_memory
 from ppsim.checks.deadlock import refuse_slots_that_need_themselves
 from ppsim.costs.table import CostTable
 from ppsim.costs.table_check import check_table
@@ -189,7 +188,6 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
 
     Raises CostError where the table does not fit the schedule, DeadlockError where a slot would wait for itself.
     """
-    keep_freed_memory()
     compute = schedule.compute
     check_table(table, compute)
     fused = compute.joined if table.overlap is not None else np.zeros(len(compute.kind), bool)

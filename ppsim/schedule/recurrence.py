@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ppsim.base.compiling import run_where_it_pays
-from ppsim.base.unsigned import from_the_start
 
 
 def run_lists(
@@ -57,7 +56,6 @@ def run_lists(
     return position, end
 
 
-@from_the_start
 def walk(offsets, seconds, fused, any_fused, source, remote, transfer_seconds, position, row_end):
     """Work out the end of each row where nothing queues; `position` ends at the row where each device stands.
 
@@ -118,7 +116,6 @@ class PricedLists(NamedTuple):
     transfer_seconds: np.ndarray
 
 
-@from_the_start
 def sweep(lists, position, row_end, busy):
     """Like `walk`, for `PricedLists`: over all devices, up and down, each as far as it can run.
 
