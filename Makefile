@@ -5,6 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CONFIG := configs/llama-3-8b-8xh100.yaml
+TESTS := -n 2 --dist loadfile --benchmark-disable -m "not alone and not slow and not gpu"
 PAGES := glossary schedule_docs gallery cost_docs accuracy_docs reliability_docs synthesis_docs choosing_docs pages \
 	command_docs browser_pictures notebooks
 
@@ -15,7 +16,7 @@ help:
 	@echo "make test   lint, type check and all tests"
 	@echo "make lint   ruff, pyright and import-linter"
 	@echo "make check  the gate on configs/: no measure is worse than in configs/baseline.json"
-	@echo "make coverage  lines and branches that tests run, and functions that they do not enter"
+	@echo "make coverage  lines and branches that no test runs"
 	@echo "make fuzz   damaged files and random programs, for some minutes"
 	@echo "make bench  the benchmarks"
 	@echo "make docs   pages and pictures that are made by scripts"
@@ -23,7 +24,7 @@ help:
 	@echo "make dist   wheel and source distribution, in dist/"
 	@echo "make clean  remove .venv, demo/ and caches"
 
-# The stamps are files, so that an environment is made again when pyproject.toml changes.
+# The stamps are files, so that a change of pyproject.toml rebuilds the environment.
 $(VENV)/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("ppsim needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; say make PYTHON=python3.11")'
 	$(PYTHON) -m venv --clear $(VENV)
@@ -42,7 +43,7 @@ test: lint check unit-test
 # The last line says whether the tests in a browser ran.
 unit-test: $(VENV)/installed-for-tests
 	-@$(BIN)/python tests/browser/chromium.py prepare
-	$(BIN)/python -m pytest -n 2 --dist loadfile --benchmark-disable -m "not alone and not slow and not gpu"
+	$(BIN)/python -m pytest $(TESTS)
 	$(BIN)/python -m pytest --benchmark-disable -m "alone"
 	@$(BIN)/python tests/browser/chromium.py
 
@@ -51,20 +52,9 @@ fuzz: $(VENV)/installed-for-tests
 	PPSIM_FUZZ_RECORD=build/fuzz PPSIM_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest -n 2 tests/fuzz
 	$(BIN)/python scripts/make_reliability_docs.py build/fuzz
 
-# Tracing takes twice the time of the tests, so that a part of them is traced, which starts no process; `make coverage
-# TRACED=tests` is all. Kernels are traced as plain Python.
-TRACED ?= $(patsubst %,tests/test_%.py,actions calibration check_command config contention costs_derive costs_memory \
-	costs_partition critical_path csv charts_html event_engine files frame gate jitter kineto ledger lowering \
-	measures memory_actions offload optimizer_step perfetto primus program_check replays schedule sensitivities sharding_streams \
-	transports validate)
-KERNELS := $(patsubst %,tests/test_%.py,contention dispatch event_engine offload optimizer_step sharding_streams)
-TRACE := $(BIN)/python -m pytest -n 2 --dist loadfile --benchmark-disable -m "not alone and not slow and not gpu" \
-	--cov=ppsim --cov-report=
-
+# Tracing doubles the time of the tests, so that CI does not run this. Loops that Numba compiles count as missed.
 coverage: $(VENV)/installed-for-tests
-	$(TRACE) $(TRACED)
-	NUMBA_DISABLE_JIT=1 $(TRACE) --cov-append $(KERNELS)
-	$(BIN)/python scripts/check_coverage.py
+	$(BIN)/python -m pytest $(TESTS) --cov=ppsim --cov-report=term-missing
 
 lint: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .

@@ -6,8 +6,6 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
-from check_coverage import reasons
-
 from ppsim.base.files import write_atomically
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -47,15 +45,9 @@ def mutation_table(mutations: dict) -> str:
     return f"{table}\n\nThe lines that were not noticed, at the commit that was tried:\n\n" + "\n".join(judged) + "\n"
 
 
-def coverage_list() -> str:
-    """A line for each reason why the traced tests enter no line of some functions."""
-    return "".join(f"- {why}: {', '.join(f'`{one}`' for one in places)}\n" for why, places in reasons().items())
-
-
 def page(text: str, data: dict) -> str:
     """The page with the counts of `data`."""
-    fuzz, mutations = fuzz_table(data["fuzz"]), mutation_table(data["mutations"])
-    for name, table in (("fuzz", fuzz), ("mutations", mutations), ("coverage", coverage_list())):
+    for name, table in (("fuzz", fuzz_table(data["fuzz"])), ("mutations", mutation_table(data["mutations"]))):
         begin, end = BEGIN.format(name), END.format(name)
         before, _, rest = text.partition(begin)
         _, _, after = rest.partition(end)
