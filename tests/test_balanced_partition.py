@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ppsim.analysis.least import least_memory
-from ppsim.analysis.outline import Outline
+from ppsim.analysis.static_bounds import Outline, least_memory
 from ppsim.config import make_config
 from ppsim.costs.balance import Pieces, balanced
 from ppsim.costs.derive import DerivedCosts

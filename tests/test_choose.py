@@ -11,9 +11,7 @@ from command_line import LLAMA, UNIT_COSTS
 from command_line import ppsim as run_ppsim
 
 import ppsim
-from ppsim.analysis.least import least_memory, least_step
-from ppsim.analysis.least_of_layout import least_of_layout
-from ppsim.analysis.outline import Outline
+from ppsim.analysis.static_bounds import Outline, least_memory, least_of_layout, least_step
 from ppsim.studies.free_keys import BALANCED
 from ppsim.studies.ranking import Candidate, rank
 from ppsim.studies.space import keeps_activations, open_space

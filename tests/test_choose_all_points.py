@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 from test_choose import NAMES, SMALL
 
 import ppsim
-from ppsim.analysis.outline import Outline
+from ppsim.analysis.static_bounds import Outline
 from ppsim.costs.derive import DerivedCosts
 from ppsim.studies.balancing import balanced_within
 from ppsim.studies.free_keys import BALANCED

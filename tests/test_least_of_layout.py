@@ -5,7 +5,7 @@ from hypothesis import strategies as some
 from test_choose import SMALL
 
 import ppsim
-from ppsim.analysis.least_of_layout import least_of_layout
+from ppsim.analysis.static_bounds import least_of_layout
 from ppsim.config import make_config
 
 FAMILIES = [

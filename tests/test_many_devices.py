@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from random_runs import runs
 
 import ppsim
-from ppsim.analysis import blame, gaps, occupancy
+from ppsim.analysis import gaps, memory
+from ppsim.analysis import ledger as ledgers
 from ppsim.costs import pairs
 from ppsim.costs.profile import Profile
 from ppsim.costs.shared_ports import SharedPorts
@@ -116,10 +117,10 @@ def test_too_many_pairs_of_devices_say_what_they_need(monkeypatch):
 
 def test_of_many_devices_a_document_lists_the_longest_waits_and_sums_the_others(monkeypatch):
     ledger = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=1)).ledger()
-    monkeypatch.setattr(blame, "_MOST_LISTED", 0)
-    monkeypatch.setattr(blame, "_LEAST_LISTED", 4)
+    monkeypatch.setattr(ledgers, "_MOST_LISTED", 0)
+    monkeypatch.setattr(ledgers, "_LEAST_LISTED", 4)
     whole = ledger.to_dict()["blame"]
-    monkeypatch.setattr(blame, "_AT_A_TIME", 4)  # device by device
+    monkeypatch.setattr(ledgers, "_AT_A_TIME", 4)  # device by device
     assert ledger.to_dict()["blame"] == whole
     of_first = [tuple(wait.values()) for wait in whole if wait["device"] == 0]
     assert of_first == [(0, 1, "B", 2.0), (0, 2, "B", 2.0), (0, 3, "B", 2.0), (0, 1, "F", 1.0), (0, None, "F", 2.0)]
@@ -149,7 +150,7 @@ def test_peaks_of_devices_at_once_are_the_highest_points_of_their_curves(run, ro
     run = ppsim.Timeline(run.plan, table, run.costs, run.times, engine=run.engine)
     devices = range(run.schedule.devices)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(occupancy, "_AT_A_TIME", rows_at_once)
+        patch.setattr(memory, "_AT_A_TIME", rows_at_once)
         peaks = run.peak_activations, run.peak_memory
     for peak, curve in zip(peaks, (run.activations_over_time, run.memory_over_time), strict=True):
         assert peak == pytest.approx([curve(device)[1].max() for device in devices], rel=1e-9)

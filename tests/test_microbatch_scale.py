@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from timelines import actions, transfers
 
 import ppsim
-from ppsim.analysis.least import least_memory, least_step
-from ppsim.analysis.outline import Outline
+from ppsim.analysis.static_bounds import Outline, least_memory, least_step
 from ppsim.studies.optimum import optimum
 
 SCALE = [2.0, 0.5, 1.0, 1.0]

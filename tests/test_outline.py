@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import ppsim
-from ppsim.analysis.least import least_memory, least_step
-from ppsim.analysis.outline import Outline
+from ppsim.analysis.static_bounds import Outline, least_memory, least_step
 
 
 def most_held(schedule):

@@ -8,14 +8,13 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
-from ppsim.analysis.occupancy import peak_activations
+from ppsim.analysis.counting_bounds import Chain, chain_of, least_makespan
+from ppsim.analysis.memory import peak_activations
 from ppsim.base.immutable import kept
 from ppsim.lowering.rows import row_tables
 from ppsim.plan.host_copies import OFFLOADS
 from ppsim.schedule.barriers import BARRIER_KINDS
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.schedule.order_bounds import Chain, chain_of
-from ppsim.schedule.work_bounds import least_makespan
 from ppsim.timeline import TimelineColumns
 
 
@@ -41,7 +40,7 @@ class LowerBound:
         seconds between its fill and its drain. copies: the same as fill + work + drain, of what one copy engine, or one
         switch, copies one way. collectives: the same, of one stream of collectives. counting: the nth action of a kind
         and stage follows the nth before it, and whatever frees the memory that it takes; then what a device can have
-        run by a time, and behind one, within its peak (`ppsim.schedule.work_bounds`; not where fused slots are timed).
+        run by a time, and behind one, within its peak (`counting_bounds`; not where fused slots are timed).
     """
 
     seconds: float

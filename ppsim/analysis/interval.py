@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.analysis.steady import iteration_time
+from ppsim.analysis.bubbles import iteration_time
 from ppsim.base.units import counted, seconds_text
 from ppsim.costs.profile import Profile
 from ppsim.costs.spread import Spread, order_of_schedules

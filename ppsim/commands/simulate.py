@@ -15,7 +15,7 @@ from ppsim.commands.case import takes_case
 from ppsim.commands.options import JsonTarget, file_option
 from ppsim.commands.reporting import check_endings, command, print_data, say, takes_colours, write_json
 from ppsim.config import Config
-from ppsim.interop.frame import bubbles_csv, timeline_csv
+from ppsim.interop.result import bubbles_csv, timeline_csv
 from ppsim.run.schedules import Schedule, lower
 from ppsim.run.timelines import Timeline
 

@@ -15,8 +15,8 @@ import numpy as np
 from ppsim.base.documents import check_document, document_error, path_text, read_json
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import read_text
-from ppsim.interop.clocks import clock_shifts
-from ppsim.interop.numbering import numbered
+from ppsim.interop.ranges import numbered
+from ppsim.interop.ranks import clock_shifts
 from ppsim.interop.replays import Trace, program_of
 
 CONFIG = "config.json"

@@ -1,14 +1,57 @@
-"""Named ranges of training frameworks that do not say which action they are, told by pattern, order and count."""
+"""Named ranges of training frameworks, turned into actions by pattern, order and count."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from ppsim.base.errors import ConfigError, shown
-from ppsim.interop.numbering import chunks_of, numbered
+
+
+def numbered(kinds: Sequence[str], rank: int, ranks: int, chunks: int) -> list[str]:
+    """The actions of a rank, from "F" and "B" in the order in which it ran them.
+
+    Raises ConfigError where the forwards are not as many as the backwards, or do not fill all chunks.
+    """
+    forwards, backwards = kinds.count("F"), kinds.count("B")
+    if forwards != backwards or forwards % chunks:
+        raise ConfigError(
+            f"rank {rank} has {forwards} forwards and {backwards} backwards of one step; they must be equally many, a "
+            f"multiple of its {chunks} model chunk(s)"
+        )
+    table = _table(forwards // chunks, ranks, chunks)
+    order = {
+        "F": iter([f"{chunk * ranks + rank}F{microbatch}" for chunk, microbatch in table]),
+        "B": iter([f"{(chunks - 1 - chunk) * ranks + rank}B{microbatch}" for chunk, microbatch in table]),
+    }
+    return [next(order[kind]) for kind in kinds]
+
+
+def chunks_of(kinds: Sequence[str], ranks: int) -> int:
+    """Model chunks of the last rank: with v of them its first backward comes after (v - 1) ranks + 1 forwards.
+
+    1 where every forward precedes every backward (GPipe), or the count fits no interleaved schedule.
+    """
+    if "B" not in kinds:
+        return 1
+    before = list(kinds).index("B")
+    whole = 0 < before < kinds.count("F") and (before - 1) % ranks == 0
+    return 1 + (before - 1) // ranks if whole else 1
+
+
+def _table(microbatches: int, ranks: int, chunks: int) -> list[tuple[int, int]]:
+    """(chunk, microbatch) of the n-th forward."""
+    if chunks == 1:
+        return [(0, microbatch) for microbatch in range(microbatches)]
+    return [
+        (chunk, microbatch)
+        for first in range(0, microbatches, ranks)
+        for chunk in range(chunks)
+        for microbatch in range(first, min(first + ranks, microbatches))
+    ]
+
 
 STEP = "ProfilerStep#"
 MOST_DIGITS = 10  # more than the largest number of a microbatch has
@@ -155,3 +198,68 @@ def _by_count(rank: int, parts: list[list[Match]], ranks: int, chunks: int) -> d
         for action, (start, end, _) in zip(actions, part, strict=True):
             named.setdefault(action, []).append((start, end))
     return named
+
+
+FIRST_STAGE, FORWARD, PREPARES = map(re.compile, (r"\(?0[FBIW]\d", r"\(?\d+F\d", r"\d+(RECV_F|UNSHARD)"))
+COMPUTED = re.compile(r"(\d+)([FBIW])(\d+)")
+
+
+def whole_steps(ranks: list[dict[str, list[Span]]], shifts: list[float]) -> list[dict[str, list[Span]]]:
+    """The ranges of named actions without those of a first step that had begun before the recording.
+
+    On the rank that runs stage 0 such a step shows backwards whose forwards are missing; it ends where, after these,
+    nothing is open. The next step begins on each rank with its first forward after that.
+
+    Parameters
+    ----------
+    ranks : list
+        For each rank its actions with the (start, end) of each step.
+    shifts : list of float
+        Seconds to add to each rank's times.
+    """
+    in_time = [sorted((*span, action) for action, spans in named.items() for span in spans) for named in ranks]
+    first = next((number for number, named in enumerate(ranks) if any(FIRST_STAGE.match(one) for one in named)), None)
+    over = None if first is None else _end_of_begun_step(in_time[first])
+    if first is None or over is None:
+        return ranks
+    begins = [_begin_of_step(each, over + shifts[first] - shift) for each, shift in zip(in_time, shifts, strict=True)]
+    whole: list[dict[str, list[Span]]] = []
+    for each, begin in zip(in_time, begins, strict=True):
+        whole.append({})
+        for start, end, action in each[begin:]:
+            whole[-1].setdefault(action, []).append((start, end))
+    return whole
+
+
+def _begin_of_step(in_time: list[tuple[float, float, str]], earliest: float) -> int:
+    """Position of the first forward after a time, or of what prepares it."""
+    forwards = (
+        number for number, (start, _, action) in enumerate(in_time) if start >= earliest and FORWARD.match(action)
+    )
+    begin = next(forwards, len(in_time))
+    while begin > 0 and PREPARES.match(in_time[begin - 1][2]):
+        begin -= 1
+    return begin
+
+
+def _end_of_begun_step(in_time: list[tuple[float, float, str]]) -> float | None:
+    """When the last action of a step ends whose forwards are missing; None where all backwards follow theirs."""
+    computed = [(end, parts) for _, end, action in in_time if (parts := COMPUTED.findall(action))]
+    seen: set[tuple[str, str]] = set()
+    orphans = -1
+    for number, (_, parts) in enumerate(computed):
+        for stage, kind, microbatch in parts:
+            if kind == "F":
+                seen.add((stage, microbatch))
+            elif (stage, microbatch) not in seen:
+                orphans = number
+    opened: set[tuple[str, str]] = set()
+    for number, (_, parts) in enumerate(computed if orphans >= 0 else []):
+        for stage, kind, microbatch in parts:
+            if kind == "F" and number > orphans and not opened:
+                return computed[number - 1][0]
+            if kind == "F":
+                opened.add((stage, microbatch))
+            elif kind != "I":  # its W follows
+                opened.discard((stage, microbatch))
+    return None

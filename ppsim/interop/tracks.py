@@ -10,9 +10,8 @@ import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.critical_path import latest_before
-from ppsim.analysis.graph import StepGraph, step_graph
-from ppsim.analysis.occupancy import occupancy
-from ppsim.analysis.stream_nodes import BARRIER, COLLECTIVE, OPTIMIZER
+from ppsim.analysis.graph import BARRIER, COLLECTIVE, OPTIMIZER, StepGraph, step_graph
+from ppsim.analysis.memory import occupancy
 from ppsim.base.errors import ConfigError
 from ppsim.base.lists import list_of_rows
 from ppsim.schedule.barriers import BARRIER_NAMES, members

@@ -9,9 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
-from ppsim.analysis.bubbles import bubble_fraction, makespan
+from ppsim.analysis.bubbles import bubble_fraction, iteration_time, makespan, steady_bubble_fraction
 from ppsim.analysis.interval import short_interval
-from ppsim.analysis.steady import iteration_time, steady_bubble_fraction
 from ppsim.base.distinct import distinct
 from ppsim.base.errors import ConfigError
 from ppsim.base.units import counted, percent_text, seconds_text

@@ -10,7 +10,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.ticker import MaxNLocator
 
 from ppsim.analysis.bubbles import makespan
-from ppsim.analysis.occupancy import occupancy, peak_memory
+from ppsim.analysis.memory import occupancy, peak_memory
 from ppsim.base.units import axis_unit
 from ppsim.plots.overview import phases, time_edges
 from ppsim.timeline import TimelineColumns

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from ppsim.analysis.bubbles import makespan
-from ppsim.analysis.occupancy import peak_memory
+from ppsim.analysis.memory import peak_memory
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import write_atomically
 from ppsim.base.rules import is_number

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
-from ppsim.analysis.front import pareto_front
+from ppsim.analysis.measures import pareto_front
 from ppsim.base.units import axis_unit, percent_text
 from ppsim.plots.gantt import Chart
 from ppsim.plots.marks import figure_of

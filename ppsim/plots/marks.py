@@ -12,8 +12,7 @@ from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 
 from ppsim.actions import Kind
-from ppsim.analysis.bubbles import device_idle, makespan
-from ppsim.analysis.steady import iteration_time
+from ppsim.analysis.bubbles import device_idle, iteration_time, makespan
 from ppsim.base.units import percent_text, seconds_text, time_unit
 from ppsim.plots import palette
 from ppsim.plots.beside import LANE_GROUND, STEPS, lane

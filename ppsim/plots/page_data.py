@@ -12,12 +12,11 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import bubble_fraction, makespan
 from ppsim.analysis.critical_path import latest_before
-from ppsim.analysis.graph import StepGraph, step_graph
+from ppsim.analysis.graph import COLLECTIVE, OPTIMIZER, StepGraph, step_graph
 from ppsim.analysis.interval import short_interval
 from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.measures import shown_in
-from ppsim.analysis.occupancy import occupancy, peak_activations, peak_memory
-from ppsim.analysis.stream_nodes import COLLECTIVE, OPTIMIZER
+from ppsim.analysis.memory import occupancy, peak_activations, peak_memory
 from ppsim.base.immutable import kept
 from ppsim.plots import palette
 from ppsim.plots.beside import COLLECTIVES, KINDS, STEPS, Beside, Spans, lane, part_of_row

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.analysis.bubbles import device_idle, makespan
+from ppsim.analysis.bubbles import device_idle, iteration_time, makespan
 from ppsim.analysis.interval import interval_text
 from ppsim.analysis.measures import Measure, shown_in
-from ppsim.analysis.steady import iteration_time
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned, layout_lines
 from ppsim.base.units import counted, seconds_text, value_text

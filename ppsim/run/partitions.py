@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ppsim.analysis.occupancy import peak_memory
-from ppsim.analysis.steady import iteration_time
+from ppsim.analysis.bubbles import iteration_time
+from ppsim.analysis.memory import peak_memory
 from ppsim.costs.balance import Pieces, balanced
 from ppsim.costs.cuts import Counts, best_cut
 from ppsim.costs.derive import DerivedCosts

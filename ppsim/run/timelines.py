@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.analysis.bounds import LowerBound, lower_bound
-from ppsim.analysis.bubble_list import Bubbles, bubble_list
-from ppsim.analysis.critical_path import critical_path, slack
+from ppsim.analysis.bubbles import Bubbles, bubble_list
+from ppsim.analysis.critical_path import Sensitivities, critical_path, sensitivities, slack
 from ppsim.analysis.interval import step_interval
 from ppsim.analysis.ledger import Ledger, ledger
 from ppsim.analysis.measures import MEASURES
-from ppsim.analysis.memory import Memory, memory
-from ppsim.analysis.occupancy import PARTS, occupancy
-from ppsim.analysis.sensitivities import Sensitivities, sensitivities
+from ppsim.analysis.memory import PARTS, Memory, memory, occupancy
 from ppsim.base.units import counted, seconds_text
 from ppsim.interop.result import result_document
 from ppsim.plots.summary import summary_text
@@ -177,7 +175,7 @@ class Timeline(TimelineColumns):
 
     def to_frame(self) -> pandas.DataFrame:
         """One row an action: device, action, kind, stage, microbatch, start, end in seconds (needs pandas)."""
-        from ppsim.interop.frame import timeline_frame
+        from ppsim.interop.result import timeline_frame
 
         return timeline_frame(self)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.actions import Kind
+from ppsim.analysis.counting_bounds import chain_of, least_makespan
 from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.errors import BuildError, shown
 from ppsim.costs.given import Costs
@@ -19,9 +20,7 @@ from ppsim.costs.table_check import check_table
 from ppsim.lowering.rows import crosses_devices
 from ppsim.schedule.blocks import Block, occurrence
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.schedule.order_bounds import chain_of
 from ppsim.schedule.recurrence import run_lists
-from ppsim.schedule.work_bounds import least_makespan
 from ppsim.search.list_scheduling import ROUNDING, Rules, Work, beginning, schedule_greedily
 from ppsim.search.local_moves import improve_lists, replay_lists, scratch_of
 
@@ -192,7 +191,7 @@ class Problem:
 
     @cached_property
     def least_makespan(self) -> float:
-        """Seconds that no order beats, by counting what each device must have run (`ppsim.schedule.work_bounds`)."""
+        """Seconds that no order beats, by counting what each device must have run (`analysis.counting_bounds`)."""
         kept = self.kept if self.split else np.zeros(self.stages)
         chain = chain_of(self.m, self.device_of, self.lengths, self.waits, self.share, kept)
         return max(self.least_work, float(least_makespan([chain], self.limits).max()))

@@ -8,8 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ppsim.analysis.memory import check_headroom
-from ppsim.analysis.occupancy import peak_activations
+from ppsim.analysis.memory import check_headroom, peak_activations
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.base.extras import need

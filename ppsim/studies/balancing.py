@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsim.analysis.least import SAFETY, held_in_moments
-from ppsim.analysis.least_of_layout import layer_seconds
-from ppsim.analysis.outline import Outline
+from ppsim.analysis.static_bounds import SAFETY, Outline, held_in_moments, layer_seconds
 from ppsim.costs.balance import Pieces, balanced, balanced_with, stages_for_predictions
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout_string import LayoutString, of_stages

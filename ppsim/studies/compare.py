@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from ppsim.analysis.bubbles import iteration_time
 from ppsim.analysis.interval import INTERVAL, surely_faster
 from ppsim.analysis.measures import shown_in
-from ppsim.analysis.occupancy import peak_activations
-from ppsim.analysis.steady import iteration_time
+from ppsim.analysis.memory import peak_activations
 from ppsim.base.errors import BuildError, ConfigError, PpsimError, shown
 from ppsim.base.extras import need
 from ppsim.base.tables import page_table

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsim.analysis.least import SAFETY
-from ppsim.analysis.outline import Outline
+from ppsim.analysis.static_bounds import SAFETY, Outline
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layers import Layer
 from ppsim.costs.layout_string import LayoutString

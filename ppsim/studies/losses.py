@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ppsim.analysis.occupancy import peak_activations
-from ppsim.analysis.steady import iteration_time
+from ppsim.analysis.bubbles import iteration_time
+from ppsim.analysis.memory import peak_activations
 from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.config import Config
 from ppsim.costs.pairs import among

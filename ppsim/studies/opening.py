@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.analysis.least import least_memory, least_step
-from ppsim.analysis.least_of_layout import least_of_layout
-from ppsim.analysis.outline import Outline
+from ppsim.analysis.static_bounds import Outline, least_memory, least_of_layout, least_step
 from ppsim.base.errors import BuildError, PpsimError
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout_string import LayoutString, of_stages

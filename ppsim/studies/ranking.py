@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ppsim.analysis.front import pareto_front
+from ppsim.analysis.measures import pareto_front
 from ppsim.search import find_family
 from ppsim.studies.frameworks import RUNS, TORCHTITAN
 from ppsim.studies.free_keys import DEVICES, PARTITION, RECOMPUTE_LEVEL
