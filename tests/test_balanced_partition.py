@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ppsim.analysis.static_bounds import Outline, least_memory
+from ppsim.analysis.static_bounds import ScheduleSummary, memory_bound
 from ppsim.config import make_config
 from ppsim.costs.balance import Pieces, balanced
 from ppsim.costs.derive import DerivedCosts
@@ -90,27 +90,27 @@ def test_no_partition_within_the_memory_has_a_shorter_busiest_device(name, devic
     section = {"name": name, "devices": devices, "microbatches": 8}
     section |= {"stages_per_device": stages} if name == "interleaved-1f1b" else {}
     config = make_config({"model": MODEL, "hardware": HARDWARE, "schedule": section}, place="case")
-    costs, outline = config.costs, Outline.of(config.build())
+    costs, summary = config.costs, ScheduleSummary.of(config.build())
     assert isinstance(costs, DerivedCosts)
 
     def table_with(text):
-        return costs.with_partition(text).table(outline.actions)
+        return costs.with_partition(text).table(summary.actions)
 
     def held_with(text):
-        return least_memory(outline, table_with(text))
+        return memory_bound(summary, table_with(text))
 
     limit = float(held_with("even").max()) * part
-    found = str(balanced_within(costs, outline, table_with, limit))
+    found = str(balanced_within(costs, summary, table_with, limit))
 
     def busy_and_held(text):
-        table = costs.with_partition(text).table(outline.actions)
-        device, stage = outline.actions.holdings.T
+        table = costs.with_partition(text).table(summary.actions)
+        device, stage = summary.actions.holdings.T
         seconds = [0.0] * devices
         for own, one in zip(device, stage, strict=True):
             seconds[own] += table.seconds[:2, one].sum()
         return max(seconds), held_with(text).max()
 
-    device = outline.actions.holdings[:, 0][np.argsort(outline.actions.holdings[:, 1])].tolist()
+    device = summary.actions.holdings[:, 0][np.argsort(summary.actions.holdings[:, 1])].tolist()
     rooms = [room for room in itertools.product(range(7), repeat=devices) if sum(room) == 6]
     texts = [str(balanced(pieces_of(costs), device, room)) for room in rooms]  # with so many blocks on each device
     within = [busy for busy, held in map(busy_and_held, texts) if held <= limit]
@@ -138,16 +138,16 @@ def test_where_any_cut_fits_into_the_memory_the_balanced_one_does(name, devices,
     section |= {"stages_per_device": stages} if name == "interleaved-1f1b" else {}
     data = {"model": {**MODEL, "num_layers": 5}, "hardware": HARDWARE, "schedule": section}
     config = make_config({**data, "layout": {"recompute": recompute}}, place="case")
-    costs, outline = config.costs, Outline.of(config.build())
+    costs, summary = config.costs, ScheduleSummary.of(config.build())
     assert isinstance(costs, DerivedCosts)
 
     def table_with(text):
-        return costs.with_partition(text).table(outline.actions)
+        return costs.with_partition(text).table(summary.actions)
 
     def held_with(text):
-        return float(least_memory(outline, table_with(text)).max())
+        return float(memory_bound(summary, table_with(text)).max())
 
-    held = sorted(map(held_with, every_text(5, outline.actions.num_stages)))
-    even = held_with(str(balanced_within(costs, outline, table_with, np.inf)))
+    held = sorted(map(held_with, every_text(5, summary.actions.num_stages)))
+    even = held_with(str(balanced_within(costs, summary, table_with, np.inf)))
     for limit in [one for one in held[:: max(1, len(held) // 12)] if one < even] or held[:1]:
-        assert held_with(str(balanced_within(costs, outline, table_with, limit * (1 + 1e-6)))) <= limit * (1 + 1e-6)
+        assert held_with(str(balanced_within(costs, summary, table_with, limit * (1 + 1e-6)))) <= limit * (1 + 1e-6)

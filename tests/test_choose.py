@@ -11,7 +11,7 @@ from command_line import LLAMA, UNIT_COSTS
 from command_line import ppsim as run_ppsim
 
 import ppsim
-from ppsim.analysis.static_bounds import Outline, least_memory, least_of_layout, least_step
+from ppsim.analysis.static_bounds import ScheduleSummary, layout_bounds, memory_bound, step_bound
 from ppsim.studies.free_keys import BALANCED
 from ppsim.studies.ranking import Candidate, rank
 from ppsim.studies.space import keeps_activations, open_space
@@ -130,8 +130,10 @@ def test_no_simulated_step_or_peak_is_below_its_bound(layout, devices, tensor):
         except ppsim.BuildError:
             continue
         schedule, sharded = ppsim.build(**config.schedule), config.sharded  # with its copies to host memory
-        assert least_step(Outline.of(schedule), run.table, config.optimizer, sharded) <= run.iteration_time, name
-        held = least_memory(Outline.of(schedule), run.table)
+        assert step_bound(ScheduleSummary.of(schedule), run.table, config.optimizer, sharded) <= run.iteration_time, (
+            name
+        )
+        held = memory_bound(ScheduleSummary.of(schedule), run.table)
         assert held is not None
         assert run.peak_memory is not None
         assert (held <= run.peak_memory).all(), name
@@ -146,12 +148,12 @@ def test_the_bounds_hold_where_activations_are_made_again_or_move(name, stages, 
     made = config.build()
     made = made if name == "pipe-offload" else change(made, stages)
     run = config.simulate(made)
-    held = least_memory(Outline.of(made), run.table)
+    held = memory_bound(ScheduleSummary.of(made), run.table)
     assert held is not None
     assert run.peak_memory is not None
-    assert least_step(Outline.of(made), run.table, config.optimizer) <= run.iteration_time
+    assert step_bound(ScheduleSummary.of(made), run.table, config.optimizer) <= run.iteration_time
     assert (held <= run.peak_memory).all()
-    seconds, size = least_of_layout(config.costs, 4, 8, config.optimizer, keeps=False)
+    seconds, size = layout_bounds(config.costs, 4, 8, config.optimizer, keeps=False)
     assert seconds <= run.iteration_time
     assert size <= run.peak_memory.max()
 
@@ -164,7 +166,7 @@ def test_families_that_move_activations_or_make_them_again_are_told_by_their_lis
 
 def test_the_bound_of_1f1b_with_equal_stages_is_its_step():
     run = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=8), ppsim.Costs(forward=1.0, backward=2.0))
-    assert np.isclose(least_step(Outline.of(run.schedule), run.table), run.makespan)
+    assert np.isclose(step_bound(ScheduleSummary.of(run.schedule), run.table), run.makespan)
 
 
 def test_the_winner_is_a_config_that_gives_the_same_step():

@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 from test_choose import NAMES, SMALL
 
 import ppsim
-from ppsim.analysis.static_bounds import Outline
+from ppsim.analysis.static_bounds import ScheduleSummary
 from ppsim.costs.derive import DerivedCosts
 from ppsim.studies.balancing import balanced_within
 from ppsim.studies.free_keys import BALANCED
@@ -89,7 +89,7 @@ def every_point(config, free, headroom, asynchronous):
                         assert isinstance(case.costs, DerivedCosts)
                         built = case.build()
                         table = functools.partial(priced, case.costs, built)
-                        string = balanced_within(case.costs, Outline.of(built), table, limit)
+                        string = balanced_within(case.costs, ScheduleSummary.of(built), table, limit)
                         if str(string) in strings:
                             continue  # the even one, which is a point already
                         changes["layout.partition"] = str(string)

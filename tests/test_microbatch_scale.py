@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from timelines import actions, transfers
 
 import ppsim
-from ppsim.analysis.static_bounds import Outline, least_memory, least_step
+from ppsim.analysis.static_bounds import ScheduleSummary, memory_bound, step_bound
 from ppsim.studies.optimum import optimum
 
 SCALE = [2.0, 0.5, 1.0, 1.0]
@@ -118,8 +118,8 @@ def test_bounds_hold_and_engines_agree(name, seed, derived):
     event, compiled = runs
     assert event == compiled
     assert event.lower_bound().seconds <= event.makespan
-    assert least_step(Outline.of(schedule, whole=True), event.table) <= event.iteration_time
-    assert (least_memory(Outline.of(schedule), event.table) <= event.peak_memory).all()
+    assert step_bound(ScheduleSummary.of(schedule, whole=True), event.table) <= event.iteration_time
+    assert (memory_bound(ScheduleSummary.of(schedule), event.table) <= event.peak_memory).all()
     assert sum(event.ledger().values()) == pytest.approx(event.device_idle)
 
 

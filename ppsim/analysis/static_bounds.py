@@ -29,8 +29,8 @@ ADDS[[Kind.F, Kind.R, SHORT_F]] = (1, 0, 0), (1, 0, -1), (0, 0, 1)
 FREES[[Kind.B, Kind.I, Kind.W]] = (1, 0, 0), (1, -1, 0), (0, 1, 0)
 
 
-class Moments(NamedTuple):
-    """Moments in which an action runs on a device, and what the device holds then; several a device, by device.
+class PeakCandidates(NamedTuple):
+    """PeakCandidates in which an action runs on a device, and what the device holds then; several a device, by device.
 
     Attributes
     ----------
@@ -39,18 +39,18 @@ class Moments(NamedTuple):
         The stages of that device; the last ones, of devices with fewer, hold nothing.
     held : float64 (3, moments, stages)
         Microbatches of each stage that it holds whole, whose part for W it holds, and whose stored input it holds.
-    again : float64 (moments, stages)
+    recomputing : float64 (moments, stages)
         1 at the stage whose backward runs.
     """
 
     device: np.ndarray
     stage: np.ndarray
     held: np.ndarray
-    again: np.ndarray
+    recomputing: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class Outline:
+class ScheduleSummary:
     """A schedule without its order, and the moments at which its devices hold most.
 
     Attributes
@@ -59,19 +59,19 @@ class Outline:
         Of compute actions that are alike in device, kind, stage and slice one.
     times : int64, one entry a row of `actions`
         How often it runs.
-    moments : Moments
+    peaks : PeakCandidates
     """
 
     actions: ScheduleColumns
     times: np.ndarray
-    moments: Moments
+    peaks: PeakCandidates
 
     def __len__(self) -> int:
         return len(self.times)
 
     @classmethod
-    def of(cls, schedule: ScheduleColumns, whole: bool = False) -> Outline:
-        """The outline of a valid schedule or program; `whole` keeps every action, for microbatches that differ."""
+    def of(cls, schedule: ScheduleColumns, whole: bool = False) -> ScheduleSummary:
+        """The summary of a valid schedule or program; `whole` keeps every action, for microbatches that differ."""
         compute = schedule.compute
         actions, times = (compute, np.ones(len(compute.kind), np.int64)) if whole else _thinned(compute)
         return cls(actions, times, _moments(compute, _moved(schedule)))
@@ -119,7 +119,7 @@ def _moved(schedule: ScheduleColumns) -> np.ndarray | None:
     return moved
 
 
-def _moments(schedule: ScheduleColumns, moved: np.ndarray | None) -> Moments:
+def _moments(schedule: ScheduleColumns, moved: np.ndarray | None) -> PeakCandidates:
     """The moments in which a device holds most while a forward, or a backward, of each of its stages runs."""
     does = schedule.kind.copy()
     if schedule.recomputes:
@@ -140,7 +140,7 @@ def _moments(schedule: ScheduleColumns, moved: np.ndarray | None) -> Moments:
     run_where_it_pays(hold, len(does), *columns)
     again = np.zeros((len(rows), most))
     again[np.arange(len(rows)), place[rows]] = backward[rows]
-    return Moments(of_moment, stages, held.reshape(len(rows), 3, most).transpose(1, 0, 2), again)
+    return PeakCandidates(of_moment, stages, held.reshape(len(rows), 3, most).transpose(1, 0, 2), again)
 
 
 def _fullest(schedule: ScheduleColumns, does: np.ndarray, group: np.ndarray) -> np.ndarray:
@@ -198,11 +198,13 @@ def hold(offsets, does, place, places, rows, adds, frees, now, held):
 SAFETY = 1 - 1e-9  # sums in another order than the engines' differ by rounding
 
 
-def least_step(outline: Outline, table: CostTable, optimizer: str | None = None, sharded: bool = False) -> float:
+def step_bound(
+    summary: ScheduleSummary, table: CostTable, optimizer: str | None = None, sharded: bool = False
+) -> float:
     """A lower bound, in seconds, on `iteration_time` under every transport and dispatch, without jitter.
 
     `sharded`: the first weights are gathered before the first forward. Of several steps without a drain between them no
-    bound is known, and 0 is given. Where microbatches differ in their costs, the outline is a whole one.
+    bound is known, and 0 is given. Where microbatches differ in their costs, the summary is a whole one.
 
     Proof, for a device d that holds the stages S:
 
@@ -218,10 +220,10 @@ def least_step(outline: Outline, table: CostTable, optimizer: str | None = None,
        the second kind follow each other at the span: from the first action of d to its own step lie busy, the least
        reduction over S and the step, while its fill and the drain overlap with the steps before and after.
     """
-    schedule = outline.actions
+    schedule = summary.actions
     if schedule.iterations > 1:
         return 0.0
-    busy = np.add.reduceat(row_seconds(schedule, table) * outline.times, schedule.offsets[:-1])
+    busy = np.add.reduceat(row_seconds(schedule, table) * summary.times, schedule.offsets[:-1])
     fill, drain = _ways(schedule, table, sharded)
     before = _least_by_device(schedule, fill)
     steps = np.zeros(schedule.devices) if optimizer is None else optimizer_seconds(schedule, table)
@@ -294,52 +296,52 @@ def _least_by_device(schedule: ScheduleColumns, of_stage: np.ndarray) -> np.ndar
     return least
 
 
-def least_memory(outline: Outline, table: CostTable) -> np.ndarray | None:
+def memory_bound(summary: ScheduleSummary, table: CostTable) -> np.ndarray | None:
     """A lower bound on each device's `peak_memory`, bytes: all of it but transfer buffers; None where it is not known.
 
     Proof: an F adds its activation when it starts and a B, or I and W, frees it when it ends; a device runs its list in
     order, one action at a time, so that the list, not time, decides what it holds while each action runs. Every
-    timeline reaches what it holds in each of the outline's moments, and weights, gradients and optimizer state are
+    timeline reaches what it holds in each of the summary's moments, and weights, gradients and optimizer state are
     there throughout. Where activations move elsewhere, or actions of a list compute them again, only those count. Not
     for lists that are priorities (dispatch "ready").
     """
     if table.activation_bytes is None or table.state_bytes is None:
         return None
-    most = np.zeros(outline.actions.devices)
-    np.maximum.at(most, outline.moments.device, held_in_moments(outline, table))
+    most = np.zeros(summary.actions.devices)
+    np.maximum.at(most, summary.peaks.device, memory_at_peaks(summary, table))
     return most * SAFETY
 
 
-def held_in_moments(outline: Outline, table: CostTable) -> np.ndarray:
-    """Bytes that a device holds in each of the outline's moments, all of it but transfer buffers, at least; of a table
+def memory_at_peaks(summary: ScheduleSummary, table: CostTable) -> np.ndarray:
+    """Bytes that a device holds in each of the summary's moments, all of it but transfer buffers, at least; of a table
     that says what is held.
     """
-    schedule, whole = outline.actions, table.activation_bytes
+    schedule, whole = summary.actions, table.activation_bytes
     assert whole is not None  # noqa: S101 - asked for where they are known
     assert table.state_bytes is not None  # noqa: S101
     device, stage = schedule.holdings.T
     parts = [np.bincount(device, part[stage], minlength=schedule.devices) for part in table.state_bytes]
     static = parts[0] * schedule.weight_versions + parts[1] + parts[2]
-    return static[outline.moments.device] + _live(outline, table, whole / schedule.slices)
+    return static[summary.peaks.device] + _live(summary, table, whole / schedule.slices)
 
 
-def _live(outline: Outline, table: CostTable, whole: np.ndarray) -> np.ndarray:
-    """Bytes of live activations in each of the outline's moments, with what a backward brings back while it recomputes;
+def _live(summary: ScheduleSummary, table: CostTable, whole: np.ndarray) -> np.ndarray:
+    """Bytes of live activations in each of the summary's moments, with what a backward brings back while it recomputes;
     `whole` is of one microbatch or slice, by stage.
     """
-    moments = outline.moments
+    moments = summary.peaks
     stored = 0.0 if table.input_fraction is None else table.input_fraction
     of_each = np.stack([whole, whole * table.weight_grad_fraction, whole * stored])
     held = (of_each[:, moments.stage] * moments.held).sum(axis=(0, 2))
     if table.recompute_bytes is not None and table.recompute_bytes.any():
-        held += ((table.recompute_bytes / outline.actions.slices)[moments.stage] * moments.again).sum(axis=1)
+        held += ((table.recompute_bytes / summary.actions.slices)[moments.stage] * moments.recomputing).sum(axis=1)
     return held if table.microbatch_scale is None else held * table.microbatch_scale.min()
 
 
 SECONDS = ("forward", "backward", "input_grad", "weight_grad", "overlap", "microbatch_scale")  # where given, unknown
 
 
-def least_of_layout(
+def layout_bounds(
     costs: Any, devices: int, microbatches: int, optimizer: str | None, keeps: bool = True
 ) -> tuple[float, float]:
     """Seconds and bytes that every synchronous schedule and partition takes at least in a layout; 0 where not known.
@@ -354,7 +356,7 @@ def least_of_layout(
     held = _least_bytes(costs, keeps) / devices if not _gives(costs, "_bytes") else 0.0
     if _gives(costs, *SECONDS):
         return 0.0, held * SAFETY
-    seconds = sum(count * layer_seconds(costs, layer) for layer, count in Counter(layers).items())
+    seconds = sum(count * layer_bound(costs, layer) for layer, count in Counter(layers).items())
     least = data_parallel.update_seconds if costs.layout.chosen("overlap_data") else data_parallel.optimizer_seconds
     stepping = least(costs.held(layers), costs.layout, costs.cluster) if optimizer else 0.0
     if _gives(costs, "optimizer_step"):
@@ -377,7 +379,7 @@ def _gives(costs: DerivedCosts, *endings: str) -> bool:
     return any(name.endswith(endings) for name in costs.given)
 
 
-def layer_seconds(costs: DerivedCosts, layer: Any) -> float:
+def layer_bound(costs: DerivedCosts, layer: Any) -> float:
     """Least seconds of one layer for one microbatch, forward and backward; a fused slot may hide its collectives."""
     level = costs.layout.recompute if costs.layout.recompute_stages is None else "none"
     if not isinstance(level, str) or costs.layout.recompute_blocks is not None:

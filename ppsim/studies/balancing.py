@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsim.analysis.static_bounds import SAFETY, Outline, held_in_moments, layer_seconds
+from ppsim.analysis.static_bounds import SAFETY, ScheduleSummary, layer_bound, memory_at_peaks
 from ppsim.costs.balance import Pieces, balanced, balanced_with, stages_for_predictions
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout_string import LayoutString, of_stages
@@ -24,7 +24,7 @@ TRIES = 8  # cuts that are priced for one that fits
 def pieces_of(costs: DerivedCosts) -> Pieces:
     """The model as pieces to spread, by the least seconds of its layers."""
     layers = costs.model.layers
-    return Pieces.of([layer.name for layer in layers], once_each(layers, id, lambda one: layer_seconds(costs, one)))
+    return Pieces.of([layer.name for layer in layers], once_each(layers, id, lambda one: layer_bound(costs, one)))
 
 
 def balanced_partition(costs: DerivedCosts, schedule: ScheduleColumns, pieces: Pieces | None = None) -> LayoutString:
@@ -41,27 +41,27 @@ def balanced_partition(costs: DerivedCosts, schedule: ScheduleColumns, pieces: P
 
 def balanced_within(
     costs: DerivedCosts,
-    outline: Outline,
+    summary: ScheduleSummary,
     table: Callable[[LayoutString], CostTable],
     limit: float,
     pieces: Pieces | None = None,
 ) -> LayoutString:
     """As `balanced_partition`, with at most `limit` bytes on each device, at least, where that is possible.
 
-    `table` prices the outline's actions under a partition. A device that holds too much gets as many blocks as it has
+    `table` prices the summary's actions under a partition. A device that holds too much gets as many blocks as it has
     room for, and if need be more of them on those of its stages whose activations it holds for a shorter time.
     """
     pieces = pieces or pieces_of(costs)
-    first = balanced_partition(costs, outline.actions, pieces)
-    device_of_stage, priced = _device_of_stage(outline.actions), table(first)
+    first = balanced_partition(costs, summary.actions, pieces)
+    device_of_stage, priced = _device_of_stage(summary.actions), table(first)
     if device_of_stage is None or priced.activation_bytes is None or priced.state_bytes is None:
         return first
-    if (held_in_moments(outline, priced) * SAFETY <= limit).all():
+    if (memory_at_peaks(summary, priced) * SAFETY <= limit).all():
         return first
     fitting = []
     for stage in stages_for_predictions(pieces, device_of_stage):
-        blocks = Blocks.of(costs, outline, priced, stage)
-        fit = _Fit(pieces, device_of_stage, stage, blocks, lambda one: held_in_moments(outline, table(one)), limit)
+        blocks = Blocks.of(costs, summary, priced, stage)
+        fit = _Fit(pieces, device_of_stage, stage, blocks, lambda one: memory_at_peaks(summary, table(one)), limit)
         fitting += fit.found()
     return min(fitting, key=lambda one: one[0], default=(None, first))[1]
 
@@ -119,7 +119,7 @@ def _device_of_stage(schedule: ScheduleColumns) -> list[int] | None:
 
 def _equal_stages(costs: DerivedCosts, num_stages: int) -> LayoutString:
     layers = costs.model.layers
-    counts = by_cost([layer_seconds(costs, layer) for layer in layers], num_stages)
+    counts = by_cost([layer_bound(costs, layer) for layer in layers], num_stages)
     ends = list(itertools.accumulate(counts))
     stages = (layers[end - count : end] for count, end in zip(counts, ends, strict=True))
     return of_stages([layer.name for layer in stage] for stage in stages)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsim.analysis.static_bounds import SAFETY, Outline
+from ppsim.analysis.static_bounds import SAFETY, ScheduleSummary
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layers import Layer
 from ppsim.costs.layout_string import LayoutString
@@ -21,7 +21,7 @@ class Blocks:
     Attributes
     ----------
     added, first_added : float64 (moments, places)
-        Bytes in each of an outline's moments, by the places of the device's stages; and what the first block of a stage
+        Bytes in each of a summary's moments, by the places of the device's stages; and what the first block of a stage
         adds to that, where its backward recomputes while nothing else of the stage does as much.
     stage : int64 (devices, places)
         The stage at each place; -1 where the device has fewer.
@@ -37,9 +37,9 @@ class Blocks:
     first: np.ndarray
 
     @classmethod
-    def of(cls, costs: DerivedCosts, outline: Outline, table: CostTable, of_predictions: int) -> Blocks:
+    def of(cls, costs: DerivedCosts, summary: ScheduleSummary, table: CostTable, of_predictions: int) -> Blocks:
         """The blocks of a model, all alike in their mean, under a schedule, with the predictions in one stage."""
-        schedule, moments = outline.actions, outline.moments
+        schedule, moments = summary.actions, summary.peaks
         layers, levels = costs.model.layers, costs.layout.recompute_of(schedule.num_stages)
         blocks = [layer for layer in layers if layer.name == "block"]
         ends: list[list[Layer]] = [[] for _ in levels]
@@ -58,7 +58,7 @@ class Blocks:
         is_there = np.arange(moments.stage.shape[1]) < number[:, None]
         stage = np.where(is_there, moments.stage[first], -1)
         added = live * whole[moments.stage] + state[moments.device, None]
-        return cls(added, moments.again * opened[moments.stage], stage, moments.device, first)
+        return cls(added, moments.recomputing * opened[moments.stage], stage, moments.device, first)
 
     def bytes_of(self, counts: np.ndarray) -> np.ndarray:
         """What the blocks take in each moment; `counts` says how many each stage has."""

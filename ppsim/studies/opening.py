@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.analysis.static_bounds import Outline, least_memory, least_of_layout, least_step
+from ppsim.analysis.static_bounds import ScheduleSummary, layout_bounds, memory_bound, step_bound
 from ppsim.base.errors import BuildError, PpsimError
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout_string import LayoutString, of_stages
@@ -22,7 +22,7 @@ from ppsim.studies.kept_schedules import Kept
 from ppsim.studies.space import Point, Space
 from ppsim.studies.store import key_of
 
-MOST_ROWS_KEPT = 1_000_000  # of the outlines that a process keeps: about 100 MB
+MOST_ROWS_KEPT = 1_000_000  # of the summaries that a process keeps: about 100 MB
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Opener:
             return None
         config = self.space.config
         devices, microbatches = devices_of(self.space, layout), layout[MICROBATCHES]
-        step, memory = least_of_layout(costs, devices, microbatches, config.optimizer, keeping)
+        step, memory = layout_bounds(costs, devices, microbatches, config.optimizer, keeping)
         return step * self.least_factor, memory
 
     @property
@@ -101,19 +101,19 @@ class _OpenedLayout:
         self.whole = not isinstance(self.costs, DerivedCosts) or "microbatch_scale" in self.costs.given
         self.tables: dict[Any, CostTable] = {}
         self.even: dict[int, LayoutString | None] = {}
-        self.held: tuple[Outline | None, np.ndarray | None] = None, None
+        self.held: tuple[ScheduleSummary | None, np.ndarray | None] = None, None
 
     def opened(self) -> Outcome:
         points, refused, too_large, same = [], 0, 0, 0
-        for changes, outline, partition in self._points():
+        for changes, summary, partition in self._points():
             try:
-                if outline is None:
+                if summary is None:
                     raise BuildError("the family does not allow these sizes")
-                costs = self._partitioned(outline, partition)
+                costs = self._partitioned(summary, partition)
                 if costs is None:
                     same += 1
                     continue
-                step, memory = self._least(costs, outline, changes["schedule.name"])
+                step, memory = self._least(costs, summary, changes["schedule.name"])
             except PpsimError:
                 refused += 1
                 continue
@@ -124,31 +124,31 @@ class _OpenedLayout:
                 points.append((step, memory, self._plain({**changes, **settled})))
         return {"open": points, "refused": refused, "memory": too_large, "same": same}
 
-    def _points(self) -> Iterator[tuple[Point, Outline | None, Any]]:
+    def _points(self) -> Iterator[tuple[Point, ScheduleSummary | None, Any]]:
         for chosen in self.space.schedules(self.devices, self.keeping):
             name, stages = chosen["schedule.name"], chosen["schedule.stages_per_device"]
             sizes = self.devices, self.layout[MICROBATCHES], stages
-            outline = _outline(name, sizes, self._options(name), self.whole)
+            summary = _summary(name, sizes, self._options(name), self.whole)
             for partition in self.space.partitions:
-                yield {DEVICES: self.devices, **chosen}, outline, partition
+                yield {DEVICES: self.devices, **chosen}, summary, partition
 
     def _options(self, name: str) -> tuple[tuple[str, Any], ...]:
         """The config's options of its own family."""
         section = self.space.config.schedule
         return tuple(section.get("options", {}).items()) if name == section.get("name") else ()
 
-    def _partitioned(self, outline: Outline, partition: Any) -> Any:
+    def _partitioned(self, summary: ScheduleSummary, partition: Any) -> Any:
         """The costs with a partition; None where the balanced one is the even one, which is a point already."""
         if partition is None or partition == "even":
             return self.costs
         if partition != BALANCED:
             return self.costs.with_partition(partition)
-        schedule = outline.actions
+        schedule = summary.actions
 
         def table(found: LayoutString) -> CostTable:
-            return self._table(self.costs.with_partition(found), outline)
+            return self._table(self.costs.with_partition(found), summary)
 
-        balanced = balanced_within(self.costs, outline, table, self.limit, self.pieces)
+        balanced = balanced_within(self.costs, summary, table, self.limit, self.pieces)
         if "even" in self.space.partitions and balanced == self._even(schedule.num_stages):
             return None
         return self.costs.with_partition(balanced)
@@ -163,30 +163,30 @@ class _OpenedLayout:
                 self.even[num_stages] = None
         return self.even[num_stages]
 
-    def _least(self, costs: Any, outline: Outline, name: str) -> tuple[float, float]:
+    def _least(self, costs: Any, summary: ScheduleSummary, name: str) -> tuple[float, float]:
         """Least seconds and bytes of a point; those of its layout where simulation settles partition or lists."""
         settled_later = isinstance(costs, DerivedCosts) and costs.layout.partition == "optimal"
         if settled_later or "costs" in find_family(name).options:
             return self.least
         sharded = isinstance(costs, DerivedCosts) and costs.layout.sharded
         config = self.space.config
-        step = least_step(outline, self._table(costs, outline), config.optimizer, sharded) * self.least_factor
+        step = step_bound(summary, self._table(costs, summary), config.optimizer, sharded) * self.least_factor
         # Lists that are priorities, or without the R and copies to come, do not say what a device holds at least.
         is_told = config.dispatch == "list" and not any(key in config.schedule for key in MEMORY_ACTIONS)
-        held = self._held(outline, costs) if is_told else None
+        held = self._held(summary, costs) if is_told else None
         return max(step, self.least[0]), max(0.0 if held is None else float(held.max()), self.least[1])
 
-    def _held(self, outline: Outline, costs: Any) -> np.ndarray | None:
+    def _held(self, summary: ScheduleSummary, costs: Any) -> np.ndarray | None:
         """Least bytes of each device; of even stages they are kept from one partition of a schedule to the next."""
         if costs is not self.costs:
-            return least_memory(outline, self._table(costs, outline))
-        if self.held[0] is not outline:
-            self.held = outline, least_memory(outline, self._table(costs, outline))
+            return memory_bound(summary, self._table(costs, summary))
+        if self.held[0] is not summary:
+            self.held = summary, memory_bound(summary, self._table(costs, summary))
         return self.held[1]
 
-    def _table(self, costs: Any, outline: Outline) -> CostTable:
+    def _table(self, costs: Any, summary: ScheduleSummary) -> CostTable:
         """The cost table; schedules of equal holdings share it."""
-        schedule = outline.actions
+        schedule = summary.actions
         if not isinstance(costs, DerivedCosts):
             return costs.table(schedule)
         key = (costs.layout.partition, schedule.holdings.tobytes(), schedule.slices)
@@ -206,20 +206,20 @@ def _written(costs: DerivedCosts, partition: Any) -> Any:
     return costs.layout.partition if partition == BALANCED else partition
 
 
-def _outline(
+def _summary(
     name: str, sizes: tuple[int, int, int | None], options: tuple[tuple[str, Any], ...], whole: bool
-) -> Outline | None:
-    """The outline of a schedule of so many devices, microbatches and stages per device; None where the family does not
+) -> ScheduleSummary | None:
+    """The summary of a schedule of so many devices, microbatches and stages per device; None where the family does not
     allow them.
     """
 
-    def made() -> Outline | None:
+    def made() -> ScheduleSummary | None:
         try:
-            return Outline.of(find_family(name).columns(*sizes, **dict(options)), whole)
+            return ScheduleSummary.of(find_family(name).columns(*sizes, **dict(options)), whole)
         except BuildError:
             return None
 
     return _KEPT.of((name, sizes, options, whole), made)
 
 
-_KEPT: Kept[Outline] = Kept(MOST_ROWS_KEPT)
+_KEPT: Kept[ScheduleSummary] = Kept(MOST_ROWS_KEPT)

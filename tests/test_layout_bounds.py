@@ -5,7 +5,7 @@ from hypothesis import strategies as some
 from test_choose import SMALL
 
 import ppsim
-from ppsim.analysis.static_bounds import least_of_layout
+from ppsim.analysis.static_bounds import layout_bounds
 from ppsim.config import make_config
 
 FAMILIES = [
@@ -53,7 +53,7 @@ def test_no_step_or_peak_is_below_that_of_its_layout(
         run = config.simulate()
     except ppsim.PpsimError:
         return
-    seconds, size = least_of_layout(config.costs, devices, microbatches, optimizer)
+    seconds, size = layout_bounds(config.costs, devices, microbatches, optimizer)
     assert seconds <= run.iteration_time
     assert seconds > 0 or scale is not None
     assert run.peak_memory is not None
