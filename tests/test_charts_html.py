@@ -13,10 +13,10 @@ import pytest
 from timelines import stepped
 
 import ppsim
-from ppsim.plots.beside import COLOURS, GATHERS, REDUCTIONS, STEPS, TITLES
 from ppsim.plots.boxes import make_boxes
 from ppsim.plots.interactive import interactive_figure
-from ppsim.plots.notebook import MOST_BOXES
+from ppsim.plots.lanes import COLOURS, GATHERS, REDUCTIONS, STEPS, TITLES
+from ppsim.plots.notebook import MAX_BOXES
 from ppsim.plots.page_data import BEFORE, INPUT, LISTED
 from ppsim.plots.viewer import save_html, viewer_html
 
@@ -46,7 +46,7 @@ def unpacked(page, chart=0):
         columns[name] = np.cumsum(values) % 2**32 if summed else values
         at += count * size
     assert at == len(content)
-    for before in ["", *(f"{part['sort']} " for part in about["beside"])]:
+    for before in ["", *(f"{part['sort']} " for part in about["lanes"])]:
         since_last_end = columns[f"{before}gap"], np.append(0, columns[f"{before}length"][:-1])
         columns[f"{before}start"] = np.cumsum(sum(since_last_end)) % 2**32
     return about, columns
@@ -216,7 +216,7 @@ def test_the_chain_of_the_page_goes_through_optimizer_steps_reductions_and_gathe
     actions = [item for item in chain if item < len(timeline.start)]
     assert actions == timeline.critical_path().tolist()
     beside = len(timeline.start) + len(columns["transfer target"])
-    gathers, reductions, steps = (part["sort"] for part in about["beside"])
+    gathers, reductions, steps = (part["sort"] for part in about["lanes"])
     assert (gathers, reductions, steps) == (GATHERS, REDUCTIONS, STEPS)
     assert [item - beside for item in chain if item >= beside] == [0, 2, 4]
 
@@ -290,7 +290,7 @@ def test_a_notebook_shows_every_box_of_16_devices_and_64_microbatches_without_a_
     timeline = run(name, devices=16, microbatches=64)
     page = timeline._repr_html_()
     outlines = re.findall(r'<path d="([^"]*)" fill="#(?!b2bab1)', page)
-    assert sum(outline.count("M") for outline in outlines) == len(timeline.start) <= MOST_BOXES
+    assert sum(outline.count("M") for outline in outlines) == len(timeline.start) <= MAX_BOXES
     assert not re.search("<(script|iframe)", page)
 
 
@@ -329,7 +329,7 @@ def test_a_plotly_chart_has_a_trace_for_each_sort_of_thing_beside_the_actions():
 def test_the_page_holds_gathers_reductions_and_optimizer_steps():
     timeline = stepped()
     about, columns = unpacked(viewer_html(make_boxes(timeline)))
-    assert [part["title"] for part in about["beside"]] == [TITLES[sort] for sort in (GATHERS, REDUCTIONS, STEPS)]
+    assert [part["title"] for part in about["lanes"]] == [TITLES[sort] for sort in (GATHERS, REDUCTIONS, STEPS)]
     for sort, spans in ((GATHERS, timeline.unshards), (REDUCTIONS, timeline.reductions)):
         assert columns[f"{sort} offsets"].tolist() == [0, 1, 2]
         assert columns[f"{sort} stage"].tolist() == spans.stage.tolist()

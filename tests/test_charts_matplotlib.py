@@ -15,8 +15,8 @@ from timelines import stepped
 import ppsim
 from ppsim.actions import Kind
 from ppsim.plots import gantt, marks, palette
-from ppsim.plots.beside import COLOURS, GATHERS, REDUCTIONS, STEPS, TITLES
 from ppsim.plots.boxes import make_boxes
+from ppsim.plots.lanes import COLOURS, GATHERS, REDUCTIONS, STEPS, TITLES
 from ppsim.plots.many_runs import draw_front
 
 ACTIVATIONS = "live activations\n(microbatches,\none device share)"

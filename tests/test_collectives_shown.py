@@ -3,8 +3,8 @@
 import pytest
 
 import ppsim
-from ppsim.plots.beside import COLLECTIVES, COLOURS, TITLES
 from ppsim.plots.boxes import legend_entries, make_boxes
+from ppsim.plots.lanes import COLLECTIVES, COLOURS, TITLES
 from ppsim.plots.page_data import page_data
 
 
@@ -18,7 +18,7 @@ def run():
 
 
 def test_a_collective_runs_on_every_device_that_takes_part(run):
-    (part,) = make_boxes(run).beside
+    (part,) = make_boxes(run).lanes
     assert part.sort == COLLECTIVES
     assert part.device.tolist() == [0, 0, 0, 1, 1, 1]
     assert part.start == pytest.approx([2.1, 2.6, 3.5] * 2)
@@ -46,7 +46,7 @@ def test_text_shows_one_where_a_device_waits_for_it(run):
 
 def test_the_page_follows_a_wait_through_them(run):
     data = page_data(make_boxes(run))
-    (part,) = data["beside"]
+    (part,) = data["lanes"]
     assert part["names"] == ["broadcast ", "reduction of statistics ", "reduction of gradient "]
     assert (part["numbered"], part["staged"]) == (True, False)
     assert ["collectives microbatch", 6, 4, True] in data["columns"]
@@ -55,4 +55,4 @@ def test_the_page_follows_a_wait_through_them(run):
 
 def test_what_takes_no_time_is_not_drawn():
     free = ppsim.simulate(ppsim.build("vocab-1f1b", devices=2, microbatches=1), ppsim.Costs(forward=1.0, backward=2.0))
-    assert make_boxes(free).beside == []
+    assert make_boxes(free).lanes == []

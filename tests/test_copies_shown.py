@@ -10,8 +10,8 @@ from test_perfetto import Decoded, annotations
 import ppsim
 from ppsim.actions import Kind
 from ppsim.plots import palette
-from ppsim.plots.beside import GATHERS, OFFLOADS, REDUCTIONS, RELOADS, STEPS, TITLES, Beside, band, lane
 from ppsim.plots.boxes import make_boxes
+from ppsim.plots.lanes import GATHERS, OFFLOADS, REDUCTIONS, RELOADS, STEPS, TITLES, LaneSpans, band, lane_edges
 from ppsim.plots.viewer import viewer_html
 
 LISTS = [
@@ -28,18 +28,18 @@ def run():
 
 def test_copies_have_lanes_of_their_own_along_the_edges_of_a_row(run):
     boxes = make_boxes(run)
-    assert [part.sort for part in boxes.beside] == [RELOADS, OFFLOADS]
-    back, out = boxes.beside
+    assert [part.sort for part in boxes.lanes] == [RELOADS, OFFLOADS]
+    back, out = boxes.lanes
     assert (out.name(0), out.label(0), out.start.tolist(), out.end.tolist()) == ("0OFFLOAD0", "0", [1], [1.75])
     assert (back.name(0), back.start.tolist(), back.end.tolist()) == ("0RELOAD0", [2.5], [3.25])
     assert Kind.R in boxes.kinds
     top, bottom = boxes.band
-    assert lane(back, boxes.beside)[1] <= top < bottom <= lane(out, boxes.beside)[0]
+    assert lane_edges(back, boxes.lanes)[1] <= top < bottom <= lane_edges(out, boxes.lanes)[0]
 
 
 def test_lanes_on_one_edge_do_not_touch():
-    every = [Beside(*[[]] * 4, sort) for sort in (GATHERS, RELOADS, REDUCTIONS, OFFLOADS, STEPS)]
-    edges = sorted([*(lane(part, every) for part in every[:-1]), band(every)])
+    every = [LaneSpans(*[[]] * 4, sort) for sort in (GATHERS, RELOADS, REDUCTIONS, OFFLOADS, STEPS)]
+    edges = sorted([*(lane_edges(part, every) for part in every[:-1]), band(every)])
     assert all(one[1] < other[0] for one, other in itertools.pairwise(edges))
 
 
@@ -48,7 +48,7 @@ def test_charts_and_page_name_them_in_their_legends(run):
     assert {palette.TITLES[Kind.R], TITLES[RELOADS], TITLES[OFFLOADS]} <= set(words)
     assert {TITLES[RELOADS], TITLES[OFFLOADS]} <= {trace.name for trace in run.to_plotly().data}
     about, columns = unpacked(viewer_html(make_boxes(run)))
-    assert [(part["name"], part["numbered"]) for part in about["beside"]] == [("RELOAD", True), ("OFFLOAD", True)]
+    assert [(part["name"], part["numbered"]) for part in about["lanes"]] == [("RELOAD", True), ("OFFLOAD", True)]
     assert columns[f"{OFFLOADS} microbatch"].tolist() == [0]
 
 

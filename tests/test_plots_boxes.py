@@ -6,8 +6,8 @@ from timelines import stepped
 
 import ppsim
 from ppsim.actions import Kind
-from ppsim.plots.beside import LANE_GROUND
 from ppsim.plots.boxes import local_stage, make_boxes, second_cue, sizes_text
+from ppsim.plots.lanes import LANE_GROUND
 from ppsim.plots.palette import COLOURS, IDLE
 from ppsim.plots.shares import busy_shares, kind_shares, share_codes, share_colours, share_edges
 

@@ -7,7 +7,7 @@ import pytest
 
 from ppsim.actions import FIRST_TRANSFER, Kind
 from ppsim.plots import palette
-from ppsim.plots.beside import COLOURS
+from ppsim.plots.lanes import COLOURS
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB.
 SIGHT = {

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ppsim.plots.row_numbers import every_kth, roomy_rows
+from ppsim.plots.scale import every_kth, roomy_rows
 
 
 def numbered(device, middle, microbatch, wide=15.0, rows=(True, True)):

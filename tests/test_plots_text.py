@@ -9,8 +9,7 @@ from timelines import stepped
 
 import ppsim
 from ppsim.plots.boxes import make_boxes
-from ppsim.plots.text import gantt_text
-from ppsim.plots.text_groups import groups_of
+from ppsim.plots.text import action_groups, gantt_text
 
 
 def chart(name="1f1b", devices=4, microbatches=8, costs=None, width=100, options=None, **drawing):
@@ -91,7 +90,7 @@ def test_groups_hold_every_action_once(name):
     timeline = ppsim.simulate(ppsim.build(name, devices=4, microbatches=64))
     boxes = make_boxes(timeline)
     for device in range(4):
-        groups = groups_of(boxes, device, 500 / timeline.makespan, 500)
+        groups = action_groups(boxes, device, 500 / timeline.makespan, 500)
         counts = [counted(group.labels[0]) for group in groups if counted(group.labels[0])]
         single = [group.labels[0][0] for group in groups if not counted(group.labels[0])]
         for letter in "FB":

@@ -15,7 +15,7 @@ from ppsim.base.distinct import distinct
 from ppsim.base.errors import ConfigError
 from ppsim.base.units import counted, percent_text, seconds_text
 from ppsim.plots import palette
-from ppsim.plots.beside import STEPS, Beside, Spans, band, beside
+from ppsim.plots.lanes import STEPS, LaneSpans, Spans, band, lane_spans
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
 
@@ -25,22 +25,22 @@ SHORTEST = 1e-200  # seconds; below it, columns and pixels a second are no numbe
 
 @dataclass(frozen=True)
 class Boxes(Spans):
-    """What is drawn: a box an action. A timed OVERLAP_F_B slot is one box, without a time of its own it is two.
+    """The boxes of a chart: one per action. A timed OVERLAP_F_B slot is one box; without a time of its own it is two.
 
     Attributes
     ----------
     device, stage, start, length
-        As in Spans; of a slot the stage of its first part.
+        As in Spans; a slot has the stage of its first part.
     timeline : TimelineColumns
     row : int64
-        Row of the box in the schedule; of a timed slot the first of its two.
+        Row of the box in the schedule; the first of the two rows of a timed slot.
     slot : bool
         Whether the box is a timed OVERLAP_F_B slot.
     microbatch, kind : int32, int8
-        Of a slot the microbatch of its first part.
+        A slot has the microbatch of its first part.
     shade : int32
-        0 for the first local stage of the device, 1 for the next ...; of bidirectional schedules, the direction first.
-        Of several iterations with one stage a device, 1 in every second iteration.
+        0 for the first local stage of the device, 1 for the next ...; bidirectional schedules count by direction first.
+        With several iterations and one stage per device: 1 in every second iteration.
     """
 
     timeline: TimelineColumns
@@ -52,7 +52,7 @@ class Boxes(Spans):
 
     @cached_property
     def offsets(self) -> np.ndarray:
-        """Device d owns boxes `offsets[d]:offsets[d + 1]`, in time order."""
+        """Offsets by device: device d owns boxes `offsets[d]:offsets[d + 1]`, in time order."""
         return np.searchsorted(self.device, np.arange(self.timeline.schedule.devices + 1))
 
     @cached_property
@@ -68,7 +68,7 @@ class Boxes(Spans):
 
     @cached_property
     def colours(self) -> dict[Kind, np.ndarray]:
-        """Colours (#rrggbb) of each kind, one a shade."""
+        """Colours (#rrggbb) of each kind, one per shade."""
         shades = range(self.shades)
         return {
             kind: np.array([palette.shade_colour(kind, shade, self.shades) for shade in shades])
@@ -76,12 +76,12 @@ class Boxes(Spans):
         }
 
     def colour(self, box: int, part: int = 0) -> str:
-        """Colour of a box; of an OVERLAP_F_B slot that of its first (0) or second (1) part."""
+        """Return the colour of a box; for an OVERLAP_F_B slot, of its first (0) or second (1) part."""
         kind = self.timeline.schedule.kind[self.row[box] + part]
         return str(self.colours[Kind(int(kind))][self.shade[box]])
 
     def parts(self, chosen: np.ndarray) -> Iterator[tuple[Kind, np.ndarray, tuple[float, float]]]:
-        """The chosen boxes (bool) by kind, and the part of their rows that they fill.
+        """Yield the chosen boxes (bool) by kind, with the top and bottom of the band that they fill.
 
         An OVERLAP_F_B slot shows its two parts, the first in the upper half.
         """
@@ -96,19 +96,19 @@ class Boxes(Spans):
                     yield Kind(part), mine[kinds == part], half
 
     @cached_property
-    def beside(self) -> list[Beside]:
-        """What runs beside the actions: gathers, reductions and optimizer steps, where they take time."""
-        return beside(self.timeline)
+    def lanes(self) -> list[LaneSpans]:
+        """Gathers, reductions, copies, collectives and optimizer steps, if they take time."""
+        return lane_spans(self.timeline)
 
     @property
     def laned(self) -> bool:
-        """Whether gathers or reductions have lanes in the rows."""
-        return any(part.sort != STEPS for part in self.beside)
+        """True if gathers, reductions, copies or collectives have lanes in the rows."""
+        return any(part.sort != STEPS for part in self.lanes)
 
     @property
     def band(self) -> tuple[float, float]:
         """Top and bottom of the boxes within a device's row, from its middle downwards, in heights of a row."""
-        return band(self.beside)
+        return band(self.lanes)
 
     @cached_property
     def action(self) -> np.ndarray:
@@ -116,30 +116,30 @@ class Boxes(Spans):
         return self.timeline.schedule.action_of_row[self.row]
 
     def name(self, box: int) -> str:
-        """The action as text, such as `2F0`; a slot as `(3F1;2B0)OVERLAP_F_B`."""
+        """Return the action as text, such as `2F0`; a slot as `(3F1;2B0)OVERLAP_F_B`."""
         schedule, row = self.timeline.schedule, int(self.row[box])
         if self.slot[box]:
             return f"({schedule.label(row)};{schedule.label(row + 1)}){Kind.OVERLAP_F_B.name}"
         return schedule.label(row)
 
     def number(self, row: int) -> str:
-        """The microbatch of a row of the schedule; of slices with its piece, such as 3.1."""
+        """Return the microbatch of a row of the schedule, with the slice if there are slices, such as 3.1."""
         schedule = self.timeline.schedule
         microbatch, piece = divmod(int(schedule.microbatch[row]), schedule.slices)
         return str(microbatch) if schedule.slices == 1 else f"{microbatch}.{piece}"
 
     def short_label(self, box: int) -> str:
-        """The microbatch; of a slot both, first part first, such as 5/2."""
+        """Return the microbatch of a box; both microbatches of a slot, first part first, such as 5/2."""
         row = int(self.row[box])
         return f"{self.number(row)}/{self.number(row + 1)}" if self.slot[box] else self.number(row)
 
     @cached_property
     def waited(self) -> tuple[np.ndarray, np.ndarray]:
-        """What each box started after: a cause and a row of the schedule (-1 where there is none).
+        """For each box, the cause that it started after and the row of the schedule concerned, -1 if there is none.
 
         NOTHING: the box is its device's first and needs no input. DEVICE: the row before it on its device.
         TRANSFER: its input, sent by the row given. SENDING: its device's own SENDs, which hold it up under `blocking`.
-        Where the device and the input came free at the same moment the device is named.
+        If the device and the input became ready at the same time, the cause is the device.
         """
         run, schedule = self.timeline, self.timeline.schedule
         previous = self.row - 1
@@ -154,7 +154,7 @@ class Boxes(Spans):
         return cause, needed
 
     def _last_arrival(self) -> tuple[np.ndarray, np.ndarray]:
-        """End of the last transfer that the box needs (-inf where none) and the row that consumes it (-1)."""
+        """Return the end of the last transfer that each box needs, or -inf, and the row that consumes it, or -1."""
         ends = self.timeline.transfer_end
         ends = np.where(self.timeline.plan.remote & ~np.isnan(ends), ends, -np.inf)
         second = np.minimum(self.row + 1, len(ends) - 1)
@@ -164,7 +164,7 @@ class Boxes(Spans):
         return arrival, np.where(np.isneginf(arrival), -1, carrier)
 
     def waited_text(self, box: int) -> str:
-        """What the box started after, in words."""
+        """Return what the box started after, in words."""
         cause, needed = (int(column[box]) for column in self.waited)
         schedule = self.timeline.schedule
         if cause == TRANSFER:
@@ -175,13 +175,13 @@ class Boxes(Spans):
 
 
 def halves(edges: tuple[float, float]) -> tuple[tuple[float, float], tuple[float, float]]:
-    """The upper half of a row's band for the first part of a slot, and the lower half for the second."""
+    """Return the upper half of a band, for the first part of a slot, and the lower half, for the second."""
     middle = sum(edges) / 2
     return (edges[0], middle), (middle, edges[1])
 
 
 def make_boxes(timeline: TimelineColumns) -> Boxes:
-    """The boxes of a timeline, device by device in time order; ConfigError for one too short to be drawn."""
+    """Return the boxes of a timeline, device by device in time order; ConfigError if it is too short to draw."""
     if 0 < makespan(timeline) < SHORTEST:
         raise ConfigError(f"a makespan of {makespan(timeline):g} s is too short to draw; give costs in seconds")
     schedule, plan = timeline.schedule, timeline.plan
@@ -203,7 +203,7 @@ def make_boxes(timeline: TimelineColumns) -> Boxes:
 
 
 def _shade(schedule: ScheduleColumns) -> np.ndarray:
-    """The local stage of each row; where a device has one stage, every second iteration has the paler shade."""
+    """Return the shade of each row: its local stage, or if devices have one stage, its iteration modulo 2."""
     if _shows_iterations(schedule):
         return schedule.microbatch // (schedule.slices * schedule.microbatches_of_a_step) % 2
     return local_stage(schedule)
@@ -214,9 +214,9 @@ def _shows_iterations(schedule: ScheduleColumns) -> bool:
 
 
 def local_stage(schedule: ScheduleColumns) -> np.ndarray:
-    """Number of each row's stage among the stages of its device (int32): first by direction, then by stage.
+    """Return the number of each row's stage among the stages of its device (int32), by direction, then by stage.
 
-    The direction of a microbatch is told by the device that runs its first forward.
+    The device that runs the first forward of a microbatch gives its direction.
     """
     enters = (schedule.stage == 0) & (schedule.kind == Kind.F)
     entry_devices, number = np.unique(schedule.device[enters], return_inverse=True)
@@ -231,7 +231,7 @@ def local_stage(schedule: ScheduleColumns) -> np.ndarray:
 
 
 def second_cue(schedule: ScheduleColumns) -> str:
-    """What a paler colour means, for the legend; empty where one shade is in use."""
+    """Return the meaning of a paler colour, for the legend; empty if one shade is in use."""
     if _shows_iterations(schedule):
         return "paler: every second iteration"
     enters = (schedule.stage == 0) & (schedule.kind == Kind.F)
@@ -241,10 +241,10 @@ def second_cue(schedule: ScheduleColumns) -> str:
 
 
 def legend_entries(every: Sequence[Boxes]) -> list[tuple[str, str]]:
-    """Colour and text of what these charts draw: kinds, idle time, what a paler colour means, what runs beside."""
+    """Return the legend of these charts as (colour, text): kinds, idle time, the meaning of paler colours, lanes."""
     kinds = [kind for kind in palette.COLOURS if any(kind in boxes.kinds for boxes in every)]
     cues = dict.fromkeys(second_cue(boxes.timeline.schedule) for boxes in every)
-    parts = {part.sort: part for boxes in every for part in boxes.beside}
+    parts = {part.sort: part for boxes in every for part in boxes.lanes}
     return [
         *((palette.COLOURS[kind], palette.TITLES[kind]) for kind in kinds),
         (palette.IDLE, palette.IDLE_TITLE),
@@ -254,19 +254,19 @@ def legend_entries(every: Sequence[Boxes]) -> list[tuple[str, str]]:
 
 
 def title_text(timeline: TimelineColumns) -> str:
-    """The config's name, where there is one, and name and sizes of the schedule."""
+    """Return the config's name, if there is one, and the name and sizes of the schedule."""
     sizes = sizes_text(timeline.schedule)
     return sizes if timeline.name is None else f"{timeline.name}: {sizes}"
 
 
 def without_repeated_names(timelines: Sequence[TimelineColumns]) -> list[TimelineColumns]:
-    """The same timelines for charts one below the other: a config's name stands above the first of its runs."""
+    """Return the timelines with a config's name only at the first of its runs, for charts one below the other."""
     names = [None, *(timeline.name for timeline in timelines)]
     return [run.named(None) if run.name == before else run for before, run in zip(names, timelines, strict=False)]
 
 
 def headline(timeline: TimelineColumns) -> str:
-    """One line that names a timeline: schedule, sizes, step time and bubble; in the steady part where there is one."""
+    """Return one line: schedule, sizes, step time and bubble; of the steady part if there are several iterations."""
     if timeline.schedule.iterations > 1:
         return (
             f"{title_text(timeline)}: "
@@ -274,15 +274,15 @@ def headline(timeline: TimelineColumns) -> str:
             f"bubble fraction {percent_text(steady_bubble_fraction(timeline))} in the steady part"
         )
     step, whole = iteration_time(timeline), makespan(timeline)
-    apart = f", step {seconds_text(step)}" if step < whole else ""
+    if_shorter = f", step {seconds_text(step)}" if step < whole else ""
     return (
-        f"{title_text(timeline)}: makespan {seconds_text(whole)}{apart}{short_interval(timeline)}, "
+        f"{title_text(timeline)}: makespan {seconds_text(whole)}{if_shorter}{short_interval(timeline)}, "
         f"bubble fraction {percent_text(bubble_fraction(timeline))}"
     )
 
 
 def sizes_text(schedule: ScheduleColumns) -> str:
-    """Name and sizes of a schedule, such as `1f1b, 4 devices, 8 microbatches`."""
+    """Return the name and sizes of a schedule, such as `1f1b, 4 devices, 8 microbatches`."""
     microbatches = schedule.microbatches_of_a_step
     parts = [schedule.name, counted(schedule.devices, "device")]
     if schedule.num_stages != schedule.devices:
@@ -296,5 +296,5 @@ def sizes_text(schedule: ScheduleColumns) -> str:
 
 
 def kind_letter(kind: int) -> str:
-    """The letter of a kind in text; an OVERLAP_F_B slot is X."""
+    """Return the letter of a kind in text; an OVERLAP_F_B slot is X."""
     return "X" if kind == Kind.OVERLAP_F_B else KIND_NAMES[kind]

@@ -1,4 +1,4 @@
-"""Memory over time under a Gantt chart: a step curve a device, the fullest one named, and what a device has."""
+"""Memory over time under a Gantt chart: a step curve per device, the fullest device named, and the capacity."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _CLOSE = 0.2  # of the axis: the height of a label of two lines
 
 
 def draw_memory(ax: Axes, timeline: TimelineColumns, memory: bool | str) -> None:
-    """Bytes where `memory` is "bytes", or True and the costs know them; live activations otherwise.
+    """Draw bytes if `memory` is "bytes", or is True and the costs know them; live activations otherwise.
 
-    The fullest device is in colour and named; the others are grey, of many devices as one area. Where a device's memory
-    is known it is a line, and what does not fit is red.
+    The fullest device is in colour and named; the others are grey, many devices as one area. A line shows a device's
+    memory, if it is known; a peak above it is red.
     """
     in_bytes = memory == "bytes" or (memory is True and peak_memory(timeline) is not None)
     curves, starts = _curves(timeline, in_bytes)
@@ -69,7 +69,7 @@ def draw_memory(ax: Axes, timeline: TimelineColumns, memory: bool | str) -> None
 
 
 def _curves(timeline: TimelineColumns, in_bytes: bool) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:
-    """Times and levels of each device, and the level that each starts from."""
+    """Return times and levels of each device, and the level at which each starts."""
     devices, held = timeline.schedule.devices, occupancy(timeline)
     curve_of = held.memory_over_time if in_bytes else held.activations_over_time
     static = held.static_memory
@@ -78,13 +78,13 @@ def _curves(timeline: TimelineColumns, in_bytes: bool) -> tuple[list[tuple[np.nd
 
 
 def _steps(times: np.ndarray, levels: np.ndarray, last: float) -> np.ndarray:
-    """Points of a step curve from 0 to `last`, float64 (points, 2); `levels` begins with that before the first time."""
+    """Return the points of a step curve from 0 to `last`, float64 (points, 2); `levels[0]` is before the first time."""
     x = np.concatenate([[0.0], np.repeat(times, 2), [last]])
     return np.stack([x, np.repeat(levels, 2)], axis=1)
 
 
 def _extremes(curves: Sequence[tuple[np.ndarray, np.ndarray]], edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Least and most of the levels of all step curves in each bin of time, float64 (bins,) each; as for `_steps`."""
+    """Return minimum and maximum of all step curves (as for `_steps`) in each bin of time, float64 (bins,) each."""
     least, most = np.full(len(edges) - 1, np.inf), np.full(len(edges) - 1, -np.inf)
     for times, levels in curves:
         first, last = np.searchsorted(times, edges[:-1], side="right"), np.searchsorted(times, edges[1:])
@@ -96,7 +96,7 @@ def _extremes(curves: Sequence[tuple[np.ndarray, np.ndarray]], edges: np.ndarray
 
 
 def _write_at_the_right(ax: Axes, labels: list[tuple[float, str, str]]) -> None:
-    """(level, text, colour) of one label or two; where two are too close, one stands below its level and one above."""
+    """Write one or two labels (level, text, colour); if two are too close, one goes below its level and one above."""
     labels = sorted(labels)
     close = labels[-1][0] - labels[0][0] < _CLOSE * ax.get_ylim()[1]
     sides = ("top", "bottom") if close and len(labels) > 1 else ("center", "center")

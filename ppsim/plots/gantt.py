@@ -20,16 +20,15 @@ from ppsim.analysis.memory import peak_memory
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import write_atomically
 from ppsim.base.rules import is_number
-from ppsim.plots import labels as numbers
-from ppsim.plots import lines, marks, overview
-from ppsim.plots.beside import STEPS
+from ppsim.plots import annotations, marks, overview
 from ppsim.plots.boxes import Boxes, headline, make_boxes, without_repeated_names
 from ppsim.plots.curves import draw_memory
-from ppsim.plots.legend import add_legend
+from ppsim.plots.lanes import STEPS
+from ppsim.plots.marks import add_legend
 from ppsim.timeline import TimelineColumns
 
 SUFFIXES = (".png", ".svg", ".pdf")
-MOST_WIDTH = 200.0  # inches
+MAX_WIDTH = 200.0  # inches
 _NARROW, _WIDE = 7.0, 15.0  # inches that a chart takes by itself: a paper's two columns, and a wide screen
 _MEMORY_HEIGHT = 1.5
 _OUTLIER = 2.0  # times the second longest: a timeline of a comparison that is cut
@@ -47,7 +46,7 @@ FONTS: Any = {
 
 
 class _RoundedLayout(ConstrainedLayoutEngine):
-    """Axes where the solver puts them, without the last digits, which differ from run to run."""
+    """Layout by matplotlib's solver, rounded: the last digits differ from run to run."""
 
     def execute(self, fig: Figure) -> None:
         """Lay out the figure."""
@@ -80,11 +79,11 @@ def draw(
     critical_path: Any = None,
     until: float | None = None,
 ) -> Figure:
-    """A Gantt chart as a matplotlib figure: a row a device from top to bottom, colour by kind, idle time pale.
+    """Draw a Gantt chart as a matplotlib figure: a row per device from top to bottom, colour by kind, idle time pale.
 
-    A box is an action, labelled with its microbatch where that fits. Where actions are narrower than a pixel, each row
-    shows the part of its time in which the device computes instead, with fill and drain enlarged. Weight gathers run
-    along the top edge of a row, gradient reductions along its bottom edge; optimizer steps stand among the actions.
+    A box is an action, labelled with its microbatch if that fits. If actions are narrower than a pixel, each row shows
+    the fraction of its time in which the device computes instead, with fill and drain enlarged. Weight gathers run
+    along the top edge of a row, gradient reductions along its bottom edge; optimizer steps are among the actions.
 
     Parameters
     ----------
@@ -101,7 +100,7 @@ def draw(
     title : str, optional
         Default: the schedule's sizes, makespan and bubble fraction; "" for none.
     labels : bool or "auto"
-        Microbatch numbers: where they fit ("auto", True), or never (False).
+        Write microbatch numbers if they fit ("auto", True), or never (False).
     critical_path : True or int array, optional
         Outline these actions (indices into `timeline.start`); True finds the critical path.
     until : float, optional
@@ -110,7 +109,7 @@ def draw(
     Returns
     -------
     matplotlib.figure.Figure
-        `savefig` writes it; `ppsim.plots.gantt.save` writes it whole or not at all.
+        `savefig` writes it; `ppsim.plots.gantt.save` writes it atomically.
 
     Raises
     ------
@@ -131,11 +130,11 @@ def draw(
         longest = makespan(timeline) if until is None else until
         _draw_blocks(axes, [boxes], [title], labels, longest, transfers=transfers, critical=critical)
         if len(timeline.schedule.evicted):
-            lines.add_evictions(axes[0], boxes)
+            annotations.add_evictions(axes[0], boxes)
         if transfers:
-            lines.add_transfers(axes[0], boxes)
+            annotations.add_transfers(axes[0], boxes)
         if critical:
-            lines.add_critical_path(axes[0], boxes, critical_path)
+            annotations.add_critical_path(axes[0], boxes, critical_path)
     return marks.figure_of(axes[0])
 
 
@@ -147,9 +146,9 @@ def draw_comparison(
     labels: bool | str = "auto",
     group: int | None = None,
 ) -> Figure:
-    """Several Gantt charts on one time axis, one block a timeline, in the order given.
+    """Draw several Gantt charts on one time axis, one block per timeline, in the order given.
 
-    By how much a step differs is said against the first timeline of its group.
+    Each block shows its step time relative to the first timeline of its group.
 
     Parameters
     ----------
@@ -158,11 +157,11 @@ def draw_comparison(
     width : float, optional
         Width of the figure in inches, as in `draw`.
     titles : sequence of str, optional
-        One a timeline. Default: sizes, makespan and bubble fraction.
+        One per timeline. Default: sizes, makespan and bubble fraction.
     labels : bool or "auto"
         As in `draw`.
     group : int, optional
-        Timelines of a group, such as 2 for pairs. Default: all.
+        Number of timelines in a group, such as 2 for pairs. Default: all.
 
     Raises
     ------
@@ -187,15 +186,16 @@ def draw_comparison(
 
 
 def save(timeline: TimelineColumns, path: str | PathLike[str], *, dpi: float = 150, **options: Any) -> None:
-    """Draw with `draw(**options)` and write it whole or not at all, as PNG, SVG or PDF by the ending of `path`.
+    """Draw with `draw(**options)` and write it atomically, as PNG, SVG or PDF by the suffix of `path`.
 
-    `dpi` counts pixels per inch of a PNG. Raises ConfigError for another ending or a path that cannot be written.
+    `dpi` is the number of pixels per inch of a PNG. Raises ConfigError for another suffix or a path that cannot be
+    written.
     """
     save_figure(lambda: draw(timeline, **options), path, dpi=dpi)
 
 
 def save_figure(make: Any, path: str | PathLike[str], *, dpi: float = 150) -> None:
-    """Write the figure that `make()` returns, atomically; the ending of `path` is checked before anything is drawn."""
+    """Write the figure that `make()` returns, atomically; check the suffix of `path` before drawing."""
     suffix = Path(path).suffix.lower() if isinstance(path, str | PathLike) else ""
     if suffix not in SUFFIXES:
         place = path if suffix else shown(path)
@@ -204,7 +204,7 @@ def save_figure(make: Any, path: str | PathLike[str], *, dpi: float = 150) -> No
 
 
 def rendered(figure: Figure, form: str, dpi: float = 150) -> bytes:
-    """The figure as a file of the format "png", "svg" or "pdf", without the date."""
+    """Return the figure as a file of the format "png", "svg" or "pdf", without the date."""
     buffer = io.BytesIO()
     dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[form]
     with matplotlib.rc_context(FONTS):
@@ -213,10 +213,8 @@ def rendered(figure: Figure, form: str, dpi: float = 150) -> bytes:
 
 
 def _check(width: Any, memory: Any, labels: Any, timeline: TimelineColumns) -> None:
-    if width is not None and not (type(width) in (int, float) and 1 <= width <= MOST_WIDTH):
-        raise ConfigError(
-            f"width={shown(width)} is not a figure width; use a number of inches from 1 to {MOST_WIDTH:g}"
-        )
+    if width is not None and not (type(width) in (int, float) and 1 <= width <= MAX_WIDTH):
+        raise ConfigError(f"width={shown(width)} is not a figure width; use a number of inches from 1 to {MAX_WIDTH:g}")
     if not isinstance(labels, bool) and not (isinstance(labels, str) and labels == "auto"):
         raise ConfigError(f"labels={shown(labels)} is not known; use 'auto', True or False")
     if not isinstance(memory, bool) and not (isinstance(memory, str) and memory in ("activations", "bytes")):
@@ -229,21 +227,21 @@ def _check(width: Any, memory: Any, labels: Any, timeline: TimelineColumns) -> N
 
 
 def _width(boxes: Boxes) -> float:
-    """Inches in which the labels of most boxes fit, within what a page and a screen take."""
+    """Return the width in inches at which the labels of most boxes fit, limited by a page and a screen."""
     lengths = boxes.length[boxes.length > 0]
     if not len(lengths):
         return _NARROW
     digits = len(str(int(boxes.microbatch.max())))
-    per_box = (digits * numbers.DIGIT_POINTS + 3) / 72
+    per_box = (digits * annotations.DIGIT_POINTS + 3) / 72
     short = np.quantile(lengths, 0.1)
     wanted = makespan(boxes.timeline) * per_box / max(short, np.finfo(float).tiny) + 0.9
     return float(np.clip(wanted, _NARROW, _WIDE))
 
 
 def _new_axes(every: Sequence[Boxes], width: float | None, below: Sequence[float] = ()) -> list[Axes]:
-    """Axes of a new figure, a block a timeline and further ones of the heights `below` (inches), on one time axis."""
-    apart = 0.25 if len(every) > 1 else 0.0
-    heights = [*(marks.height(boxes) + apart for boxes in every), *below]
+    """Return the axes of a new figure: one per timeline, then others of heights `below` (inches); one time axis."""
+    gap = 0.25 if len(every) > 1 else 0.0
+    heights = [*(marks.height(boxes) + gap for boxes in every), *below]
     inches = max(map(_width, every)) if width is None else float(width)
     figure = Chart(figsize=(inches, sum(heights) + _AROUND))
     return list(figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0])
@@ -253,17 +251,17 @@ def _draw_blocks(
     axes: Sequence[Axes], every: Sequence[Boxes], titles: Sequence[str | None], labels: bool | str, longest: float,
     group: int = 1, **legend: bool,
 ) -> None:  # fmt: skip
-    """A block of rows a timeline, on one time axis; its name stands below the lowest of `axes`."""
+    """Draw a block of rows per timeline on one time axis, whose name is below the lowest of `axes`."""
     blocks = list(zip(axes, every, strict=False))
-    differences = [marks.difference(boxes, every[number - number % group]) for number, boxes in enumerate(every)]
+    differences = [marks.step_difference(boxes, every[number - number % group]) for number, boxes in enumerate(every)]
     for (ax, boxes), title, differs in zip(blocks, titles, differences, strict=True):
         marks.device_axis(ax, boxes.timeline.schedule.devices)
         ax.tick_params(axis="x", length=2.5, labelbottom=ax is axes[-1])
         axes[-1].set_xlabel(f"time ({marks.time_axis(ax, longest, _TICKS)})")
-        beside = f"; step {differs}" if differs and marks.ends_late(boxes, longest) else ""
-        _add_title(ax, (headline(boxes.timeline) if title is None else title) + beside)
+        difference = f"; step {differs}" if differs and marks.ends_late(boxes, longest) else ""
+        _add_title(ax, (headline(boxes.timeline) if title is None else title) + difference)
     _add_legend(axes[0], every, **legend)
-    marks.settle(axes[0])
+    marks.lay_out(axes[0])
     rows, ends = [ax for ax, _ in blocks], overview.phases([boxes.timeline for boxes in every], longest)
     seen = not any(overview.too_narrow(boxes, marks.points_per_second(ax)) for ax, boxes in blocks)
     for ax, boxes in blocks:
@@ -271,7 +269,7 @@ def _draw_blocks(
             _fill(ax, boxes, labels)
         else:
             overview.add_busy_shares(ax, boxes, ends)
-        marks.add_beside(ax, boxes, marks.points_per_second(ax))
+        marks.add_lanes(ax, boxes, marks.points_per_second(ax))
         marks.add_idle_shares(ax, boxes)
     if not seen:
         overview.add_busy_scale(axes)
@@ -281,13 +279,13 @@ def _draw_blocks(
 
 
 def _shown_seconds(every: Sequence[Boxes]) -> float:
-    """Seconds of the time axis: the longest timeline, unless it is an outlier that would squash all others."""
+    """Return the length of the time axis in seconds: the longest timeline, unless it would squash all others."""
     lengths = sorted(makespan(boxes.timeline) for boxes in every)
     return lengths[-2] * 1.15 if len(lengths) > 2 and lengths[-1] > _OUTLIER * lengths[-2] else lengths[-1]
 
 
 def _add_title(ax: Axes, title: str) -> None:
-    """A title wider than a figure of our own goes on in a further line, for which the figure makes room."""
+    """Set a title; in a figure of our own, wrap it if it is too wide and make the figure higher."""
     written, figure = ax.set_title(title, loc="left", parse_math=False), marks.figure_of(ax)
     wide, room = written.get_window_extent().width, figure.bbox.width - _BESIDE_TITLE * figure.dpi
     if isinstance(figure, Chart) and wide > room > 0:
@@ -297,20 +295,20 @@ def _add_title(ax: Axes, title: str) -> None:
 
 
 def _add_legend(ax: Axes, every: Sequence[Boxes], transfers: bool = False, critical: bool = False) -> None:
-    """The legend below all axes, for which a figure of our own makes room."""
+    """Add the legend below all axes; make a figure of our own higher for it."""
     legend, figure = add_legend(ax, every, transfers, critical), marks.figure_of(ax)
     if isinstance(figure, Chart):
         figure.set_figheight(figure.get_figheight() + legend.get_window_extent().height / figure.dpi)
 
 
 def _fill(ax: Axes, boxes: Boxes, labels: bool | str) -> None:
-    """The boxes with their labels."""
+    """Draw the boxes with their labels."""
     points = marks.points_per_second(ax)
     marks.add_boxes(ax, boxes, points)
     if not labels:
         return
-    numbers.add_labels(ax, boxes, points)
+    annotations.add_labels(ax, boxes, points)
     several = boxes.timeline.schedule.num_stages > boxes.timeline.schedule.devices
-    for part in boxes.beside:
+    for part in boxes.lanes:
         if several or part.sort == STEPS:
-            numbers.add_beside_labels(ax, boxes, part, points)
+            annotations.add_lane_labels(ax, boxes, part, points)

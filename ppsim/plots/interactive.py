@@ -1,4 +1,4 @@
-"""Interactive Gantt charts as plotly figures, for those who embed them in pages and notebooks of their own."""
+"""Interactive Gantt charts as plotly figures, to embed in pages and notebooks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ppsim.base.extras import need
 from ppsim.base.rules import is_number
 from ppsim.base.units import ScaledUnit, time_unit
 from ppsim.plots import palette
-from ppsim.plots.beside import Spans, lane
 from ppsim.plots.boxes import Boxes, headline, legend_entries, make_boxes
+from ppsim.plots.lanes import Spans, lane_edges
 from ppsim.plots.shares import kind_shares, share_codes, share_colours, share_edges
 from ppsim.timeline import TimelineColumns
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     import plotly.graph_objects
 
 
-MOST_BOXES = 5_000  # that plotly draws and moves without delay
-_LINES = 8  # of the overview, a device
-_CHART_PIXELS, _CHARACTER_PIXELS = 900, 6  # of a figure of usual width, and of a label
-_MOST_EDGED = 300  # boxes of usual length side by side that are still told apart by white edges
+MAX_BOXES = 5_000  # plotly draws and moves as many without delay
+_LINES = 8  # lines of the overview per device
+_CHART_PIXELS, _CHARACTER_PIXELS = 900, 6  # widths of a usual figure and of a label's character
+_MOST_EDGED = 300  # boxes of median length side by side; if more fit, white edges would hide them
 
 
 def interactive_figure(
     timeline: TimelineColumns, *, start: float | None = None, end: float | None = None, title: str | None = None
 ) -> plotly.graph_objects.Figure:
-    """A plotly figure: one trace a kind; hover tells action, device, start, length, end and what it waited for.
+    """Return a plotly figure with one trace per kind; hover shows action, device, times and what it waited for.
 
-    With more than 5,000 boxes in view the figure is an overview: each device's row shows the part of its time in each
-    kind. Look closer with `start` and `end`, or in the page that `ppsim.plots.viewer.save_html`
-    writes: it draws exact boxes as one zooms in. Zooming changes the time axis alone, by dragging or, with
+    With more than 5,000 boxes in view the figure is an overview: each device's row shows the fraction of its time in
+    each kind. Look closer with `start` and `end`, or in the page that `ppsim.plots.viewer.save_html` writes, which
+    always draws exact boxes. Zooming changes the time axis alone, by dragging or, with
     `figure.show(config={"scrollZoom": True})`, by the wheel; the legend hides kinds without making them look idle.
 
     Parameters
@@ -44,14 +44,14 @@ def interactive_figure(
     timeline : TimelineColumns
         What to draw.
     start, end : float, optional
-        Show what runs between these times, in seconds from the first start. Default: everything.
+        Show only the actions between these times, in seconds from the first start. Default: all.
     title : str, optional
         Default: the schedule's sizes, makespan and bubble fraction.
 
     Raises
     ------
     ConfigError
-        Where `start` is not before `end`.
+        `start` is not before `end`.
     """
     plotly_objects = need("plotly.graph_objects", "an interactive figure")
     boxes = make_boxes(timeline)
@@ -59,15 +59,15 @@ def interactive_figure(
     visible = _within(boxes, window)
     figure = plotly_objects.Figure()
     unit = time_unit(makespan(timeline))
-    if len(visible) > MOST_BOXES:
+    if len(visible) > MAX_BOXES:
         _add_overview(figure, boxes, unit)
         drawn = []
     else:
         _add_idle(figure, boxes, unit, window)
         _add_bars(figure, boxes, visible, unit, window)
         drawn = [*map(palette.TITLES.get, boxes.kinds), palette.IDLE_TITLE]
-    _add_beside(figure, boxes, unit, window)
-    drawn += [part.title for part in boxes.beside]
+    _add_lanes(figure, boxes, unit, window)
+    drawn += [part.title for part in boxes.lanes]
     for colour, text in legend_entries([boxes]):
         if text not in drawn:
             _add_legend_entry(figure, text, colour)
@@ -87,7 +87,7 @@ def _window(timeline: TimelineColumns, start: Any, end: Any) -> tuple[float, flo
 
 
 def _within(spans: Spans, window: tuple[float, float]) -> np.ndarray:
-    """Indices of the spans that touch the window."""
+    """Return the indices of the spans that touch the window."""
     return np.flatnonzero((spans.end >= window[0]) & (spans.start <= window[1]))
 
 
@@ -98,7 +98,7 @@ def _add_bars(
     unit: ScaledUnit,
     window: tuple[float, float],
 ) -> None:
-    """A trace a kind; boxes that lie close have no white edges."""
+    """Add a trace per kind; boxes that lie close have no white edges."""
     numbered = _labels_fit(boxes, visible, window)
     edge = 0.5 if float(np.median(boxes.length)) >= (window[1] - window[0]) / _MOST_EDGED else 0.0
     # the legend takes the colour of a trace's first box
@@ -115,7 +115,7 @@ def _add_bars(
 
 
 def _labels_fit(boxes: Boxes, visible: np.ndarray, window: tuple[float, float]) -> bool:
-    """Whether every box that takes time has room for its label: a chart numbers all or none."""
+    """Return whether every box that takes time has space for its label: a chart numbers all or none."""
     lengths = boxes.length[visible][boxes.length[visible] > 0]
     if not len(lengths):
         return False
@@ -123,14 +123,14 @@ def _labels_fit(boxes: Boxes, visible: np.ndarray, window: tuple[float, float]) 
     return float(lengths.min()) / (window[1] - window[0]) * _CHART_PIXELS >= characters * _CHARACTER_PIXELS + 2
 
 
-def _add_beside(
+def _add_lanes(
     figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUnit, window: tuple[float, float]
 ) -> None:
-    """A trace a sort: gathers and reductions on the edges of the rows, optimizer steps among the actions."""
-    for part in boxes.beside:
+    """Add a trace per sort of lane: on the edges of the rows, optimizer steps among the actions."""
+    for part in boxes.lanes:
         mine = _within(part, window)
         _add_spans(
-            figure, part, mine, unit, lane(part, boxes.beside), name=part.title, edge=0.0,
+            figure, part, mine, unit, lane_edges(part, boxes.lanes), name=part.title, edge=0.0,
             colours=[part.colour] * len(mine), texts=[part.label(span) for span in mine.tolist()],
             facts=[[part.name(span)] for span in mine.tolist()],
         )  # fmt: skip
@@ -140,7 +140,7 @@ def _add_spans(
     figure: plotly.graph_objects.Figure, spans: Spans, mine: np.ndarray, unit: ScaledUnit, edges: tuple[float, float],
     *, name: str, edge: float, colours: list[str], texts: list[str], facts: list[list[str]], last_fact: str = "",
 ) -> None:  # fmt: skip
-    """A trace of bars; hover tells the first of a span's `facts`, its times, and the other as `last_fact` words it."""
+    """Add a trace of bars; hover shows a span's first fact, its times, and its second fact worded by `last_fact`."""
     start, length = spans.start[mine] * unit.factor, spans.length[mine] * unit.factor
     times = [[f"{time:.7g} {unit.symbol}" for time in row] for row in zip(start, length, start + length, strict=True)]
     figure.add_bar(
@@ -156,7 +156,7 @@ def _add_spans(
 
 
 def _add_overview(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUnit) -> None:
-    """A picture of stacked shares, and over it an unseen layer that tells the shares of each bin."""
+    """Add a picture of stacked shares, and over it an invisible layer whose hover shows the shares of each bin."""
     edges = share_edges(boxes, most=600)
     shares = kind_shares(boxes, edges)
     devices, bins, _ = shares.shape
@@ -203,7 +203,7 @@ def _lay_out(
 
 
 def _add_idle(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUnit, window: tuple[float, float]) -> None:
-    """A trace of the gaps, so that what the legend hides does not look idle."""
+    """Add a trace of the gaps, so that kinds hidden by the legend do not look idle."""
     gaps = _gaps(boxes)
     mine = _within(gaps, window)
     _add_spans(
@@ -215,12 +215,12 @@ def _add_idle(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUni
 
 
 def _gaps(boxes: Boxes) -> Spans:
-    """When devices run no action, from the first start to the makespan."""
+    """Return the spans without an action on each device, from the first start to the makespan."""
     devices, last = np.arange(boxes.timeline.schedule.devices), makespan(boxes.timeline)
     device = np.concatenate([devices, boxes.device])
     begin = np.concatenate([np.zeros(len(devices)), boxes.end])
     end = np.concatenate([boxes.start, np.full(len(devices), last)])
-    order = np.argsort(device, kind="stable")  # what a device did last, then what it does next
+    order = np.argsort(device, kind="stable")  # the end of the last action, then the next start
     device, begin = device[order], begin[order]
     end = end[np.argsort(np.concatenate([boxes.device, devices]), kind="stable")]
     idle = end > begin

@@ -1,4 +1,4 @@
-"""The bubble ledger as a stacked bar chart: a bar a device, a colour a cause."""
+"""The bubble ledger as a stacked bar chart: a bar per device, a colour per cause."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ppsim.base.units import percent_text, seconds_text
 from ppsim.plots import marks
 from ppsim.plots.boxes import title_text
 from ppsim.plots.gantt import FONTS, Chart, save_figure
-from ppsim.plots.legend import place_legend
+from ppsim.plots.marks import place_legend
 from ppsim.plots.palette import CAUSE_COLOURS, NOT_IDLE
 from ppsim.timeline import TimelineColumns
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_BAR = 0.8  # of a device's row
+_BAR = 0.8  # height as a fraction of a device's row
 _REST = "not idle"
 
 
 def draw_ledger(timeline: TimelineColumns) -> Figure:
-    """A matplotlib figure: a bar a device from top to bottom, as long as the step: idle time by cause, then the rest.
+    """Return a figure with a bar per device from top to bottom, as long as the step: idle time by cause, then the rest.
 
-    `savefig` writes it; `save_ledger` writes it whole or not at all.
+    `savefig` writes it; `save_ledger` writes it atomically.
     """
     ledger, step = bubble_ledger(timeline), makespan(timeline)
     devices = timeline.schedule.devices
@@ -57,5 +57,5 @@ def draw_ledger(timeline: TimelineColumns) -> Figure:
 
 
 def save_ledger(timeline: TimelineColumns, path: str | PathLike[str]) -> None:
-    """Draw and write whole or not at all, as PNG, SVG or PDF by the ending of `path`; ConfigError otherwise."""
+    """Draw the ledger and write it atomically, as PNG, SVG or PDF by the suffix of `path`; ConfigError otherwise."""
     save_figure(lambda: draw_ledger(timeline), path)

@@ -16,12 +16,12 @@ from ppsim.plots.palette import INK
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST_BARS = 12
+MAX_BARS = 12
 _LINE = 10  # points of a line of names
 
 
 def draw_lines(lines: Mapping[str, Sequence[tuple[float, float]]], over: str, title: str, unit: str) -> Figure:
-    """One line of (number, value) pairs for each name; `unit` is of the values, `over` names the numbers."""
+    """Draw one line of (number, value) pairs per name; `unit` is the unit of the values, `over` names the numbers."""
     figure, axes = _axes()
     factor, symbol = axis_unit(max(abs(value) for pairs in lines.values() for _, value in pairs), unit)
     for name, pairs in lines.items():
@@ -36,7 +36,7 @@ def draw_lines(lines: Mapping[str, Sequence[tuple[float, float]]], over: str, ti
 
 
 def draw_front(pairs: Sequence[tuple[float, float]], names: Sequence[str], memory: str, unit: str) -> Figure:
-    """Points of (memory, seconds), and a line through those that no other beats in both."""
+    """Draw points of (memory, seconds) and a line through their Pareto front."""
     figure, axes = _axes()
     byte, symbol = axis_unit(max(pair[0] for pair in pairs), unit)
     second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
@@ -51,8 +51,8 @@ def draw_front(pairs: Sequence[tuple[float, float]], names: Sequence[str], memor
 
 
 def _name_corners(axes: Axes, corners: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
-    """Names above their corners at the right, or below at the left: of both ends, then of the others that have room."""
-    figure_of(axes).draw_without_rendering()  # from here on it is known where everything stands
+    """Name the corners of the front, above at the right or below at the left: both ends, then others with space."""
+    figure_of(axes).draw_without_rendering()  # lays out the figure, so that names can be measured
     room, taken = axes.get_window_extent(), []
     for number in dict.fromkeys([len(corners) - 1, 0, *range(len(corners))]):
         for offset, side in (((4, 4), "left"), ((-5, -_LINE), "right")):
@@ -66,7 +66,7 @@ def _name_corners(axes: Axes, corners: Sequence[tuple[float, float]], names: Seq
 
 
 def draw_bars(names: Sequence[str], parts: Sequence[float], notes: Sequence[str], title: str) -> Figure:
-    """A bar for each name from top to bottom, as long as its fraction, with the number and a note beside it."""
+    """Draw a bar per name from top to bottom, as long as its fraction, with the number and a note at its right."""
     figure = Chart(figsize=(8, 0.8 + 0.3 * len(names)))
     axes = figure.add_subplot()
     axes.axvline(0.0, color=INK, linewidth=0.8)

@@ -1,6 +1,6 @@
-"""What a notebook shows of a timeline without a call: the headline measures, and a picture that needs no script.
+"""A timeline in a notebook, without a call: the headline measures and an SVG picture that needs no script.
 
-Timelines with very many actions are shown by the page of `ppsim.plots.viewer`, in a frame of its own.
+The page of `ppsim.plots.viewer`, in a frame, shows timelines with very many actions.
 """
 
 from __future__ import annotations
@@ -12,31 +12,30 @@ import numpy as np
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.units import ScaledUnit, time_unit
 from ppsim.plots import palette
-from ppsim.plots.beside import Spans, lane, part_of_row
 from ppsim.plots.boxes import Boxes, legend_entries, make_boxes, title_text
+from ppsim.plots.lanes import Spans, lane_edges, part_of_row
 from ppsim.plots.page_data import measures_line
-from ppsim.plots.row_numbers import every_kth, roomy_rows
-from ppsim.plots.scale import round_ticks
+from ppsim.plots.scale import every_kth, roomy_rows, round_ticks
 from ppsim.plots.viewer import viewer_html
 from ppsim.timeline import TimelineColumns
 
-MOST_BOXES = 6_144  # in the picture: zb-v on 16 devices with 64 microbatches
+MAX_BOXES = 6_144  # in the picture, as zb-v on 16 devices with 64 microbatches has
 _WIDTH, _LEFT, _AXIS = 960, 62, 34  # pixels
 _CHART = _WIDTH - _LEFT - 8  # pixels from the first start to the last end
-_ROWS, _TALL, _TALLER = 480, 22, 30  # pixels of all rows, of a row at most, and of one with lanes
+_ROWS, _TALL, _TALLER = 480, 22, 30  # pixels of all rows; maximum of a row; maximum of a row with lanes
 _DIGIT = 5.6  # pixels of a digit of a label
-_NARROWEST_COUNTED = 2.5  # pixels of short boxes of which every k-th number is written
-_HATCHED = (  # of idle time; where pages hold several pictures, each defines the same
+_NARROWEST_COUNTED = 2.5  # pixels; if short boxes are narrower, not even every k-th number is written
+_HATCHED = (  # of idle time; each of several pictures on a page defines the same
     '<pattern id="ppsim-idle" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
     f'<path d="M0 0h5v5h-5z" fill="{palette.IDLE}"/><path d="M0 0v5" stroke="{palette.IDLE_HATCH}"/></pattern>'
 )
-_FRAME_ROW, _FRAME_MOST, _FRAME_REST = 48, 560, 290  # pixels of the page: a row and all rows at most; the rest
+_FRAME_ROW, _FRAME_MOST, _FRAME_REST = 48, 560, 290  # pixels of the page: a row, all rows at most, the rest
 
 
 def timeline_html(timeline: TimelineColumns) -> str:
-    """Chart and headline measures of a timeline, as HTML that stands alone."""
+    """Return chart and headline measures of a timeline as self-contained HTML."""
     boxes = make_boxes(timeline)
-    chart = _picture(boxes) if len(boxes) <= MOST_BOXES else _frame(boxes)
+    chart = _picture(boxes) if len(boxes) <= MAX_BOXES else _frame(boxes)
     return (
         f'<div style="font:13px sans-serif"><b>{html.escape(title_text(timeline))}</b><br>'
         f"{html.escape(measures_line(timeline))}<br>{chart}</div>"
@@ -44,7 +43,7 @@ def timeline_html(timeline: TimelineColumns) -> str:
 
 
 def _frame(boxes: Boxes) -> str:
-    """The viewer's page, which can reach nothing outside its frame."""
+    """Return the viewer's page in a frame, which it cannot reach out of."""
     height = min(boxes.timeline.schedule.devices * _FRAME_ROW, _FRAME_MOST) + _FRAME_REST
     return (
         f'<iframe sandbox="allow-scripts" title="Gantt chart" style="width:100%;height:{height}px;border:0" '
@@ -53,11 +52,11 @@ def _frame(boxes: Boxes) -> str:
 
 
 def _picture(boxes: Boxes) -> str:
-    """An SVG with every box, and its legend."""
+    """Return an SVG with every box, and its legend."""
     devices = boxes.timeline.schedule.devices
     row = int(np.clip(_ROWS // devices, 4, _TALLER if boxes.laned else _TALL))
     height = devices * row + _AXIS
-    body = _ground(boxes, row) + _boxes(boxes, row) + _beside(boxes, row) + _device_names(devices, row)
+    body = _ground(boxes, row) + _boxes(boxes, row) + _lanes(boxes, row) + _device_names(devices, row)
     return (
         f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" xmlns="http://www.w3.org/2000/svg" '
         f'style="max-width:100%;background:#fff" font-family="sans-serif" font-size="11" fill="{palette.INK}" '
@@ -67,7 +66,7 @@ def _picture(boxes: Boxes) -> str:
 
 
 def _ground(boxes: Boxes, row: int) -> str:
-    """A band a device; what of it is seen is idle."""
+    """Return a hatched band per device; its visible part is idle time."""
     top, tall = _across(boxes.band, row)
     devices = range(boxes.timeline.schedule.devices)
     bands = "".join(f"M{_LEFT} {device * row + top:g}h{_CHART}v{tall:g}h-{_CHART}z" for device in devices)
@@ -75,7 +74,7 @@ def _ground(boxes: Boxes, row: int) -> str:
 
 
 def _boxes(boxes: Boxes, row: int) -> str:
-    """One path a kind and shade, then the labels."""
+    """Return one path per kind and shade, then the labels."""
     parts = []
     for kind, same_kind, band in boxes.parts(np.ones(len(boxes), bool)):
         for shade, colour in enumerate(boxes.colours[kind].tolist()):
@@ -85,16 +84,16 @@ def _boxes(boxes: Boxes, row: int) -> str:
     return "".join(parts) + (_labels(boxes, row, across) if across[1] >= 10 else "")
 
 
-def _beside(boxes: Boxes, row: int) -> str:
-    """One path a sort of what runs beside the actions."""
+def _lanes(boxes: Boxes, row: int) -> str:
+    """Return one path per sort of lane."""
     return "".join(
-        _path(part, np.arange(len(part)), row, boxes.timeline, _across(lane(part, boxes.beside), row), part.colour)
-        for part in boxes.beside
+        _path(part, np.arange(len(part)), row, boxes.timeline, _across(lane_edges(part, boxes.lanes), row), part.colour)
+        for part in boxes.lanes
     )
 
 
 def _across(edges: tuple[float, float], row: int) -> tuple[float, float]:
-    """Top and height in pixels within a row."""
+    """Return top and height in pixels within a row."""
     top, bottom = (1 + part * (row - 2) for part in part_of_row(edges))
     return round(top, 1), round(bottom - top, 1)
 
@@ -102,7 +101,7 @@ def _across(edges: tuple[float, float], row: int) -> tuple[float, float]:
 def _path(
     spans: Spans, mine: np.ndarray, row: int, timeline: TimelineColumns, across: tuple[float, float], colour: str
 ) -> str:
-    """A rectangle for each of the spans `mine`, all in one colour."""
+    """Return a path with a rectangle for each of the spans `mine`, all in one colour."""
     scale, (top, tall) = _pixels_per_second(timeline), across
     left, wide = _LEFT + spans.start[mine] * scale, spans.length[mine] * scale
     wide = np.maximum(np.where(wide > 5, wide - 0.8, wide), 0.5)
@@ -112,7 +111,7 @@ def _path(
 
 
 def _labels(boxes: Boxes, row: int, across: tuple[float, float]) -> str:
-    """The numbers of all boxes of a row, or of every k-th microbatch in it."""
+    """Return the numbers of all boxes of a row, or of every k-th microbatch in it."""
     scale, parts = _pixels_per_second(boxes.timeline), []
     middle = _LEFT + (boxes.start + boxes.length / 2) * scale
     base = boxes.device * row + across[0] + across[1] / 2 + 3.5

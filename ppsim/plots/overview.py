@@ -1,4 +1,4 @@
-"""Timelines with too many boxes to see, by matplotlib: busy shares on one scale, fill and drain enlarged."""
+"""Overviews by matplotlib of timelines with too many boxes: busy fractions on one scale, fill and drain enlarged."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _NARROWEST = 0.9  # points; where a quarter of the boxes is narrower, shares are
 
 
 def too_narrow(boxes: Boxes, points: float) -> bool:
-    """Whether many boxes would be narrower than a pixel or two."""
+    """Return whether many boxes would be narrower than a pixel or two."""
     lengths = boxes.length[boxes.length > 0]
     return bool(len(lengths) > 2000 and float(np.quantile(lengths, 0.25)) * points < _NARROWEST)
 
 
 def add_busy_shares(ax: Axes, boxes: Boxes, ends: Sequence[float]) -> None:
-    """Each device's row as the part of its time in which it computes, on one scale from idle to busy.
+    """Draw each device's row as the fraction of its time in which it computes, on one scale from idle to busy.
 
-    `ends` are the borders of parts of time that are drawn equally fine, as of `phases`. Where there are thousands of
-    devices a row is the mean of some neighbours.
+    `ends` are the borders of parts of time that get equally many bins, from `phases`. With thousands of devices a row
+    is the mean of some neighbours.
     """
     devices = boxes.timeline.schedule.devices
     each = -(-devices // _MOST_ROWS)
@@ -55,15 +55,15 @@ def add_busy_shares(ax: Axes, boxes: Boxes, ends: Sequence[float]) -> None:
 
 
 def time_edges(ends: Sequence[float]) -> np.ndarray:
-    """Borders of bins of time, as many in each part between the `ends`, seconds."""
+    """Return the borders of bins of time in seconds, equally many in each part between the `ends`."""
     parts = [np.linspace(first, last, _BINS // (len(ends) - 1)) for first, last in pairwise(ends)]
     return np.unique(np.concatenate(parts))
 
 
 def phases(timelines: Sequence[TimelineColumns], longest: float) -> list[float]:
-    """Borders of fill, steady part and drain of all, seconds from the first start; the whole where few is steady.
+    """Return the borders of fill, steady part and drain in seconds from the first start; no parts if little is steady.
 
-    Of several timelines the last end of a fill and the first begin of a drain, as of `steady_part`.
+    For several timelines: the last end of a fill and the first start of a drain, by `steady_part`.
     """
     filled, draining = zip(*map(steady_part, timelines), strict=True)
     begin, end = max(filled), min(draining)
@@ -72,9 +72,9 @@ def phases(timelines: Sequence[TimelineColumns], longest: float) -> list[float]:
 
 
 def enlarge_ends(axes: Sequence[Axes], ends: Sequence[float]) -> None:
-    """Give fill and drain most of the width where the steady part would take nearly all; lines mark the breaks.
+    """Give fill and drain most of the width if the steady part would take nearly all; lines mark the breaks.
 
-    The axes share their time; `ends` are the borders of the three `phases`, or nothing is enlarged.
+    The axes share their time; `ends` come from `phases`; if they do not have three parts, nothing is enlarged.
     """
     if len(ends) != 4:
         return
@@ -103,14 +103,14 @@ def enlarge_ends(axes: Sequence[Axes], ends: Sequence[float]) -> None:
 
 
 def _ticks_within(first: float, last: float) -> np.ndarray:
-    """Round ticks of one part of the axis, none close to where it ends."""
+    """Return round ticks of one part of the axis, none close to its end."""
     step = round_ticks(last - first, 7)[1]
     ticks = np.arange(np.ceil(first / step), last / step) * step
     return ticks[last - ticks > 0.08 * (last - first)]
 
 
 def add_busy_scale(axes: Sequence[Axes]) -> None:
-    """The scale of `add_busy_shares` in the legend's place."""
+    """Replace the legend by the scale of `add_busy_shares`."""
     figure = figure_of(axes[0])
     for legend in figure.legends[:]:
         legend.remove()

@@ -1,4 +1,4 @@
-"""What the viewer's page holds of a timeline: facts as JSON, and compressed columns of all that it draws."""
+"""A timeline as data of the viewer's page: facts as JSON, and compressed columns of everything it draws."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from ppsim.analysis.measures import shown_in
 from ppsim.analysis.memory import occupancy, peak_activations, peak_memory
 from ppsim.base.immutable import kept
 from ppsim.plots import palette
-from ppsim.plots.beside import COLLECTIVES, KINDS, STEPS, Beside, Spans, lane, part_of_row
 from ppsim.plots.boxes import Boxes, kind_letter, legend_entries, title_text
-from ppsim.plots.shares import PERIODS_A_BIN, bin_seconds, steady_part
+from ppsim.plots.lanes import COLLECTIVES, KINDS, STEPS, LaneSpans, Spans, lane_edges, part_of_row
+from ppsim.plots.shares import PERIODS_PER_BIN, bin_seconds, steady_part
 from ppsim.schedule.barriers import BARRIER_NAMES
 from ppsim.timeline import TimelineColumns
 
-_MOST_TICKS = 2**32 - 1  # of the makespan
-_MANY = 16_384  # rows from which on the size of the page matters more than the last digits
-_FINE, _COARSE = 2**14, 2**8  # ticks of the shortest action, and of the shortest transfer, at least
-_LEVELS = 2**16 - 1  # of the largest amount of memory
-_MOST_POINTS = 65_536  # of the memory curves of all devices; longer ones show the most in each part of the time
-NONE, BEFORE, INPUT, OTHER_INPUT, LISTED = range(5)  # what an item waited for; the page's data.js reads them
+_MAX_TICKS = 2**32 - 1  # of the makespan
+_MANY = 16_384  # rows; with more, the size of the page matters more than the last digits
+_FINE, _COARSE = 2**14, 2**8  # minimum ticks of the shortest action and of the shortest transfer
+_LEVELS = 2**16 - 1  # steps up to the largest amount of memory
+_MAX_POINTS = 65_536  # of all memory curves together; longer ones show the maximum in each part of the time
+NONE, BEFORE, INPUT, OTHER_INPUT, LISTED = range(5)  # what an item waited for; data.js of the page uses the same codes
 
 
 class PageColumn(NamedTuple):
-    """Values of the page under a name, each of `size` bytes; the page holds differences where `summed`."""
+    """Named values of the page, `size` bytes each; if `summed`, the page stores their differences."""
 
     name: str
     values: np.ndarray
@@ -43,7 +43,7 @@ class PageColumn(NamedTuple):
 
     @property
     def planes(self) -> bytes:
-        """The values, modulo 2**32, byte plane by byte plane, low bytes first: this packs well."""
+        """The values modulo 2**32 by byte plane, low bytes first, which compresses well."""
         values = self.values.astype(np.int64)
         if self.summed:
             values = np.diff(values, prepend=0)
@@ -52,11 +52,11 @@ class PageColumn(NamedTuple):
 
 
 def page_data(boxes: Boxes, title: str | None = None) -> dict[str, Any]:
-    """What the page's script draws, as plain values; `title` takes the place of name and sizes."""
+    """Return the data of the page's script as plain values; `title` replaces name and sizes."""
     timeline = boxes.timeline
     points, memory = _memory(timeline)
     waits, last = _waits(boxes)
-    columns = [*_boxes(boxes), *waits, *_beside(boxes), *points]
+    columns = [*_boxes(boxes), *waits, *_lanes(boxes), *points]
     packed = zlib.compress(b"".join(column.planes for column in columns), 9)
     return {
         "title": title_text(timeline) if title is None else title,
@@ -67,12 +67,12 @@ def page_data(boxes: Boxes, title: str | None = None) -> dict[str, Any]:
         "bubble": bubble_fraction(timeline),
         "tick": tick_seconds(timeline),
         "steady": _short(steady_part(timeline)),
-        "period": bin_seconds(boxes) / PERIODS_A_BIN,
+        "period": bin_seconds(boxes) / PERIODS_PER_BIN,
         "legend": legend_entries([boxes]),
         "numbering": "slice" if timeline.schedule.slices > 1 else "microbatch",
         "instants": bool(np.any(boxes.length == 0)),
         "band": part_of_row(boxes.band),
-        "beside": [_part(part, boxes) for part in boxes.beside],
+        "lanes": [_part(part, boxes) for part in boxes.lanes],
         "kinds": [_kind(kind, boxes) for kind in boxes.kinds],
         **_ledger(timeline),
         "memory": memory,
@@ -83,7 +83,7 @@ def page_data(boxes: Boxes, title: str | None = None) -> dict[str, Any]:
 
 
 def measures_line(timeline: TimelineColumns) -> str:
-    """The headline measures in one line."""
+    """Return the headline measures in one line."""
     parts = [measure.phrase(timeline) for measure in shown_in("notebook")]
     if interval := short_interval(timeline):
         parts.insert(1, f"step at {interval.strip(' ()')}")
@@ -102,13 +102,13 @@ def _kind(kind: Kind, boxes: Boxes) -> dict[str, Any]:
     }
 
 
-def _part(part: Beside, boxes: Boxes) -> dict[str, Any]:
+def _part(part: LaneSpans, boxes: Boxes) -> dict[str, Any]:
     return {
         "sort": part.sort,
         "title": part.title,
         "colour": part.colour,
         "ink": palette.label_colour(part.colour),
-        "lane": part_of_row(lane(part, boxes.beside)),
+        "lane": part_of_row(lane_edges(part, boxes.lanes)),
         "name": part.name(0).strip("-0123456789"),
         "names": [] if part.kind is None else [f"{name} " for name in BARRIER_NAMES],
         "staged": part.sort not in (STEPS, COLLECTIVES),
@@ -117,7 +117,7 @@ def _part(part: Beside, boxes: Boxes) -> dict[str, Any]:
 
 
 def _ledger(timeline: TimelineColumns) -> dict[str, Any]:
-    """Idle seconds of each device by cause, of the causes that there are, and the colour and definition of each."""
+    """Return the idle seconds of each device by cause, and the colour and definition of each cause that occurs."""
     found = {cause: seconds for cause, seconds in ledger(timeline).items() if seconds.any()}
     return {
         "ledger": {cause: _short(seconds) for cause, seconds in found.items()},
@@ -150,9 +150,9 @@ def _boxes(boxes: Boxes) -> list[PageColumn]:
     return columns
 
 
-def _beside(boxes: Boxes) -> list[PageColumn]:
+def _lanes(boxes: Boxes) -> list[PageColumn]:
     columns = []
-    for part in boxes.beside:
+    for part in boxes.lanes:
         columns += _times(f"{part.sort} ", part, boxes.timeline)
         columns.append(PageColumn(f"{part.sort} stage", np.maximum(part.stage, 0), 4, summed=True))
         if part.microbatch is not None:
@@ -163,9 +163,9 @@ def _beside(boxes: Boxes) -> list[PageColumn]:
 
 
 def _times(before: str, spans: Spans, timeline: TimelineColumns) -> list[PageColumn]:
-    """Which spans are a device's, and their times; what takes time takes a tick at least.
+    """Return the spans' offsets by device and their times in ticks; a span that takes time takes at least one tick.
 
-    A start is told by the gap after the span before it, which is often none.
+    The gap after the span before it gives a start; gaps are often 0.
     """
     start = _ticks(spans.start, timeline)
     length = np.maximum(_ticks(spans.end, timeline) - start, spans.length > 0)
@@ -179,8 +179,8 @@ def _times(before: str, spans: Spans, timeline: TimelineColumns) -> list[PageCol
 
 @kept
 def tick_seconds(timeline: TimelineColumns) -> float:
-    """The unit to which a page rounds times: of many actions no finer than reading the shortest asks, to pack well."""
-    finest = makespan(timeline) / _MOST_TICKS
+    """Return the unit to which a page rounds times: with many actions only as fine as the shortest needs."""
+    finest = makespan(timeline) / _MAX_TICKS
     if len(timeline.row_start) < _MANY:
         return finest
     parts = ((timeline.row_end - timeline.row_start, _FINE), (timeline.transfer_end - timeline.transfer_start, _COARSE))
@@ -189,12 +189,12 @@ def tick_seconds(timeline: TimelineColumns) -> float:
 
 
 def _ticks(times: np.ndarray, timeline: TimelineColumns) -> np.ndarray:
-    """Seconds from the first start as whole ticks."""
+    """Return seconds from the first start as integer ticks."""
     return np.rint(times / tick_seconds(timeline)) if makespan(timeline) > 0 else np.zeros(len(times))
 
 
 def _waits(boxes: Boxes) -> tuple[list[PageColumn], int]:
-    """The transfers, what each item of the page (boxes, transfers, spans beside) waited for, and the last item."""
+    """Return the transfers, what each item (box, transfer, span of a lane) waited for, and the last item."""
     timeline, plan = boxes.timeline, boxes.timeline.plan
     consumer = np.flatnonzero(plan.remote & ~np.isnan(timeline.transfer_start))
     box_of_row = np.searchsorted(boxes.row, np.arange(len(plan.source)), side="right") - 1
@@ -209,7 +209,7 @@ def _waits(boxes: Boxes) -> tuple[list[PageColumn], int]:
     graph = step_graph(timeline)
     item, node = _items(boxes, graph, consumer)
     before = latest_before(graph)
-    while np.any(unseen := (before >= 0) & (item[before] < 0)):  # what is not drawn waited for something, too
+    while np.any(unseen := (before >= 0) & (item[before] < 0)):  # skip nodes that are not drawn
         before[unseen] = before[before[unseen]]
     last = int(np.nanargmax(graph.end))
     awaited = np.where(before[node] >= 0, item[before[node]], -1)
@@ -226,7 +226,7 @@ def _waits(boxes: Boxes) -> tuple[list[PageColumn], int]:
 
 
 def _causes(awaited: np.ndarray, boxes: int, source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """A code for each item that says which one it waited for, where that is a usual one."""
+    """Return for each item the code of what it waited for; LISTED if none of the usual codes applies."""
     own, transfers = np.arange(len(awaited)), len(source)
     usual = np.concatenate([own[:boxes] - 1, source, np.full(len(awaited) - boxes - transfers, -2)])
     first_input = np.full(len(awaited), -2)
@@ -237,11 +237,11 @@ def _causes(awaited: np.ndarray, boxes: int, source: np.ndarray, target: np.ndar
 
 
 def _items(boxes: Boxes, graph: StepGraph, consumer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The item of the page that each node of the graph is, -1 for none, and the node of each item."""
+    """Return the page's item of each node of the graph, or -1, and the node of each item."""
     rows = len(boxes.timeline.plan.source)
     nodes = [boxes.row, rows + consumer]
     streams = {**KINDS, STEPS: OPTIMIZER, COLLECTIVES: COLLECTIVE}
-    for part in boxes.beside:
+    for part in boxes.lanes:
         mine = 2 * rows + np.flatnonzero(graph.stream_kind == streams[part.sort])
         nodes.append(mine[graph.end[mine] > graph.start[mine]] if part.barrier is None else mine[part.barrier])
     node = np.concatenate(nodes)
@@ -251,7 +251,7 @@ def _items(boxes: Boxes, graph: StepGraph, consumer: np.ndarray) -> tuple[np.nda
 
 
 def _memory(timeline: TimelineColumns) -> tuple[list[PageColumn], dict[str, Any]]:
-    """The step curve of each device's memory: bytes where the costs know them, live activations otherwise."""
+    """Return the step curve of each device's memory: bytes if the costs know them, live activations otherwise."""
     held, devices = occupancy(timeline), timeline.schedule.devices
     in_bytes = peak_memory(timeline)
     peaks = peak_activations(timeline) if in_bytes is None else in_bytes
@@ -263,7 +263,7 @@ def _memory(timeline: TimelineColumns) -> tuple[list[PageColumn], dict[str, Any]
         times, levels = curve_of(device)
         first = 0.0 if in_bytes is None else float(held.static_memory[:, device].sum())  # type: ignore[index]
         times, levels = np.append(0.0, times - origin), np.append(first, levels)
-        curves.append(_thinned(_ticks(times, timeline), levels, max(_MOST_POINTS // devices, 64)))
+        curves.append(_thinned(_ticks(times, timeline), levels, max(_MAX_POINTS // devices, 64)))
     columns = [
         PageColumn("memory offsets", np.append(0, np.cumsum([len(times) for times, _ in curves])), 4, summed=True),
         PageColumn("memory time", np.concatenate([times for times, _ in curves]), 4, summed=True),
@@ -275,7 +275,7 @@ def _memory(timeline: TimelineColumns) -> tuple[list[PageColumn], dict[str, Any]
 
 
 def _thinned(times: np.ndarray, levels: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """A step curve of at most `most` points: of a longer one the highest level in each of as many parts of its time."""
+    """Return a step curve of at most `most` points; a longer one becomes the maximum in each part of its time."""
     if len(times) <= most:
         return times, levels
     step = np.ceil((times[-1] + 1) / most)

@@ -1,12 +1,12 @@
-"""One colour a kind for every chart, apart from each other also for colour-blind readers and on white paper."""
+"""One colour per kind for every chart, distinct also for colour-blind readers and on white paper."""
 
 from __future__ import annotations
 
 from ppsim.actions import Kind
 
 # Kinds and idle time differ by at least 20 (CIELAB) from each other for normal sight, protanopia, deuteranopia and
-# tritanopia, and those that share a chart by at least 9 in lightness, for greyscale; tests/test_plots_palette.py holds
-# them to it. An OVERLAP_F_B slot shows its two parts; its own colour is for text.
+# tritanopia, and those that share a chart by at least 9 in lightness, for greyscale; tests/test_plots_palette.py
+# enforces it. An OVERLAP_F_B slot shows its two parts; its own colour is for text.
 COLOURS = {
     Kind.F: "#2853a3",
     Kind.B: "#ffd426",
@@ -20,10 +20,10 @@ COLOURS = {
 IDLE, IDLE_TITLE = "#b2bab1", "idle"
 IDLE_DARK = "#454945"  # on the dark ground of a page
 IDLE_HATCH, IDLE_HATCH_DARK = "#8c948b", "#6a706a"  # of the lines over idle time
-# From idle to busy, where actions are too narrow to show; on the dark ground of a page the other way in lightness.
+# From idle to busy, if actions are too narrow to show; on the dark ground of a page lightness is reversed.
 BUSY = (IDLE, "#96a8c1", "#5d83c4", "#16305f")
 BUSY_DARK = (IDLE_DARK, "#50607c", "#6487c2", "#9dbdf2")
-# Causes of idle time, and what is none, each on a step of lightness of its own.
+# Causes of idle time, and time that is not idle, each with its own lightness.
 CAUSE_COLOURS = {
     "fill": "#85abde",
     "drain": "#1c50cc",
@@ -53,11 +53,11 @@ TITLES = {
     Kind.T: "T output layer's part backward",
     Kind.OVERLAP_F_B: "OVERLAP_F_B, F and B in one slot",
 }
-_PALEST = 0.55  # part of white in the last shade
+_PALEST = 0.55  # fraction of white in the last shade
 
 
 def shade_colour(kind: int, shade: int, shades: int) -> str:
-    """Colour of a kind's local stage number `shade` of `shades`: the first is full, later ones are paler."""
+    """Return the colour of a kind's local stage number `shade` of `shades`: the first is full, later ones are paler."""
     colour = COLOURS[Kind(kind)]
     if shades <= 1:
         return colour
@@ -66,22 +66,22 @@ def shade_colour(kind: int, shade: int, shades: int) -> str:
 
 
 def mix_with_white(colour: str, part: float) -> str:
-    """`colour` with `part` (0..1) of white in it, as #rrggbb."""
+    """Return `colour` mixed with a fraction `part` (0..1) of white, as #rrggbb."""
     return "#" + "".join(f"{round(channel + (255 - channel) * part):02x}" for channel in channels(colour))
 
 
 def channels(colour: str) -> tuple[int, int, int]:
-    """Red, green and blue (0..255) of #rrggbb."""
+    """Return red, green and blue (0..255) of #rrggbb."""
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
 
 
 def label_colour(colour: str) -> str:
-    """Black or white, whichever stands out more on `colour` (WCAG 2 contrast ratio)."""
+    """Return black or white, whichever has the higher contrast on `colour` (WCAG 2 contrast ratio)."""
     return "#ffffff" if contrast("#ffffff", colour) >= contrast("#000000", colour) else "#000000"
 
 
 def contrast(one: str, other: str) -> float:
-    """Contrast ratio of two colours, 1..21 (WCAG 2)."""
+    """Return the contrast ratio of two colours, 1..21 (WCAG 2)."""
     bright, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (bright + 0.05) / (dark + 0.05)
 

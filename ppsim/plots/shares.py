@@ -1,4 +1,4 @@
-"""Overviews of timelines with too many boxes to see: the part of its time that a device spends in each kind."""
+"""Overviews of timelines with too many boxes: the fraction of its time that a device spends in each kind."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import numpy as np
 from ppsim.actions import Kind, is_backward
 from ppsim.analysis.bubbles import makespan
 from ppsim.plots import palette
-from ppsim.plots.beside import LANE_GROUND
 from ppsim.plots.boxes import Boxes
+from ppsim.plots.lanes import LANE_GROUND
 from ppsim.timeline import TimelineColumns
 
-PERIODS_A_BIN = 4  # of the steady part, so that its mix of kinds looks even
-MOST_BINS, LINES = 1600, 12  # of time, and lines of pixels a device
+PERIODS_PER_BIN = 4  # periods of the steady part, so that its mix of kinds looks even
+MAX_BINS, LINES = 1600, 12  # bins of time; lines of pixels per device
 
 
 def kind_shares(boxes: Boxes, edges: np.ndarray) -> np.ndarray:
-    """Part of each time bin that each device spends in each kind, float64 (devices, bins, len(boxes.kinds)).
+    """Return the fraction of each time bin that each device spends in each kind, float64 (devices, bins, kinds).
 
-    `edges` are the borders of the bins in seconds from the first start; what lies after the makespan is no part of the
-    last bin. What is left of 1 is idle time.
+    `edges` are the borders of the bins in seconds from the first start; time after the makespan does not count in the
+    last bin. The rest up to 1 is idle time.
     """
     return np.stack(list(_shares_by_device(boxes, edges)))
 
 
 def busy_shares(boxes: Boxes, edges: np.ndarray, each: int) -> np.ndarray:
-    """Part of each time bin in which devices compute, float64 (rows, bins): a row is the mean of `each` neighbours."""
+    """Return the busy fraction of each time bin, float64 (rows, bins); a row is the mean of `each` neighbours."""
     devices = boxes.timeline.schedule.devices
     first = np.arange(0, devices, each)
     busy = np.zeros((len(first), len(edges) - 1))
@@ -38,7 +38,7 @@ def busy_shares(boxes: Boxes, edges: np.ndarray, each: int) -> np.ndarray:
 
 
 def _shares_by_device(boxes: Boxes, edges: np.ndarray) -> Iterator[np.ndarray]:
-    """For one device after the other the part of each time bin in each kind, float64 (bins, len(boxes.kinds))."""
+    """Yield per device the fraction of each time bin in each kind, float64 (bins, len(boxes.kinds))."""
     widths = np.diff(np.minimum(edges, max(makespan(boxes.timeline), float(edges[-2]) + 1e-300)))
     for first, end_of_rows in pairwise(boxes.offsets.tolist()):
         start, end, kind = (column[first:end_of_rows] for column in (boxes.start, boxes.end, boxes.kind))
@@ -53,27 +53,27 @@ def _shares_by_device(boxes: Boxes, edges: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def bin_seconds(boxes: Boxes) -> float:
-    """Length of a time bin in which the mix of kinds is steady: some periods of the device in the middle."""
+    """Return the length of a time bin with a steady mix of kinds: some periods of the device in the middle."""
     device = boxes.timeline.schedule.devices // 2
     rows = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
     kind = boxes.kind[rows]
     gaps = np.diff(boxes.start[rows][kind == np.bincount(kind).argmax()])
     gaps = gaps[gaps > 0]
     period = float(np.median(gaps)) if len(gaps) else makespan(boxes.timeline) or 1.0
-    return PERIODS_A_BIN * period
+    return PERIODS_PER_BIN * period
 
 
-def share_edges(boxes: Boxes, most: int = MOST_BINS) -> np.ndarray:
-    """Borders of equal time bins of several actions each, seconds from the first start; the last may end late."""
+def share_edges(boxes: Boxes, most: int = MAX_BINS) -> np.ndarray:
+    """Return the borders of equal time bins in seconds from the first start; the last may end after the makespan."""
     step, length = bin_seconds(boxes), makespan(boxes.timeline) or 1.0
     step *= np.ceil(length / step / most)
     return np.arange(int(np.ceil(length / step * (1 - 1e-12))) + 1) * step
 
 
 def share_codes(boxes: Boxes, edges: np.ndarray, lines: int = LINES) -> np.ndarray:
-    """Place in `share_colours` of each pixel of the stacked shares, uint8 (devices * lines, bins).
+    """Return the index in `share_colours` of each pixel of the stacked shares, uint8 (devices * lines, bins).
 
-    The first kind stands at the bottom, idle time on top; gathers and reductions leave lines free for their lanes.
+    The first kind is at the bottom, idle time on top; lanes get lines of their own.
     """
     tops = np.cumsum(kind_shares(boxes, edges), axis=2)
     centres = 1.0 - (np.arange(lines) + 0.5) / lines
@@ -85,12 +85,12 @@ def share_codes(boxes: Boxes, edges: np.ndarray, lines: int = LINES) -> np.ndarr
 
 
 def share_colours(boxes: Boxes) -> list[str]:
-    """Colours (#rrggbb) of `share_codes`: kinds, idle time, an empty lane."""
+    """Return the colours (#rrggbb) of `share_codes`: kinds, idle time, an empty lane."""
     return [*(palette.COLOURS[kind] for kind in boxes.kinds), palette.IDLE, LANE_GROUND]
 
 
 def steady_part(timeline: TimelineColumns) -> tuple[float, float]:
-    """When the fill ends and the drain begins, seconds from the first start.
+    """Return when the fill ends and the drain begins, in seconds from the first start.
 
     The fill ends when every device has begun its first backward, the drain begins when some device has ended its last
     forward.

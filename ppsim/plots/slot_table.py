@@ -1,4 +1,4 @@
-"""A schedule as a table of time slots and devices, in text and for notebooks; each action stands in it exactly once."""
+"""A schedule as a table of time slots and devices, in text and for notebooks, with each action exactly once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ppsim.plots.boxes import local_stage, sizes_text
 from ppsim.plots.palette import COLOURS, IDLE, label_colour, shade_colour
 from ppsim.schedule.columns import ScheduleColumns
 
-MOST_TIMED = 20_000  # actions; placing more in time would take noticeable time
-MOST_DEVICES, MOST_SLOTS = 32, 100  # of a table in a notebook
+MAX_TIMED = 20_000  # actions; simulating more would delay the table noticeably
+MAX_DEVICES, MAX_SLOTS = 32, 100  # in a notebook's table
 _OTHER = "#dddddd"  # transfers and sharding actions
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """First row and slot of each action (int64), and how the slots came about."""
+    """First row and slot of each action (int64), and the rule that gave the slots."""
 
     row: np.ndarray
     slot: np.ndarray
@@ -33,11 +33,11 @@ class _Layout:
 
 
 def schedule_table(schedule: ScheduleColumns, slots: np.ndarray | None) -> str:
-    """Time slots down, devices across, as text.
+    """Return the table as text, time slots down and devices across.
 
-    A schedule knows no time, so each action takes one slot and stands in the first that its device and its input allow;
-    `slots` has that slot of each row; it is None, and each action keeps its place in the list, for a schedule that
-    cannot run (or a very large one). A schedule with idle slots of its own keeps its own places.
+    A schedule knows no time, so each action takes one slot, the first that its device and its input allow; `slots` has
+    the slot of each row. For a schedule that cannot run, or a very large one, `slots` is None and each action keeps its
+    list position. A schedule with idle slots of its own keeps its own positions.
     A dot is an idle slot; an OVERLAP_F_B is `(F;B)` in one cell.
     """
     layout = _lay_out(schedule, slots)
@@ -51,9 +51,9 @@ def schedule_table(schedule: ScheduleColumns, slots: np.ndarray | None) -> str:
 
 
 def schedule_html(schedule: ScheduleColumns, slots_of_rows: np.ndarray | None) -> str:
-    """The table for a notebook: devices down, slots across, coloured by kind; large ones are cut and say so."""
+    """Return the table for a notebook: devices down, slots across, coloured by kind; a large one is cut and says so."""
     layout = _lay_out(schedule, slots_of_rows)
-    devices, slots = min(schedule.devices, MOST_DEVICES), min(layout.slots, MOST_SLOTS)
+    devices, slots = min(schedule.devices, MAX_DEVICES), min(layout.slots, MAX_SLOTS)
     shade = local_stage(schedule)
     shades = int(shade.max(initial=0)) + 1
     cells = [[f'<td bgcolor="{IDLE}"></td>'] * slots for _ in range(devices)]
@@ -108,7 +108,7 @@ def _lay_out(schedule: ScheduleColumns, slots: np.ndarray | None) -> _Layout:
 
 
 def _own_places(schedule: ScheduleColumns, row: np.ndarray) -> np.ndarray:
-    """Column of each action in the schedule's own table, idle slots counted."""
+    """Return the column of each action in the schedule's own table, counting idle slots."""
     device = schedule.device[row]
     first = np.searchsorted(device, np.arange(schedule.devices))
     place = np.arange(len(row)) - first[device]

@@ -20,11 +20,11 @@ from ppsim.plan.host_copies import HOST_MEMORY
 from ppsim.plots.boxes import title_text
 from ppsim.timeline import TimelineColumns
 
-MOST_DEVICES = 16  # rows of the table of devices; more are grouped
+MAX_DEVICES = 16  # rows of the table of devices; more devices are grouped
 
 
 def summary_text(timeline: TimelineColumns) -> str:
-    """The measures with units and definitions, a table of devices, what ran, and where the costs come from."""
+    """Return the measures with units and definitions, a table of devices, the run's settings and the costs' origins."""
     costs: Any = timeline.costs
     rows = [(measure.name, measure.text(timeline), measure.brief) for measure in _measures_of([timeline])]
     lines = [*textwrap.wrap(title_text(timeline), WIDTH), _what_ran(timeline)]
@@ -46,7 +46,7 @@ def summary_text(timeline: TimelineColumns) -> str:
 
 
 def stages_text(stages: Sequence[Mapping[str, int]]) -> str:
-    """What each stage holds, such as `embedding + 4 blocks | 6 x 5 blocks | 3 blocks + head`."""
+    """Return the layers of each stage, such as `embedding + 4 blocks | 6 x 5 blocks | 3 blocks + head`."""
 
     def part(name: str, count: int) -> str:
         return name if name in ("embedding", "head") else counted(count, name)
@@ -57,7 +57,7 @@ def stages_text(stages: Sequence[Mapping[str, int]]) -> str:
 
 
 def side_by_side(timelines: Sequence[TimelineColumns]) -> str:
-    """The overall measures of several timelines, a column each; says which has the shortest step.
+    """Return the overall measures of several timelines, one column each, and name the shortest step.
 
     Raises ConfigError for no timelines.
     """
@@ -79,7 +79,7 @@ def side_by_side(timelines: Sequence[TimelineColumns]) -> str:
 
 
 def _measures_of(timelines: Sequence[TimelineColumns]) -> list[Measure]:
-    """The measures that say something about any of the timelines."""
+    """Return the measures that apply to any of the timelines."""
     return [measure for measure in shown_in("summary") if any(map(measure.says_something, timelines))]
 
 
@@ -95,7 +95,7 @@ def _what_ran(timeline: TimelineColumns) -> str:
 
 
 def _noise_text(noise: Mapping[str, Any] | None) -> str:
-    """What jitter a run has: its seed where anything is drawn, and the devices and links that are always slow."""
+    """Return the jitter of a run: its seed if it draws anything, and the devices and links that are always slow."""
     if noise is None:
         return ""
     drawn = any(noise[name] for name in ("actions", "transfers", "devices", "links"))
@@ -110,9 +110,9 @@ def _short_sizes(timeline: TimelineColumns) -> str:
 
 
 def _device_rows(timeline: TimelineColumns) -> list[tuple[str, ...]]:
-    """A row a device; of very many devices, ranges of neighbours with their least and largest values."""
+    """Return one row per device; for many devices, ranges of neighbours with their minimum and maximum values."""
     devices = timeline.schedule.devices
-    groups = np.array_split(np.arange(devices), min(devices, MOST_DEVICES))
+    groups = np.array_split(np.arange(devices), min(devices, MAX_DEVICES))
     columns = []
     for measure in _of_devices(timeline):
         columns.append((measure.title, measure.of(timeline), measure.unit))
@@ -126,7 +126,7 @@ def _device_rows(timeline: TimelineColumns) -> list[tuple[str, ...]]:
 
 
 def _of_devices(timeline: TimelineColumns) -> list[Measure]:
-    """The measures that the table of devices has a column for."""
+    """Return the measures that have a column in the table of devices."""
     return [row for row in shown_in("devices") if row.of(timeline) is not None and row.says_something(timeline)]
 
 
@@ -136,7 +136,7 @@ def _range_text(values: np.ndarray, unit: str) -> str:
 
 
 def _cost_rows(timeline: TimelineColumns) -> list[tuple[str, ...]]:
-    """What each cost came to per stage, and whether it was given, derived, measured or left at its default."""
+    """Return each cost per stage, and whether it was given, derived, measured or left at its default."""
     provenance = getattr(timeline.costs, "provenance", {})
     rows = []
     for name, parameter in PARAMETERS.items():
@@ -152,7 +152,7 @@ def _cost_rows(timeline: TimelineColumns) -> list[tuple[str, ...]]:
 
 
 def _has_a_row(name: str, origin: str, timeline: TimelineColumns) -> bool:
-    """Whether the summary has a row of a cost: of actions that there are, and of transfers that are not left out."""
+    """Return whether the summary shows a cost: the schedule has such actions, or transfers have costs."""
     group = PARAMETERS[name].get("group")
     if group == "action":
         return bool((timeline.schedule.kind == TIMES.index(name)).any())

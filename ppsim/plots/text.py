@@ -1,9 +1,10 @@
-"""Gantt charts in text: one row a device, a box an action, for terminals, logs and documents."""
+"""Gantt charts in text: one row per device, a box per action, for terminals, logs and documents."""
 
 from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
@@ -14,17 +15,16 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import seconds_text, time_unit
-from ppsim.plots.beside import COLLECTIVES, KINDS, LETTERS, STEPS, Spans
 from ppsim.plots.boxes import Boxes, headline, kind_letter, make_boxes
+from ppsim.plots.lanes import COLLECTIVES, KINDS, LETTERS, STEPS, Spans
 from ppsim.plots.palette import COLOURS, TITLES, channels, label_colour
 from ppsim.plots.scale import round_ticks
-from ppsim.plots.text_groups import NARROWEST, Group, groups_of
 from ppsim.timeline import TimelineColumns
 
-LEAST_WIDTH = 40
-MOST_WIDTH = 1_000_000  # a row of them is a text of megabytes
-_WIDEST_SLOT = 6  # columns of the shortest action in a chart with room to spare
-_LEAST_CELL = 3  # columns of most actions; narrower ones are drawn as groups
+MIN_WIDTH = 40
+MAX_WIDTH = 1_000_000  # columns; rows of more would be megabytes of text
+_WIDEST_SLOT = 6  # columns of the shortest action in a chart with space to spare
+_NARROWEST_CELL = 3  # columns that most actions need; narrower ones are drawn as groups
 _RESET = "\x1b[0m"
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -45,19 +45,19 @@ _ASCII = _Style("|", ".", "-", "+", "+")
 
 
 def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: bool = True, color: bool = False) -> str:
-    """A Gantt chart in text.
+    """Return a Gantt chart in text.
 
-    Each action is a box that begins with an edge (with its letter where boxes are one column wide), labelled with kind
-    and microbatch where that fits, with the kind alone otherwise; idle time is dotted. Where most actions are narrower
-    than three columns, those that follow each other stand as groups: F0-6 are seven forwards, 12 x FB twelve times a
-    forward and a backward, F+B a mix without a pattern.
+    Each action is a box that begins with an edge (with its letter if boxes are one column wide), labelled with kind and
+    microbatch if they fit, else with the kind alone; idle time is dotted. If most actions are narrower than three
+    columns, successive actions form groups: F0-6 are seven forwards, 12 x FB twelve times a forward and a backward,
+    F+B a mix without a pattern.
 
     Parameters
     ----------
     timeline : TimelineColumns
         What to draw.
     width : int, optional
-        Columns of the whole chart, at least 40. Default: the terminal's, 100 where there is none.
+        Columns of the whole chart, at least 40. Default: the terminal's width, or 100 without a terminal.
     unicode : bool
         False draws in ASCII.
     color : bool
@@ -66,24 +66,24 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     Raises
     ------
     ConfigError
-        For a width below 40 or above a million.
+        The width is below 40 or above a million.
     """
     columns = shutil.get_terminal_size((100, 24)).columns if width is None else width
     if isinstance(columns, bool) or not isinstance(columns, int | np.integer):
-        raise ConfigError(f"width={width!r} is not a number of columns; use a whole number of at least {LEAST_WIDTH}")
-    if width is not None and columns < LEAST_WIDTH:
-        raise ConfigError(f"width={width} is too narrow for a chart; use at least {LEAST_WIDTH} columns")
-    if columns > MOST_WIDTH:
-        raise ConfigError(f"width={shown(width)} is too wide for a chart; use at most {MOST_WIDTH:,} columns")
+        raise ConfigError(f"width={width!r} is not a number of columns; use a whole number of at least {MIN_WIDTH}")
+    if width is not None and columns < MIN_WIDTH:
+        raise ConfigError(f"width={width} is too narrow for a chart; use at least {MIN_WIDTH} columns")
+    if columns > MAX_WIDTH:
+        raise ConfigError(f"width={shown(width)} is too wide for a chart; use at most {MAX_WIDTH:,} columns")
     boxes = make_boxes(timeline)
     style = _UNICODE if unicode else _ASCII
     names = [f"device {device}" for device in range(timeline.schedule.devices)]
     margin = len(names[-1]) + 1
-    room = max(columns, LEAST_WIDTH) - margin
+    room = max(columns, MIN_WIDTH) - margin
     per_second = _columns_per_second(boxes, room)
     fits = _actions_fit(boxes, per_second)
     per_second = per_second if fits else room / makespan(timeline)
-    drawn = max(int(np.floor(makespan(timeline) * per_second + 0.5)), 1)  # as the columns of boxes are rounded
+    drawn = max(int(np.floor(makespan(timeline) * per_second + 0.5)), 1)  # rounded like the columns of boxes
     rows = (_box_rows if fits else _group_rows)(boxes, per_second, drawn, style, color)
     lines = [headline(timeline)]
     lines += [name.ljust(margin) + row for name, row in zip(names, rows, strict=True)]
@@ -94,7 +94,7 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
 
 
 def _columns_per_second(boxes: Boxes, room: int) -> float:
-    """Columns a second: a whole number of columns for the shortest action where the chart has room for that."""
+    """Return the columns per second: an integer number for the shortest action if the chart is wide enough."""
     length = makespan(boxes.timeline)
     lengths = boxes.length[boxes.length > 0]
     if not length > 0 or not len(lengths):
@@ -105,20 +105,20 @@ def _columns_per_second(boxes: Boxes, room: int) -> float:
 
 
 def _actions_fit(boxes: Boxes, per_second: float) -> bool:
-    """Whether every action that takes time has a column, and most have room for an edge and two characters."""
+    """Return whether every action that takes time has a column, and most have space for an edge and two characters."""
     first, last = _columns_of(boxes, per_second)
     widths = (last - first)[boxes.length > 0]
-    return not len(widths) or (widths.min() > 0 and float(np.median(widths)) >= _LEAST_CELL)
+    return not len(widths) or (widths.min() > 0 and float(np.median(widths)) >= _NARROWEST_CELL)
 
 
 def _columns_of(spans: Spans, per_second: float) -> tuple[np.ndarray, np.ndarray]:
-    """First column of each span and the column after its last; neighbours never share one, for rounding is monotone."""
+    """Return each span's first column and the column after its last; rounding is monotone, so neighbours share none."""
     first, last = (np.floor(times * per_second + 0.5).astype(np.int64) for times in (spans.start, spans.end))
     return first, last
 
 
 def _box_rows(boxes: Boxes, per_second: float, drawn: int, style: _Style, color: bool) -> list[str]:
-    """Each device's boxes, and its optimizer step, each in the columns of its time."""
+    """Return the row of each device: its boxes and its optimizer step, each in the columns of its time."""
     first, last = _columns_of(boxes, per_second)
     widths = last - first
     edged = bool(np.all(widths[widths > 0] > 1))
@@ -129,7 +129,7 @@ def _box_rows(boxes: Boxes, per_second: float, drawn: int, style: _Style, color:
         device = boxes.device[box]
         _put(rows[device], int(first[box]), int(last[box]), _colored(text, boxes.colour(box), color))
         reached[device] = last[box]
-    for part in boxes.beside:
+    for part in boxes.lanes:
         for device, begin, end in _visible_columns(part, per_second, drawn) if part.sort == STEPS else ():
             begin = max(begin, int(reached[device]))
             end = min(max(end, begin + 1), drawn)
@@ -146,16 +146,16 @@ def _put(row: np.ndarray, begin: int, end: int, text: str) -> None:
 
 
 def _quiet(boxes: Boxes, per_second: float, drawn: int, style: _Style, sorts: set[str]) -> np.ndarray:
-    """What stands where a device runs no action, (devices, drawn): idle time, or the letters of what runs beside."""
+    """Return the characters of columns without an action, (devices, drawn): idle time, or the letters of lanes."""
     quiet = np.full((boxes.timeline.schedule.devices, drawn), style.idle)
-    for part in boxes.beside:
+    for part in boxes.lanes:
         for device, begin, end in _visible_columns(part, per_second, drawn) if part.sort in sorts else ():
             quiet[device, begin:end] = part.letter
     return quiet
 
 
 def _visible_columns(spans: Spans, per_second: float, drawn: int) -> list[tuple[int, int, int]]:
-    """Device, first column and the column after the last of each span: one column at least."""
+    """Return each span's device, its first column and the column after its last: at least one column."""
     first, last = _columns_of(spans, per_second)
     first = np.minimum(first, drawn - 1)
     last = np.minimum(np.maximum(last, first + 1), drawn)
@@ -163,7 +163,7 @@ def _visible_columns(spans: Spans, per_second: float, drawn: int) -> list[tuple[
 
 
 def _filled(label: str, width: int, style: _Style, edged: bool) -> str:
-    """A box of `width` columns: its edge, where there are edges, and its label."""
+    """Return a box of `width` columns: its edge, if there are edges, and its label."""
     return style.edge + label.ljust(width - 1) if edged and width > 1 else label.ljust(width, style.rule)
 
 
@@ -176,11 +176,11 @@ def _box_text(boxes: Boxes, box: int, width: int, style: _Style, edged: bool) ->
 
 
 def _group_rows(boxes: Boxes, per_second: float, drawn: int, style: _Style, color: bool) -> list[str]:
-    """Each device's groups of actions, each in the columns of its time."""
+    """Return the row of each device: its groups of actions, each in the columns of its time."""
     rows = list(_quiet(boxes, per_second, drawn, style, set(LETTERS)).astype(object))
     for device, row in enumerate(rows):
         reached = 0
-        for group in groups_of(boxes, device, per_second, drawn):
+        for group in action_groups(boxes, device, per_second, drawn):
             if group.last > reached:
                 group = replace(group, first=max(group.first, reached))
                 _put(row, group.first, group.last, _group_text(group, style, color))
@@ -189,7 +189,7 @@ def _group_rows(boxes: Boxes, per_second: float, drawn: int, style: _Style, colo
 
 
 def _group_text(group: Group, style: _Style, color: bool) -> str:
-    """A group's edge and label, on the colours of its kinds in proportion to their time."""
+    """Return a group's edge and label, on the colours of its kinds in proportion to their time."""
     width = group.last - group.first
     text = style.edge + group.label.ljust(width - 1) if width > 1 else group.label
     runs = groupby(zip(text, group.kinds(), strict=True), key=itemgetter(1))
@@ -204,7 +204,7 @@ def _colored(text: str, ground: str, color: bool) -> str:
 
 
 def _axis(makespan: float, per_second: float, drawn: int, style: _Style) -> list[str]:
-    """A rule with ticks and, below it, their times; labels never touch each other."""
+    """Return a rule with ticks and, below it, their times; labels never touch each other."""
     unit = time_unit(makespan)
     ticks = round_ticks(makespan * unit.factor, max(min(drawn // 9, 12), 2))
     places = np.minimum(np.floor(ticks / unit.factor * per_second + 0.5).astype(int), drawn)
@@ -219,12 +219,12 @@ def _axis(makespan: float, per_second: float, drawn: int, style: _Style) -> list
 
 
 def _legend(boxes: Boxes, fits: bool, drawn: str, column_seconds: float, style: _Style, color: bool) -> list[str]:
-    """What the characters that were drawn mean, and nothing else."""
+    """Return the meaning of the characters that were drawn, and of no others."""
     titles = {kind: "X " * (kind == Kind.OVERLAP_F_B) + TITLES[kind] for kind in boxes.kinds}
     entries = [_colored(title, COLOURS[kind], color) for kind, title in titles.items()]
     lines = ["; ".join([*entries, *([f"{style.idle} idle"] if style.idle in drawn else [])])]
-    if beside := [part for part in boxes.beside if part.letter in drawn]:
-        titles = "; ".join(f"{part.letter} {part.title}" for part in beside)
+    if lanes := [part for part in boxes.lanes if part.letter in drawn]:
+        titles = "; ".join(f"{part.letter} {part.title}" for part in lanes)
         lines.append(f"where no action runs: {titles}")
     numbering = "slice (microbatch x slices + piece)" if boxes.timeline.schedule.slices > 1 else "microbatch"
     if fits and re.search(r"\d", drawn):
@@ -241,7 +241,7 @@ def _legend(boxes: Boxes, fits: bool, drawn: str, column_seconds: float, style: 
 
 
 def _group_notes(drawn: str, numbering: str) -> list[str]:
-    """What the labels of groups mean, of those that were drawn."""
+    """Return the meaning of the labels of groups that were drawn."""
     examples = (
         (r"[A-Z](\d+)-(\d+)", f"actions of one kind from the first {numbering} to the last"),
         (r"\d+ x [A-Z]+", "so many times these actions in turn"),
@@ -250,3 +250,114 @@ def _group_notes(drawn: str, numbering: str) -> list[str]:
     found = [(re.search(pattern, drawn), meaning) for pattern, meaning in examples]
     notes = "; ".join(f"{match[0]}: {meaning}" for match, meaning in found if match)
     return [f"groups: {notes}"] if notes else []
+
+
+LONGEST_UNIT = 8  # actions that repeat as one
+NARROWEST = 4  # columns of a group; successive narrower ones form a mix
+MIN_SHARE = 0.08  # of the time of a mix; kinds with less are not named
+
+
+@dataclass(frozen=True)
+class Group:
+    """Successive actions of a device without a visible gap.
+
+    Attributes
+    ----------
+    first, last : int
+        Columns from `first` to before `last`.
+    shares : dict kind -> fraction of the time, in the order in which they begin, or the largest first in a mix
+    labels : texts, the longest first; the last is one letter
+    """
+
+    first: int
+    last: int
+    shares: dict[int, float]
+    labels: list[str]
+
+    @property
+    def label(self) -> str:
+        """The longest label that fits after an edge."""
+        return next((text for text in self.labels if len(text) < self.last - self.first), self.labels[-1])
+
+    def kinds(self) -> list[int]:
+        """Return the kind of each column, in proportion to their time: the kind furthest behind comes next."""
+        kinds, shares = list(self.shares), np.array(list(self.shares.values()))
+        owed, chosen = np.zeros(len(kinds)), []
+        for _ in range(self.last - self.first):
+            owed += shares
+            chosen.append(kinds[int(owed.argmax())])
+            owed[owed.argmax()] -= 1.0
+        return chosen
+
+
+def action_groups(boxes: Boxes, device: int, per_second: float, drawn: int) -> list[Group]:
+    """Return the groups of a device's actions that take time, in time order."""
+    rows = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
+    mine = np.flatnonzero(boxes.length[rows] > 0) + rows.start
+    begin, end = (np.floor(times[mine] * per_second + 0.5) for times in (boxes.start, boxes.end))
+    stretch = np.cumsum(
+        np.append(False, begin[1:] - end[:-1] >= NARROWEST - 1)
+    )  # the number of visible gaps before each action
+    found: list[Group] = []
+    narrow: list[np.ndarray] = []
+    for part, unit in _repeats(boxes.kind[mine], stretch):
+        if narrow and (stretch[part[0]] != stretch[narrow[-1][0]] or end[part[-1]] - begin[part[0]] >= NARROWEST):
+            found.append(_mix(boxes, mine[np.concatenate(narrow)], per_second, drawn))
+            narrow = []
+        if end[part[-1]] - begin[part[0]] < NARROWEST:
+            narrow.append(part)
+        else:
+            found.append(_group(boxes, mine[part], _labels(boxes, mine[part], unit), per_second, drawn))
+    return [*found, *([_mix(boxes, mine[np.concatenate(narrow)], per_second, drawn)] if narrow else [])]
+
+
+def _repeats(kind: np.ndarray, stretch: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    """Yield runs of positions and the length of the unit repeated there: the longest run of the shortest unit."""
+    count = len(kind)
+    until = []  # for each unit, the position from which the kinds no longer repeat
+    for unit in range(1, LONGEST_UNIT + 1):
+        same = np.zeros(count + 1, bool)
+        same[unit:count] = (kind[unit:] == kind[:-unit]) & (stretch[unit:] == stretch[:-unit])
+        places = np.where(same, count, np.arange(count + 1))
+        until.append(np.minimum.accumulate(places[::-1])[::-1])
+    at = 0
+    while at < count:
+        best, length = 1, 1
+        for unit in range(1, min(LONGEST_UNIT, count - at) + 1):
+            covered = (int(until[unit - 1][min(at + unit, count)]) - at) // unit * unit
+            if covered > max(length, unit):
+                best, length = unit, covered
+        yield np.arange(at, at + length), best
+        at += length
+
+
+def _labels(boxes: Boxes, mine: np.ndarray, unit: int) -> list[str]:
+    letters, times = "".join(kind_letter(int(kind)) for kind in boxes.kind[mine[:unit]]), len(mine) // unit
+    if unit > 1:
+        return [f"{times} x {letters}", letters, letters[0]]
+    first, last = boxes.microbatch[mine[0]], boxes.microbatch[mine[-1]]
+    if times == 1:
+        return [letters + boxes.short_label(int(mine[0])), letters]
+    in_turn = not boxes.slot[mine].any() and bool(np.all(np.diff(boxes.microbatch[mine]) == 1))
+    return [*([f"{letters}{first}-{last}"] if in_turn else []), f"{times} x {letters}", letters]
+
+
+def _mix(boxes: Boxes, mine: np.ndarray, per_second: float, drawn: int) -> Group:
+    """Return the group of actions without a pattern, labelled with the letters of their kinds, most time first."""
+    if len(mine) == 1:
+        return _group(boxes, mine, _labels(boxes, mine, 1), per_second, drawn)
+    shares = _shares(boxes, mine)
+    letters = [kind_letter(kind) for kind, share in shares.items() if share >= MIN_SHARE]
+    return _group(boxes, mine, ["+".join(letters), letters[0]], per_second, drawn)
+
+
+def _shares(boxes: Boxes, mine: np.ndarray) -> dict[int, float]:
+    seconds = np.bincount(boxes.kind[mine], boxes.length[mine])
+    order = np.argsort(-seconds, kind="stable")
+    return {int(kind): float(seconds[kind] / seconds.sum()) for kind in order if seconds[kind] > 0}
+
+
+def _group(boxes: Boxes, mine: np.ndarray, labels: list[str], per_second: float, drawn: int) -> Group:
+    first = min(int(boxes.start[mine[0]] * per_second + 0.5), drawn - 1)
+    last = min(max(int(boxes.end[mine[-1]] * per_second + 0.5), first + 1), drawn)
+    return Group(first, last, _shares(boxes, mine), labels)

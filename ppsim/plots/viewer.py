@@ -1,4 +1,4 @@
-"""Timelines of any size as one small HTML file: compressed columns and a script that draws what is looked at."""
+"""Timelines of any size as one small HTML file: compressed columns and a script that draws the visible part."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from os import PathLike
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.plots import palette
-from ppsim.plots.beside import LANE_GROUND
 from ppsim.plots.boxes import Boxes, make_boxes, title_text, without_repeated_names
+from ppsim.plots.lanes import LANE_GROUND
 from ppsim.plots.page_data import page_data
 from ppsim.timeline import TimelineColumns
 
-SHOWN = ("memory",)  # when a page is opened, beside the actions
+SHOWN = ("memory",)  # in addition to the actions, when a page opens
 _SCRIPTS = ("data.js", "words.js", "time.js", "draw.js", "shares.js", "marks.js", "controls.js", "viewer.js")
 _COLOURS = {
     "IDLE": palette.IDLE, "IDLE_DARK": palette.IDLE_DARK, "LANE": LANE_GROUND, "CRITICAL": palette.CRITICAL,
@@ -37,11 +37,11 @@ def save_html(
     *,
     shown: Sequence[str] = SHOWN,
 ) -> None:
-    """Write a page that shows timelines in any browser of 2023 or later, offline; it appears whole or not at all.
+    """Write, atomically, a page that shows timelines offline in any browser of 2023 or later.
 
-    Several stand below each other on one time axis; each has one of the `titles`, or its names and sizes.
-    Hover tells action, device, times and what it waited for; a click follows that back to the start. The page begins
-    with what is `shown` of "transfers", "critical" (the critical path), "memory" and "ledger" (idle time by cause).
+    Several timelines share one time axis, one below the other; each has one of the `titles`, or its names and sizes.
+    Hover shows action, device, times and what it waited for; a click follows the waits back to the start. The page
+    opens with the parts in `shown`: "transfers", "critical" (critical path), "memory", "ledger" (idle time by cause).
     Raises ConfigError for no timelines, another number of titles, or a file that cannot be written.
     """
     every = [timelines] if isinstance(timelines, TimelineColumns) else list(timelines)
@@ -53,9 +53,9 @@ def save_html(
 def viewer_html(
     *every: Boxes, titles: Sequence[str] | None = None, framed: bool = False, shown: Sequence[str] = SHOWN
 ) -> str:
-    """The page of `save_html`.
+    """Return the page of `save_html`.
 
-    Within the frame of another page (`framed`) it leaves name and measures to that page, and the wheel until clicked.
+    In the frame of another page (`framed`), that page shows name and measures and keeps the wheel until a click.
     """
     timelines = [boxes.timeline for boxes in every]
     titles = titles or [title_text(timeline) for timeline in without_repeated_names(timelines)]
@@ -76,19 +76,19 @@ def viewer_html(
 
 
 def style() -> str:
-    """The style sheet of the viewer, also for pages that hold one."""
+    """Return the style sheet of the viewer, also for pages that contain one."""
     return filled("viewer.css", _COLOURS)
 
 
 @cache
 def script() -> str:
-    """The script that defines `startViewer`, also for pages that hold a viewer."""
+    """Return the script that defines `startViewer`, also for pages that contain a viewer."""
     parts = "".join(_read(name) for name in _SCRIPTS)
     return f'const startViewer = (() => {{\n"use strict";\n{parts}return startViewer;\n}})();\n'
 
 
 def filled(name: str, parts: Mapping[str, str]) -> str:
-    """A file of the page with its places @NAME@ filled, each once: what is filled in may hold such a name itself."""
+    """Return a file of the page with its @NAME@ filled in one pass, because a part may contain such a name itself."""
     return re.sub(f"@({'|'.join(parts)})@", lambda place: parts[place[1]], _read(name))
 
 

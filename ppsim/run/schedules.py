@@ -19,7 +19,7 @@ from ppsim.engines.running import run_plan
 from ppsim.families import registry
 from ppsim.lowering.program import lower as lowered
 from ppsim.plan.resolve import make_plan
-from ppsim.plots.slot_table import MOST_TIMED, schedule_html, schedule_table
+from ppsim.plots.slot_table import MAX_TIMED, schedule_html, schedule_table
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import csv_text, orders, read_csv, read_orders
 from ppsim.search import find_family, split_stages
@@ -117,7 +117,7 @@ def _as(kind: type[Some], columns: ScheduleColumns) -> Some:
 
 def _slots(schedule: ScheduleColumns) -> np.ndarray | None:
     """Slot of each row when every action lasts one; None for programs, schedules that cannot run, and large ones."""
-    if schedule.is_program or len(schedule.kind) > MOST_TIMED:
+    if schedule.is_program or len(schedule.kind) > MAX_TIMED:
         return None
     one = Costs(forward=1.0, backward=1.0, input_grad=1.0, weight_grad=1.0, overlap=1.0, per="stage")
     try:

@@ -114,11 +114,11 @@ class AdviceList:
 
         Raises ConfigError where none helps.
         """
-        from ppsim.plots.many_runs import MOST_BARS, draw_bars
+        from ppsim.plots.many_runs import MAX_BARS, draw_bars
 
         if not self.better:
             raise ConfigError("no single change shortens the step and fits; there is nothing to draw")
-        shown = self.better[:MOST_BARS]
+        shown = self.better[:MAX_BARS]
         step = self.run.iteration_time
         moves = [one.step_difference / step for one in shown]
         return draw_bars(

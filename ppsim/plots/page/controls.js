@@ -66,7 +66,7 @@ function explain() {   // the legend again where something else is drawn now
 }
 
 function fillLegend() {   // entries of what is drawn are buttons that hide it
-  const ofBoxes = new Set(charts.flatMap((chart) => [...chart.kinds, ...chart.beside].map((part) => part.title)));
+  const ofBoxes = new Set(charts.flatMap((chart) => [...chart.kinds, ...chart.lanes].map((part) => part.title)));
   const entries = new Map(charts.flatMap((chart) => chart.legend.map(([colour, text]) => [text, [colour]])));
   if (entries.has("idle")) entries.set("idle", [`repeating-linear-gradient(135deg, ${colours.idle} 0 3px, ${colours.hatch} 3px 4px)`]);
   for (const { title, parts: [F, B] } of slots()) entries.set(title, [`linear-gradient(${F} 50%, ${B} 50%)`]);

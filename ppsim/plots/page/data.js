@@ -22,7 +22,7 @@ async function chartOf(data) {
     if (summed) for (let i = 1; i < count; i++) column[i] += column[i - 1];
     columns[name] = column;
   }
-  for (const before of ["", ...data.beside.map((part) => `${part.sort} `)]) columns[`${before}start`] = startsOf(columns, before);
+  for (const before of ["", ...data.lanes.map((part) => `${part.sort} `)]) columns[`${before}start`] = startsOf(columns, before);
   return new Chart(data, columns);
 }
 
@@ -39,7 +39,7 @@ class Chart {
     this.transfers = columns["transfer target"].length;
     for (let one = this.transfers - 1; one >= 0; one--) this.inputs[columns["transfer target"][one]] = this.boxes + one;
     let first = this.boxes + this.transfers;
-    for (const part of this.beside) {
+    for (const part of this.lanes) {
       part.first = first;
       first += part.count = columns[`${part.sort} start`].length;
     }
@@ -50,7 +50,7 @@ class Chart {
 
   isBox(item) { return item < this.boxes; }
   isTransfer(item) { return item >= this.boxes && item < this.boxes + this.transfers; }
-  partOf(item) { return this.beside.find((part) => item >= part.first && item < part.first + part.count); }
+  partOf(item) { return this.lanes.find((part) => item >= part.first && item < part.first + part.count); }
   kindOf(box) { return this.kinds[this.column.kind[box]]; }
   source(transfer) { return this.target(transfer) + (this.column["transfer source"][transfer - this.boxes] | 0); }
   target(transfer) { return this.column["transfer target"][transfer - this.boxes]; }

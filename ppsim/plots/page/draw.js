@@ -10,9 +10,9 @@ const axis = () => AXIS + (borders ? NAMES : 0);
 const pane = () => Math.max(height - TOP - axis(), 1);
 const devices = () => charts.reduce((sum, chart) => sum + chart.devices, 0);
 const memoryHeight = () => Math.min(Math.max(0.3 * pane() / Math.max(charts.length, 1), 44), 130);
-const besideRows = () => charts.length * ((titled ? TITLE : 0) + (on.has("memory") ? memoryHeight() + 6 : 0) + GAP);
+const aroundRows = () => charts.length * ((titled ? TITLE : 0) + (on.has("memory") ? memoryHeight() + 6 : 0) + GAP);
 const flattest = () => (charts.length > 1 ? 8 : 3);   // pixels of a row at least; more rows than fit are scrolled
-const fittingRow = () => Math.min(Math.max((pane() - besideRows()) / Math.max(devices(), 1), flattest()), USUAL);
+const fittingRow = () => Math.min(Math.max((pane() - aroundRows()) / Math.max(devices(), 1), flattest()), USUAL);
 const rowHeight = () => view.row || fittingRow();
 
 function places() {   // of each chart: where its title, rows and memory begin, in pixels of the canvas
@@ -24,7 +24,7 @@ function places() {   // of each chart: where its title, rows and memory begin, 
     return place;
   });
 }
-const contentHeight = () => besideRows() + devices() * rowHeight();
+const contentHeight = () => aroundRows() + devices() * rowHeight();
 
 function bandOf(chart, place, device) {   // of a row: where its filled part begins, and the part of its actions
   const row = rowHeight(), gap = row > 8 ? row * 0.1 : 0;
@@ -176,7 +176,7 @@ function drawLabel(chart, { box, from, to }, { top, tall }, over = false) {   //
 }
 
 function drawBeside(chart, device, { above, whole }) {   // gathers, reductions and copies on lanes, steps among the actions
-  for (const part of chart.beside.filter((part) => !hidden.has(part.title))) {
+  for (const part of chart.lanes.filter((part) => !hidden.has(part.title))) {
     const [from, to] = chart.spansOf(part, device), top = above + part.lane[0] * whole, tall = (part.lane[1] - part.lane[0]) * whole;
     for (let item = from; item < to; item++) {
       const x = toX(chart.start(item)), wide = toX(chart.end(item)) - x;

@@ -57,7 +57,7 @@ function hatching(colour) {   // slanted lines over idle time, sharp on paper to
 }
 
 function fit() {   // within a page of more than the viewer: as tall as its rows need, and the page allows
-  if (options.grow) parts.pane.style.flex = `0 0 ${Math.round(Math.min(TOP + axis() + besideRows() + devices() * 28, Math.max(innerHeight * options.grow, Math.min(TOP + axis() + besideRows() + devices() * 13, innerHeight * 0.8))))}px`;
+  if (options.grow) parts.pane.style.flex = `0 0 ${Math.round(Math.min(TOP + axis() + aroundRows() + devices() * 28, Math.max(innerHeight * options.grow, Math.min(TOP + axis() + aroundRows() + devices() * 13, innerHeight * 0.8))))}px`;
   canvas.style.height = `${parts.pane.clientHeight}px`;
   height = canvas.clientHeight; width = canvas.clientWidth;
 }
@@ -123,7 +123,7 @@ function itemAt(x, y) {   // { chart, item } of the transfer, span or action the
   if (line) return line;
   if (!found?.inside || found.memory) return null;
   const { chart, device, time, inRow } = found;
-  for (const part of chart.beside) {
+  for (const part of chart.lanes) {
     if (inRow < part.lane[0] || inRow > part.lane[1]) continue;
     const [from, to] = chart.spansOf(part, device);
     for (let item = from; item < to; item++) if (chart.start(item) <= time && time <= chart.end(item)) return { chart, item };
@@ -279,8 +279,8 @@ function print() {   // a sharp picture on white paper, as wide as the page
   const kept = { row: view.row, y: view.y };
   Object.assign(view, { row: 0, y: 0 });
   width = 1040;
-  height = TOP + axis() + besideRows() + devices() * 28;
-  height = Math.max(Math.min(height, 640), TOP + axis() + besideRows() + devices() * flattest());
+  height = TOP + axis() + aroundRows() + devices() * 28;
+  height = Math.max(Math.min(height, 640), TOP + axis() + aroundRows() + devices() * flattest());
   canvas.width = width * 3; canvas.height = height * 3;
   context.setTransform(3, 0, 0, 3, 0, 0);
   draw();

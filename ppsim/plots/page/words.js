@@ -76,7 +76,7 @@ const linesOf = (chart, item) => [
 function idleLines(chart, device, time) {
   const [first, last] = chart.boxesOf(device), next = chart.firstEndingAfter(device, time);
   const from = next > first ? chart.end(next - 1) : 0, to = next < last ? chart.start(next) : chart.makespan;
-  const stepping = chart.beside.some((part) => part.sort === "optimizer steps" && chart.start(chart.spansOf(part, device)[0]) >= time);
+  const stepping = chart.lanes.some((part) => part.sort === "optimizer steps" && chart.start(chart.spansOf(part, device)[0]) >= time);
   const then = next < last ? `then ${nameOf(chart, next)}, which waited for: ${waitedFor(chart, next)}`
     : stepping ? "then the optimizer step" : "nothing more to do";
   return ["idle", `device ${device}`, times(from, to, chart.tick), then];

@@ -1,4 +1,4 @@
-"""What runs beside the actions of a timeline, as columns: gathers, reductions, copies, collectives, optimizer steps."""
+"""The lanes of a device's row: gathers, reductions, copies, collectives and optimizer steps as columns."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ KINDS = {
 }
 LANE_GROUND = "#f7f7f7"
 LETTERS = {GATHERS: "u", RELOADS: "<", REDUCTIONS: "r", OFFLOADS: ">", COLLECTIVES: "c", STEPS: "O"}
-_ABOVE = (GATHERS, RELOADS)  # what has a lane along an edge of a row, from the edge on
+_ABOVE = (GATHERS, RELOADS)  # sorts with a lane along an edge of a row, from the edge inwards
 _BELOW = (REDUCTIONS, OFFLOADS, COLLECTIVES)
-_FILLED = 0.43  # of a device's row on either side of its middle
-_LANE, _GAP = 0.18, 0.02  # of a device's row
+_FILLED = 0.43  # fraction of a device's row that is filled on either side of its middle
+_LANE, _GAP = 0.18, 0.02  # fractions of a device's row
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,12 @@ class Spans(Counted):
 
 
 @dataclass(frozen=True)
-class Beside(Spans):
-    """The spans of one sort; their stage is -1 where it is about all of the device, as STEPS and COLLECTIVES are.
+class LaneSpans(Spans):
+    """The spans of one sort; the stage is -1 if a span belongs to the whole device (STEPS, COLLECTIVES).
 
-    `microbatch` is None where a sort is about all microbatches, as all but copies and collectives are. A collective is
-    a span on every device that takes part; `barrier` is its number in the timeline's columns, `kind` what it is for.
+    `microbatch` is None if a span belongs to all microbatches, as for all sorts but copies and collectives. A
+    collective has one span on every device that takes part; `barrier` is its number in the timeline's columns, and
+    `kind` its purpose.
     """
 
     sort: str
@@ -82,21 +83,21 @@ class Beside(Spans):
 
     @property
     def colour(self) -> str:
-        """Its colour in every chart."""
+        """Colour of the sort in every chart."""
         return COLOURS[self.sort]
 
     @property
     def title(self) -> str:
-        """Its name in every legend."""
+        """Name of the sort in every legend."""
         return TITLES[self.sort]
 
     @property
     def letter(self) -> str:
-        """Its letter in text."""
+        """Letter of the sort in text charts."""
         return LETTERS[self.sort]
 
     def name(self, span: int) -> str:
-        """The span as text, such as `3UNSHARD` or `0RELOAD2`; a device's optimizer step as `optimizer step`."""
+        """Return the span as text, such as `3UNSHARD` or `0RELOAD2`; a device's optimizer step as `optimizer step`."""
         if self.sort == STEPS:
             return "optimizer step"
         number = "" if self.microbatch is None else str(self.microbatch[span])
@@ -105,14 +106,14 @@ class Beside(Spans):
         return f"{self.stage[span]}{KINDS[self.sort].name}{number}"
 
     def label(self, span: int) -> str:
-        """What stands in the box: the microbatch of a copy or collective, the stage, or `step`."""
+        """Return the label of a box: the microbatch of a copy or collective, the stage, or `step`."""
         if self.microbatch is not None:
             return str(self.microbatch[span])
         return "step" if self.sort == STEPS else str(self.stage[span])
 
 
-def beside(timeline: TimelineColumns) -> list[Beside]:
-    """The sorts that take time in this timeline, in the order of the legend."""
+def lane_spans(timeline: TimelineColumns) -> list[LaneSpans]:
+    """Return the sorts that take time in this timeline, in the order of the legend."""
     origin = float(timeline.device_start.min())
     found = []
     for sort, spans in (
@@ -126,12 +127,12 @@ def beside(timeline: TimelineColumns) -> list[Beside]:
             mine = spans.end > spans.start
             length, numbers = (spans.end - spans.start)[mine], spans.microbatch
             columns = spans.device[mine], spans.stage[mine], spans.start[mine] - origin, length
-            found.append(Beside(*columns, sort, None if numbers is None else numbers[mine]))
+            found.append(LaneSpans(*columns, sort, None if numbers is None else numbers[mine]))
     return [*found, *_collectives(timeline)]
 
 
-def _collectives(timeline: TimelineColumns) -> list[Beside]:
-    """The collectives that take time, on the devices that add to them or wait for them."""
+def _collectives(timeline: TimelineColumns) -> list[LaneSpans]:
+    """Return the collectives that take time, on the devices that contribute to them or wait for them."""
     barriers = timeline.plan.barriers
     if barriers is None or not np.any(timeline.barrier_end > timeline.barrier_start):
         return []
@@ -142,14 +143,14 @@ def _collectives(timeline: TimelineColumns) -> list[Beside]:
     device, barrier, length = device[order].astype(np.int32), barrier[order], (end - start)[order]
     start = start[order] - float(timeline.device_start.min())
     numbers = barriers.microbatch[barrier], barrier, barriers.kind[barrier]
-    return [Beside(device, np.full(len(order), -1, np.int32), start, length, COLLECTIVES, *numbers)]
+    return [LaneSpans(device, np.full(len(order), -1, np.int32), start, length, COLLECTIVES, *numbers)]
 
 
-def band(every: Sequence[Beside]) -> tuple[float, float]:
-    """Top and bottom of the actions' boxes within a row whose middle is 0 and whose height is 1, downwards.
+def band(every: Sequence[LaneSpans]) -> tuple[float, float]:
+    """Return top and bottom of the actions' boxes within a row whose middle is 0 and whose height is 1, downwards.
 
-    Weights and activations come in along the top edge of a row, gradients and activations leave along its bottom edge,
-    each on a lane of its own; an optimizer step stands among the actions, for its device runs nothing else then.
+    What arrives (weights, activations) has lanes along the top edge of a row; what leaves (gradients, activations) has
+    lanes along its bottom edge. An optimizer step is among the actions, because its device runs nothing else then.
     """
     sorts = {part.sort for part in every}
     above, below = (sum(sort in sorts for sort in side) for side in (_ABOVE, _BELOW))
@@ -157,13 +158,13 @@ def band(every: Sequence[Beside]) -> tuple[float, float]:
 
 
 def part_of_row(edges: tuple[float, float]) -> tuple[float, float]:
-    """Top and bottom as in `band`, in parts (0..1) of what of a row is filled."""
+    """Return top and bottom, given as in `band`, as fractions (0..1) of the filled part of a row."""
     top, bottom = ((edge + _FILLED) / (2 * _FILLED) for edge in edges)
     return top, bottom
 
 
-def lane(part: Beside, every: Sequence[Beside]) -> tuple[float, float]:
-    """Top and bottom of the boxes of one sort within a row, as in `band`."""
+def lane_edges(part: LaneSpans, every: Sequence[LaneSpans]) -> tuple[float, float]:
+    """Return top and bottom of the boxes of one sort within a row, as in `band`."""
     if part.sort == STEPS:
         return band(every)
     sorts = [one.sort for one in every]
