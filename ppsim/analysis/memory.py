@@ -16,9 +16,9 @@ from ppsim.base.immutable import EqualColumns, kept
 from ppsim.base.tables import aligned
 from ppsim.base.units import parse_quantity, value_text
 from ppsim.lowering.rows import consumers
-from ppsim.plan.holding import Holding
-from ppsim.plan.host_copies import RELOADS, copied_part
-from ppsim.plan.lengths import transfer_bytes
+from ppsim.plan.holding import Holding, moved_fraction
+from ppsim.plan.host_copies import RELOADS
+from ppsim.plan.lengths import HOST_MEMORY, transfer_bytes
 from ppsim.timeline import TimelineColumns
 
 _AT_A_TIME = 16_384  # rows
@@ -77,7 +77,9 @@ class Occupancy:
         away, hosted = reload[copies.device[reload] == device], reload[copies.host[reload] == device]
         both = np.concatenate([away, hosted])
         stage, microbatch = copies.stage[both], copies.microbatch[both]
-        amount = weight[stage] * copied_part(self.schedule, self.table, copies, both) / self.schedule.slices
+        to_host = copies.host[both] == HOST_MEMORY
+        moved = moved_fraction(self.schedule, self.table, stage, microbatch, to_host)
+        amount = weight[stage] * moved / self.schedule.slices
         amount = amount * self.table.scale_of(self.schedule, stage, microbatch)
         return (
             np.concatenate([run.copy_end[copies.origin[away]], run.copy_start[copies.origin[hosted]]]),

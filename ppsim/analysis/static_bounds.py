@@ -14,8 +14,8 @@ from ppsim.base.distinct import distinct
 from ppsim.costs import data_parallel
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.table import CostTable
-from ppsim.plan.lengths import row_seconds
-from ppsim.plan.streams import POST_VALIDATED, optimizer_seconds
+from ppsim.plan.lengths import optimizer_step_seconds, row_seconds
+from ppsim.plan.streams import POST_VALIDATED
 from ppsim.schedule.columns import ScheduleColumns
 
 PICKS = 3  # of the moments at which a device holds most, for each stage and way: the first, a middle and the last one
@@ -226,7 +226,7 @@ def step_bound(
     busy = np.add.reduceat(row_seconds(schedule, table) * summary.times, schedule.offsets[:-1])
     fill, drain = _ways(schedule, table, sharded)
     before = _least_by_device(schedule, fill)
-    steps = np.zeros(schedule.devices) if optimizer is None else optimizer_seconds(schedule, table)
+    steps = np.zeros(schedule.devices) if optimizer is None else optimizer_step_seconds(schedule, table)
     own = before + busy
     if table.reduce_seconds is not None:
         own = own + _least_by_device(schedule, table.reduce_seconds)

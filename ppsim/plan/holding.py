@@ -22,7 +22,7 @@ def changes_by_kind(whole: Any, for_weight: Any, stored: Any) -> tuple[np.ndarra
     for_weight : array of that shape
         The part of it that lives until W; the rest ends with I.
     stored : array of that shape
-        The stored input from which an R makes the activation again. An F whose R follows adds this instead of `whole`.
+        The stored input from which an R recomputes the activation. An F whose R follows adds this instead of `whole`.
     """
     nothing = np.zeros_like(whole)
     adds = [whole, nothing, nothing, nothing, whole - stored, nothing, nothing]
@@ -44,9 +44,8 @@ class Holding:
 
     def __init__(self, schedule: ScheduleColumns, table: CostTable, weight: np.ndarray):
         self.schedule, self.table = schedule, table
-        parts = parts_of(table, weight / schedule.slices)
-        self.stored = parts[2]
-        self.adds, self.frees = changes_by_kind(*parts)
+        self.by_stage = parts_of(table, weight / schedule.slices)
+        self.adds, self.frees = changes_by_kind(*self.by_stage)
 
     def changes(self, rows: slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
         """Return what each of these rows adds at its start and frees at its end."""
@@ -54,6 +53,111 @@ class Holding:
         adds, frees = (by_kind_and_stage(schedule, values, rows) for values in (self.adds, self.frees))
         if schedule.recomputes:
             short = schedule.recomputed[rows] & (schedule.kind[rows] == Kind.F)
-            adds[short] = self.stored[schedule.stage[rows][short]]
-        scale = self.table.scale_of(schedule, schedule.stage[rows], schedule.microbatch[rows])
+            adds[short] = self.by_stage[2, schedule.stage[rows][short]]
+        scale = self._scale(schedule.stage[rows], schedule.microbatch[rows])
         return adds * scale, frees * scale
+
+    def parts(self, stage: np.ndarray, microbatch: np.ndarray) -> np.ndarray:
+        """Return an activation's size, its part for W and its stored input by (stage, microbatch), (3, ...)."""
+        return self.by_stage[:, stage] * self._scale(stage, microbatch)
+
+    def peaks(self, fused: np.ndarray | None = None) -> np.ndarray:
+        """Return the largest amount that each device holds in list order, as `list_peaks`."""
+        return list_peaks(self.schedule, *self.changes(), fused)
+
+    def _scale(self, stage: np.ndarray, microbatch: np.ndarray) -> Any:
+        return self.table.scale_of(self.schedule, stage, microbatch)
+
+
+def list_peaks(
+    schedule: ScheduleColumns, adds: np.ndarray, frees: np.ndarray, fused: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the largest amount that each device holds if its rows run in list order, float64 (devices,).
+
+    Parameters
+    ----------
+    schedule : ScheduleColumns
+        The lists.
+    adds, frees : float64, one entry per row
+        What the row adds at its start and frees at its end.
+    fused : bool, one entry per row, optional
+        True for the second row of a timed OVERLAP_F_B slot: both parts add before either frees.
+    """
+    if fused is not None and fused.any():
+        adds, frees = adds.copy(), frees.copy()
+        second = np.flatnonzero(fused)
+        adds[second - 1] += adds[second]
+        frees[second] += frees[second - 1]
+        adds[second] = frees[second - 1] = 0.0
+    peaks = np.zeros(schedule.devices)
+    for device in range(schedule.devices):
+        rows = schedule.rows(device)
+        after_end = np.cumsum(adds[rows] - frees[rows])
+        peaks[device] = (after_end + frees[rows]).max(initial=0.0)
+    return peaks
+
+
+def amounts(
+    schedule: ScheduleColumns, table: CostTable, weight: np.ndarray, stage: np.ndarray, microbatch: np.ndarray
+) -> np.ndarray:
+    """Return what each (stage, microbatch) or slice holds, if a whole microbatch holds `weight` by stage."""
+    return weight[stage] / schedule.slices * table.scale_of(schedule, stage, microbatch)
+
+
+def stored_fraction(
+    schedule: ScheduleColumns, table: CostTable, stage: np.ndarray, microbatch: np.ndarray
+) -> np.ndarray:
+    """Return the fraction of its activation that each (stage, microbatch) holds after F: all, or the input of an R."""
+    recomputed = np.zeros((schedule.num_stages, schedule.microbatches), bool)
+    rows = np.flatnonzero(schedule.kind == Kind.R)
+    recomputed[schedule.stage[rows], schedule.microbatch[rows]] = True
+    stored = np.zeros(schedule.num_stages) if table.input_fraction is None else table.input_fraction
+    return np.where(recomputed[stage, microbatch], stored[stage], 1.0)
+
+
+def moved_bytes(
+    schedule: ScheduleColumns, table: CostTable, stage: np.ndarray, microbatch: np.ndarray, to_host: np.ndarray
+) -> np.ndarray:
+    """Return the bytes that one copy of each activation moves, to or from host memory or another device."""
+    whole = np.zeros(schedule.num_stages) if table.activation_bytes is None else table.activation_bytes
+    to_memory = whole if table.offload_bytes is None else table.offload_bytes
+    moved = np.where(to_host, to_memory[stage], whole[stage])
+    moved = moved * stored_fraction(schedule, table, stage, microbatch)
+    return moved / schedule.slices * table.scale_of(schedule, stage, microbatch)
+
+
+def moved_fraction(
+    schedule: ScheduleColumns, table: CostTable, stage: np.ndarray, microbatch: np.ndarray, to_host: np.ndarray
+) -> np.ndarray:
+    """Return the fraction of its whole activation that one copy of each activation moves."""
+    fraction = stored_fraction(schedule, table, stage, microbatch)
+    if table.offload_bytes is None or table.activation_bytes is None:
+        return fraction
+    larger = np.maximum(table.activation_bytes, table.offload_bytes)
+    to_memory = np.divide(table.offload_bytes, larger, out=np.ones_like(larger), where=larger > 0)[stage]
+    return fraction * np.where(to_host, to_memory, 1.0)
+
+
+def backward_bytes(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:
+    """Return the bytes that a B or I (of a slice) holds in addition while it runs, by stage; None if none does.
+
+    They are what the backward recomputes, or what the loss holds.
+    """
+    held = table.recompute_bytes
+    return None if held is None or not held.any() else held / schedule.slices
+
+
+def logits_bytes(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:
+    """Return the bytes that S (of a slice) holds until T ends, or S if no T follows, by stage; None if none does."""
+    held = table.vocabulary_bytes
+    return None if held is None or not schedule.cuts_vocabulary else held / schedule.slices
+
+
+def static_bytes(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:
+    """Return the bytes of weights, gradients and optimizer state of each device, (3, devices); None if not known."""
+    if table.state_bytes is None:
+        return None
+    device, stage = schedule.holdings.T
+    held = np.stack([np.bincount(device, part[stage], minlength=schedule.devices) for part in table.state_bytes])
+    held[0] *= schedule.weight_versions
+    return held

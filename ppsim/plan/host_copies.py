@@ -11,10 +11,11 @@ from ppsim.base.immutable import EqualColumns
 from ppsim.base.lists import DeviceLists
 from ppsim.costs.table import CostTable
 from ppsim.lowering.rows import row_tables
+from ppsim.plan.holding import moved_bytes
+from ppsim.plan.lengths import HOST_MEMORY, copy_seconds
 from ppsim.schedule.columns import ScheduleColumns
 
 OFFLOADS, RELOADS = 0, 1
-HOST_MEMORY = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +110,7 @@ def find_copies(program: ScheduleColumns, table: CostTable) -> Copies | None:
         np.empty(0, np.int32),
         np.empty(0),
     )
-    return priced(copies, compute, table)
+    return with_costs(copies, compute, table)
 
 
 def _with_rows_that_need_room(
@@ -189,42 +190,11 @@ def _first_users(compute: ScheduleColumns) -> np.ndarray:
     return users
 
 
-def priced(copies: Copies, compute: ScheduleColumns, table: CostTable) -> Copies:
-    """The same copies under the costs of a table: how long each lasts, and the switches that they go through."""
+def with_costs(copies: Copies, compute: ScheduleColumns, table: CostTable) -> Copies:
+    """Return the copies with their seconds and the switches that they go through under the costs of a table."""
     neighbours = table.offload_switch or 1
     switched = (copies.host == HOST_MEMORY) & (neighbours > 1)
     line = np.where(switched, 2 * (copies.device // neighbours) + copies.way, -1).astype(np.int32)
-    return replace(copies, line=line, seconds=_seconds(compute, table, copies))
-
-
-def _seconds(compute: ScheduleColumns, table: CostTable, copies: Copies) -> np.ndarray:
-    """Seconds of each copy, one way: latency + bytes / bandwidth of the way to host memory, or of the link."""
-    stage, microbatch, to_host = copies.stage, copies.microbatch, copies.host == HOST_MEMORY
-    ends = np.where(copies.way == OFFLOADS, [copies.device, copies.host], [copies.host, copies.device])
-    latency = np.where(to_host, table.offload_latency, table.latency[ends[0], ends[1]])
-    per_byte = np.where(to_host, table.offload_seconds_per_byte, table.seconds_per_byte[ends[0], ends[1]])
-    whole = np.zeros(compute.num_stages) if table.activation_bytes is None else table.activation_bytes
-    to_memory = whole if table.offload_bytes is None else table.offload_bytes
-    moved = np.where(to_host, to_memory[stage], whole[stage]) * stored_part(compute, table, stage, microbatch)
-    moved = moved / compute.slices * table.scale_of(compute, stage, microbatch)
-    return latency + moved * per_byte
-
-
-def copied_part(compute: ScheduleColumns, table: CostTable, copies: Copies, chosen: np.ndarray) -> np.ndarray:
-    """Part of its whole activation that each of the chosen copies moves."""
-    stage = copies.stage[chosen]
-    part = stored_part(compute, table, stage, copies.microbatch[chosen])
-    if table.offload_bytes is None or table.activation_bytes is None:
-        return part
-    most = np.maximum(table.activation_bytes, table.offload_bytes)
-    moved = np.divide(table.offload_bytes, most, out=np.ones_like(most), where=most > 0)[stage]
-    return part * np.where(copies.host[chosen] == HOST_MEMORY, moved, 1.0)
-
-
-def stored_part(compute: ScheduleColumns, table: CostTable, stage: np.ndarray, microbatch: np.ndarray) -> np.ndarray:
-    """Part of its activation that each (stage, microbatch) holds after F: all, or where an R follows its input."""
-    again = np.zeros((compute.num_stages, compute.microbatches), bool)
-    rows = np.flatnonzero(compute.kind == Kind.R)
-    again[compute.stage[rows], compute.microbatch[rows]] = True
-    stored = np.zeros(compute.num_stages) if table.input_fraction is None else table.input_fraction
-    return np.where(again[stage, microbatch], stored[stage], 1.0)
+    sender, receiver = np.where(copies.way == OFFLOADS, [copies.device, copies.host], [copies.host, copies.device])
+    moved = moved_bytes(compute, table, copies.stage, copies.microbatch, copies.host == HOST_MEMORY)
+    return replace(copies, line=line, seconds=copy_seconds(table, sender, receiver, moved))

@@ -1,4 +1,4 @@
-"""How long a row and a transfer last: the one place that turns costs into seconds."""
+"""How long rows, transfers, copies and collectives last: the one place that turns costs into seconds."""
 
 from __future__ import annotations
 
@@ -9,58 +9,73 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.costs.pairs import values_between
 from ppsim.costs.table import CostTable
+from ppsim.lowering.rows import crosses_devices
+from ppsim.schedule.barriers import GRADIENT, Barriers, of_several
 from ppsim.schedule.columns import ScheduleColumns
+
+HOST_MEMORY = -1  # in place of a device, for copies to the memory of the device's host
+
+
+# Rows
 
 
 def seconds_by_kind(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
-    """Seconds of F, B, I, W and R by stage, (5, stages); with S or T in the lists theirs too, (7, stages)."""
-    again = table.seconds[Kind.F] if table.recompute_seconds is None else table.recompute_seconds
-    seconds = np.vstack([table.seconds, again])
+    """Return the seconds of F, B, I, W and R of a whole microbatch by stage, (5, stages).
+
+    With S or T in the lists also theirs, (7, stages). Without T, S lasts as long as both.
+    """
+    recompute = table.seconds[Kind.F] if table.recompute_seconds is None else table.recompute_seconds
+    seconds = np.vstack([table.seconds, recompute])
     if not schedule.cuts_vocabulary:
         return seconds
-    of_part = np.zeros((2, schedule.num_stages)) if table.vocabulary_seconds is None else table.vocabulary_seconds
+    vocabulary = np.zeros((2, schedule.num_stages)) if table.vocabulary_seconds is None else table.vocabulary_seconds
     if not (schedule.kind == Kind.T).any():
-        of_part = np.stack([of_part.sum(axis=0), np.zeros(schedule.num_stages)])
-    return np.concatenate([seconds, of_part])
+        vocabulary = np.stack([vocabulary.sum(axis=0), np.zeros(schedule.num_stages)])
+    return np.concatenate([seconds, vocabulary])
 
 
 def row_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
-    """Seconds of each row; of a timed fused slot the first row holds the slot's length and the second 0."""
+    """Return the seconds of each row; the first row of a timed slot holds the slot's length and the second 0."""
     seconds = by_kind_and_stage(schedule, seconds_by_kind(schedule, table))
     overhead = None if table.overhead is None else by_kind_and_stage(schedule, table.overhead)
-    whole, part = seconds, row_part(schedule, table)
-    if part is not None:
-        seconds = _sliced(whole, overhead, part)
+    whole, fraction = seconds, row_fraction(schedule, table)
+    if fraction is not None:
+        seconds = _scaled(whole, overhead, fraction)
     if table.overlap is not None:
         first, second, forward, backward = schedule.slots
         slot = table.overlap[schedule.stage[forward], schedule.stage[backward]]
-        if part is not None:
+        if fraction is not None:
             of_slot = None if overhead is None else np.maximum(overhead[first], overhead[second])
-            slot = _sliced(slot, of_slot, _mean_part(part, whole, forward, backward))
+            slot = _scaled(slot, of_slot, _mean_fraction(fraction, whole, forward, backward))
         seconds[first], seconds[second] = slot, 0.0
     return seconds
 
 
-def row_part(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:
-    """Each row's time in units of a whole microbatch of factor 1: its slice's part times its microbatch's factor.
+def timed_slots(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
+    """Return a bool column: True for the second row of each OVERLAP_F_B slot that the costs give a length."""
+    return schedule.joined if table.overlap is not None else np.zeros(len(schedule.kind), bool)
 
-    None where every row is such a microbatch.
+
+def row_fraction(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:
+    """Return each row's time in units of a whole microbatch: its slice's fraction times its microbatch's factor.
+
+    None if every row is a whole microbatch of factor 1.
     """
     if schedule.slices == 1 and table.microbatch_scale is None:
         return None
-    part = table.slice_fraction[schedule.microbatch % schedule.slices]
-    return part * table.scale_of(schedule, schedule.stage, schedule.microbatch)
+    fraction = table.slice_fraction[schedule.microbatch % schedule.slices]
+    return fraction * table.scale_of(schedule, schedule.stage, schedule.microbatch)
 
 
-def _mean_part(part: np.ndarray, whole: np.ndarray, forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
-    """The part of a fused slot: the mean of its two rows' parts, weighted by their uncut seconds."""
+def _mean_fraction(fraction: np.ndarray, whole: np.ndarray, forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
+    """Return the fraction of each fused slot: the mean of its two rows', weighted by their whole seconds."""
     both = whole[forward] + whole[backward]
     share = np.divide(whole[forward], both, out=np.full_like(both, 0.5), where=both > 0)
-    return part[backward] + share * (part[forward] - part[backward])
+    return fraction[backward] + share * (fraction[forward] - fraction[backward])
 
 
-def _sliced(seconds: np.ndarray, overhead: np.ndarray | None, fraction: np.ndarray) -> np.ndarray:
-    """Seconds of a slice of actions that last `seconds` uncut: its part of all but their overhead, and that whole."""
+def _scaled(seconds: np.ndarray, overhead: np.ndarray | None, fraction: np.ndarray) -> np.ndarray:
+    """Return the seconds of a fraction of each action; every slice pays the whole overhead."""
     if overhead is None:
         return seconds * fraction
     overhead = np.minimum(overhead, seconds)
@@ -68,7 +83,7 @@ def _sliced(seconds: np.ndarray, overhead: np.ndarray | None, fraction: np.ndarr
 
 
 def by_kind_and_stage(schedule: ScheduleColumns, values: np.ndarray, rows: slice = slice(None)) -> np.ndarray:
-    """For each of these rows of a compute schedule its entry in `values`, F, B, I and W by stage, (4, stages).
+    """Return for each of these rows of a compute schedule its entry in `values`, F, B, I and W by stage, (4, stages).
 
     An R takes the entry of F, or that of a fifth row; S and T take those of two more, or 0.
     """
@@ -80,6 +95,41 @@ def by_kind_and_stage(schedule: ScheduleColumns, values: np.ndarray, rows: slice
     cell *= schedule.num_stages  # in place: at a million rows fresh memory costs more than the sums
     cell += schedule.stage[rows]
     return values.ravel().take(cell)
+
+
+def collective_fraction(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:
+    """Return the fraction of each row's length in collectives inside it; None if the costs give no such seconds.
+
+    A timed slot hides collectives behind the computation of both parts: the rest of its length is collectives.
+    """
+    if table.exchange_seconds is None:
+        return None
+    computing = by_kind_and_stage(schedule, table.seconds - table.exchange_seconds)
+    whole = by_kind_and_stage(schedule, table.seconds)
+    if table.overlap is not None:
+        first, second, forward, backward = schedule.slots
+        computing[first] += computing[second]
+        whole[first] = table.overlap[schedule.stage[forward], schedule.stage[backward]]
+        whole[second] = computing[second] = 0.0
+    fraction = np.divide(whole - computing, whole, out=np.zeros_like(whole), where=whole > 0)
+    return np.clip(fraction, 0.0, 1.0)
+
+
+def shortest_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
+    """Return lower bounds on the seconds of every F and every B of each stage, (2, stages)."""
+    shortest = table.seconds[[Kind.F, Kind.B]] * _smallest_fraction(schedule, table)
+    if table.overlap is not None and schedule.joined.any():
+        shortest = np.minimum(shortest, np.minimum(table.overlap.min(axis=0), table.overlap.min(axis=1)))
+    return shortest
+
+
+def _smallest_fraction(schedule: ScheduleColumns, table: CostTable) -> float:
+    """Return the smallest fraction of a whole microbatch that an action is."""
+    fraction = float(table.slice_fraction.min()) if schedule.slices > 1 else 1.0
+    return fraction if table.microbatch_scale is None else fraction * float(table.microbatch_scale.min())
+
+
+# Transfers and copies
 
 
 def transfer_bytes(schedule: ScheduleColumns, table: CostTable, producer: np.ndarray) -> np.ndarray:
@@ -101,6 +151,18 @@ def transfer_seconds(table: CostTable, sender: np.ndarray, receiver: np.ndarray,
     return seconds
 
 
+def row_transfer_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
+    """Return the seconds of the transfer that each row needs, 0 if it needs none."""
+    remote, received = crosses_devices(schedule), received_by_kind(schedule, table)
+    if received is None:
+        device, source = schedule.device, schedule.source
+        seconds = transfer_seconds(table, device.take(source), device, transfer_bytes(schedule, table, source))
+    else:
+        seconds = by_kind_and_stage(schedule, received)
+    np.copyto(seconds, 0.0, where=~remote)
+    return seconds
+
+
 def received_by_kind(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:
     """Return the seconds of the transfer that a row of each kind and stage receives, float64 (7, stages).
 
@@ -115,3 +177,80 @@ def received_by_kind(schedule: ScheduleColumns, table: CostTable) -> np.ndarray 
     received[Kind.F, 1:] = forward[:-1]
     received[[Kind.B, Kind.I], :-1] = backward[1:]
     return received
+
+
+def neighbour_seconds(table: CostTable, device_of_stage: np.ndarray) -> np.ndarray:
+    """Return the seconds of a whole microbatch's transfers by sending stage, (2, stages).
+
+    Row 0: from F to the next stage; row 1: from B or I to the stage before; 0 on one device and at the last stage.
+    """
+    stages = np.arange(len(device_of_stage))
+    receivers = np.minimum(stages + 1, stages[-1]), np.maximum(stages - 1, 0)
+    return np.stack(
+        [
+            transfer_seconds(table, device_of_stage, device_of_stage[receiver], sent)
+            for receiver, sent in zip(receivers, table.transfer_bytes, strict=True)
+        ]
+    )
+
+
+def shortest_transfers(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
+    """Return lower bounds on the seconds between stage s and stage s + 1 in both directions, (stages - 1,).
+
+    0 if one device holds both.
+    """
+    sent = np.minimum(table.transfer_bytes[0, :-1], table.transfer_bytes[1, 1:])
+    # A smaller microbatch scales the bytes, not the latency: the bound scales both.
+    return _shortest_between_holders(schedule, table, sent) * min(_smallest_fraction(schedule, table), 1.0)
+
+
+def _shortest_between_holders(schedule: ScheduleColumns, table: CostTable, sent: np.ndarray) -> np.ndarray:
+    """Return for each pair of neighbouring stages the shortest transfer of `sent` bytes between their devices."""
+    device, stage = schedule.holdings.T
+    holders = [device[stage == number] for number in range(schedule.num_stages)]
+    if len(stage) == schedule.num_stages:
+        own, following = np.concatenate(holders[:-1] or [device[:0]]), np.concatenate(holders[1:] or [device[:0]])
+        return np.minimum(transfer_seconds(table, own, following, sent), transfer_seconds(table, following, own, sent))
+    shortest = np.empty(len(sent))
+    for number, size in enumerate(sent):
+        pairs = [column.ravel() for column in np.meshgrid(holders[number], holders[number + 1])]
+        ways = [transfer_seconds(table, *ends, size) for ends in (pairs, pairs[::-1])]
+        shortest[number] = np.min(ways)
+    return shortest
+
+
+def copy_seconds(table: CostTable, sender: np.ndarray, receiver: np.ndarray, moved: np.ndarray) -> np.ndarray:
+    """Return the seconds of copies of `moved` bytes between devices, or between a device and HOST_MEMORY."""
+    with_host = (sender == HOST_MEMORY) | (receiver == HOST_MEMORY)
+    latency = np.where(with_host, table.offload_latency, table.latency[sender, receiver])
+    per_byte = np.where(with_host, table.offload_seconds_per_byte, table.seconds_per_byte[sender, receiver])
+    return latency + moved * per_byte
+
+
+# Collectives and the end of a step
+
+
+def barrier_seconds(schedule: ScheduleColumns, table: CostTable, barriers: Barriers) -> np.ndarray:
+    """Return the seconds of each collective of an output layer that is cut over devices.
+
+    A broadcast lasts as long as its longest transfer, a reduction as given; either takes 0 s on one device alone. The
+    reduction of the statistics has a time of its own if T is in the lists; else it is the only reduction.
+    """
+    reduce, statistics = table.vocabulary_reduce_seconds, table.vocabulary_statistics_seconds
+    if statistics is None or GRADIENT not in barriers.kind:
+        statistics = reduce
+    seconds = np.where(of_several(schedule, barriers), np.array([0.0, statistics, reduce])[barriers.kind], 0.0)
+    part = np.flatnonzero((schedule.kind == Kind.S) & (barriers.needs >= 0))
+    output = barriers.producer[barriers.first[barriers.needs[part]]]
+    sent = transfer_bytes(schedule, table, output)
+    broadcast = transfer_seconds(table, schedule.device[output], schedule.device[part], sent)
+    np.maximum.at(seconds, barriers.needs[part], broadcast)
+    return seconds
+
+
+def optimizer_step_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
+    """Return the seconds of each device's optimizer step: the sum over the stages that it holds."""
+    if table.optimizer_seconds is None:
+        return np.zeros(schedule.devices)
+    device, stage = schedule.holdings.T
+    return np.bincount(device, table.optimizer_seconds[stage], minlength=schedule.devices)

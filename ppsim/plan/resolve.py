@@ -17,18 +17,20 @@ from ppsim.costs.table import CostTable
 from ppsim.costs.table_check import check_table
 from ppsim.lowering.posts import Posts, queued_posts, unqueued_posts
 from ppsim.lowering.rows import crosses_devices
-from ppsim.plan.host_copies import Copies, find_copies, priced
+from ppsim.plan.host_copies import Copies, find_copies, with_costs
 from ppsim.plan.lengths import (
+    barrier_seconds,
     by_kind_and_stage,
+    optimizer_step_seconds,
     received_by_kind,
     row_seconds,
+    row_transfer_seconds,
     seconds_by_kind,
-    transfer_bytes,
-    transfer_seconds,
-)  # fmt: skip
+    timed_slots,
+)
 from ppsim.plan.ports import Ports, make_ports
-from ppsim.plan.streams import Gathers, Reductions, find_gathers, find_reductions, optimizer_seconds
-from ppsim.schedule.barriers import GRADIENT, Barriers, find_barriers, of_several
+from ppsim.plan.streams import Gathers, Reductions, find_gathers, find_reductions
+from ppsim.schedule.barriers import Barriers, find_barriers
 from ppsim.schedule.columns import ScheduleColumns, Slots
 
 
@@ -190,8 +192,8 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
     """
     compute = schedule.compute
     check_table(table, compute)
-    fused = compute.joined if table.overlap is not None else np.zeros(len(compute.kind), bool)
-    if table.overlap is not None:
+    fused = timed_slots(compute, table)
+    if fused.any():
         refuse_slots_that_need_themselves(compute, fused)
     gathers = find_gathers(schedule, table)
     copies = find_copies(schedule, table)
@@ -213,11 +215,11 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
         gathers,
         find_reductions(schedule, table),
         optimizer,
-        None if optimizer is None else optimizer_seconds(compute, table),
+        None if optimizer is None else optimizer_step_seconds(compute, table),
         ports,
         copies=copies,
         barriers=barriers,
-        barrier_seconds=_barrier_seconds(compute, table, barriers),
+        barrier_seconds=None if barriers is None else barrier_seconds(compute, table, barriers),
     )
 
 
@@ -231,13 +233,13 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
         reductions = replace(reductions, seconds=table.reduce_seconds[reductions.stage])
     return replace(
         plan,
-        copies=None if plan.copies is None else priced(plan.copies, plan.schedule, table),
-        barrier_seconds=_barrier_seconds(plan.schedule, table, plan.barriers),
+        copies=None if plan.copies is None else with_costs(plan.copies, plan.schedule, table),
+        barrier_seconds=None if plan.barriers is None else barrier_seconds(plan.schedule, table, plan.barriers),
         seconds=_lengths(plan.schedule, table),
         transfer_seconds=_transfer_lengths(plan.schedule, table),
         gathers=gathers,
         reductions=reductions,
-        optimizer_seconds=None if plan.optimizer is None else optimizer_seconds(plan.schedule, table),
+        optimizer_seconds=None if plan.optimizer is None else optimizer_step_seconds(plan.schedule, table),
         ports=make_ports(plan.schedule, table),
         noise=None,
     )
@@ -292,25 +294,4 @@ def _transfer_lengths(schedule: ScheduleColumns, table: CostTable) -> Any:
     received = received_by_kind(schedule, table)
     if received is not None:
         return Priced(schedule, received, crosses_devices)
-    device, source = schedule.device, schedule.source
-    seconds = transfer_seconds(table, device.take(source), device, transfer_bytes(schedule, table, source))
-    return np.where(crosses_devices(schedule), seconds, 0.0)
-
-
-def _barrier_seconds(schedule: ScheduleColumns, table: CostTable, barriers: Barriers | None) -> np.ndarray | None:
-    """Seconds of each collective: a broadcast as its longest transfer, a reduction as given, of one device alone 0.
-
-    The reduction of the statistics has a time of its own where T stands in the lists; else it is the only one.
-    """
-    if barriers is None:
-        return None
-    reduce, statistics = table.vocabulary_reduce_seconds, table.vocabulary_statistics_seconds
-    if statistics is None or GRADIENT not in barriers.kind:
-        statistics = reduce
-    seconds = np.where(of_several(schedule, barriers), np.array([0.0, statistics, reduce])[barriers.kind], 0.0)
-    part = np.flatnonzero((schedule.kind == Kind.S) & (barriers.needs >= 0))
-    output = barriers.producer[barriers.first[barriers.needs[part]]]
-    sent = transfer_bytes(schedule, table, output)
-    ways = transfer_seconds(table, schedule.device[output], schedule.device[part], sent)
-    np.maximum.at(seconds, barriers.needs[part], ways)
-    return seconds
+    return row_transfer_seconds(schedule, table)

@@ -107,11 +107,3 @@ def _first_use(program: ScheduleColumns, device: np.ndarray, stage: np.ndarray, 
     wanted = (device.astype(np.int64) * stages + stage) * rows + before
     use.sort()
     return (use[np.searchsorted(use, wanted)] % rows).astype(np.int32)
-
-
-def optimizer_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
-    """Seconds of each device's optimizer step: of all stages that it holds."""
-    if table.optimizer_seconds is None:
-        return np.zeros(schedule.devices)
-    device, stage = schedule.holdings.T
-    return np.bincount(device, table.optimizer_seconds[stage], minlength=schedule.devices)

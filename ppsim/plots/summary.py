@@ -16,7 +16,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned, layout_lines
 from ppsim.base.units import counted, seconds_text, value_text
 from ppsim.costs.given import PARAMETERS, TIMES
-from ppsim.plan.host_copies import HOST_MEMORY
+from ppsim.plan.lengths import HOST_MEMORY
 from ppsim.plots.boxes import title_text
 from ppsim.timeline import TimelineColumns
 
