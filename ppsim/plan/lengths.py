@@ -213,9 +213,9 @@ def _shortest_between_holders(schedule: ScheduleColumns, table: CostTable, sent:
         return np.minimum(transfer_seconds(table, own, following, sent), transfer_seconds(table, following, own, sent))
     shortest = np.empty(len(sent))
     for number, size in enumerate(sent):
-        pairs = [column.ravel() for column in np.meshgrid(holders[number], holders[number + 1])]
-        ways = [transfer_seconds(table, *ends, size) for ends in (pairs, pairs[::-1])]
-        shortest[number] = np.min(ways)
+        one, other = (column.ravel() for column in np.meshgrid(holders[number], holders[number + 1]))
+        there, back = transfer_seconds(table, one, other, size), transfer_seconds(table, other, one, size)
+        shortest[number] = min(there.min(), back.min())
     return shortest
 
 
