@@ -11,6 +11,7 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.counting_bounds import Chain, chain_of, least_makespan
 from ppsim.analysis.memory import peak_activations
 from ppsim.base.immutable import kept
+from ppsim.base.short_repr import short_repr
 from ppsim.lowering.rows import row_tables
 from ppsim.plan.host_copies import OFFLOADS
 from ppsim.schedule.barriers import BARRIER_KINDS
@@ -48,6 +49,8 @@ class LowerBound:
     device: int | None
     gap: float
     bounds: dict[str, float]
+
+    __repr__ = short_repr
 
 
 @kept

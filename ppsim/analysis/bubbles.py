@@ -10,6 +10,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.memory import occupancy
 from ppsim.base.immutable import EqualColumns, kept
 from ppsim.base.lists import Counted
+from ppsim.base.short_repr import short_repr
 from ppsim.plan.streams import POST_VALIDATED
 from ppsim.timeline import TimelineColumns
 
@@ -184,6 +185,8 @@ class Bubbles(Counted, EqualColumns):
     seconds: np.ndarray
     activations: np.ndarray
     free_memory: np.ndarray
+
+    __repr__ = short_repr
 
 
 def bubble_list(run: TimelineColumns) -> Bubbles:

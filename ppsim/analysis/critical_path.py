@@ -11,6 +11,7 @@ from ppsim.analysis.graph import COLLECTIVE, OPTIMIZER, StepGraph, grouped, step
 from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.distinct import distinct
 from ppsim.base.immutable import EqualColumns
+from ppsim.base.short_repr import short_repr
 from ppsim.schedule.barriers import of_several
 from ppsim.timeline import TimelineColumns
 
@@ -111,6 +112,8 @@ class Sensitivities(EqualColumns):
     stage: np.ndarray
     device: np.ndarray
     link: dict[tuple[int, int], float]
+
+    __repr__ = short_repr
 
 
 def sensitivities(run: TimelineColumns) -> Sensitivities:

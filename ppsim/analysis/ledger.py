@@ -15,6 +15,7 @@ from ppsim.analysis.gaps import PHASES, WAITING, Gaps, idle_at_ends
 from ppsim.base.extras import need
 from ppsim.base.host_memory import require_memory
 from ppsim.base.immutable import EqualColumns
+from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import aligned
 from ppsim.base.units import percent_text, seconds_text
 from ppsim.engines.running import run_for_timeline
@@ -225,6 +226,8 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
     run: TimelineColumns
     factor: np.ndarray
 
+    __repr__ = short_repr
+
     @cached_property
     def blame(self) -> Blame:
         """Idle seconds of each device by the device that was computing meanwhile and the kind of what it computed.
@@ -280,9 +283,6 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
         """Seconds as a table with one row a device and one column a cause (needs pandas)."""
         pandas = need("pandas", "a table of a ledger")
         return pandas.DataFrame(self.seconds, index=pandas.RangeIndex(self.run.schedule.devices, name="device"))
-
-    def __str__(self) -> str:
-        return self.table()
 
     def _repr_html_(self) -> str:
         return f"<pre>{self.table()}</pre>"

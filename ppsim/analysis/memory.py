@@ -13,6 +13,7 @@ from ppsim.actions import Kind
 from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.immutable import EqualColumns, kept
+from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import aligned
 from ppsim.base.units import parse_quantity, value_text
 from ppsim.lowering.rows import consumers
@@ -373,6 +374,8 @@ class Memory(EqualColumns):
     moment: np.ndarray
     capacity: float | None = None
 
+    __repr__ = short_repr
+
     @cached_property
     def peak(self) -> np.ndarray:
         """Bytes of each device at its peak."""
@@ -412,8 +415,6 @@ class Memory(EqualColumns):
         if self.capacity is not None:
             lines.append(f"memory of a device: {value_text(self.capacity, 'bytes')}")
         return "\n".join(lines) + "\n"
-
-    __str__ = summary
 
     def _repr_html_(self) -> str:
         return f"<pre>{self.summary()}</pre>"

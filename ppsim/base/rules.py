@@ -55,18 +55,6 @@ def check_fields(holder: Any, of: str = "") -> None:
             raise ConfigError(f"{item.name}={wrong}{of}") from None
 
 
-def changed_fields(self: Any) -> str:
-    """A dataclass as the call that makes it: what is not at its default."""
-    items = [item for item in dataclasses.fields(self) if item.repr and item.init]
-    given = [(item.name, getattr(self, item.name)) for item in items if not _at_default(item, self)]
-    return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in given)})"
-
-
-def _at_default(item: Field, holder: Any) -> bool:
-    made = item.default if item.default_factory is MISSING else item.default_factory()
-    return made is not MISSING and bool(made == getattr(holder, item.name))
-
-
 def rule(holds: Callable[[Any], bool], legal: str, made: Check | None = None) -> Check:
     """A check that refuses what does not hold, saying what is `legal`; `made` turns the others into what is kept."""
 

@@ -11,6 +11,7 @@ from typing import Any
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import MOST_OF_A_CONFIG, read_text
+from ppsim.base.short_repr import short_repr
 from ppsim.base.yaml_text import Document, Path, read_yaml
 from ppsim.config.assembly import assembled, missing_keys
 from ppsim.config.overrides import overridden, with_stages
@@ -73,6 +74,8 @@ class Config:
     seed: int = 0
     published: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
+
+    __repr__ = short_repr
 
     def build(self) -> Schedule:
         """The schedule; BuildError where the family does not allow its sizes, ScheduleError for a faulty CSV file."""
@@ -204,6 +207,8 @@ class Source:
 
     data: Mapping[str, Any]
     place: str
+
+    __repr__ = short_repr
 
     def changed(self, changes: Mapping[str, Any]) -> Source:
         """With other values at dotted keys, as in `Config.changed`; ConfigError for what is no key."""

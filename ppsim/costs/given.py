@@ -12,6 +12,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import choice, declarations, declared, described, whole_number
+from ppsim.base.short_repr import call_text
 from ppsim.costs.microbatches import ORDERS, check_scale, factors
 from ppsim.costs.pairs import of_all_pairs, values_between
 from ppsim.costs.slices import CAUSAL, causal_slice_costs, check_slice_costs
@@ -219,7 +220,7 @@ class Costs:
     def __repr__(self) -> str:
         origins = self.provenance
         given = [name for name in PARAMETERS if origins.get(name, "default") != "default" or name == "per"]
-        return f"Costs({', '.join(f'{name}={getattr(self, name)!r}' for name in given)})"
+        return call_text("Costs", ((name, getattr(self, name)) for name in given))
 
     def __post_init__(self) -> None:
         if not isinstance(self.per, str) or self.per not in ("device", "stage"):

@@ -8,7 +8,8 @@ from typing import Any
 
 from ppsim.base import rules
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.rules import changed_fields, check_fields, choice, declared, described, instance
+from ppsim.base.rules import check_fields, choice, declared, described, instance
+from ppsim.base.short_repr import short_repr
 from ppsim.costs.collectives import ALL_REDUCES
 from ppsim.costs.operators import FITTED, FITTED_WORDS, OperatorLaw, Rates
 
@@ -51,6 +52,8 @@ class DeviceSheet:
         default_text="that of the known device; of another one `achieved` is needed",
     )
 
+    __repr__ = short_repr
+
     def __post_init__(self) -> None:
         check_fields(self, f"; device {shown(self.name)}")
         if self.achieved is None and (self.operators is None or self.memory_bandwidth is None):
@@ -85,6 +88,8 @@ class LinkSheet:
     source: str = _source("the numbers come")
     latency_source: str = _source("`latency` comes")
     achieved: float = declared("part of `bandwidth` that collectives reach", rules.fraction, 1.0, example="0.8")
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         check_fields(self, f"; link {shown(self.name)}")
@@ -150,7 +155,7 @@ class Cluster:
     )
     all_reduce: str = declared("`ring`, `tree`, `fastest` of both", choice(*ALL_REDUCES), "ring", example="fastest")
 
-    __repr__ = changed_fields
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         check_fields(self)

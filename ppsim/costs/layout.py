@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.rules import changed_fields, check_fields, choice, declared, described, flag, rule, whole_number
+from ppsim.base.rules import check_fields, choice, declared, described, flag, rule, whole_number
+from ppsim.base.short_repr import short_repr
 from ppsim.costs import partition
 from ppsim.costs.fp8 import RECIPES, Casts
 from ppsim.costs.layers import MODULES, RECOMPUTE, Layer, Linear
@@ -182,7 +183,7 @@ class Layout:
         example="two-stream",
     )
 
-    __repr__ = changed_fields
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -13,6 +13,7 @@ import numpy as np
 from ppsim.base.documents import check_document, read_json
 from ppsim.base.errors import ConfigError, CostError
 from ppsim.base.files import MOST_OF_A_CONFIG, read_text, write_atomically
+from ppsim.base.short_repr import short_repr
 from ppsim.costs.operators import SCORES_AGAIN
 
 SCHEMA, MEASURED = "ppsim.operators/1", "ppsim.measured-operators/1"
@@ -101,6 +102,8 @@ class FittedLaw:
     attention_tail: float
     launch: float
     residual: float
+
+    __repr__ = short_repr
 
     def relative_to(self, peak: float, bandwidth: float | None) -> dict[str, Any]:
         """The numbers of an `OperatorLaw` on a device of this peak and memory bandwidth; CostError if it is slower."""

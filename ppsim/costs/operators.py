@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ppsim.base.rules import check_fields, declared, described, fraction, text, weight
+from ppsim.base.short_repr import short_repr
 from ppsim.costs.fp8 import FP8_BYTES, Casts
 from ppsim.costs.layers import VALUE_BYTES, Core, Linear, Operators
 
@@ -69,6 +70,8 @@ class OperatorLaw:
         "seconds that a host takes to start the product of one expert after that of another", weight, 9e-6,
         example="9e-6", unit="seconds",
     )  # fmt: skip
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         check_fields(self)

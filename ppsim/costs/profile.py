@@ -14,6 +14,7 @@ from ppsim.base.documents import check_document, check_schema, checked_by, docum
 from ppsim.base.errors import CostError, shown
 from ppsim.base.files import MOST_OF_A_CONFIG, read_text, write_atomically
 from ppsim.base.rules import Check, choice, number, rule, whole_number
+from ppsim.base.short_repr import short_repr
 from ppsim.costs.given import LARGEST, SMALLEST_BANDWIDTH
 from ppsim.costs.pairs import of_all_pairs, of_nodes
 from ppsim.costs.step_spread import StepSpread
@@ -47,6 +48,8 @@ class LinkFit:
     latency: tuple[float, float]
     bandwidth: tuple[float, float]
     residual: float
+
+    __repr__ = short_repr
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,8 @@ class Profile:
     fitted: list[str] = field(default_factory=list)
     source: str = "unknown device"
     recorded: str = ""
+
+    __repr__ = short_repr
 
     @property
     def provenance(self) -> dict[str, str]:

@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from ppsim.base.errors import ConfigError
-from ppsim.base.rules import changed_fields, check_fields, declared, instance
+from ppsim.base.rules import check_fields, declared, instance
+from ppsim.base.short_repr import short_repr
 from ppsim.costs.hardware import Cluster
 from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import Layout
@@ -26,7 +27,7 @@ class Setup:
         "what": "how it is spread", "check": instance(Layout, "ppsim.Layout(...) makes one")
     })  # fmt: skip
 
-    __repr__ = changed_fields
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         check_fields(self)

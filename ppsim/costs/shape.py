@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ppsim.base.errors import ConfigError
-from ppsim.base.rules import changed_fields, check_fields, choice, declared, described, flag, whole_number
+from ppsim.base.rules import check_fields, choice, declared, described, flag, whole_number
+from ppsim.base.short_repr import short_repr
 
 LARGEST = 2**40
 MOST_LAYERS = 2_000
@@ -75,7 +76,7 @@ class Shape:
         "multi-token-prediction modules after the last block (DeepSeek-V3)", "1", most=MOST_LAYERS
     )
 
-    __repr__ = changed_fields
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ppsim.base.errors import ConfigError, CostError
 from ppsim.base.rules import check_fields, declared, described, rule
+from ppsim.base.short_repr import short_repr
 from ppsim.costs.pairs import of_ways
 from ppsim.costs.table import CostModel, CostTable, is_cost_model
 from ppsim.schedule.columns import ScheduleColumns
@@ -45,6 +46,8 @@ class SharedPorts:
     )
     cards_per_node: int = declared("transfers between nodes that a node sends, and receives, at once", _PLACES, 1)
     transfers_per_device: int = declared("transfers that a device sends, and receives, at once", _PLACES, 1)
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ppsim.base.short_repr import short_repr
 from ppsim.base.units import percent_text
 
 # 95 % quantiles of Student's t for 1, 2, ... degrees of freedom, and of the normal distribution.
@@ -56,6 +57,8 @@ class StepSpread:
     disturbed: int
     halved: bool = False
     reach: float | None = None
+
+    __repr__ = short_repr
 
     @property
     def runs(self) -> int:

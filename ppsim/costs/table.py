@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ppsim.base.immutable import EqualColumns
+from ppsim.base.short_repr import short_repr
 from ppsim.costs.pairs import LinkRule, WayRule
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -36,6 +37,8 @@ class Workload:
     gpus: int
     peak: float
     memory: float
+
+    __repr__ = short_repr
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +135,8 @@ class CostTable(EqualColumns):
     vocabulary_reduce_seconds: float = 0.0
     vocabulary_statistics_seconds: float | None = None
     vocabulary_bytes: np.ndarray | None = None
+
+    __repr__ = short_repr
 
     @property
     def ways(self) -> np.ndarray | WayRule:

@@ -15,6 +15,7 @@ from ppsim.base.errors import ConfigError, PpsimError, ScheduleError
 from ppsim.base.files import read_text
 from ppsim.base.immutable import EqualColumns
 from ppsim.base.rules import choice, weight
+from ppsim.base.short_repr import short_repr
 from ppsim.base.units import counted
 from ppsim.checks.faults import validate
 from ppsim.costs.profile import Profile
@@ -58,6 +59,8 @@ class Trace(EqualColumns):
     end: np.ndarray
     transfer_bytes: float
     document: dict[str, Any]
+
+    __repr__ = short_repr
 
     @classmethod
     def of_clock(cls, path: str, program: ScheduleColumns, start: np.ndarray, end: np.ndarray, **rest: Any) -> Trace:

@@ -12,6 +12,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import Check, number
+from ppsim.base.short_repr import short_repr
 from ppsim.costs.profile import Profile
 from ppsim.plan.resolve import Plan
 
@@ -59,6 +60,8 @@ class Jitter:
     links: float = 0.0
     slow_devices: Mapping[int, float] = field(default_factory=dict)
     slow_links: Mapping[tuple[int, int], float] = field(default_factory=dict)
+
+    __repr__ = short_repr
 
     @classmethod
     def measured(cls, profile: Profile) -> Jitter:

@@ -12,6 +12,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import CostError
 from ppsim.base.immutable import Column, EqualColumns, unwritable
+from ppsim.base.short_repr import short_repr
 from ppsim.checks.deadlock import refuse_slots_that_need_themselves
 from ppsim.costs.table import CostTable
 from ppsim.costs.table_check import check_table
@@ -92,6 +93,8 @@ class Plan(EqualColumns):
     barriers: Barriers | None = None
     barrier_seconds: np.ndarray | None = None
     dispatch: str = "list"
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         if self.optimizer_seconds is not None:

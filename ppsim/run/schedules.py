@@ -151,6 +151,9 @@ class Family(registry.RegisteredFamily):
         """Check the sizes and options, then build; BuildError says which rule a refused size breaks."""
         return Schedule.of(self.columns(devices, microbatches, stages_per_device, **options))
 
+    def __repr__(self) -> str:
+        return f"<Family {self.name}: {self.title}>"
+
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><th style='text-align:left'>{word}</th><td style='text-align:left'>{text}</td></tr>"
@@ -159,9 +162,16 @@ class Family(registry.RegisteredFamily):
         return f"<table>{rows}</table>"
 
 
-def schedules() -> dict[str, Family]:
-    """Every family by name, in the order of docs/schedules.md: a mapping name -> `Family`."""
-    return {name: Family(**vars(known)) for name, known in registry.families().items()}
+class Families(dict[str, Family]):
+    """Mapping of the name of each schedule family to its `Family`, in the order of docs/schedules.md."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} schedule families: {', '.join(list(self)[:8])}, ...>"
+
+
+def schedules() -> Families:
+    """Return every family by name, in the order of docs/schedules.md: a mapping name -> `Family`."""
+    return Families({name: Family(**vars(known)) for name, known in registry.families().items()})
 
 
 def build(

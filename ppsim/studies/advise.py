@@ -12,6 +12,7 @@ from ppsim.analysis.memory import check_headroom, peak_activations
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.base.extras import need
+from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
 from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
@@ -67,6 +68,8 @@ class Advice:
     removes: str | None
     layout_string: str | None
 
+    __repr__ = short_repr
+
     @property
     def words(self) -> str:
         """The change in words, without the layout string that it may be."""
@@ -94,6 +97,8 @@ class AdviceList:
     fits: bool | None
     advice: list[Advice]
     refused: Mapping[str, str]
+
+    __repr__ = short_repr
 
     @property
     def better(self) -> list[Advice]:

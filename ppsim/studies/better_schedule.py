@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ppsim.analysis.interval import step_interval, surely_faster
 from ppsim.base.errors import BuildError, PpsimError
+from ppsim.base.short_repr import short_repr
 from ppsim.costs import CostModel
 from ppsim.costs.profile import Profile
 from ppsim.run.schedules import Schedule
@@ -44,6 +45,8 @@ class Better:
     certain: bool
     peak: float
     peak_now: float
+
+    __repr__ = short_repr
 
 
 def assumed(framework: str) -> str:

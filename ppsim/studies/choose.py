@@ -13,6 +13,7 @@ from ppsim.analysis.measures import MEASURES
 from ppsim.analysis.memory import check_headroom
 from ppsim.base.errors import ConfigError
 from ppsim.base.extras import need
+from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
 from ppsim.base.units import counted, percent_text
 from ppsim.config import Config
@@ -46,6 +47,8 @@ class Chosen:
     run: Timeline
     layout_string: str | None
 
+    __repr__ = short_repr
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -74,6 +77,8 @@ class Choice:
     space: Space
     headroom: float
     left_out: list[Point] = field(default_factory=list)
+
+    __repr__ = short_repr
 
     @functools.cached_property
     def best(self) -> Chosen:

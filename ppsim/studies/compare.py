@@ -15,6 +15,7 @@ from ppsim.analysis.measures import shown_in
 from ppsim.analysis.memory import peak_activations
 from ppsim.base.errors import BuildError, ConfigError, PpsimError, shown
 from ppsim.base.extras import need
+from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
 from ppsim.base.units import value_text
 from ppsim.config import Config, source_of
@@ -57,6 +58,8 @@ class Comparison:
     timelines: list[Timeline]
     refused: Mapping[str, str]
     current: Timeline | None = None
+
+    __repr__ = short_repr
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a schedule, in the order of `timelines`: its name, whether it is asynchronous, and its measures.

@@ -10,6 +10,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.analysis.interval import spread
 from ppsim.base.errors import ConfigError
+from ppsim.base.short_repr import short_repr
 from ppsim.costs.profile import Profile
 from ppsim.interop.replays import Trace
 from ppsim.studies.calibration import predict, predicted_step, run_name
@@ -51,6 +52,8 @@ class RunError:
     steps: int
     inside: int | None
 
+    __repr__ = short_repr
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -74,6 +77,8 @@ class Evaluation:
     kendall_tau: dict[str, float | None]
     inside: dict[str, float | None]
     notes: list[str]
+
+    __repr__ = short_repr
 
 
 def evaluate(traces: Sequence[Trace], profile: Profile) -> Evaluation:

@@ -10,6 +10,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.analysis.ledger import averaged
 from ppsim.base.errors import ConfigError
+from ppsim.base.short_repr import short_repr
 from ppsim.costs.profile import Profile
 from ppsim.costs.step_spread import HALVES
 from ppsim.interop.result import plain
@@ -82,6 +83,8 @@ class Explanation:
     communication: dict[str, float]
     better: Better | None
     notes: list[str] = field(default_factory=list)
+
+    __repr__ = short_repr
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain Python values (schema ppsim.explain/1)."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ppsim.base.errors import PpsimError
+from ppsim.base.short_repr import short_repr
 from ppsim.config import Config
 from ppsim.costs.layers import RECOMPUTE
 from ppsim.run.schedules import schedules
@@ -56,6 +57,8 @@ class Fitting:
     changes: Mapping[str, Any]
     run: Timeline
     spare: float
+
+    __repr__ = short_repr
 
 
 def what_fits(config: Config, headroom: float = 0.1) -> list[Fitting]:

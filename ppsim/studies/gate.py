@@ -10,6 +10,7 @@ from typing import Any
 
 from ppsim.analysis.measures import MEASURES, guarded
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.short_repr import short_repr
 from ppsim.base.units import difference_text, parse_fraction, parse_quantity
 from ppsim.run.timelines import Timeline
 from ppsim.studies.baseline import Baseline, config_key, explains, read_baseline, write_baseline
@@ -44,6 +45,8 @@ class Finding:
     verdict: str
     limit: float | None = None
     why: tuple[str, ...] = ()
+
+    __repr__ = short_repr
 
     @property
     def failed(self) -> bool:

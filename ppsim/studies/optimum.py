@@ -10,6 +10,7 @@ import numpy as np
 
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import is_number
+from ppsim.base.short_repr import short_repr
 from ppsim.costs import CostModel
 from ppsim.families.registry import require_count
 from ppsim.run.schedules import Schedule
@@ -44,6 +45,8 @@ class Optimum:
     bound: float
     proven: bool
     exact: bool
+
+    __repr__ = short_repr
 
 
 def optimum(

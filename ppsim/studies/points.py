@@ -14,6 +14,7 @@ from ppsim.analysis.measures import MEASURES
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import PpsimError
 from ppsim.base.progress import track
+from ppsim.base.short_repr import short_repr
 from ppsim.config import Config, Source, source_of
 from ppsim.run.schedules import Schedule
 from ppsim.search import find_family, split_stages
@@ -47,6 +48,8 @@ class Point:
     measures: Mapping[str, Any] | None
     refused: str | None = None
     layout_string: str | None = None
+
+    __repr__ = short_repr
 
 
 def run_points(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ppsim.analysis.measures import pareto_front
+from ppsim.base.short_repr import short_repr
 from ppsim.search import find_family
 from ppsim.studies.frameworks import RUNS, TORCHTITAN
 from ppsim.studies.free_keys import DEVICES, PARTITION, RECOMPUTE_LEVEL
@@ -32,6 +33,8 @@ class Candidate:
     changes: Mapping[str, Any]
     measures: Mapping[str, Any]
     alike: int = 0
+
+    __repr__ = short_repr
 
     @property
     def step(self) -> float:

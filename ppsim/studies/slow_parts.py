@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import KIND_NAMES
+from ppsim.base.short_repr import short_repr
 from ppsim.plan.resolve import Plan
 from ppsim.run.timelines import Timeline
 from ppsim.studies.measured_plan import groups_of, links_of, medians_of, priced, waited
@@ -37,6 +38,8 @@ class Slow:
     seconds: float
     expected: float
     excess: float
+
+    __repr__ = short_repr
 
     @property
     def ratio(self) -> float:

@@ -15,6 +15,7 @@ from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.extras import need
 from ppsim.base.rules import is_number
+from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import WIDTH, aligned, html_table, layout_lines
 from ppsim.base.units import EXAMPLES, parse_quantity, value_text
 from ppsim.base.yaml_text import read_yaml
@@ -46,6 +47,8 @@ class Sweep:
 
     keys: list[str]
     points: list[Point]
+
+    __repr__ = short_repr
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a combination: its values, its measures (None where it is refused), `layout_string` and `refused`."""
