@@ -14,7 +14,7 @@ from synthetic_traces import trace_document
 
 import ppsim
 from ppsim.costs.profile import Profile, read_profile, write_profile
-from ppsim.costs.step_spread import HALVED, reach_of
+from ppsim.costs.spread import HALVED, reach_of
 from ppsim.interop.replays import trace_of
 from ppsim.studies.calibration import calibrate, fit_line, undisturbed
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import ppsim
 from ppsim.costs import LayerPieces, combined_costs, combined_slot
-from ppsim.costs.two_stream import layer_pieces
+from ppsim.costs.combined_slot import layer_pieces
 
 seconds = st.floats(0, 10)
 layers = st.lists(st.builds(LayerPieces, seconds, seconds, seconds, seconds), min_size=1, max_size=4)

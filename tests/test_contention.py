@@ -7,7 +7,7 @@ import pytest
 from timelines import actions, transfers
 
 import ppsim
-from ppsim.costs.shared_ports import SharedPorts
+from ppsim.costs.composed import SharedPorts
 
 ENGINES = pytest.mark.parametrize("engine", ["event", "compiled"])
 

@@ -10,9 +10,9 @@ import ppsim
 from ppsim import Cluster, ConfigError, DerivedCosts, Layout, Model
 from ppsim.config import make_config
 from ppsim.costs import DEVICES, LINKS
-from ppsim.costs.hardware import DeviceSheet
 from ppsim.costs.operator_fit import read_operators
 from ppsim.costs.operators import OperatorLaw, Rates
+from ppsim.costs.sheets import DeviceSheet
 
 # Products at half of 1000 FLOP/s without a tail, attention at a quarter, memory at 100 B/s, no gap.
 LAW = OperatorLaw(

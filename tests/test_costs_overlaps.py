@@ -6,8 +6,8 @@ import pytest
 
 from ppsim import Cluster, ConfigError, DerivedCosts, Layout, Model
 from ppsim.costs import LinkSheet
-from ppsim.costs.hardware import DeviceSheet
 from ppsim.costs.operators import OperatorLaw
+from ppsim.costs.sheets import DeviceSheet
 
 DEVICE = DeviceSheet("unit", 1000.0, 1e9, 0.5)
 FAST, SLOW = LinkSheet("fast", 100.0, 0.0), LinkSheet("slow", 10.0, 0.0)
@@ -44,7 +44,7 @@ def test_weights_sharded_by_block_are_gathered_beside_the_block_and_held_for_two
     computing = block.work(layer).forward
     exposed = max(gathering - computing, 0) + 0.25 * min(gathering, computing)
     assert block.exchange(layer).forward == pytest.approx(exposed)
-    assert block.exchange(layer).again == 0  # a full recomputation finds the weights of its backward
+    assert block.exchange(layer).repeated == 0  # a full recomputation finds the weights of its backward
     assert stage.exchange(layer).forward == 0
     kept = [costs.for_stages(1).gradient_bytes[0] for costs in (stage, block)]
     total, largest = sum(one.parameters for one in MODEL.layers), layer.parameters

@@ -12,7 +12,7 @@ from primus_dumps import recorded, write_dump
 from synthetic_traces import trace_document
 
 import ppsim
-from ppsim.costs.step_spread import ASSUMED, NORMAL
+from ppsim.costs.spread import ASSUMED, NORMAL
 from ppsim.engines.running import run_plan
 from ppsim.engines.times import Times
 from ppsim.interop.kineto import read_any_trace

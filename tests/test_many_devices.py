@@ -13,8 +13,8 @@ import ppsim
 from ppsim.analysis import gaps, memory
 from ppsim.analysis import ledger as ledgers
 from ppsim.costs import pairs
+from ppsim.costs.composed import SharedPorts
 from ppsim.costs.profile import Profile
-from ppsim.costs.shared_ports import SharedPorts
 
 nodes = st.lists(st.integers(0, 2), min_size=1, max_size=6).map(lambda node: np.array(node, np.int64))
 

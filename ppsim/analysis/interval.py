@@ -8,8 +8,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import iteration_time
 from ppsim.base.units import counted, seconds_text
 from ppsim.costs.profile import Profile
-from ppsim.costs.spread import Spread, order_of_schedules
-from ppsim.costs.step_spread import StepSpread
+from ppsim.costs.spread import Spread, StepSpread, order_of_schedules
 from ppsim.timeline import TimelineColumns
 
 INTERVAL = (

@@ -11,8 +11,9 @@ import numpy as np
 from ppsim.actions import Kind, is_copy, is_vocabulary
 from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.distinct import distinct
-from ppsim.costs import data_parallel
+from ppsim.costs.collectives import regather_seconds
 from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.effects import update_seconds
 from ppsim.costs.table import CostTable
 from ppsim.plan.lengths import optimizer_step_seconds, row_seconds
 from ppsim.plan.streams import POST_VALIDATED
@@ -357,11 +358,11 @@ def layout_bounds(
     if _gives(costs, *SECONDS):
         return 0.0, held * SAFETY
     seconds = sum(count * layer_bound(costs, layer) for layer, count in Counter(layers).items())
-    least = data_parallel.update_seconds if costs.layout.chosen("overlap_data") else data_parallel.optimizer_seconds
-    stepping = least(costs.held(layers), costs.layout, costs.cluster) if optimizer else 0.0
-    if _gives(costs, "optimizer_step"):
-        stepping = 0.0
-    return (microbatches * seconds + (stepping or 0.0)) / devices * SAFETY, held * SAFETY
+    stepping = 0.0
+    if optimizer and not _gives(costs, "optimizer_step") and (updating := update_seconds(costs, costs.held(layers))):
+        hidden = costs.layout.chosen("overlap_data")
+        stepping = updating if hidden else updating + regather_seconds(costs, costs.held(layers))
+    return (microbatches * seconds + stepping) / devices * SAFETY, held * SAFETY
 
 
 def _least_bytes(costs: DerivedCosts, keeps: bool) -> float:
@@ -388,4 +389,4 @@ def layer_bound(costs: DerivedCosts, layer: Any) -> float:
     if costs.layout.overlap:
         return computing
     exchange = costs.exchange(layer)
-    return computing + exchange.forward + exchange.input_grad + exchange.again * (level == "full")
+    return computing + exchange.forward + exchange.input_grad + exchange.repeated * (level == "full")

@@ -9,8 +9,7 @@ from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import value_text
 from ppsim.commands.options import JsonTarget
 from ppsim.commands.reporting import answer, command
-from ppsim.costs.hardware import DeviceSheet, LinkSheet
-from ppsim.costs.sheets import DEVICES, LINKS
+from ppsim.costs.sheets import DEVICES, LINKS, DeviceSheet, LinkSheet
 
 SCHEMA = "ppsim.hardware/1"
 UNITS = {

@@ -12,10 +12,10 @@ from ppsim.config.machine import cluster_of, needed
 from ppsim.config.schema import MEASURED, Fault
 from ppsim.costs import Costs
 from ppsim.costs.derive import DerivedCosts
-from ppsim.costs.hardware import Cluster
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
 from ppsim.costs.profile import Profile, read_profile
+from ppsim.costs.sheets import Cluster
 from ppsim.plan.jitter import Jitter
 from ppsim.search import find_family
 from ppsim.search.memory_actions import NEEDED

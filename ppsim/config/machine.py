@@ -9,10 +9,9 @@ from typing import Any
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.yaml_text import Path
-from ppsim.costs.hardware import Cluster, DeviceSheet, LinkSheet
 from ppsim.costs.operator_fit import read_operators
 from ppsim.costs.operators import OperatorLaw
-from ppsim.costs.sheets import find_device, find_link
+from ppsim.costs.sheets import Cluster, DeviceSheet, LinkSheet, find_device, find_link
 
 Attempt = Callable[[Path, Callable[[], Any]], Any]
 

@@ -25,11 +25,10 @@ from ppsim.base.rules import (
 from ppsim.base.units import parse_quantity
 from ppsim.base.yaml_text import Path
 from ppsim.costs.given import Costs
-from ppsim.costs.hardware import Cluster, DeviceSheet, LinkSheet
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
 from ppsim.costs.operators import OperatorLaw
-from ppsim.costs.sheets import find_device, find_link
+from ppsim.costs.sheets import Cluster, DeviceSheet, LinkSheet, find_device, find_link
 from ppsim.engines.running import ENGINES
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plan.dispatch import DISPATCHES

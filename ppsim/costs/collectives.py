@@ -1,34 +1,34 @@
-"""Collectives: seconds of ring, tree and all-to-all exchanges over one link, by latency per hop and bandwidth.
+"""Seconds of collectives: rings, trees and all-to-all over one link, and what each kind of parallelism exchanges.
 
 Sources: rings, Thakur, Rabenseifner, Gropp 2005, Optimization of Collective Communication Operations in MPICH; trees,
 Sanders, Speck, Traeff 2009, Two-tree algorithms for full bandwidth broadcast, reduction and scan, which NCCL uses.
+Functions of a layer return two numbers: seconds inside its F, and inside its I (and so B). `EFFECTS` has the formulas
+and their sources.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from collections.abc import Callable
+from functools import partial
+from operator import mul
 
-ALL_REDUCES = ("ring", "tree", "fastest")
+from ppsim.costs.layers import VALUE_BYTES, Layer
+from ppsim.costs.layout import WEIGHT_BYTES
+from ppsim.costs.operators import FP8_BYTES, GRADIENT_BYTES, SCORES_AGAIN
+from ppsim.costs.setup import Setup
+from ppsim.costs.sheets import LinkSheet
 
-
-class Link(Protocol):
-    """What a collective asks of a link: seconds of one hop, bytes per second one way."""
-
-    @property
-    def latency(self) -> float: ...
-
-    @property
-    def bandwidth(self) -> float: ...
+IN_A_BLOCK = ("block", "prediction")
 
 
-def all_gather(size: int, total_bytes: float, link: Link) -> float:
-    """Ring: size - 1 hops, each of total_bytes / size. A reduce-scatter takes as long."""
+def all_gather(size: int, total_bytes: float, link: LinkSheet) -> float:
+    """Return the seconds of a ring: size - 1 hops, each of total_bytes / size. A reduce-scatter takes as long."""
     return (size - 1) * (link.latency + total_bytes / size / link.bandwidth)
 
 
-def all_reduce(size: int, total_bytes: float, link: Link, algorithm: str = "ring") -> float:
-    """Of `algorithm` "ring", "tree", or "fastest", the shorter of both."""
+def all_reduce(size: int, total_bytes: float, link: LinkSheet, algorithm: str = "ring") -> float:
+    """Return the seconds of a "ring" or "tree" all-reduce; "fastest" means the shorter one."""
     if size == 1:
         return 0.0
     if algorithm == "ring":
@@ -37,11 +37,187 @@ def all_reduce(size: int, total_bytes: float, link: Link, algorithm: str = "ring
     return tree if algorithm == "tree" else min(ring_all_reduce(size, total_bytes, link), tree)
 
 
-def ring_all_reduce(size: int, total_bytes: float, link: Link) -> float:
-    """A reduce-scatter and an all-gather: least bytes, a hop for each member."""
+def ring_all_reduce(size: int, total_bytes: float, link: LinkSheet) -> float:
+    """Return the seconds of a reduce-scatter and an all-gather: fewest bytes, one hop per member."""
     return 2 * all_gather(size, total_bytes, link)
 
 
-def tree_all_reduce(size: int, total_bytes: float, link: Link) -> float:
-    """Up and down two trees that carry half of the bytes each: few hops, all bytes twice."""
+def tree_all_reduce(size: int, total_bytes: float, link: LinkSheet) -> float:
+    """Return the seconds up and down two trees that carry half of the bytes each: few hops, all bytes twice."""
     return 2 * (math.ceil(math.log2(size)) * link.latency + total_bytes / link.bandwidth)
+
+
+def exposed_seconds(setup: Setup, collective: float, computing: float) -> float:
+    """Return the seconds that a collective adds to the computation that it overlaps."""
+    return max(collective - computing, 0.0) + setup.cluster.contention * min(collective, computing)
+
+
+# Data parallelism. `held` are dense parameters and parameters of routed experts on one GPU, as `Setup.held` gives them.
+
+
+def reduce_seconds(setup: Setup, held: tuple[float, float], copies: int = 1) -> float:
+    """Return the seconds of reducing a stage's fp32 gradients over its data-parallel copies, once a step.
+
+    An all-reduce, or the first half of a ring's if each GPU keeps only its part: ZeRO, Rajbhandari et al. 2020,
+    arXiv 1910.02054, section 7. `copies` devices of a pipeline hold the stage, 2 in a bidirectional one.
+    """
+    keeps_a_part = setup.layout.distributed_optimizer or setup.layout.sharded
+    collective = all_gather if keeps_a_part else partial(all_reduce, algorithm=setup.cluster.all_reduce)
+    return _over_groups(setup, collective, GRADIENT_BYTES, held, copies)
+
+
+def gather_seconds(setup: Setup, held: tuple[float, float]) -> float:
+    """Return the seconds of a ring all-gather of bf16 weights over their data-parallel copies."""
+    return _over_groups(setup, all_gather, WEIGHT_BYTES, held, 1)
+
+
+def regather_seconds(setup: Setup, held: tuple[float, float]) -> float:
+    """Return the seconds of gathering new weights, which a distributed optimizer leaves in parts; 0 with any other.
+
+    Sharded weights leave this gather to the next UNSHARD.
+    """
+    leaves_parts = setup.layout.distributed_optimizer and not setup.layout.sharded
+    return gather_seconds(setup, held) if leaves_parts else 0.0
+
+
+def _over_groups(
+    setup: Setup,
+    collective: Callable[[int, float, LinkSheet], float],
+    value_bytes: int,
+    held: tuple[float, float],
+    copies: int,
+) -> float:
+    """Return the seconds of one collective of the dense parameters, then one of the routed experts'."""
+    layout = setup.layout
+    distances = (layout.tensor, layout.split_experts * layout.expert)
+    total = 0.0
+    for parameters, group, distance in zip(held, layout.data_groups, distances, strict=True):
+        size = group * copies
+        if size > 1 and parameters:
+            total += collective(size, value_bytes * parameters, setup.cluster.link_of_ring(size, distance))
+    return total
+
+
+def sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
+    """Return the exposed seconds of gathering a block's weights and of reducing its gradients, under other blocks."""
+    if not setup.layout.shards_blocks:
+        return 0.0, 0.0
+    gathering = gather_seconds(setup, _gathered(setup, layer))
+    reducing = reduce_seconds(setup, setup.layout.held(layer))
+    work = setup.work(layer)
+    return (
+        exposed_seconds(setup, gathering, work.forward),
+        exposed_seconds(setup, gathering + reducing, work.input_grad + work.weight_grad),
+    )
+
+
+def shard_copies(setup: Setup, layer: Layer) -> tuple[float, float]:
+    """Return the seconds of copying gathered weights (read and written) and gradients (read in bf16, written in fp32).
+
+    Nothing overlaps these copies.
+    """
+    device = setup.cluster.device
+    if not (setup.layout.shards_blocks and setup.layout.chosen("shard_copies")) or device.achieved is not None:
+        return 0.0, 0.0
+    shared = [size > 1 for size in setup.layout.data_groups]
+    weights = 2 * VALUE_BYTES * sum(map(mul, _gathered(setup, layer), shared))
+    gradients = (VALUE_BYTES + GRADIENT_BYTES) * sum(map(mul, setup.layout.held(layer), shared))
+    return device.rates.streaming(weights), device.rates.streaming(weights + gradients)
+
+
+def _gathered(setup: Setup, layer: Layer) -> tuple[float, float]:
+    """Return what a gather of a layer's weights moves, in parameters of bf16: dense ones, and those of experts."""
+    held, narrow = setup.layout.held(layer), setup.layout.held_in_fp8(layer)
+    saved = (1 - FP8_BYTES / VALUE_BYTES) * setup.layout.fp8_gather
+    return held[0] - saved * narrow[0], held[1] - saved * narrow[1]
+
+
+# Tensor, context and expert parallelism.
+
+
+def _border_all_reduce(setup: Setup, fp8: bool = False) -> float:
+    """Return the seconds of all-reducing a layer's border over the tensor-parallel group.
+
+    With sequence parallelism a reduce-scatter and an all-gather take its place; `fp8`: the gather moves fp8.
+    """
+    size, moved, link = setup.layout.tensor, setup.border_bytes, setup.cluster.link_of_ring(setup.layout.tensor, 1)
+    if not setup.layout.sequence_parallel:
+        return all_reduce(size, moved, link, setup.cluster.all_reduce)
+    return all_gather(size, moved, link) + all_gather(size, moved * FP8_BYTES / VALUE_BYTES if fp8 else moved, link)
+
+
+def tensor_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
+    """Return the seconds of a block's tensor-parallel collectives."""
+    if layer.name not in IN_A_BLOCK:
+        return 0.0, 0.0
+    one = _border_all_reduce(setup, setup.layout.fp8 != "none")
+    seconds = (1 if setup.model.parallel_block else 2) * one
+    if layer.expert_parameters and setup.layout.split_experts == 1 and not setup.model.shared_experts:
+        seconds = one  # the attention's alone: no GPU splits an expert
+    if not setup.layout.chosen("overlap_tensor"):
+        return seconds, seconds
+    work, first = setup.work(layer), seconds / setup.layout.tensor
+    rest = seconds - first  # nothing overlaps the first of the t parts of each collective
+    return (
+        first + exposed_seconds(setup, rest, work.forward),
+        first + exposed_seconds(setup, rest, work.input_grad + work.weight_grad),
+    )
+
+
+def tensor_parallel_outside(setup: Setup, layer: Layer) -> tuple[float, float]:
+    """Return the seconds of the tensor-parallel all-reduces of the embedding, the head and prediction modules."""
+    seconds = _border_all_reduce(setup)
+    return seconds * (layer.name == "embedding"), seconds * (layer.name in ("head", "prediction"))
+
+
+def context_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
+    """Return the seconds of exchanging keys and values, or heads for tokens, over the context-parallel group."""
+    if layer.name not in IN_A_BLOCK:
+        return 0.0, 0.0
+    model, layout, core = setup.model, setup.layout, layer.operators.cores[0]
+    if model.key_value_rank:
+        width = model.heads * (model.head_size + model.rotary_head_size + model.value_head_size)
+    else:
+        width = 2 * model.key_value_heads * model.head_size
+    tokens = VALUE_BYTES * model.sequence * layout.microbatch_size / layout.tensor
+    link = setup.cluster.link_of_ring(layout.context, layout.tensor)
+    if layout.exchanges_heads:  # queries, keys and values to the GPU of their heads; the attention's output back
+        width += model.heads * (core.query + core.value)
+        moved = tokens / layout.context * width * (layout.context - 1) / layout.context
+        forward = 2 * (layout.context - 1) * link.latency + moved / link.bandwidth
+        backward = forward
+    else:
+        forward = all_gather(layout.context, tokens * width, link)
+        backward = 2 * forward
+    if not layout.hides_context:
+        return forward, backward
+    part = (layout.context - 1) / layout.context  # a GPU begins with the keys and values that it has
+    attending = setup.work(layer).core * part
+    return (
+        exposed_seconds(setup, forward, attending),
+        exposed_seconds(setup, backward, 2 * SCORES_AGAIN * attending),
+    )
+
+
+def expert_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
+    """Return the seconds of sending tokens to their experts (dispatch) and back (combine)."""
+    if not layer.expert_parameters:
+        return 0.0, 0.0
+    dispatched = FP8_BYTES / VALUE_BYTES if setup.layout.fp8_dispatch else 1.0
+    seconds = _all_to_all(setup, dispatched * setup.own_border_bytes) + _all_to_all(setup, setup.own_border_bytes)
+    return seconds, seconds
+
+
+def _all_to_all(setup: Setup, moved: float) -> float:
+    """Return the seconds of sending `moved` bytes of tokens to their experts, inside nodes and between them at once."""
+    layout, cluster, visits = setup.layout, setup.cluster, setup.model.experts_per_token
+    near = min(layout.expert, max(cluster.gpus_per_node // layout.split_experts, 1))
+    nodes = -(-layout.expert // near)
+    inside, between = visits * (near - 1) / layout.expert, visits * (layout.expert - near) / layout.expert
+    if layout.chosen("expert_exchange") == "hierarchical":  # once to each node, there on to each expert
+        visited = min(nodes * (1 - (1 - 1 / nodes) ** visits), layout.expert_nodes or nodes)
+        inside, between = visits * (near - 1) / near, visited * (nodes - 1) / nodes
+    ways = [(inside, cluster.link_of_group(1))]
+    if nodes > 1:
+        ways.append((between, cluster.link_of_group(layout.split_experts * layout.expert)))
+    return max(link.latency + copies * moved / link.bandwidth for copies, link in ways) if layout.expert > 1 else 0.0

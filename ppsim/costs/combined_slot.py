@@ -6,13 +6,19 @@ Source: NVIDIA Megatron-LM, megatron/core/models/common/model_chunk_schedule_pla
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from itertools import zip_longest
+
+import numpy as np
 
 from ppsim.base.errors import CostError, shown
 from ppsim.base.rules import is_number
+from ppsim.costs.effects import EFFECTS
 from ppsim.costs.given import Costs
+from ppsim.costs.layers import Layer, attention_matrices
+from ppsim.costs.setup import Setup
 
 COMPUTE, EXCHANGE = 0, 1
 FORWARD, BACKWARD, WEIGHTS = range(3)
@@ -143,4 +149,50 @@ def combined_costs(
         weight_grad=[sum(layer.weight_grad for layer in stage) for stage in stages],
         overlap=[[combined_slot(forward, backward, **policy) for backward in stages] for forward in stages],
         per="stage",
+    )
+
+
+TWO_STREAM = "two-stream"
+_EXPERTS = next(effect for effect in EFFECTS if effect.key == "layout.expert")
+
+
+def two_stream_slots(setup: Setup, stages: Sequence[Sequence[tuple[Layer, Mapping[str, float]]]]) -> np.ndarray:
+    """Seconds of a slot by [stage of F, stage of B].
+
+    `stages` are the layers of each stage with their seconds: forward, input_grad, weight_grad and the collectives in
+    forward and input_grad.
+    """
+    pieces = [tuple(layer_pieces(setup, *layer) for layer in stage) for stage in stages]
+    slot = cache(combined_slot)  # most stages are alike
+    return np.array([[slot(forward, backward) for backward in pieces] for forward in pieces])
+
+
+def layer_pieces(setup: Setup, layer: Layer, seconds: Mapping[str, float]) -> LayerPieces:
+    """The pieces of a layer for one microbatch.
+
+    Computation is cut by FLOPs into attention and the rest, which is all of an embedding or a head. Tokens go to their
+    experts and back as pieces of their own; other collectives stay with the attention, in the compute stream.
+    """
+    assert _EXPERTS.action is not None  # noqa: S101 - it has one
+    way = _EXPERTS.action(setup, layer)[0] / 2
+    matrices = setup.model.sequence * sum(matrix.flops for matrix in attention_matrices(setup.model))
+    core = layer.attention_core
+    attention = matrices if layer.recomputable else 0.0
+
+    def cut(name: str, flops: float, part: float) -> tuple[float, float]:
+        share = min(part / flops, 1.0) if flops else 0.0
+        return share * seconds[name], (1.0 - share) * seconds[name]
+
+    forward = cut("forward", layer.forward, attention + core)
+    inputs = cut("input_grad", layer.input_grad, attention + 2 * core)
+    weights = cut("weight_grad", layer.weight_grad, attention)
+    return LayerPieces(
+        attention=forward[0] + max(seconds["forward_collectives"] - 2 * way, 0.0),
+        mlp=forward[1],
+        dispatch=way,
+        combine=way,
+        attention_input_grad=inputs[0] + max(seconds["input_grad_collectives"] - 2 * way, 0.0),
+        mlp_input_grad=inputs[1],
+        attention_weight_grad=weights[0],
+        mlp_weight_grad=weights[1],
     )

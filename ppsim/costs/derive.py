@@ -1,46 +1,42 @@
-"""DerivedCosts: seconds and bytes of every action from a model, a cluster and a layout, each assumption readable."""
+"""DerivedCosts: seconds and bytes of every action from a model, a cluster and a layout, with readable assumptions."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppsim.actions import is_vocabulary
+from ppsim.actions import Kind, is_vocabulary
 from ppsim.base.errors import CostError, shown
 from ppsim.costs import layout_string, partition
-from ppsim.costs.effects import border_seconds
-from ppsim.costs.fp8 import COPY_BYTES, FP8_BYTES
+from ppsim.costs.collectives import all_reduce
+from ppsim.costs.combined_slot import TWO_STREAM, two_stream_slots
+from ppsim.costs.effects import Exchange, StageOfStep, border_seconds, exchange, sentences, step_seconds
 from ppsim.costs.given import PARAMETERS, SCALED, Costs
-from ppsim.costs.layers import Layer
+from ppsim.costs.layers import VALUE_BYTES, Layer, embedding, head
 from ppsim.costs.layout import WEIGHT_BYTES
-from ppsim.costs.output_parts import held_by_part, with_output_parts
+from ppsim.costs.microbatches import CAUSAL, attention_part
+from ppsim.costs.model import Model
+from ppsim.costs.operators import COPY_BYTES, FP8_BYTES
 from ppsim.costs.pairs import of_nodes, of_ways
 from ppsim.costs.setup import Setup
-from ppsim.costs.slices import CAUSAL, attention_part
 from ppsim.costs.spread import Spread, spread_of
-from ppsim.costs.summed_effects import Exchange, StageOnce, exchange, once_each, sentences, step_seconds
 from ppsim.costs.table import CostTable, Workload
-from ppsim.costs.two_stream import TWO_STREAM, two_stream_slots
 from ppsim.lowering.sharding import LOOK_AHEAD
 from ppsim.schedule.columns import ScheduleColumns
 
 BACKWARD = ("backward", "input_grad", "weight_grad")
 
 
-def _named_costs(given: Any) -> dict[str, Any]:
-    if not isinstance(given, Mapping):
-        raise CostError(f"given={shown(given)} must map names of costs to values, such as {{'forward': 0.01}}")
-    unknown = [name for name in given if name not in PARAMETERS]
-    if unknown:
-        raise CostError(f"given names {shown(unknown[0])}, which is no cost; use one of: {', '.join(PARAMETERS)}")
-    Costs(**given)
-    return dict(given)
+class Stage(NamedTuple):
+    """Layers of a stage, and its recompute level."""
+
+    layers: tuple[Layer, ...]
+    recompute: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,16 +49,16 @@ class DerivedCosts(Setup):
     cluster : Cluster
     layout : Layout
     given : mapping
-        Parameters of `Costs` that replace what would be derived, times as `per` in it says.
+        Parameters of `Costs` that replace derived ones; its `per` applies to their times.
     layers_of_stages : tuple of int, optional
-        Layers of each stage, embedding, prediction modules and head among them; default: what the layout says.
+        Layers of each stage, including embedding, prediction modules and head; default: the layout's partition.
 
     Raises
     ------
     ConfigError
         The layout does not fit the model; names every size that does not.
     CostError
-        A given cost that is not known, or not legal.
+        A given cost is unknown or illegal.
     """
 
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -72,55 +68,94 @@ class DerivedCosts(Setup):
         super().__post_init__()
         object.__setattr__(self, "given", _named_costs(self.given))
 
+    def stage_layers(self, num_stages: int) -> list[list[Layer]]:
+        """Return the layers of each stage; CostError if the partition does not fit `num_stages`."""
+        layers, counts = self.model.layers, self.layers_of_stages
+        if counts is None:
+            by_cost = self.layout.partition in partition.BY_COST
+            return self.layout.stage_layers(self.model, num_stages, self.layer_seconds if by_cost else [])
+        return partition.cut(layers, partition.explicit(counts, len(layers), num_stages))
+
+    @property
+    def layer_seconds(self) -> list[float]:
+        """Seconds of each layer, forward and backward, with collectives."""
+        return [self.work(layer).whole + sum(self.exchange(layer)[:2]) for layer in self.model.layers]
+
+    def with_partition(self, value: Any) -> DerivedCosts:
+        """Return these costs with another `layout.partition`; ConfigError if it is not one."""
+        return self._changed(layout=replace(self.layout, partition=value))
+
+    def with_stages(self, layers_of_stages: Sequence[int]) -> DerivedCosts:
+        """Return these costs with these numbers of layers per stage, in place of the layout's partition."""
+        return self._changed(layers_of_stages=tuple(layers_of_stages))
+
+    def _changed(self, **fields: Any) -> DerivedCosts:
+        """Return these costs with another partition; both share what is computed per layer and per stage."""
+        other = copy(self)  # a partition cannot break what __post_init__ checked
+        for name, value in fields.items():
+            object.__setattr__(other, name, value)
+        vars(other)["_computed"] = self._computed
+        return other
+
+    def stages(self, num_stages: int) -> list[dict[str, int]]:
+        """Return the number of layers of each stage by layer name, in order."""
+        return [dict(Counter(layer.name for layer in layers)) for layers in self.stage_layers(num_stages)]
+
+    def megatron_layout(self, num_stages: int) -> str:
+        """Return the stages as Megatron-LM's `--pipeline-model-parallel-layout`, such as `Et*11|t*12|t*11L`."""
+        return str(layout_string.of_stages([layer.name for layer in stage] for stage in self.stage_layers(num_stages)))
+
     def exchange(self, layer: Layer) -> Exchange:
-        """Seconds of the collectives of a layer: `EFFECTS` has the formulas and sources."""
-        if layer not in self._exchanges:
-            self._exchanges[layer] = exchange(self, layer)
-        return self._exchanges[layer]
-
-    @cached_property
-    def _exchanges(self) -> dict[Layer, Exchange]:
-        return {}
-
-    def _stage_bytes(self, layers: list[Layer], recompute: str, part: float) -> dict[str, float]:
-        """Bytes that a stage holds, where a device holds 1/part of them."""
-        layout, gathered = self.layout, min(LOOK_AHEAD * part, 1.0)
-        levels = layout.levels_of(layers, recompute)
-        whole = sum(map(_bytes_on_one, layers, levels))
-        kept = sum(layer.weight_grad_bytes for layer in layers)
-        held, reduced = self.held(layers), 0.0
-        if layout.shards_blocks:
-            gathered, reduced = self._unsharded(layers)
-        states = layout.state_bytes(held, gathered, reduced)
-        weights = states[0] + self._fp8_copies(layers)
-        return {
-            "activation_bytes": sum(map(self.activation_bytes, layers, levels)),
-            "weight_bytes": weights,
-            "gradient_bytes": states[1] + layout.buffer_bytes(layers, min(part, 1.0)),
-            "optimizer_bytes": states[2],
-            "weight_grad_fraction_of_activation": min(1.0, kept / whole) if whole else 1.0,
-        }
+        """Return the seconds of a layer's collectives: `EFFECTS` has the formulas and sources."""
+        return self._once(exchange, layer)
 
     def activation_bytes(self, layer: Layer, recompute: str) -> float:
-        """Bytes that one GPU holds of a layer for one microbatch, with a recompute level."""
+        """Return the bytes that one GPU holds of a layer for one microbatch, with a recompute level."""
         layout = self.layout
         narrow = layout.casts is not None and layout.casts.holds_inputs
         held = layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute, narrow)
         return held * layout.microbatch_size / layout.context
 
-    def _fp8_copies(self, layers: list[Layer]) -> float:
-        """Bytes of weights in fp8, less those in bf16 that they replace; of sharded blocks of the two gathered."""
+    def backward_bytes(self, layers: Sequence[Layer], recompute: str) -> float:
+        """Return the bytes that a backward of a stage adds: its largest recomputed layer, or the loss's gradients.
+
+        The loss comes first and frees its gradients before a block is recomputed.
+        """
+        dropped = [self.activation_bytes(one, "none") - self.activation_bytes(one, recompute) for one in layers]
+        loss = sum(self.share(layer.logits) for layer in layers) * self.layout.chosen("loss_bytes")
+        return max([loss, *dropped])
+
+    def _stage_bytes(self, stage: Stage, part: float) -> dict[str, float]:
+        """Return the bytes that a device with 1/part stages holds of one of them, by parameter of `Costs`."""
+        layout, layers, gathered = self.layout, stage.layers, min(LOOK_AHEAD * part, 1.0)
+        levels = layout.levels_of(layers, stage.recompute)
+        whole = sum(layer.activation_bytes(recompute=level) for layer, level in zip(layers, levels, strict=True))
+        for_weight = sum(layer.weight_grad_bytes for layer in layers)
+        held, reduced = self.held(layers), 0.0
+        if layout.shards_blocks:
+            gathered, reduced = self._unsharded(layers)
+        weights, gradients, optimizer = layout.state_bytes(held, gathered, reduced)
+        return {
+            "activation_bytes": sum(map(self.activation_bytes, layers, levels)),
+            "weight_bytes": weights + self._fp8_copies(layers),
+            "gradient_bytes": gradients + layout.buffer_bytes(layers, min(part, 1.0)),
+            "optimizer_bytes": optimizer,
+            "weight_grad_fraction_of_activation": min(1.0, for_weight / whole) if whole else 1.0,
+        }
+
+    def _fp8_copies(self, layers: Sequence[Layer]) -> float:
+        """Return the bytes of weights in fp8, minus the bf16 bytes they replace; with sharded blocks of two blocks."""
         layout, narrow = self.layout, [sum(self.layout.held_in_fp8(layer)) for layer in layers]
         if layout.shards_blocks:
             return (FP8_BYTES - WEIGHT_BYTES) * sum(sorted(narrow)[-2:]) * layout.fp8_gather
         return (COPY_BYTES - WEIGHT_BYTES * layout.fp8_gather) * sum(narrow)
 
-    def _unsharded(self, layers: list[Layer]) -> tuple[float, float]:
-        """Part of a stage's parameters that is gathered, and part whose gradients are reduced, with blocks sharded.
+    def _unsharded(self, layers: Sequence[Layer]) -> tuple[float, float]:
+        """Return the parts of a stage's parameters that are gathered, and whose gradients are reduced, by block.
 
-        Two blocks at a time, and the root (embedding and head) from the first forward to the last backward; the
-        gradients of a block, or of the root, in one buffer. PyTorch's allocator has a pool for each stream, so these
-        count beside the activations whenever those are highest. Source: PyTorch, fully_shard.
+        Two blocks are gathered at a time, and the root (embedding and head) from the first forward to the last
+        backward; one buffer holds the gradients of a block, or of the root. PyTorch's allocator has a pool per stream,
+        so these add to the peak of the activations at any time. Source: PyTorch, fully_shard.
         """
         total = sum(self.held(layers))
         if not total:
@@ -129,90 +164,33 @@ class DerivedCosts(Setup):
         root, largest = total - sum(blocks), max(blocks, default=0.0)
         return min(root + 2 * largest, total) / total, max(root, largest) / total
 
-    def backward_bytes(self, layers: list[Layer], recompute: str) -> float:
-        """Bytes that a backward of a stage brings: the largest layer that it recomputes, or the gradients of the loss.
+    def _stages(self, num_stages: int, without_output: bool = False) -> list[Stage]:
+        """Return the stages; `without_output` leaves out the head and the embedding's weights."""
+        levels = self.layout.recompute_of(num_stages)
+        stages = zip(self.stage_layers(num_stages), levels, strict=True)
+        if not without_output:
+            return [Stage(tuple(layers), level) for layers, level in stages]
+        first, bare = self.model.layers[0], self._once(_embedding_without_weights)
+        return [
+            Stage(tuple(bare if layer is first else layer for layer in layers if layer.name != "head"), level)
+            for layers, level in stages
+        ]
 
-        The loss comes first and its gradients are gone before a block is recomputed.
-        """
-        dropped = [self.activation_bytes(one, "none") - self.activation_bytes(one, recompute) for one in layers]
-        loss = sum(self.share(layer.logits) for layer in layers) * self.layout.chosen("loss_bytes")
-        return max([loss, *dropped])
-
-    def stage_layers(self, num_stages: int) -> list[list[Layer]]:
-        """The layers of each stage; CostError where the partition does not fit `num_stages`."""
-        layers, counts = self.model.layers, self.layers_of_stages
-        if counts is None:
-            by_cost = self.layout.partition in partition.BY_COST
-            return self.layout.stage_layers(self.model, num_stages, self.layer_seconds if by_cost else [])
-        return partition.cut(layers, partition.explicit(counts, len(layers), num_stages))
-
-    @cached_property
-    def layer_seconds(self) -> list[float]:
-        """Seconds of each layer, forward and backward, collectives included."""
-
-        def seconds(layer: Layer) -> float:
-            return self.work(layer).whole + sum(self.exchange(layer)[:2])
-
-        return once_each(self.model.layers, id, seconds)
-
-    def with_partition(self, value: Any) -> DerivedCosts:
-        """These costs with another `layout.partition`; ConfigError where it is none."""
-        other = copy(self)  # all but the partition is checked
-        object.__setattr__(other, "layout", replace(self.layout, partition=value))
-        return self._sharing(other)
-
-    def with_stages(self, layers_of_stages: Sequence[int]) -> DerivedCosts:
-        """These costs with so many layers in each stage, whatever the layout says."""
-        other = copy(self)  # all but the stages is checked
-        object.__setattr__(other, "layers_of_stages", tuple(layers_of_stages))
-        return self._sharing(other)
-
-    def _sharing(self, other: DerivedCosts) -> DerivedCosts:
-        """`other`, which differs in its partition alone: what layers and stages cost is worked out once for both."""
-        for name in ("_work", "_exchanges", "_known_stages", "_known_times", "_known_bytes", "_known_steps"):
-            vars(other)[name] = getattr(self, name)
-        return other
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What copies and pickles carry: not what was worked out, which is known by where its stages are in memory."""
-        return {item.name: getattr(self, item.name) for item in fields(self)}
-
-    @cached_property
-    def _known_stages(self) -> dict[Any, tuple[list[Layer], str]]:
-        return {}
-
-    @cached_property
-    def _known_steps(self) -> dict[StageOnce, dict[str, float]]:
-        return {}
-
-    @cached_property
-    def _known_times(self) -> dict[Any, dict[str, float]]:
-        return {}
-
-    @cached_property
-    def _known_bytes(self) -> dict[Any, dict[str, float]]:
-        return {}
-
-    def stages(self, num_stages: int) -> list[dict[str, int]]:
-        """What each stage holds: how many layers by name, in order."""
-        return once_each(self._stages(num_stages), id, lambda stage: dict(Counter(layer.name for layer in stage[0])))
-
-    def megatron_layout(self, num_stages: int) -> str:
-        """The stages as Megatron-LM's `--pipeline-model-parallel-layout`, such as `Et*11|t*12|t*11L`."""
-        return str(layout_string.of_stages([layer.name for layer in stage] for stage in self.stage_layers(num_stages)))
-
-    def _stage_times(self, layers: list[Layer], recompute: str) -> dict[str, float]:
-        """Seconds of one stage: computation of F, I and W, collectives of F and of I."""
-        levels = self.layout.levels_of(layers, recompute)
+    def _stage_times(self, stage: Stage) -> dict[str, float]:
+        """Return the seconds of a stage: computation of F, I and W, collectives of F and of I."""
+        layers, levels = stage.layers, self.layout.levels_of(stage.layers, stage.recompute)
         works, exchanges = [self.work(layer) for layer in layers], [self.exchange(layer) for layer in layers]
-        again = sum(one.again for one, level in zip(exchanges, levels, strict=True) if level == "full")
+        repeated = sum(one.repeated for one, level in zip(exchanges, levels, strict=True) if level == "full")
         return {
             "forward": sum(work.forward for work in works),
             "input_grad": sum(work.input_grad for work in works) + sum(map(self.repeated, layers, levels)),
             "weight_grad": sum(work.weight_grad for work in works),
             "forward_collectives": sum(one.forward for one in exchanges),
-            "input_grad_collectives": sum(one.input_grad for one in exchanges) + again,
+            "input_grad_collectives": sum(one.input_grad for one in exchanges) + repeated,
         }
+
+    def _times(self, stages: Sequence[Stage]) -> dict[str, np.ndarray]:
+        return _columns([self._once(DerivedCosts._stage_times, stage) for stage in stages])
 
     def for_stages(
         self,
@@ -221,46 +199,46 @@ class DerivedCosts(Setup):
         copies: Sequence[int] | None = None,
         output_parts: Sequence[int] = (),
     ) -> Costs:
-        """The costs as per-stage lists.
+        """Return the costs as per-stage lists.
 
-        `devices` scales given times that are per device share; `copies[s]` devices of a pipeline hold stage s, by
-        default one; over the stages `output_parts`, where there are any, the output layer, which S and T run, and the
-        embedding's weights are cut.
+        Parameters
+        ----------
+        num_stages : int
+            Stages of the schedule.
+        devices : int, optional
+            Scales given times that are per device share. Default: one per stage.
+        copies : sequence of int, optional
+            Devices of a pipeline that hold each stage. Default: one.
+        output_parts : sequence of int
+            Stages that split the output layer (which S and T run) and the embedding's weights; empty: no split.
         """
         stages = self._stages(num_stages, len(output_parts) > 0)
-        part = (devices or num_stages) / num_stages
-        times = self._times_of(stages)
-        bytes_of = once_each(
-            stages, lambda stage: (id(stage), part), lambda stage: self._stage_bytes(*stage, part),
-            self._known_bytes,
-        )  # fmt: skip
-        states = _columns(bytes_of)
-        held = once_each(stages, id, lambda stage: self.held(stage[0]))
+        part, times = (devices or num_stages) / num_stages, self._times(stages)
+        bytes_held = [self._once(DerivedCosts._stage_bytes, stage, part) for stage in stages]
+        held = [self._once(DerivedCosts.held, stage.layers) for stage in stages]
         if output_parts:
-            dense, experts = held_by_part(self, len(output_parts))
+            dense = self._held_by_part(len(output_parts))
             for stage in output_parts:
-                held[stage] = held[stage][0] + dense, held[stage][1] + experts
+                held[stage] = held[stage][0] + dense, held[stage][1]
         backward = times["input_grad"] + times["weight_grad"]
-        once = [
-            StageOnce(held[s], (copies or [1] * num_stages)[s], len(stages[s][0]), times["forward"][s], backward[s])
-            for s in range(num_stages)
-        ]
-        beside = border_seconds(self, devices or num_stages) * np.array([bool(layers) for layers, _ in stages])
+        layers, copies = [len(stage.layers) for stage in stages], copies or [1] * num_stages
+        of_step = list(map(StageOfStep, held, copies, layers, times["forward"], backward))
+        border = border_seconds(self, devices or num_stages) * np.array([bool(stage.layers) for stage in stages])
         derived = {
-            "forward": times["forward"] + times["forward_collectives"] + beside,
-            "input_grad": times["input_grad"] + times["input_grad_collectives"] + beside,
+            "forward": times["forward"] + times["forward_collectives"] + border,
+            "input_grad": times["input_grad"] + times["input_grad_collectives"] + border,
             "weight_grad": times["weight_grad"],
-            **states,
+            **_columns(bytes_held),
             "transfer_bytes": self.transfer_bytes,
             "latency": self.cluster.link.latency,
             "bandwidth": self.cluster.link.bandwidth,
             "offload_latency": self.cluster.host_latency,
             "offload_bandwidth": self.cluster.host_bandwidth,
-            **step_seconds(self, once, self._known_steps),
+            **step_seconds(self, of_step),
         }
         derived["input_fraction_of_activation"] = _input_fraction(self.own_border_bytes, derived["activation_bytes"])
         if self.layout.overlap:
-            derived["overlap"] = self._slots(stages, times) + beside[:, None] + beside[None, :]
+            derived["overlap"] = self._slots(stages, times) + border[:, None] + border[None, :]
         given = self._given_per_stage(num_stages, devices)
         if {*BACKWARD} & given.keys():
             del derived["input_grad"], derived["weight_grad"]
@@ -269,13 +247,11 @@ class DerivedCosts(Setup):
             provenance["backward"] = "derived"
         return Costs(**{**derived, **given}, per="stage", provenance=provenance)
 
-    def _times_of(self, stages: list[tuple[list[Layer], str]]) -> dict[str, np.ndarray]:
-        return _columns(once_each(stages, id, lambda stage: self._stage_times(*stage), self._known_times))
+    def _slots(self, stages: Sequence[Stage], times: dict[str, np.ndarray]) -> np.ndarray:
+        """Return the slot lengths by [stage of F, stage of B].
 
-    def _slots(self, stages: list[tuple[list[Layer], str]], times: dict[str, np.ndarray]) -> np.ndarray:
-        """Slot lengths by [stage of F, stage of B]: the longer of both parts' computation and both parts' collectives.
-
-        Or what two streams take. What runs beside computation makes it longer; an achieved fraction has that in it.
+        A slot lasts as long as both parts' computation or both parts' collectives, if that is longer; or as two
+        streams take. Hidden collectives slow the computation; an achieved fraction already contains that.
         """
         computing = times["forward"][:, None] + (times["input_grad"] + times["weight_grad"])[None, :]
         exchanging = times["forward_collectives"][:, None] + times["input_grad_collectives"][None, :]
@@ -284,23 +260,12 @@ class DerivedCosts(Setup):
         contention = self.cluster.contention if self.cluster.device.achieved is None else 0.0
         return slots + contention * np.maximum(computing + exchanging - slots, 0.0)
 
-    def _two_stream(self, stages: list[tuple[list[Layer], str]]) -> np.ndarray:
-        """Slot lengths by [stage of F, stage of B], from the pieces of their layers."""
+    def _two_stream(self, stages: Sequence[Stage]) -> np.ndarray:
+        """Return the slot lengths by [stage of F, stage of B], from the components of their layers."""
         levels = (zip(layers, self.layout.levels_of(layers, level), strict=True) for layers, level in stages)
         return two_stream_slots(
-            self, [[(one, self._stage_times([one], own)) for one, own in stage] for stage in levels]
+            self, [[(one, self._stage_times(Stage((one,), own))) for one, own in stage] for stage in levels]
         )
-
-    def _stages(self, num_stages: int, output_apart: bool = False) -> list[tuple[list[Layer], str]]:
-        """The layers and the recompute level of each stage; of stages with the same layers and level the same tuple."""
-        known, levels = self._known_stages, self.layout.recompute_of(num_stages)
-        found = []
-        for layers, level in zip(self.stage_layers(num_stages), levels, strict=True):
-            key = (*map(id, layers), level, output_apart)
-            if key not in known:
-                known[key] = _without_output(layers) if output_apart else layers, level
-            found.append(known[key])
-        return found
 
     def _given_per_stage(self, num_stages: int, devices: int | None) -> dict[str, Any]:
         given = {name: value for name, value in self.given.items() if name != "per"}
@@ -314,36 +279,37 @@ class DerivedCosts(Setup):
         return given
 
     def table(self, schedule: ScheduleColumns) -> CostTable:
-        """The costs of `schedule`, with the link of each pair of devices from the nodes they sit in.
+        """Return the costs of `schedule`, with the link of each pair of devices by their nodes.
 
-        Raises CostError or ConfigError where partition, recompute levels or nodes do not fit the schedule.
+        Raises CostError or ConfigError if partition, recompute levels or nodes do not fit the schedule.
         """
         num_stages, devices, cut = schedule.num_stages, schedule.devices, schedule.cuts_vocabulary
         stages = self._stages(num_stages, cut)
         parts = np.unique(schedule.stage[is_vocabulary(schedule.kind)]).tolist()
         copies = np.bincount(schedule.holdings[:, 1]).tolist()
-        blocks = np.array([sum(layer.name == "block" for layer in layers) for layers, _ in stages])
+        blocks = np.array([sum(layer.name == "block" for layer in stage.layers) for stage in stages])
+        costs, recompute_bytes = self.for_stages(num_stages, devices, copies, parts), None
+        if "activation_bytes" not in self.given:
+            recompute_bytes = np.array([self._once(DerivedCosts.backward_bytes, *stage) for stage in stages])
         table = replace(
-            self.for_stages(num_stages, devices, copies, parts).table(schedule),
+            costs.table(schedule),
             stage_share=blocks * devices / self.model.num_layers,
             workload=self.workload(devices),
             exchange_seconds=self._exchange_seconds(stages),
-            recompute_bytes=np.array(once_each(stages, id, lambda stage: self.backward_bytes(*stage)))
-            if "activation_bytes" not in self.given
-            else None,
+            recompute_bytes=recompute_bytes,
             **self._links(devices),
         )
-        return with_output_parts(self, schedule, table, parts, self.given.keys()) if cut else table
+        return self._with_output_parts(schedule, table, parts) if cut else table
 
-    def _exchange_seconds(self, stages: list[tuple[list[Layer], str]]) -> np.ndarray:
-        """Seconds in the collectives of F, B, I and W by stage; 0 where the time was given."""
-        times = self._times_of(stages)
+    def _exchange_seconds(self, stages: Sequence[Stage]) -> np.ndarray:
+        """Return the seconds in the collectives of F, B, I and W by stage; 0 for a time that was given."""
+        times = self._times(stages)
         forward = times["forward_collectives"] * ("forward" not in self.given)
         backward = times["input_grad_collectives"] * (not {*BACKWARD} & self.given.keys())
         return np.stack([forward, backward, backward, np.zeros_like(forward)])
 
     def _links(self, devices: int) -> dict[str, Any]:
-        """Columns of the transfers between each pair of devices: link or network, and the cards on the way."""
+        """Return the columns of transfers by pair of devices: link or network, and the network cards they use."""
         cluster, group = self.cluster, self.layout.gpus_per_device
         nodes = np.array(cluster.nodes(devices, group))
         link, network = cluster.link, cluster.network_of_group(group)
@@ -359,16 +325,70 @@ class DerivedCosts(Setup):
             columns["port_capacity"] = np.ones(2 * (card.max() + 1), np.int64)
         return columns
 
+    def _with_output_parts(self, schedule: ScheduleColumns, table: CostTable, stages: Sequence[int]) -> CostTable:
+        """Return a table of stages without an output layer, with a part of that layer on each of `stages`.
+
+        A part is the output layer of 1/len(stages) of the vocabulary, and the embedding's rows for it; its S holds its
+        logits until T, or until it ends if the lists have no T. Given costs are not replaced. Source: Yeung et al.
+        2024, arXiv 2411.05288, sections 3 and 4.
+        """
+        part, given = head(self._model_of_part(len(stages))), self.given.keys()
+        holds = np.isin(np.arange(schedule.num_stages), stages)
+        changed: dict[str, Any] = self._output_reductions(schedule)
+        if not given & {"vocabulary_forward", "vocabulary_backward"}:
+            work, exchanged = self.work(part), self.exchange(part)
+            backward = work.input_grad + work.weight_grad + exchanged.input_grad
+            changed["vocabulary_seconds"] = np.outer((work.forward + exchanged.forward, backward), holds)
+        if table.state_bytes is not None and not given & {"weight_bytes", "gradient_bytes", "optimizer_bytes"}:
+            state = self.layout.state_bytes((self._held_by_part(len(stages)), 0.0))
+            changed["state_bytes"] = table.state_bytes + np.outer(state, holds)
+        if "activation_bytes" not in given:
+            changed["vocabulary_bytes"] = holds * self.activation_bytes(part, "none")
+        return replace(table, **changed)
+
+    def _output_reductions(self, schedule: ScheduleColumns) -> dict[str, Any]:
+        """Return the seconds of all-reducing the input gradient, and the statistics: three fp32 numbers per token.
+
+        These are maximum, predicted logit and sum of exponentials, one after the other. Without T in the lists they go
+        with the gradient. A given `vocabulary_reduce` is that of the statistics too, unless those are given.
+        Source: sail-sg/VocabularyParallelism, vocab_parallel_schedule.py, `reduce_lm_head_res_alg1` and `_alg2`.
+        """
+        if "vocabulary_reduce" in self.given:
+            return {}
+        cluster, group, devices = self.cluster, self.layout.gpus_per_device, schedule.devices
+        link = cluster.link if len(set(cluster.nodes(devices, group))) == 1 else cluster.network_of_group(group)
+        gradient = self.own_border_bytes
+        statistics = 3 * all_reduce(devices, gradient * 4 / (VALUE_BYTES * self.model.hidden), link)
+        seconds = all_reduce(devices, gradient, link)
+        if not (schedule.kind == Kind.T).any():
+            return {"vocabulary_reduce_seconds": seconds + statistics}
+        if "vocabulary_statistics" in self.given:
+            return {"vocabulary_reduce_seconds": seconds}
+        return {"vocabulary_reduce_seconds": seconds, "vocabulary_statistics_seconds": statistics}
+
+    def _model_of_part(self, parts: int) -> Model:
+        """Return the model with the vocabulary of one of `parts`."""
+        return replace(self.model, vocabulary=-(-self.model.vocabulary // parts))
+
+    def _held_by_part(self, parts: int) -> float:
+        """Return the parameters of one of `parts` on one GPU: of output and embedding, or once if they are tied.
+
+        Every device holds the final norm; learned positions stay with the first stage.
+        """
+        model = self._model_of_part(parts)
+        layers = [head(model), replace(embedding(model), copied_parameters=0)]
+        return sum(self.layout.held(layer)[0] for layer in layers[: 2 - model.tied_embeddings])
+
     @property
     def provenance(self) -> Mapping[str, str]:
-        """Where each parameter of `Costs` comes from: "derived" or "given"."""
+        """Origin of each parameter of `Costs`: "derived" or "given"."""
         left_out = {"per", "slice_costs", "recompute", "offload_bytes", "offload_switch"}
         left_out |= {"microbatch_scale", "microbatch_order"} | ({"overlap"} if not self.layout.overlap else set())
         derived = {name: "derived" for name in PARAMETERS if name not in left_out}
         return derived | {name: "given" for name in self.given if name != "per"}
 
     def workload(self, devices: int) -> Workload:
-        """What a step of a pipeline of `devices` devices is to the model and the GPUs."""
+        """Return the tokens, FLOPs and GPUs of a step on a pipeline of `devices` devices."""
         sequences = self.layout.microbatch_size * self.layout.data
         return Workload(
             tokens=self.model.sequence * sequences,
@@ -379,29 +399,32 @@ class DerivedCosts(Setup):
         )
 
     def spread(self, devices: int) -> Spread | None:
-        """How far off a derived step of `devices` pipeline devices may be; None where times of actions are given."""
+        """Return how far a derived step may be off on `devices` devices; None if times of actions are given."""
         return None if {"forward", *BACKWARD, "overlap"} & self.given.keys() else spread_of(self, devices)
 
     def gpus(self, devices: int) -> int:
-        """GPUs of the whole job."""
+        """Return the GPUs of the whole job."""
         return devices * self.layout.gpus_per_device
 
     @property
     def assumptions(self) -> list[str]:
-        """What the derivation assumes, one readable sentence each, with units and sources."""
+        """Assumptions of the derivation, one readable sentence each, with units and sources."""
         given = ", ".join(name for name in self.given if name != "per")
         return [*sentences(self), *([f"given instead of derived: {given}"] if given else [])]
 
 
-def _without_output(layers: list[Layer]) -> list[Layer]:
-    """What a stage holds where the output layer, and the embedding's weights with it, are cut over devices."""
-    kept = [layer for layer in layers if layer.name != "head"]
-    return [replace(layer, split_parameters=0) if layer.name == "embedding" else layer for layer in kept]
+def _named_costs(given: Any) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise CostError(f"given={shown(given)} must map names of costs to values, such as {{'forward': 0.01}}")
+    unknown = [name for name in given if name not in PARAMETERS]
+    if unknown:
+        raise CostError(f"given names {shown(unknown[0])}, which is no cost; use one of: {', '.join(PARAMETERS)}")
+    Costs(**given)
+    return dict(given)
 
 
-def _bytes_on_one(layer: Layer, level: str) -> float:
-    """Bytes of one sequence's activations of a layer on one GPU alone."""
-    return layer.activation_bytes(recompute=level)
+def _embedding_without_weights(costs: DerivedCosts) -> Layer:
+    return replace(costs.model.layers[0], split_parameters=0)
 
 
 def _columns(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
@@ -409,6 +432,6 @@ def _columns(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
 
 
 def _input_fraction(input_bytes: float, activation_bytes: np.ndarray) -> np.ndarray:
-    """Part of each stage's activations that its input alone is; 0 for a stage that holds nothing."""
+    """Return the part of each stage's activations that its input is; 0 for a stage that holds nothing."""
     held = np.maximum(activation_bytes, input_bytes)
     return np.where(activation_bytes > 0, input_bytes / np.maximum(held, 1.0), 0.0)

@@ -1,25 +1,35 @@
 """Effects: what derived costs are made of, each declared once with its formula, its sentence and its source.
 
-A new effect is an entry here, and a field of Layout or Cluster where a config switches it on. `DerivedCosts` applies
-every entry that has `seconds`; config, summary, JSON and docs/cost-model.md (`make docs`) read the declarations.
+A new effect is an entry here, and a field of Layout or Cluster if a config switches it on. `DerivedCosts` adds up the
+seconds of every entry; config, summary, JSON and docs/cost-model.md (`make docs`) read the declarations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import mul
+from typing import NamedTuple
 
 from ppsim.base.units import format_quantity, percent_text
-from ppsim.costs.collectives import all_gather, all_reduce
-from ppsim.costs.data_parallel import STEP_BYTES, gather_seconds, reduce_seconds, regather_seconds, update_seconds
-from ppsim.costs.fp8 import CAST_BYTES, FP8_BYTES
-from ppsim.costs.hardware import LinkSheet
-from ppsim.costs.layers import VALUE_BYTES, Layer
-from ppsim.costs.operators import GRADIENT_BYTES, SCORES_AGAIN
+from ppsim.costs.collectives import (
+    context_parallel,
+    expert_parallel,
+    exposed_seconds,
+    gather_seconds,
+    reduce_seconds,
+    regather_seconds,
+    shard_copies,
+    sharded_blocks,
+    tensor_parallel,
+    tensor_parallel_outside,
+)
+from ppsim.costs.layers import Layer
+from ppsim.costs.operators import CAST_BYTES
 from ppsim.costs.setup import Setup
+from ppsim.costs.sheets import LinkSheet
 
-IN_A_BLOCK = ("block", "prediction")
+# Adam reads a gradient, the fp32 weight and both moments, and writes the last three and the bf16 weight.
+STEP_BYTES = 4 * 4 + 3 * 4 + 2
 
 
 @dataclass(frozen=True)
@@ -29,21 +39,21 @@ class Effect:
     Attributes
     ----------
     key : str
-        What switches it on, a key of the config, or the cost that it sets.
+        Key of the config that switches it on, or the cost that it sets.
     unit : str
-        Of what the formula gives.
+        Unit of the formula's result.
     formula, source : str
-        For the page, in its notation.
+        Texts for the page, in its notation.
     sentence : function of a Setup, optional
-        What is assumed, with units and sources; None where it does not apply.
+        The assumption, with units and sources; None if it does not apply.
     action : function of a Setup and a Layer, optional
-        Seconds inside F and inside I (and so B) of that layer, beside the computation.
-    beside : {"", "forward", "backward"}
-        Under which of the stage's actions `step` runs by buckets where `layout.overlap_data` says so.
-    repeated : bool
-        Whether full recomputation repeats what `action` adds to F.
+        Seconds inside F and inside I (and so B) of that layer, in addition to the computation.
     step : function of a Setup, the parameters that a stage holds and its copies in a pipeline, optional
-        Seconds once a step of a stage; `key` is the parameter of `Costs`. None where it does not apply.
+        Seconds of a stage once per step; `key` is the parameter of `Costs`. None if it does not apply.
+    repeated : bool
+        If full recomputation repeats the seconds that `action` adds to F.
+    hidden_under : {"", "forward", "backward"}
+        Action of the stage that hides `step` bucket by bucket if `layout.overlap_data` says so.
     """
 
     key: str
@@ -54,7 +64,7 @@ class Effect:
     action: Callable[[Setup, Layer], tuple[float, float]] | None = None
     step: Callable[[Setup, tuple[float, float], int], float | None] | None = None
     repeated: bool = True
-    beside: str = ""
+    hidden_under: str = ""
 
 
 def _computation(setup: Setup) -> str:
@@ -166,164 +176,6 @@ def _not_counted(setup: Setup) -> str:
     return f"not counted: {'norms and element-wise operations beyond the achieved fraction, ' * fraction}data loading"
 
 
-def border_seconds(setup: Setup, devices: int) -> float:
-    """Seconds that a border's transfer adds to the action beside it: its part of the memory and of the processors.
-
-    Of the transfer between a device and the next, on average. An achieved fraction has them in it.
-    """
-    if devices == 1 or setup.cluster.device.achieved is not None:
-        return 0.0
-    nodes = setup.cluster.nodes(devices, setup.layout.gpus_per_device)
-    crossing = sum(one != other for one, other in zip(nodes, nodes[1:] + nodes[:1], strict=True)) / devices
-    network = setup.cluster.network_of_group(setup.layout.gpus_per_device)
-    of_a_byte = (1 - crossing) / setup.cluster.link.bandwidth + crossing / network.bandwidth
-    return setup.cluster.contention * setup.transfer_bytes * of_a_byte
-
-
-def _border_all_reduce(setup: Setup, fp8: bool = False) -> float:
-    """Seconds of an all-reduce over the tensor-parallel group of what crosses the border of a layer.
-
-    With sequence parallelism it is a reduce-scatter and an all-gather, in fp8 where the product behind it runs in fp8.
-    """
-    size, moved, link = setup.layout.tensor, setup.border_bytes, setup.cluster.link_of_ring(setup.layout.tensor, 1)
-    if not setup.layout.sequence_parallel:
-        return all_reduce(size, moved, link, setup.cluster.all_reduce)
-    return all_gather(size, moved, link) + all_gather(size, moved * FP8_BYTES / VALUE_BYTES if fp8 else moved, link)
-
-
-def _tensor_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
-    if layer.name not in IN_A_BLOCK:
-        return 0.0, 0.0
-    one = _border_all_reduce(setup, setup.layout.fp8 != "none")
-    seconds = (1 if setup.model.parallel_block else 2) * one
-    if layer.expert_parameters and setup.layout.split_experts == 1 and not setup.model.shared_experts:
-        seconds = one  # of the attention alone: experts are whole
-    if not setup.layout.chosen("overlap_tensor"):
-        return seconds, seconds
-    work, first = setup.work(layer), seconds / setup.layout.tensor
-    rest = seconds - first  # of each collective the first of t parts has nothing to run beside
-    return (
-        first + beside(setup, rest, work.forward),
-        first + beside(setup, rest, work.input_grad + work.weight_grad),
-    )
-
-
-def _tensor_parallel_ends(setup: Setup, layer: Layer) -> tuple[float, float]:
-    seconds = _border_all_reduce(setup)
-    return seconds * (layer.name == "embedding"), seconds * (layer.name in ("head", "prediction"))
-
-
-def _context_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
-    if layer.name not in IN_A_BLOCK:
-        return 0.0, 0.0
-    model, layout, core = setup.model, setup.layout, layer.operators.cores[0]
-    if model.key_value_rank:
-        width = model.heads * (model.head_size + model.rotary_head_size + model.value_head_size)
-    else:
-        width = 2 * model.key_value_heads * model.head_size
-    tokens, link = VALUE_BYTES * model.sequence * layout.microbatch_size / layout.tensor, _context_link(setup)
-    if layout.exchanges_heads:  # queries, keys and values to the GPU of their heads; the attention's output back
-        width += model.heads * (core.query + core.value)
-        moved = tokens / layout.context * width * (layout.context - 1) / layout.context
-        forward = 2 * (layout.context - 1) * link.latency + moved / link.bandwidth
-        backward = forward
-    else:
-        forward = all_gather(layout.context, tokens * width, link)
-        backward = 2 * forward
-    if not layout.hides_context:
-        return forward, backward
-    part = (layout.context - 1) / layout.context  # a GPU begins with the keys and values that it has
-    attending = setup.work(layer).core * part
-    return beside(setup, forward, attending), beside(setup, backward, 2 * SCORES_AGAIN * attending)
-
-
-def _context_link(setup: Setup) -> LinkSheet:
-    return setup.cluster.link_of_ring(setup.layout.context, setup.layout.tensor)
-
-
-def _expert_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
-    if not layer.expert_parameters:
-        return 0.0, 0.0
-    way = FP8_BYTES / VALUE_BYTES if setup.layout.fp8_dispatch else 1.0
-    seconds = _exchange(setup, way * setup.own_border_bytes) + _exchange(setup, setup.own_border_bytes)
-    return seconds, seconds
-
-
-def _exchange(setup: Setup, moved: float) -> float:
-    """Seconds of bringing `moved` bytes of tokens to their experts: inside the node and between nodes at once."""
-    layout, cluster, visits = setup.layout, setup.cluster, setup.model.experts_per_token
-    near = min(layout.expert, max(cluster.gpus_per_node // layout.split_experts, 1))
-    nodes = -(-layout.expert // near)
-    inside, between = visits * (near - 1) / layout.expert, visits * (layout.expert - near) / layout.expert
-    if layout.chosen("expert_exchange") == "hierarchical":  # once to each node, there on to each expert
-        visited = min(nodes * (1 - (1 - 1 / nodes) ** visits), layout.expert_nodes or nodes)
-        inside, between = visits * (near - 1) / near, visited * (nodes - 1) / nodes
-    ways = [(inside, cluster.link_of_group(1))]
-    if nodes > 1:
-        ways.append((between, cluster.link_of_group(layout.split_experts * layout.expert)))
-    return max(link.latency + copies * moved / link.bandwidth for copies, link in ways) if layout.expert > 1 else 0.0
-
-
-def _sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
-    """What is left of gathering a block's weights under the block before it, and of reducing its gradients."""
-    layout, held = setup.layout, setup.layout.held(layer)
-    if not layout.shards_blocks:
-        return 0.0, 0.0
-    gathering = gather_seconds(_gathered(setup, layer), layout, setup.cluster)
-    reducing = reduce_seconds(held, layout, setup.cluster)
-    work = setup.work(layer)
-    return (
-        beside(setup, gathering, work.forward),
-        beside(setup, gathering + reducing, work.input_grad + work.weight_grad),
-    )
-
-
-def _shard_copies(setup: Setup, layer: Layer) -> tuple[float, float]:
-    """Gathered weights read and written once more, gradients read in bf16 and written in fp32, beside nothing."""
-    device = setup.cluster.device
-    if not (setup.layout.shards_blocks and setup.layout.chosen("shard_copies")) or device.achieved is not None:
-        return 0.0, 0.0
-    shared = [size > 1 for size in setup.layout.data_groups]
-    weights = 2 * VALUE_BYTES * sum(map(mul, _gathered(setup, layer), shared))
-    gradients = (VALUE_BYTES + GRADIENT_BYTES) * sum(map(mul, setup.layout.held(layer), shared))
-    return device.rates.streaming(weights), device.rates.streaming(weights + gradients)
-
-
-def _gathered(setup: Setup, layer: Layer) -> tuple[float, float]:
-    """What a gather of a layer's weights moves, in parameters of bf16."""
-    held, narrow = setup.layout.held(layer), setup.layout.held_in_fp8(layer)
-    spared = (1 - FP8_BYTES / VALUE_BYTES) * setup.layout.fp8_gather
-    return held[0] - spared * narrow[0], held[1] - spared * narrow[1]
-
-
-def beside(setup: Setup, collective: float, computing: float) -> float:
-    """Seconds that a collective adds to the computation that it runs beside."""
-    return max(collective - computing, 0.0) + setup.cluster.contention * min(collective, computing)
-
-
-def _gather(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
-    by_stage = setup.layout.sharded and not setup.layout.shards_blocks
-    return gather_seconds(held, setup.layout, setup.cluster) if by_stage else None
-
-
-def _reduce(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
-    apart = copies * max(setup.layout.data_groups) > 1 and not setup.layout.shards_blocks
-    return reduce_seconds(held, setup.layout, setup.cluster, copies) if apart else None
-
-
-def _step(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
-    return update_seconds(held, setup.layout, setup.cluster)
-
-
-def _weights_to_fp8(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
-    casts, device = setup.layout.casts, setup.cluster.device
-    if casts is None or casts.weights or device.memory_bandwidth is None:
-        return None
-    shared = setup.layout.data_groups if setup.layout.fp8_gather else (1, 1)  # each GPU brings what it keeps
-    values = sum(part / size for part, size in zip(held, shared, strict=True)) * setup.fp8_part
-    return CAST_BYTES * values / device.memory_bandwidth
-
-
 def _fp8(setup: Setup) -> str | None:
     casts, peak = setup.layout.casts, setup.cluster.device.peak_fp8
     if casts is None or peak is None:
@@ -336,14 +188,59 @@ def _fp8(setup: Setup) -> str | None:
     )
 
 
-def _regather(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
-    known = setup.cluster.device.memory_bandwidth is not None
-    return regather_seconds(held, setup.layout, setup.cluster) if known else None
+def border_seconds(setup: Setup, devices: int) -> float:
+    """Return the seconds that a border's transfer adds to an action it overlaps, by sharing memory and processors.
+
+    The transfer is the average over the devices, each sending to the next. An achieved fraction already contains it.
+    """
+    if devices == 1 or setup.cluster.device.achieved is not None:
+        return 0.0
+    nodes = setup.cluster.nodes(devices, setup.layout.gpus_per_device)
+    crossing = sum(one != other for one, other in zip(nodes, nodes[1:] + nodes[:1], strict=True)) / devices
+    network = setup.cluster.network_of_group(setup.layout.gpus_per_device)
+    seconds_per_byte = (1 - crossing) / setup.cluster.link.bandwidth + crossing / network.bandwidth
+    return setup.cluster.contention * setup.transfer_bytes * seconds_per_byte
+
+
+def update_seconds(setup: Setup, held: tuple[float, float]) -> float | None:
+    """Return the seconds of moving 30 bytes per parameter through the GPU's memory; None without a bandwidth."""
+    bandwidth = setup.cluster.device.memory_bandwidth
+    if bandwidth is None:
+        return None
+    groups = setup.layout.optimizer_groups
+    return STEP_BYTES * sum(part / size for part, size in zip(held, groups, strict=True)) / bandwidth
+
+
+def _step_reduce(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
+    needed = copies * max(setup.layout.data_groups) > 1 and not setup.layout.shards_blocks
+    return reduce_seconds(setup, held, copies) if needed else None
+
+
+def _step_gather(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
+    by_stage = setup.layout.sharded and not setup.layout.shards_blocks
+    return gather_seconds(setup, held) if by_stage else None
+
+
+def _step_update(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
+    return update_seconds(setup, held)
+
+
+def _step_weights_to_fp8(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
+    casts, device = setup.layout.casts, setup.cluster.device
+    if casts is None or casts.weights or device.memory_bandwidth is None:
+        return None
+    shared = setup.layout.data_groups if setup.layout.fp8_gather else (1, 1)  # each GPU casts what it keeps
+    values = sum(part / size for part, size in zip(held, shared, strict=True)) * setup.fp8_part
+    return CAST_BYTES * values / device.memory_bandwidth
+
+
+def _step_regather(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
+    return regather_seconds(setup, held) if setup.cluster.device.memory_bandwidth is not None else None
 
 
 KORTHIKANTI, ZERO = "Korthikanti et al. 2022, arXiv 2205.05198", "Rajbhandari et al. 2020 (ZeRO), arXiv 1910.02054"
 
-# In the order of the sentences; the seconds inside actions add up in this order.
+# The order is that of the sentences, and that in which the seconds inside actions are added.
 EFFECTS = (
     Effect(
         "hardware.device", "seconds", "FLOPs of an action's share / (peak x achieved)", "the device's sheet",
@@ -380,7 +277,7 @@ EFFECTS = (
         "two all-reduces a block in F, two in I, of x = 2 s b h / c bytes: such as 2 (t-1) (latency + x/t / bandwidth)"
         "; with `layout.sequence_parallel` reduce-scatter and all-gather of a ring in their place; one with "
         "`model.parallel_block`, and in a block whose experts are whole",
-        f"{KORTHIKANTI}, section 4.2", action=_tensor_parallel,
+        f"{KORTHIKANTI}, section 4.2", action=tensor_parallel,
     ),
     Effect(
         "layout.context", "seconds",
@@ -388,14 +285,14 @@ EFFECTS = (
         "/ bandwidth) each; `all-to-all`: queries, keys, values and outputs in F and in I, (c-1)/c of a GPU's; a ring "
         "runs beside (c-1)/c of the attention",
         "Llama 3, arXiv 2407.21783, section 3.3.2; Liu et al. 2023 (ring attention), arXiv 2310.01889; Jacobs et al. "
-        "2023 (Ulysses), arXiv 2309.14509; Transformer Engine, cp_comm_type", action=_context_parallel,
+        "2023 (Ulysses), arXiv 2309.14509; Transformer Engine, cp_comm_type", action=context_parallel,
     ),
     Effect(
         "layout.expert", "seconds",
         "dispatch and combine in F and again in I, all to all of x bytes for the experts a token visits: "
         "(e-1) (latency + x/e / bandwidth) each; of half as many in one of both with `layout.fp8_dispatch`",
         "Lepikhin et al. 2020 (GShard), arXiv 2006.16668; DeepSeek-V3, arXiv 2412.19437, section 3.3.3",
-        action=_expert_parallel,
+        action=expert_parallel,
     ),
     Effect(
         "layout.grouped_experts", "seconds",
@@ -419,18 +316,18 @@ EFFECTS = (
     Effect(
         "layout.tensor", "seconds",
         "one all-reduce more in the embedding's F, in the head's I, in a prediction module's I",
-        f"{KORTHIKANTI}, section 4.2", action=_tensor_parallel_ends,
+        f"{KORTHIKANTI}, section 4.2", action=tensor_parallel_outside,
     ),
     Effect(
         "layout.sharded_by", "seconds",
         "gather of 2 P bytes in F, gather and reduction of 4 P in I, each beside the layer's computation",
-        "PyTorch, fully_shard", action=_sharded_blocks, repeated=False,
+        "PyTorch, fully_shard", action=sharded_blocks, repeated=False,
     ),
     Effect(
         "layout.shard_copies", "seconds",
         "4 bytes of each gathered parameter in F; these and 6 of each of their gradients in I, over (bandwidth memory)",
         "PyTorch, fully_shard: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py",
-        action=_shard_copies, repeated=False,
+        action=shard_copies, repeated=False,
     ),
     Effect(
         "layout.recompute", "seconds",
@@ -472,25 +369,25 @@ EFFECTS = (
     Effect(
         "reduce_grad", "seconds",
         "all-reduce of 4 P bytes; a ring's reduce-scatter half with a distributed optimizer or sharded weights",
-        f"{ZERO}, section 7", _reduction, step=_reduce, beside="backward",
+        f"{ZERO}, section 7", _reduction, step=_step_reduce, hidden_under="backward",
     ),
     Effect(
         "unshard", "seconds", "ring all-gather of 2 P bytes of sharded weights, each UNSHARD", f"{ZERO}, section 7",
-        step=_gather,
+        step=_step_gather,
     ),
     Effect(
         "optimizer_step", "seconds",
         "30 bytes for each parameter whose state the GPU keeps, over the memory bandwidth: reads gradient, fp32 weight "
         "and both moments, writes these three and the bf16 weight",
-        "follows from Adam in mixed precision", _optimizer, step=_step,
+        "follows from Adam in mixed precision", _optimizer, step=_step_update,
     ),
     Effect(
         "optimizer_step", "seconds", "weights to fp8, once a step: 4 bytes each, over the memory bandwidth",
-        "Transformer Engine, user guide", step=_weights_to_fp8,
+        "Transformer Engine, user guide", step=_step_weights_to_fp8,
     ),
     Effect(
         "optimizer_step", "seconds", "with a distributed optimizer also the gather of 2 P bytes",
-        "Megatron-LM, dist_optimizer.md", step=_regather, beside="forward",
+        "Megatron-LM, dist_optimizer.md", step=_step_regather, hidden_under="forward",
     ),
     Effect(
         "layout.overlap_data", "seconds",
@@ -512,3 +409,64 @@ EFFECTS = (
         _not_counted,
     ),
 )  # fmt: skip
+
+
+def sentences(setup: Setup) -> Iterator[str]:
+    """Yield the sentence of each effect that assumes something about this setup."""
+    found = (effect.sentence(setup) for effect in EFFECTS if effect.sentence)
+    return (sentence for sentence in found if sentence)
+
+
+class Exchange(NamedTuple):
+    """Seconds of a layer's collectives in F and in I (and so B), and of those that full recomputation repeats."""
+
+    forward: float
+    input_grad: float
+    repeated: float
+
+
+def exchange(setup: Setup, layer: Layer) -> Exchange:
+    """Return the seconds that the effects add to the computation of a layer."""
+    parts = [(effect.action(setup, layer), effect.repeated) for effect in EFFECTS if effect.action]
+    repeated = sum(part[0] for part, again in parts if again and layer.recomputable)
+    return Exchange(sum(part[0] for part, _ in parts), sum(part[1] for part, _ in parts), repeated)
+
+
+class StageOfStep(NamedTuple):
+    """The properties of a stage that decide its seconds once per step.
+
+    Attributes
+    ----------
+    held : (float, float)
+        Dense parameters and those of routed experts on one GPU.
+    copies : int
+        Devices of a pipeline that hold the stage.
+    layers : int
+    forward, backward : float
+        Seconds of one microbatch.
+    """
+
+    held: tuple[float, float]
+    copies: int
+    layers: int
+    forward: float
+    backward: float
+
+
+def step_seconds(setup: Setup, stages: Sequence[StageOfStep]) -> dict[str, list[float]]:
+    """Return the seconds once per step of each stage, by parameter of `Costs`; without effects that no stage has."""
+    by_stage = {stage: _seconds_by_key(setup, stage) for stage in dict.fromkeys(stages)}
+    keys = dict.fromkeys(key for seconds in by_stage.values() for key in seconds)
+    return {key: [by_stage[stage].get(key, 0.0) for stage in stages] for key in keys}
+
+
+def _seconds_by_key(setup: Setup, stage: StageOfStep) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for effect in EFFECTS:
+        seconds = effect.step(setup, stage.held, stage.copies) if effect.step else None
+        if seconds and effect.hidden_under and setup.layout.chosen("overlap_data"):
+            first = seconds / max(stage.layers, 1)  # nothing hides the first bucket
+            seconds = first + exposed_seconds(setup, seconds - first, getattr(stage, effect.hidden_under))
+        if seconds is not None:
+            found[effect.key] = found.get(effect.key, 0.0) + seconds
+    return found

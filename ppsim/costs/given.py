@@ -13,9 +13,8 @@ from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import choice, declarations, declared, described, whole_number
 from ppsim.base.short_repr import call_text
-from ppsim.costs.microbatches import ORDERS, check_scale, factors
+from ppsim.costs.microbatches import CAUSAL, ORDERS, causal_slice_costs, check_scale, check_slice_costs, factors
 from ppsim.costs.pairs import of_all_pairs, values_between
-from ppsim.costs.slices import CAUSAL, causal_slice_costs, check_slice_costs
 from ppsim.costs.table import CostTable
 from ppsim.schedule.columns import ScheduleColumns
 

@@ -10,12 +10,12 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import check_fields, choice, declared, described, flag, rule, whole_number
 from ppsim.base.short_repr import short_repr
 from ppsim.costs import partition
-from ppsim.costs.fp8 import RECIPES, Casts
 from ppsim.costs.layers import MODULES, RECOMPUTE, Layer, Linear
 from ppsim.costs.layout_string import LayoutString
 from ppsim.costs.model import Model
+from ppsim.costs.operators import GRADIENT_BYTES, RECIPES, Casts
 
-GRADIENT_BYTES, WEIGHT_BYTES, OPTIMIZER_BYTES = 4, 2, 12
+WEIGHT_BYTES, OPTIMIZER_BYTES = 2, 12
 
 
 def _levels(value: Any) -> str | tuple[str, ...]:

@@ -1,16 +1,21 @@
-"""Operators: seconds of the matrix products, the attention and the element-wise passes of a layer on one device.
+"""Seconds of the matrix products, the attention and the element-wise passes of a layer on one device.
 
-Three laws, whose numbers are of a device (`OperatorLaw`):
+Three laws, whose numbers belong to a device (`OperatorLaw`):
 
-    product of m x k and k x n    2 m n k (1 + tail/m) (1 + tail/n) (1 + tail/k) / (peak products sustained), or its
-                                  bytes / (bandwidth memory), whichever is longer
+    product of m x k and k x n    2 m n k (1 + tail/m) (1 + tail/n) (1 + tail/k) / (peak products sustained), plus its
+                                  bytes / (bandwidth memory)
     fused attention over s tokens FLOPs (1 + attention_tail/s) / (peak attention), more with heads d below 128 wide:
-                                  times (1 + head_tail/d) / (1 + head_tail/128); its backward makes the scores again
+                                  times (1 + head_tail/d) / (1 + head_tail/128); its backward computes the scores again
                                   and so counts 5/4 of its FLOPs: Dao 2023 (FlashAttention-2), arXiv 2307.08691, 3.1
     element-wise pass             bytes / (bandwidth memory)
 
-and a gap of `launch` between operators. Products in fp8 have their own peak and halve the bytes of their factors; the
-casts to fp8 are passes over memory of their own (ppsim/costs/fp8.py).
+and a gap of `launch` between operators.
+
+An fp8 product has two fp8 factors and a bf16 result; it has its own peak, and its factors have half the bytes. All
+products of a block run so except the router's; attention, norms, loss and head stay in bf16. Casts to fp8 are passes
+over memory of their own. Sources: DeepSeek-V3, arXiv 2412.19437, section 3.3; Transformer Engine, the user guide on
+FP8, and the kernels that release 2.9 starts for each tensor (common/recipe/current_scaling.cu, pytorch/csrc/extensions/
+cast.cpp); torchao, float8.
 """
 
 from __future__ import annotations
@@ -23,8 +28,50 @@ from typing import Any, NamedTuple
 
 from ppsim.base.rules import check_fields, declared, described, fraction, text, weight
 from ppsim.base.short_repr import short_repr
-from ppsim.costs.fp8 import FP8_BYTES, Casts
 from ppsim.costs.layers import VALUE_BYTES, Core, Linear, Operators
+
+FP8_BYTES = 1
+RECIPES = ("none", "tensor", "delayed", "block")
+CAST_BYTES = 2 + 2 * FP8_BYTES  # a bf16 value read, written along rows for one product and along columns for another
+LARGEST_BYTES = 2  # read once more before, to find the largest value of the tensor
+COPY_BYTES = 2 * FP8_BYTES  # of a weight: along rows and along columns
+
+
+class Casts(NamedTuple):
+    """How products run in fp8.
+
+    Attributes
+    ----------
+    recipe : {"tensor", "delayed", "block"}
+        One scale for a tensor, from its largest value; the same from the steps before; a scale for each block.
+    experts : bool
+        Whether the products of routed experts run in fp8 too.
+    weights : bool
+        Whether weights are brought to fp8 for each microbatch, in F and in I; else once a step.
+    holds_inputs : bool
+        Whether W finds its input in fp8; else it was held in bf16, and is brought to fp8 again.
+    """
+
+    recipe: str
+    experts: bool
+    weights: bool
+    holds_inputs: bool
+
+    @property
+    def bytes_of_a_value(self) -> int:
+        return CAST_BYTES + LARGEST_BYTES * (self.recipe == "tensor")
+
+    def kernels(self, tensors: float = 1) -> float:
+        """How many kernels bring so many tensors to fp8: one for each, with delayed scales one for all.
+
+        For a tensor's own scale four: its largest value set to 0, looked for, made into a scale, the values cast.
+        """
+        return 1 if self.recipe == "delayed" else tensors * (4 if self.recipe == "tensor" else 1)
+
+    def reach(self, linear: Linear) -> bool:
+        """Whether this product runs in fp8."""
+        return linear.narrow and (self.experts or not linear.expert)
+
 
 FITTED_FILE = Path(__file__).with_name("operators.json")
 FITTED: Mapping[str, Any] = json.loads(FITTED_FILE.read_text(encoding="utf-8"))

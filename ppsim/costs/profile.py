@@ -17,7 +17,7 @@ from ppsim.base.rules import Check, choice, number, rule, whole_number
 from ppsim.base.short_repr import short_repr
 from ppsim.costs.given import LARGEST, SMALLEST_BANDWIDTH
 from ppsim.costs.pairs import of_all_pairs, of_nodes
-from ppsim.costs.step_spread import StepSpread
+from ppsim.costs.spread import StepSpread
 from ppsim.costs.table import CostTable
 from ppsim.schedule.columns import ScheduleColumns
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.rules import check_fields, declared, instance
 from ppsim.base.short_repr import short_repr
-from ppsim.costs.hardware import Cluster
 from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
 from ppsim.costs.operators import Computation, Share, work
+from ppsim.costs.sheets import Cluster
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,18 +44,23 @@ class Setup:
             raise ConfigError("; ".join(faults))
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields alone: what was worked out once is known by objects of this process."""
+        """Return the fields alone: computed results are keyed by objects of this process."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
-    def work(self, layer: Layer) -> Computation:
-        """Seconds of computation of a layer for one microbatch on one GPU."""
-        if layer not in self._work:
-            self._work[layer] = self._priced(layer)
-        return self._work[layer]
-
     @cached_property
-    def _work(self) -> dict[Layer, Computation]:
+    def _computed(self) -> dict[Any, Any]:
         return {}
+
+    def _once(self, function: Callable[..., Value], *arguments: Any) -> Value:
+        """Return `function(self, *arguments)`, computed once: most layers and stages of a model are equal."""
+        key = function, *arguments
+        if key not in self._computed:
+            self._computed[key] = function(self, *arguments)
+        return self._computed[key]
+
+    def work(self, layer: Layer) -> Computation:
+        """Return the seconds of computation of a layer for one microbatch on one GPU."""
+        return self._once(Setup._priced, layer)
 
     def _priced(self, layer: Layer) -> Computation:
         layout, device = self.layout, self.cluster.device

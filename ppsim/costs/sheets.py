@@ -1,16 +1,219 @@
-"""The data sheets that ship with ppsim, each number with its source: devices and links by name."""
+"""Data sheets of devices and links, the ones that ship with ppsim, and clusters of devices."""
 
 from __future__ import annotations
 
 import difflib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ppsim.base import rules
 from ppsim.base.errors import ConfigError, shown
-from ppsim.costs.hardware import DeviceSheet, LinkSheet
-from ppsim.costs.operators import FITTED, OperatorLaw
+from ppsim.base.rules import check_fields, choice, declared, described, instance
+from ppsim.base.short_repr import short_repr
+from ppsim.costs.operators import FITTED, FITTED_WORDS, OperatorLaw, Rates
+
+
+def _source(what: str) -> Any:
+    return declared(f"where {what} from", rules.text, "given", example="table 2 of the vendor's sheet")
+
+
+@described
+@dataclass(frozen=True)
+class DeviceSheet:
+    """One accelerator. Raises ConfigError with the field, its value and what is legal."""
+
+    name: str = declared("name", rules.text, example="ours")
+    peak: float = declared("FLOP/s, dense bf16 matrix products", rules.positive, unit="FLOP/s", example="400 TFLOP/s")
+    memory: float = declared("bytes", rules.positive, unit="bytes", example="96 GB")
+    achieved: float | None = declared(
+        "part of `peak` that actions reach, transfers and collectives apart, above 0 to 1, in place of `operators`",
+        rules.fraction,
+        None,
+        example="0.5",
+        default_text="by `operators`",
+    )
+    source: str = _source("the numbers come")
+    achieved_source: str = _source("`achieved` comes")
+    memory_bandwidth: float | None = declared(
+        "bytes per second; what element-wise operations and the optimizer step are priced by", rules.positive, None,
+        unit="bytes per second", example="2.4 TB/s", default_text="not known",
+    )  # fmt: skip
+    peak_fp8: float | None = declared(
+        "FLOP/s, dense fp8 matrix products; needed with `layout.fp8`", rules.positive, None,
+        unit="FLOP/s", example="2 PFLOP/s", default_text="not known",
+    )  # fmt: skip
+    operators: OperatorLaw | None = declared(
+        "how fast matrix products, attention and element-wise operations run: a section, or a file of "
+        "`ppsim calibrate --operators`",
+        instance(OperatorLaw, "ppsim.costs.OperatorLaw(...) makes one"),
+        None,
+        example="{products: 0.8}",
+        default_text="that of the known device; of another one `achieved` is needed",
+    )
+
+    __repr__ = short_repr
+
+    def __post_init__(self) -> None:
+        check_fields(self, f"; device {shown(self.name)}")
+        if self.achieved is None and (self.operators is None or self.memory_bandwidth is None):
+            raise ConfigError(
+                f"device {shown(self.name)} gives no achieved and no operators with a memory_bandwidth; give one of "
+                f"them, such as achieved 0.5"
+            )
+
+    @property
+    def rates(self) -> Rates:
+        """The device as its operators see it; only of a sheet without `achieved`."""
+        assert self.operators is not None  # noqa: S101 - held by __post_init__, as the next
+        assert self.memory_bandwidth is not None  # noqa: S101
+        return Rates(self.operators, self.peak, self.memory_bandwidth, self.peak_fp8 or 0.0)
+
+
+@described
+@dataclass(frozen=True)
+class LinkSheet:
+    """One kind of link. Raises ConfigError with the field, its value and what is legal."""
+
+    name: str = declared("name", rules.text, example="4 x 100G")
+    bandwidth: float = declared(
+        "bytes per second, one way: of one device inside a node, of one network card between nodes",
+        rules.positive,
+        unit="bytes per second",
+        example="100 Gb/s",
+    )
+    latency: float = declared(
+        "seconds of one message, or of one hop of a collective", rules.weight, unit="seconds", example="8 us"
+    )
+    source: str = _source("the numbers come")
+    latency_source: str = _source("`latency` comes")
+    achieved: float = declared("part of `bandwidth` that collectives reach", rules.fraction, 1.0, example="0.8")
+
+    __repr__ = short_repr
+
+    def __post_init__(self) -> None:
+        check_fields(self, f"; link {shown(self.name)}")
+
+    @cached_property
+    def in_collectives(self) -> LinkSheet:
+        """The link at the rate that collectives reach."""
+        return replace(self, bandwidth=self.bandwidth * self.achieved, achieved=1.0) if self.achieved < 1 else self
+
+
+ALL_REDUCES = ("ring", "tree", "fastest")
+PCIE_4 = 16e9 * 16 * 128 / 130 / 8  # 16 GT/s on 16 lanes, of 130 bits 128 are data (PCI Express 4.0)
+_DEVICE_WANTED = instance(DeviceSheet, "ppsim.costs.DEVICES['H100 SXM'] is one")
+_LINK_WANTED = instance(LinkSheet, "ppsim.costs.LINKS['NVLink 4'] is one")
+
+
+@described
+@dataclass(frozen=True, repr=False)
+class Cluster:
+    """Devices in nodes: one link inside a node, network cards to other nodes.
+
+    Raises ConfigError with the field, its value and what is legal.
+    """
+
+    device: DeviceSheet = declared("a name of `ppsim hardware`, or a section", _DEVICE_WANTED, example="H100 SXM")
+    link: LinkSheet = declared("the link inside a node: a name, or a section", _LINK_WANTED, example="NVLink 4")
+    network: LinkSheet = declared(
+        "one network card of a node, one way: a name, or a section",
+        _LINK_WANTED,
+        example="InfiniBand NDR",
+        default_text="`link`",
+    )
+    gpus_per_node: int = declared("GPUs", rules.whole_number(), 8, example="4")
+    node_of_device: tuple[int, ...] | None = declared(
+        "node of each pipeline device",
+        rules.whole_numbers,
+        None,
+        example="[0, 0, 1, 1]",
+        default_text="one behind the other, in Megatron-LM's order of GPUs",
+    )
+    cards_per_node: int | None = declared(
+        "network cards that neighbouring GPUs share, on which transfers wait for each other",
+        rules.whole_number(),
+        None,
+        example="4",
+        default_text="one a GPU, no waiting",
+    )
+    host_bandwidth: float = declared(
+        "bytes per second between a GPU and its host's memory, one way, of OFFLOAD and RELOAD",
+        rules.positive,
+        PCIE_4,
+        unit="bytes per second",
+        example="63 GB/s",
+        default_text="31.5 GB/s, PCIe 4.0 x16",
+    )
+    host_latency: float = declared(
+        "seconds of an OFFLOAD or RELOAD beside its bytes", rules.weight, 0.0, unit="seconds", example="10 us"
+    )
+    contention: float = declared(
+        f"part of the seconds of a hidden collective by which the computation beside it grows ({FITTED_WORDS})",
+        rules.weight,
+        FITTED["contention"],
+        example="0.3",
+    )
+    all_reduce: str = declared("`ring`, `tree`, `fastest` of both", choice(*ALL_REDUCES), "ring", example="fastest")
+
+    __repr__ = short_repr
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def nodes(self, devices: int, gpus_per_device: int) -> list[int]:
+        """Node of each of `devices` pipeline devices, each standing for `gpus_per_device` GPUs."""
+        if self.node_of_device is None:
+            return [device * gpus_per_device // self.gpus_per_node for device in range(devices)]
+        if len(self.node_of_device) != devices:
+            raise ConfigError(
+                f"node_of_device lists {len(self.node_of_device)} devices, but the schedule has {devices}; "
+                f"list {devices} nodes"
+            )
+        return list(self.node_of_device)
+
+    @property
+    def cards(self) -> int:
+        """Network cards that the GPUs of a node use, at most one a GPU."""
+        return min(self.cards_per_node or self.gpus_per_node, self.gpus_per_node)
+
+    @property
+    def gpus_per_card(self) -> int:
+        """GPUs of a node that share a network card."""
+        return -(-self.gpus_per_node // self.cards)
+
+    def card_of_devices(self, devices: int, gpus_per_device: int) -> list[tuple[int, int]]:
+        """(node, card) of the first GPU of each pipeline device; neighbouring GPUs of a node share a card."""
+        found, before = [], {}
+        for node in self.nodes(devices, gpus_per_device):
+            first_gpu = before.get(node, 0)
+            before[node] = first_gpu + gpus_per_device
+            found.append((node, first_gpu % self.gpus_per_node // self.gpus_per_card))
+        return found
+
+    def network_of_group(self, group: int) -> LinkSheet:
+        """The network as one GPU sees it while the `group` neighbouring GPUs that do the same send at once."""
+        return replace(self.network, bandwidth=self.network.bandwidth / min(group, self.gpus_per_card))
+
+    def link_of_group(self, size: int) -> LinkSheet:
+        """The link that a collective of `size` neighbouring GPUs is bound by while all groups of a node run theirs."""
+        link = self.link if size <= self.gpus_per_node else self.network_of_group(self.gpus_per_node)
+        return link.in_collectives
+
+    def link_of_ring(self, size: int, distance: int) -> LinkSheet:
+        """The link of a ring over `size` GPUs that stand `distance` apart.
+
+        Beyond a node, the `distance` rings that run through it side by side share all of its cards, and a ring is never
+        faster than the link inside the node.
+        """
+        if size * distance <= self.gpus_per_node:
+            return self.link.in_collectives
+        share = self.network.in_collectives.bandwidth * self.cards / min(distance, self.gpus_per_node)
+        return replace(self.network, bandwidth=min(share, self.link.in_collectives.bandwidth))
+
 
 _SHEETS = json.loads(Path(__file__).with_name("sheets.json").read_text(encoding="utf-8"))
 

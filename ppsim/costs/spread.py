@@ -1,18 +1,23 @@
-"""How far derived step times lie from measured ones: a table by class of run, widened where a run is unlike them.
+"""Spread of step times: how far measured steps lie from steps predicted by derived costs, or by a profile.
 
-The table, `spread.json`, is written by scripts/make_accuracy_docs.py from the published runs of docs/accuracy.md.
+The table for derived costs, `spread.json`, is written by scripts/make_accuracy_docs.py from the published runs of
+docs/accuracy.md.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ppsim.base.short_repr import short_repr
+from ppsim.base.units import percent_text
 from ppsim.costs.setup import Setup
 
 TABLE = Path(__file__).with_name("spread.json")
@@ -105,3 +110,130 @@ def _outside(value: float, least: float, most: float) -> float:
 @cache
 def _table() -> Mapping[str, Any]:
     return json.loads(TABLE.read_text(encoding="utf-8"))
+
+
+# 95 % quantiles of Student's t for 1, 2, ... degrees of freedom, and of the normal distribution.
+STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
+NORMAL = 1.645
+INSIDE = 0.9  # of the steps of a run that was left out are to lie in the interval
+ASSUMED = 0.02  # error of the step of a schedule that was not measured, where fewer than two runs could be left out
+HALVED = 0.1  # assumed: what halving a lone B adds to the error of a schedule that splits it
+
+HALVES = (
+    "I and W were not measured: schedules that split the backward are priced with each as half of B; on real models W "
+    "has been 40 % off such a half. One run of zb-h1 settles it"
+)
+
+
+@dataclass(frozen=True)
+class StepSpread:
+    """Measured over predicted seconds of a step, from the traces that a profile was fitted to.
+
+    Where runs could be left out, half of the 90 % interval is the `reach` of their steps. Without it, it has two parts
+    that do not depend on each other, so that their squares add up: the error of a schedule that was not measured, and
+    the noise from step to step, by the normal distribution.
+
+    Attributes
+    ----------
+    errors : list of float
+        log(measured / predicted) of the median step of each run that could be left out of the fit of the others.
+    noise : float
+        Standard deviation of log(step / median step of its run).
+    drift : float
+        log(median of the second half of the steps / median of the first), the median over runs.
+    steps : int
+        Steps of all runs.
+    disturbed : int
+        Steps beside them that were dropped: see `ppsim.studies.calibration.undisturbed`.
+    halved : bool
+        Whether I and W were taken as halves of B.
+    reach : float or None
+        `reach_of` the steps of runs that were left out; None without two of them, and in profiles of earlier versions.
+    """
+
+    errors: list[float]
+    noise: float
+    drift: float
+    steps: int
+    disturbed: int
+    halved: bool = False
+    reach: float | None = None
+
+    __repr__ = short_repr
+
+    @property
+    def runs(self) -> int:
+        """Runs whose error was left out of their own prediction."""
+        return len(self.errors)
+
+    @property
+    def half(self) -> float:
+        """Half of the interval of log(measured / predicted)."""
+        return (self._assumed() if self.reach is None else self.reach) + (HALVED if self.halved else 0.0)
+
+    def _assumed(self) -> float:
+        """Half of the interval where no steps of runs that were left out are kept."""
+        if self.runs > 1:
+            between = student(self.runs) * math.sqrt(sum(error**2 for error in self.errors) / self.runs)
+        else:
+            between = NORMAL * ASSUMED
+        return math.hypot(between, NORMAL * self.noise)
+
+    @property
+    def low(self) -> float:
+        """P5 of measured / predicted."""
+        return math.exp(-self.half)
+
+    @property
+    def middle(self) -> float:
+        """P50 of measured / predicted: 1, which the fitted overhead brings about."""
+        return 1.0
+
+    @property
+    def high(self) -> float:
+        """P95 of measured / predicted."""
+        return math.exp(self.half)
+
+    @property
+    def sentence(self) -> str:
+        """Where the interval comes from."""
+        if self.runs > 1:
+            source = f"errors of {self.runs} runs, each left out of the fit, and noise of {self.steps} steps"
+        else:
+            unknown = f"{percent_text(ASSUMED, 0)} assumed for a schedule that was not measured"
+            source = f"{unknown}, and noise of {self.steps} steps"
+        widened = f"; {percent_text(HALVED, 0)} assumed for I and W as halves of B, which one run of zb-h1 settles"
+        return f"calibrated: {source}{widened if self.halved else ''}"
+
+    def of_whole_backward(self) -> StepSpread:
+        """The spread of a schedule without I and W, for which it does not matter how B divides."""
+        return replace(self, halved=False)
+
+
+def student(degrees: int) -> float:
+    """The 95 % quantile of Student's t; beyond the table by its expansion (Abramowitz and Stegun 26.7.5)."""
+    if degrees <= len(STUDENT):
+        return STUDENT[degrees - 1]
+    return NORMAL + (NORMAL**3 + NORMAL) / (4 * degrees)
+
+
+def reach_of(left_out: Sequence[np.ndarray]) -> float:
+    """The 90 % quantile of |log(measured / predicted)| over steps of runs that were left out, each run weighing alike.
+
+    What a run lies off its prediction as a whole (its median) is taken times Student's t over the normal distribution,
+    as runs are few; how its steps lie around that is taken as it is, whatever its shape. Residuals are pooled over
+    groups as by Dunn, Wasserman and Ramdas 2022, Distribution-free prediction sets for two-layer hierarchical models;
+    the factor is ours.
+
+    Parameters
+    ----------
+    left_out : sequence of float64 (steps,)
+        log(measured / predicted) of the steps of each run.
+    """
+    widened = student(len(left_out)) / NORMAL
+    errors = [np.median(steps) for steps in left_out]
+    far = np.abs(np.concatenate([steps + (widened - 1) * error for steps, error in zip(left_out, errors, strict=True)]))
+    weight = np.concatenate([np.full(len(steps), 1 / len(steps)) for steps in left_out])
+    order = np.argsort(far, kind="stable")
+    reached = np.cumsum(weight[order])
+    return float(far[order][np.searchsorted(reached, INSIDE * len(left_out))])

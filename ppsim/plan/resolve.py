@@ -14,8 +14,7 @@ from ppsim.base.errors import CostError
 from ppsim.base.immutable import Column, EqualColumns, unwritable
 from ppsim.base.short_repr import short_repr
 from ppsim.checks.deadlock import refuse_slots_that_need_themselves
-from ppsim.costs.table import CostTable
-from ppsim.costs.table_check import check_table
+from ppsim.costs.table import CostTable, check_table
 from ppsim.lowering.posts import Posts, queued_posts, unqueued_posts
 from ppsim.lowering.rows import crosses_devices
 from ppsim.plan.host_copies import Copies, find_copies, with_costs

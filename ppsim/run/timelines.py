@@ -94,7 +94,7 @@ class Timeline(TimelineColumns):
         """(low, high) seconds between which a real step lies at 90 %; None where the costs were given.
 
         For derived costs `iteration_time` times the spread of published runs of the same class: docs/accuracy.md. For a
-        profile, times the errors of the runs that it was fitted to, each left out: `ppsim.costs.step_spread`.
+        profile, times the errors of the runs that it was fitted to, each left out: `ppsim.costs.spread`.
         """
         return step_interval(self)
 

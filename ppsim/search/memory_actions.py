@@ -11,8 +11,7 @@ import numpy as np
 from ppsim.actions import Kind, is_backward
 from ppsim.base.errors import BuildError, shown
 from ppsim.costs.given import Costs
-from ppsim.costs.table import CostModel, CostTable, is_cost_model
-from ppsim.costs.table_check import check_table
+from ppsim.costs.table import CostModel, CostTable, check_table, is_cost_model
 from ppsim.families.registry import require_choice
 from ppsim.lowering.rows import insert_at, row_tables
 from ppsim.schedule.columns import ScheduleColumns

@@ -15,8 +15,7 @@ from ppsim.analysis.counting_bounds import chain_of, least_makespan
 from ppsim.base.compiling import run_where_it_pays
 from ppsim.base.errors import BuildError, shown
 from ppsim.costs.given import Costs
-from ppsim.costs.table import CostTable, is_cost_model
-from ppsim.costs.table_check import check_table
+from ppsim.costs.table import CostTable, check_table, is_cost_model
 from ppsim.lowering.rows import crosses_devices
 from ppsim.schedule.blocks import Block, occurrence
 from ppsim.schedule.columns import ScheduleColumns

@@ -13,7 +13,6 @@ from ppsim.costs.balance import Pieces, balanced, balanced_with, stages_for_pred
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout_string import LayoutString, of_stages
 from ppsim.costs.partition import by_cost
-from ppsim.costs.summed_effects import once_each
 from ppsim.costs.table import CostTable
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.studies.crowding import Blocks, Crowd
@@ -24,7 +23,8 @@ TRIES = 8  # cuts that are priced for one that fits
 def pieces_of(costs: DerivedCosts) -> Pieces:
     """The model as pieces to spread, by the least seconds of its layers."""
     layers = costs.model.layers
-    return Pieces.of([layer.name for layer in layers], once_each(layers, id, lambda one: layer_bound(costs, one)))
+    seconds = {layer: layer_bound(costs, layer) for layer in dict.fromkeys(layers)}
+    return Pieces.of([layer.name for layer in layers], [seconds[layer] for layer in layers])
 
 
 def balanced_partition(costs: DerivedCosts, schedule: ScheduleColumns, pieces: Pieces | None = None) -> LayoutString:

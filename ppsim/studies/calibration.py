@@ -13,7 +13,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import CostError, DeadlockError, shown
 from ppsim.costs.profile import KINDS, LinkFit, Profile
-from ppsim.costs.step_spread import StepSpread, reach_of
+from ppsim.costs.spread import StepSpread, reach_of
 from ppsim.interop.replays import Trace
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline

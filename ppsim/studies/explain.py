@@ -12,7 +12,7 @@ from ppsim.analysis.ledger import averaged
 from ppsim.base.errors import ConfigError
 from ppsim.base.short_repr import short_repr
 from ppsim.costs.profile import Profile
-from ppsim.costs.step_spread import HALVES
+from ppsim.costs.spread import HALVES
 from ppsim.interop.result import plain
 from ppsim.plan.resolve import Plan
 from ppsim.run.timelines import Timeline
