@@ -25,8 +25,8 @@ from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import find_family
-from ppsim.search.memory_actions import MEMORY_ACTIONS, NEEDED, with_memory_actions
-from ppsim.search.searched_with_r import searched_with_r
+from ppsim.search.memory_actions import MEMORY_ACTIONS, add_memory_actions
+from ppsim.search.recomputing import build_with_memory_actions
 
 
 @dataclass(frozen=True)
@@ -79,31 +79,25 @@ class Config:
 
     def build(self) -> Schedule:
         """The schedule; BuildError where the family does not allow its sizes, ScheduleError for a faulty CSV file."""
-        section = dict(self.schedule)
-        family, limit = None if "csv" in section else find_family(section["name"]), self.memory_limit
-        if family and limit is not None and section.get("recompute") == NEEDED and "memory_limit" in family.options:
-            sizes = section["devices"], section["microbatches"], section.get("stages_per_device")
-            options, placing = {"costs": self.costs, **section.get("options", {})}, section.get("recompute_placing")
-            return Schedule.of(searched_with_r(family, sizes, options, placing or "backward", self.costs, limit))
-        return self.completed(self._plain(section))
-
-    def completed(self, schedule: ScheduleColumns) -> Schedule:
-        """A schedule with the R, or OFFLOAD and RELOAD, that `schedule.recompute` and `schedule.offload` ask for."""
-        asked = {key: self.schedule[key] for key in MEMORY_ACTIONS if key in self.schedule}
-        if "recompute" in asked:
-            asked |= {"costs": self.costs, "memory_limit": self.memory_limit}
-        return Schedule.of(with_memory_actions(schedule, **asked))
-
-    def _plain(self, section: Mapping[str, Any]) -> ScheduleColumns:
-        """The schedule before R and copies are put into it."""
+        section = self.schedule
         if "csv" in section:
             file = os.path.join(os.path.dirname(self.path), section["csv"])
-            return Schedule.from_csv(file, name=self.name, slices=section.get("slices", 1))
+            return self.completed(Schedule.from_csv(file, name=self.name, slices=section.get("slices", 1)))
         family = find_family(section["name"])
-        options = dict(section.get("options", {}))
-        if "costs" in family.options:
-            options.setdefault("costs", self.costs)
-        return family.columns(section["devices"], section["microbatches"], section.get("stages_per_device"), **options)
+        sizes = section["devices"], section["microbatches"], section.get("stages_per_device")
+        options = {"costs": self.costs} if "costs" in family.options else {}
+        options |= section.get("options", {})
+        columns = build_with_memory_actions(family, sizes, options, self._memory_actions, self.costs, self.memory_limit)
+        return Schedule.of(columns)
+
+    def completed(self, schedule: ScheduleColumns) -> Schedule:
+        """Return a schedule with the R, or OFFLOAD and RELOAD, of `schedule.recompute` and `schedule.offload`."""
+        columns = add_memory_actions(schedule, **self._memory_actions, costs=self.costs, memory_limit=self.memory_limit)
+        return Schedule.of(columns)
+
+    @property
+    def _memory_actions(self) -> dict[str, str]:
+        return {key: self.schedule[key] for key in MEMORY_ACTIONS if key in self.schedule}
 
     def simulate(self, schedule: Schedule | None = None, *, dispatch: str | None = None) -> Timeline:
         """Build and simulate, or simulate another schedule or dispatch in its place; the errors of both.

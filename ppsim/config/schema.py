@@ -35,7 +35,7 @@ from ppsim.plan.dispatch import DISPATCHES
 from ppsim.plan.jitter import factor, sigma
 from ppsim.plan.streams import OPTIMIZERS
 from ppsim.search import find_family, split_stages
-from ppsim.search.memory_actions import FIRST, NEEDED, PLACINGS
+from ppsim.search.memory_actions import FIRST_STAGES, NEEDED, PLACINGS
 
 Fault = tuple[Path, str]
 
@@ -74,7 +74,7 @@ def _stages(more: str = "") -> Check:
     """Which stages of each device recompute or offload."""
 
     def holds(value: Any) -> bool:
-        return isinstance(value, str) and (value in ("all", more or "all") or FIRST.fullmatch(value) is not None)
+        return isinstance(value, str) and (value in ("all", more or "all") or FIRST_STAGES.fullmatch(value) is not None)
 
     return rule(holds, f"must be all, first:1 for one stage of each device{f', or {more}' if more else ''}")
 

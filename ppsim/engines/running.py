@@ -8,8 +8,9 @@ from ppsim.base.compiling import ROWS_WORTH_LOADING, can_compile, pays
 from ppsim.base.errors import ConfigError
 from ppsim.costs.table import CostTable
 from ppsim.engines.times import Times
-from ppsim.plan.dispatch import check_dispatch, in_order, make_choices
-from ppsim.plan.resolve import Plan
+from ppsim.plan.dispatch import check_dispatch, check_plan, in_order, make_choices
+from ppsim.plan.resolve import Plan, make_plan
+from ppsim.schedule.columns import ScheduleColumns
 
 ENGINES = ("auto", "event", "compiled")
 
@@ -30,15 +31,21 @@ def run_for_timeline(plan: Plan, engine: str) -> tuple[str, Times]:
     return engine, Model(plan).run()
 
 
+def makespan_of(schedule: ScheduleColumns, table: CostTable) -> float:
+    """Return the seconds of a step of a valid schedule if transfers do not queue."""
+    return float(run_plan(make_plan(schedule, table, "async"), "auto")[1].row_end.max())
+
+
 def dispatched(plan: Plan, table: CostTable, dispatch: str, memory_limit: Any, engine: str) -> Plan:
     """The plan in the order in which its devices run it: that of its lists, or the one that they choose.
 
     Where devices come to wait for each other it is that of the lists: these stand still too, and say the cycle when
-    they run. Raises ConfigError as `check_dispatch` and `make_choices`.
+    they run. Raises ConfigError as `check_dispatch`, `check_plan` and `make_choices`.
     """
     check_dispatch(dispatch, memory_limit)
     if dispatch == "list":
         return plan
+    check_plan(plan)
     choices = make_choices(plan, table, memory_limit)
     if _chosen(plan, engine) == "compiled":
         from ppsim.engines.ready_kernels import ready_order

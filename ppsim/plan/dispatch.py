@@ -76,10 +76,8 @@ def make_choices(plan: Plan, table: CostTable, memory_limit: Any = None) -> Choi
     """What the devices of a plan choose from.
 
     `memory_limit` is in activations of one device share, one number or one a device; None: what each list needs
-    itself. Raises ConfigError where a plan has more than compute actions and transfers that do not queue, or where a
-    list does not fit its limit.
+    itself. Raises ConfigError where a list does not fit its limit.
     """
-    _refuse_others(plan)
     row = plan.first_rows
     slot_of = np.cumsum(~plan.fused) - 1
     offsets = np.searchsorted(row, plan.schedule.offsets)
@@ -100,7 +98,8 @@ def make_choices(plan: Plan, table: CostTable, memory_limit: Any = None) -> Choi
     )  # fmt: skip
 
 
-def _refuse_others(plan: Plan) -> None:
+def check_plan(plan: Plan) -> None:
+    """Raise ConfigError if dispatch "ready" does not know something that the plan holds."""
     schedule = plan.schedule
     for found, what, legal in (
         (plan.transport != "async", f"transport={plan.transport!r}", "transport='async', which posts nothing in order"),

@@ -23,8 +23,8 @@ from ppsim.plots.slot_table import MAX_TIMED, schedule_html, schedule_table
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import csv_text, orders, read_csv, read_orders
 from ppsim.search import find_family, split_stages
-from ppsim.search.memory_actions import NEEDED, offloaded, recomputed, with_memory_actions
-from ppsim.search.searched_with_r import searched_with_r
+from ppsim.search.memory_actions import add_copies, add_recomputes
+from ppsim.search.recomputing import build_with_memory_actions
 
 Some = TypeVar("Some", bound=ScheduleColumns)
 
@@ -219,11 +219,8 @@ def build(
     given = {"costs": costs, "memory_limit": memory_limit}
     given = {key: value for key, value in given.items() if value is not None}
     options |= {key: value for key, value in given.items() if key in family.options or recompute is None}
-    if recompute == NEEDED and offload is None and "memory_limit" in family.options and memory_limit is not None:
-        return Schedule.of(searched_with_r(family, sizes, options, recompute_placing, costs, memory_limit))
-    columns = family.columns(*sizes, **options)
-    limits = given if recompute is not None else {}
-    return Schedule.of(with_memory_actions(columns, recompute, recompute_placing, offload, **limits))
+    actions = {"recompute": recompute, "recompute_placing": recompute_placing, "offload": offload}
+    return Schedule.of(build_with_memory_actions(family, sizes, options, actions, costs, memory_limit))
 
 
 def with_recompute(
@@ -263,7 +260,7 @@ def with_recompute(
         The costs do not fit the schedule.
     """
     validate(schedule)
-    return Schedule.of(recomputed(schedule, stages, placing, costs, memory_limit))
+    return Schedule.of(add_recomputes(schedule, stages, placing, costs, memory_limit))
 
 
 def with_offload(schedule: Schedule, stages: str = "all") -> Program:
@@ -284,7 +281,7 @@ def with_offload(schedule: Schedule, stages: str = "all") -> Program:
         The lists hold something else already, or `stages` is neither.
     """
     validate(schedule)
-    return _as(Program, offloaded(schedule, stages))
+    return _as(Program, add_copies(schedule, stages))
 
 
 def lower(schedule: Schedule, sharded: bool = False, receive: str = "early") -> Program:

@@ -1,10 +1,13 @@
-"""Schedules that trade time for memory: R, or OFFLOAD and RELOAD, put into the lists of any schedule."""
+"""Schedules that trade time for memory: R, or OFFLOAD and RELOAD, put into the lists of any schedule.
+
+R goes directly before each backward that needs one, or ahead of it into time that its device would be idle.
+"""
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -14,73 +17,69 @@ from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel, CostTable, check_table, is_cost_model
 from ppsim.families.registry import require_choice
 from ppsim.lowering.rows import insert_at, row_tables
+from ppsim.plan.holding import Holding, changes_by_kind
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.search.idle_time import held_at_most, in_idle_time
-from ppsim.search.needed import needed_recomputes
 from ppsim.search.problem import limits_of
 
 NEEDED = "needed"
-MEMORY_ACTIONS = ("recompute", "recompute_placing", "offload")  # what `with_memory_actions` is asked for
+MEMORY_ACTIONS = ("recompute", "recompute_placing", "offload")  # the keywords of `add_memory_actions`
 PLACINGS = ("backward", "idle", "idle+forwards")
+FIRST_STAGES = re.compile(r"first:([0-9]{1,9})")
 
-FIRST = re.compile(r"first:([0-9]{1,9})")
+_ROUNDING = 1e-9
 
 
-def with_memory_actions(
+def add_memory_actions(
     schedule: ScheduleColumns,
+    *,
     recompute: str | None = None,
     recompute_placing: str = "backward",
     offload: str | None = None,
-    **given: Any,
+    costs: CostModel | None = None,
+    memory_limit: float | Sequence[float] | None = None,
 ) -> ScheduleColumns:
-    """The schedule with R, or OFFLOAD and RELOAD, where they are asked for; `given` are costs and limit of R."""
+    """Return the schedule with the R, or OFFLOAD and RELOAD, that are asked for."""
     if recompute is not None:
-        schedule = recomputed(schedule, recompute, recompute_placing, **given)
+        schedule = add_recomputes(schedule, recompute, recompute_placing, costs, memory_limit)
     elif recompute_placing != "backward":
         raise BuildError(f"recompute_placing={shown(recompute_placing)} says where R goes; give recompute='all' too")
-    return schedule if offload is None else offloaded(schedule, offload)
+    return schedule if offload is None else add_copies(schedule, offload)
 
 
-def recomputed(
+def add_recomputes(
     schedule: ScheduleColumns,
     stages: str = "all",
     placing: str = "backward",
     costs: CostModel | None = None,
     memory_limit: float | Sequence[float] | None = None,
 ) -> ScheduleColumns:
-    """The schedule with R for the chosen stages; see `ppsim.with_recompute`."""
+    """Return the schedule with R for the chosen stages; see `ppsim.with_recompute`."""
     _require_plain_lists(schedule, "recompute")
     require_choice("placing", placing, PLACINGS)
     backward = is_backward(schedule.kind)
     if stages != NEEDED and placing == "backward":
         return _with_r(schedule, np.flatnonzero(backward & _chosen(schedule, stages, "recompute")))
-    table = priced(schedule, costs)
+    table = price_schedule(schedule, costs)
     if stages == NEEDED:
         if memory_limit is None:
             raise BuildError("recompute='needed' recomputes what does not fit; give memory_limit= such as 4.0")
-        rows = needed_recomputes(schedule, table, limits_of(schedule.devices, memory_limit))
+        rows = _needed_recomputes(schedule, table, limits_of(schedule.devices, memory_limit))
     else:
-        rows = np.flatnonzero(backward & _chosen(schedule, stages, "recompute") & ~_behind_its_forward(schedule))
-    made = _with_r(schedule, rows)
+        rows = np.flatnonzero(backward & _chosen(schedule, stages, "recompute") & ~_follows_its_forward(schedule))
+    placed = _with_r(schedule, rows)
     if placing == "backward":
-        return made
-    limit = held_at_most(schedule, table) if memory_limit is None else limits_of(schedule.devices, memory_limit)
-    return in_idle_time(made, table, limit, placing == "idle+forwards")
+        return placed
+    if memory_limit is None:
+        limits = Holding(schedule, table, table.stage_share).peaks()
+    else:
+        limits = limits_of(schedule.devices, memory_limit)
+    from ppsim.search.idle_time import in_idle_time  # it loads SimPy
+
+    return in_idle_time(placed, table, limits, placing == "idle+forwards")
 
 
-def _with_r(schedule: ScheduleColumns, rows: np.ndarray) -> ScheduleColumns:
-    """An R directly before each of these backwards."""
-    return insert_at(schedule, rows, np.full(len(rows), Kind.R), 2 * (rows - schedule.joined[rows]))
-
-
-def _behind_its_forward(schedule: ScheduleColumns) -> np.ndarray:
-    """Where a backward directly follows its own forward, whose activations then are still there; bool."""
-    same = (np.diff(schedule.stage) == 0) & (np.diff(schedule.microbatch) == 0) & (schedule.kind[:-1] == Kind.F)
-    return np.append(False, same)
-
-
-def priced(schedule: ScheduleColumns, costs: CostModel | None) -> CostTable:
-    """The costs of a schedule; by default F, I and W of a device share take 1 s each."""
+def price_schedule(schedule: ScheduleColumns, costs: CostModel | None) -> CostTable:
+    """Return the costs of a schedule; by default F, I and W of a device share take 1 s each."""
     costs = Costs(forward=1.0, input_grad=1.0, weight_grad=1.0) if costs is None else costs
     if not is_cost_model(costs):
         raise BuildError(f"costs={shown(costs)} cannot price a schedule; give ppsim.Costs(forward=..., backward=...)")
@@ -89,10 +88,66 @@ def priced(schedule: ScheduleColumns, costs: CostModel | None) -> CostTable:
     return table
 
 
-def offloaded(schedule: ScheduleColumns, stages: str) -> ScheduleColumns:
-    """The schedule with OFFLOAD and RELOAD for the chosen stages; see `ppsim.with_offload`.
+def _with_r(schedule: ScheduleColumns, rows: np.ndarray) -> ScheduleColumns:
+    """Return the schedule with an R directly before each of these backwards."""
+    return insert_at(schedule, rows, np.full(len(rows), Kind.R), 2 * (rows - schedule.joined[rows]))
 
-    Source of the place of a RELOAD: sail-sg/zero-bubble-pipeline-parallelism, zerobubble/scheduler/offloading.py
+
+def _follows_its_forward(schedule: ScheduleColumns) -> np.ndarray:
+    """Return for each row if it directly follows its own forward, so that the device still has the activation; bool."""
+    same = (np.diff(schedule.stage) == 0) & (np.diff(schedule.microbatch) == 0) & (schedule.kind[:-1] == Kind.F)
+    return np.append(False, same)
+
+
+def _needed_recomputes(schedule: ScheduleColumns, table: CostTable, limits: np.ndarray) -> np.ndarray:
+    """Return the backwards that need an R directly before them to keep each device within its limit, sorted rows.
+
+    Each device runs its list, and drops an activation when the next one does not fit: the one whose backward comes
+    last. If activations are equal, no choice needs fewer R (Belady 1966, doi 10.1147/sj.52.0078, for intervals).
+    `limits` are in activations of one device share, float64 (devices,).
+
+    Raises
+    ------
+    BuildError
+        A limit does not hold one activation and the stored inputs of the others.
+    """
+    holding = Holding(schedule, table, table.stage_share)
+    rows = [_needed_on(holding, device, float(limits[device])) for device in range(schedule.devices)]
+    return np.sort(np.concatenate(rows)).astype(np.int64)
+
+
+def _needed_on(holding: Holding, device: int, limit: float) -> list[int]:
+    schedule, span = holding.schedule, holding.schedule.rows(device)
+    kinds, stage, microbatch = schedule.kind[span], schedule.stage[span], schedule.microbatch[span]
+    remade = changes_by_kind(*holding.parts(stage, microbatch))[0][Kind.R]
+    columns = kinds, row_tables(schedule)[1][stage, microbatch], *holding.changes(span), remade
+    held: list[tuple[int, float]] = []  # the last backward first: minus its row, and what an R before it makes
+    dropped: set[int] = set()
+    level = 0.0
+    for row, (kind, own, added, freed, by_r) in enumerate(
+        zip(*(c.tolist() for c in columns), strict=True), span.start
+    ):
+        level += added + (by_r if row in dropped else 0.0)
+        if kind == Kind.F:
+            heapq.heappush(held, (-own, by_r))
+        while level > limit + _ROUNDING:
+            if not held or -held[0][0] <= row:
+                whole = ", or whole backwards: what waits for its W cannot be made again" if Kind.W in kinds else ""
+                raise BuildError(
+                    f"memory_limit={limit:g} on device {device}: with all recomputed it still holds {level:g} "
+                    f"activations at {schedule.label(row)}; use at least {level:g}{whole}"
+                )
+            last, dropped_amount = heapq.heappop(held)
+            dropped.add(-last)
+            level -= dropped_amount
+        level -= freed
+    return sorted(dropped)
+
+
+def add_copies(schedule: ScheduleColumns, stages: str) -> ScheduleColumns:
+    """Return the schedule with OFFLOAD and RELOAD for the chosen stages; see `ppsim.with_offload`.
+
+    Source of the position of a RELOAD: sail-sg/zero-bubble-pipeline-parallelism, zerobubble/scheduler/offloading.py
     (Wan et al. 2025, PipeOffload, arXiv 2503.01328).
     """
     _require_plain_lists(schedule, "offload")
@@ -120,13 +175,13 @@ def _require_plain_lists(schedule: ScheduleColumns, what: str) -> None:
 
 
 def _chosen(schedule: ScheduleColumns, stages: str, what: str) -> np.ndarray:
-    """Whether each row belongs to the chosen stages of its device, bool."""
+    """Return for each row if it belongs to the chosen stages of its device, bool."""
     devices, counts = np.unique(schedule.holdings[:, 0], return_counts=True)
     first_of_device = np.cumsum(counts) - counts
     held = schedule.holdings[:, 0].astype(np.int64) * schedule.num_stages + schedule.holdings[:, 1]
     number = np.searchsorted(held, schedule.device.astype(np.int64) * schedule.num_stages + schedule.stage)
     local = number - first_of_device[np.searchsorted(devices, schedule.device)]
-    match = FIRST.fullmatch(stages) if isinstance(stages, str) else None
+    match = FIRST_STAGES.fullmatch(stages) if isinstance(stages, str) else None
     if stages != "all" and not match:
         needed = ", or 'needed' for what does not fit" if what == "recompute" else ""
         raise BuildError(

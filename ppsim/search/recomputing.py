@@ -1,17 +1,28 @@
-"""Schedules whose makers move recomputing into idle time: RiPipe and Mario."""
+"""Families with R in idle time (RiPipe, Mario), and searches within a memory limit that R helps to keep."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.base.errors import BuildError
+from ppsim.costs.given import Costs
+from ppsim.costs.table import CostModel, CostTable
+from ppsim.engines.running import makespan_of
 from ppsim.families.interleaved import interleaved_one_forward_one_backward
 from ppsim.families.one_forward_one_backward import one_forward_one_backward
-from ppsim.families.registry import family, require_choice
+from ppsim.families.registry import RegisteredFamily, family, require_choice
+from ppsim.plan.holding import Holding
+from ppsim.plan.lengths import seconds_by_kind
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.search.memory_actions import NEEDED, recomputed
+from ppsim.search.memory_actions import NEEDED, add_memory_actions, add_recomputes, price_schedule
+from ppsim.search.problem import limits_of
 
-if TYPE_CHECKING:
-    from ppsim.costs import CostModel
+RECOMPUTED_PARTS = (0.5, 1.0)  # of the stages, from the first on, whose activations live longest
 
 
 @family(
@@ -28,11 +39,11 @@ if TYPE_CHECKING:
     "mindspeed/core/pipeline_parallel/ripipe_schedules.py: --recompute-in-bubble, --recompute-in-advance",
 )
 def ripipe(p: int, m: int, v: int = 2, *, mode: str = "in-bubble", costs: CostModel | None = None) -> ScheduleColumns:
-    """Interleaved 1F1B, with R put in and moved ahead."""
+    """Return interleaved 1F1B with R moved ahead."""
     require_choice("mode", mode, ("in-bubble", "in-advance"))
     plain = ScheduleColumns.from_blocks(interleaved_one_forward_one_backward(p, m, v), name="ripipe")
     stages = NEEDED if mode == "in-bubble" else "all"
-    return recomputed(plain, stages, "idle", costs, float(p))
+    return add_recomputes(plain, stages, "idle", costs, float(p))
 
 
 @family(
@@ -48,6 +59,121 @@ def ripipe(p: int, m: int, v: int = 2, *, mode: str = "in-bubble", costs: CostMo
     "10.1145/3710848.3710878",
 )
 def mario(p: int, m: int, v: int, *, costs: CostModel | None = None) -> ScheduleColumns:
-    """1F1B, with R put in and R and F moved ahead."""
+    """Return 1F1B with R and F moved ahead."""
     plain = ScheduleColumns.from_blocks(one_forward_one_backward(p, m, v), name="mario")
-    return recomputed(plain, "all", "idle+forwards", costs)
+    return add_recomputes(plain, "all", "idle+forwards", costs)
+
+
+def build_with_memory_actions(
+    family: RegisteredFamily,
+    sizes: tuple[int, int, int | None],
+    options: Mapping[str, Any],
+    actions: Mapping[str, str | None],
+    costs: CostModel | None,
+    memory_limit: float | Sequence[float] | None,
+) -> ScheduleColumns:
+    """Return a family's schedule with the R, or OFFLOAD and RELOAD, of `actions`, the keywords in `MEMORY_ACTIONS`.
+
+    If only what `memory_limit` does not hold is to be recomputed, and the family searches within a limit, the search
+    takes R into account.
+    """
+    searches = "memory_limit" in family.options and memory_limit is not None and actions.get("offload") is None
+    if searches and actions.get("recompute") == NEEDED:
+        placing = actions.get("recompute_placing") or "backward"
+        return _search_with_r(family, sizes, options, placing, costs, memory_limit)
+    columns = family.columns(*sizes, **options)
+    return add_memory_actions(columns, **actions, costs=costs, memory_limit=memory_limit)
+
+
+def _search_with_r(
+    family: RegisteredFamily,
+    sizes: tuple[int, int, int | None],
+    options: Mapping[str, Any],
+    placing: str,
+    costs: CostModel | None,
+    memory_limit: float | Sequence[float],
+) -> ScheduleColumns:
+    """Return the shortest schedule of several searches, all within the limit.
+
+    The first search keeps the limit without R. The others search without a limit, or under costs of stages that
+    recompute; their results get R for as few activations as the limit requires, placed as `placing` says. If
+    backwards are split, what waits for its W cannot be recomputed, so whole backwards are searched too. `seconds` among
+    the options are for all searches together.
+
+    Raises
+    ------
+    BuildError
+        No search keeps the limit.
+    """
+    costs = Costs(forward=1.0, input_grad=1.0, weight_grad=1.0) if costs is None else costs
+    found: list[ScheduleColumns] = []
+    refused: list[BuildError] = []
+    changes = list(_searches(family, sizes, {**options, "costs": costs}, memory_limit))
+    for change in changes:
+        share = {"seconds": options["seconds"] / len(changes)} if options.get("seconds") else {}
+        try:
+            schedule = family.columns(*sizes, **{**options, **share, **change})
+            fits = change is changes[0]
+            found.append(schedule if fits else add_recomputes(schedule, NEEDED, placing, costs, memory_limit))
+        except BuildError as error:
+            refused.append(error)
+    if not found:
+        raise refused[-1]
+    return min(found, key=lambda schedule: makespan_of(schedule, price_schedule(schedule, costs)))
+
+
+def _searches(
+    family: RegisteredFamily, sizes: tuple[int, int, int | None], options: Mapping[str, Any], limit: Any
+) -> Iterator[dict[str, Any]]:
+    """Yield the options that each search changes; the first search keeps the limit without R."""
+    yield {"memory_limit": limit}
+    splits = [{}, {"split": False}] if "split" in family.options else [{}]
+    for split in splits:
+        yield {"memory_limit": None} | split
+    if "costs" not in family.options:
+        return
+    briefly = {"rounds": 0, "seconds": None} if "rounds" in family.options else {}
+    try:
+        placed = family.columns(*sizes, **{**options, **briefly, "memory_limit": None})
+    except BuildError:  # the searches raise it too
+        return
+    for part in RECOMPUTED_PARTS:
+        costs = RecomputingCosts(options["costs"], part)
+        left = limits_of(placed.devices, limit) - costs.held_by_one_r(placed)
+        for split in splits if left.min() > 0 else ():
+            yield {"memory_limit": left.tolist(), "costs": costs} | split
+
+
+@dataclass(frozen=True)
+class RecomputingCosts:
+    """Costs of a schedule without R whose first stages recompute: they hold stored inputs, and R makes B and I longer.
+
+    `part` of the stages recompute.
+    """
+
+    costs: CostModel
+    part: float
+
+    def table(self, schedule: ScheduleColumns) -> CostTable:
+        """Return the costs of this schedule; errors as those of the cost model."""
+        table = self.costs.table(schedule)
+        seconds = table.seconds.copy()
+        seconds[[Kind.B, Kind.I]] += np.where(self._recomputes(schedule), seconds_by_kind(schedule, table)[Kind.R], 0.0)
+        return replace(
+            table, seconds=seconds, overlap=None, stage_share=table.stage_share - self._made_by_r(schedule, table)
+        )
+
+    def held_by_one_r(self, schedule: ScheduleColumns) -> np.ndarray:
+        """Return the largest amount that one R makes on each device, float64 (devices,)."""
+        device, stage = schedule.holdings.T
+        largest = np.zeros(schedule.devices)
+        np.maximum.at(largest, device, self._made_by_r(schedule, self.costs.table(schedule))[stage])
+        return largest
+
+    def _recomputes(self, schedule: ScheduleColumns) -> np.ndarray:
+        return np.arange(schedule.num_stages) < self.part * schedule.num_stages
+
+    def _made_by_r(self, schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
+        """Return what an R of each stage makes, in device shares, float64 (stages,)."""
+        made = Holding(schedule, table, table.stage_share).adds[Kind.R]
+        return np.where(self._recomputes(schedule), made, 0.0)
