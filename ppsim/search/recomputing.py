@@ -68,7 +68,7 @@ def build_with_memory_actions(
     family: RegisteredFamily,
     sizes: tuple[int, int, int | None],
     options: Mapping[str, Any],
-    actions: Mapping[str, str | None],
+    actions: Mapping[str, Any],
     costs: CostModel | None,
     memory_limit: float | Sequence[float] | None,
 ) -> ScheduleColumns:
@@ -77,8 +77,8 @@ def build_with_memory_actions(
     If only what `memory_limit` does not hold is to be recomputed, and the family searches within a limit, the search
     takes R into account.
     """
-    searches = "memory_limit" in family.options and memory_limit is not None and actions.get("offload") is None
-    if searches and actions.get("recompute") == NEEDED:
+    of_r_alone = actions.get("recompute") == NEEDED and actions.get("offload") is None
+    if of_r_alone and "memory_limit" in family.options and memory_limit is not None:
         placing = actions.get("recompute_placing") or "backward"
         return _search_with_r(family, sizes, options, placing, costs, memory_limit)
     columns = family.columns(*sizes, **options)
