@@ -124,9 +124,7 @@ def _needed_on(holding: Holding, device: int, limit: float) -> list[int]:
     held: list[tuple[int, float]] = []  # the last backward first: minus its row, and what an R before it makes
     dropped: set[int] = set()
     level = 0.0
-    for row, (kind, own, added, freed, by_r) in enumerate(
-        zip(*(c.tolist() for c in columns), strict=True), span.start
-    ):
+    for row, (kind, own, added, freed, by_r) in enumerate(zip(*(c.tolist() for c in columns), strict=True), span.start):
         level += added + (by_r if row in dropped else 0.0)
         if kind == Kind.F:
             heapq.heappush(held, (-own, by_r))
