@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from random_runs import runs
 
 import ppsim
-from ppsim.analysis import gaps, memory
+from ppsim.analysis import gaps
 from ppsim.analysis import ledger as ledgers
 from ppsim.costs import pairs
 from ppsim.costs.composed import SharedPorts
 from ppsim.costs.profile import Profile
+from ppsim.plan import holding
 
 nodes = st.lists(st.integers(0, 2), min_size=1, max_size=6).map(lambda node: np.array(node, np.int64))
 
@@ -150,7 +151,7 @@ def test_peaks_of_devices_at_once_are_the_highest_points_of_their_curves(run, ro
     run = ppsim.Timeline(run.plan, table, run.costs, run.times, engine=run.engine)
     devices = range(run.schedule.devices)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "_AT_A_TIME", rows_at_once)
+        patch.setattr(holding, "ROWS_AT_ONCE", rows_at_once)
         peaks = run.peak_activations, run.peak_memory
     for peak, curve in zip(peaks, (run.activations_over_time, run.memory_over_time), strict=True):
         assert peak == pytest.approx([curve(device)[1].max() for device in devices], rel=1e-9)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.analysis.memory import occupancy
+from ppsim.analysis.memory import activations_over_time, memory_over_time, static_memory
 from ppsim.base.immutable import EqualColumns, kept
 from ppsim.base.lists import Counted
 from ppsim.base.short_repr import short_repr
@@ -206,12 +206,10 @@ def _of_device(run: TimelineColumns, device: int, begin: float, end: float) -> n
     last = np.append(run.row_start[rows][own], end)
     there = last - first > 1e-12 * (end - begin)
     first, last = first[there], last[there]
-    held = occupancy(run)
-    activations = _most(0.0, *held.activations_over_time(device), first, last)
-    free, workload = np.full_like(first, np.nan), run.table.workload
-    if workload is not None and held.static_memory is not None and run.table.activation_bytes is not None:
-        always = held.static_memory[:, device].sum()
-        free = workload.memory - _most(always, *held.memory_over_time(device), first, last)
+    activations = _most(0.0, *activations_over_time(run, device), first, last)
+    free, workload, static = np.full_like(first, np.nan), run.table.workload, static_memory(run)
+    if workload is not None and static is not None and run.table.activation_bytes is not None:
+        free = workload.memory - _most(static[:, device].sum(), *memory_over_time(run, device), first, last)
     return np.stack([first, last - first, activations, free])
 
 

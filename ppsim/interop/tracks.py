@@ -11,7 +11,7 @@ import numpy as np
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.critical_path import latest_before
 from ppsim.analysis.graph import BARRIER, COLLECTIVE, OPTIMIZER, StepGraph, step_graph
-from ppsim.analysis.memory import occupancy
+from ppsim.analysis.memory import activations_over_time
 from ppsim.base.errors import ConfigError
 from ppsim.base.lists import list_of_rows
 from ppsim.schedule.barriers import BARRIER_NAMES, members
@@ -330,7 +330,7 @@ class Tracks:
         return dict(zip(_STREAMS, (run.unshards, run.reductions, run.offloads, run.reloads), strict=True))
 
     def _levels(self, first: int, last: int) -> Levels:
-        curves = [occupancy(self.timeline).activations_over_time(device) for device in range(first, last)]
+        curves = [activations_over_time(self.timeline, device) for device in range(first, last)]
         return Levels(
             np.repeat(self.level_track[first:last], [len(times) for times, _ in curves]),
             _nanoseconds(np.concatenate([times for times, _ in curves])),

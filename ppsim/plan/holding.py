@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from ppsim.actions import Kind
 from ppsim.costs.table import CostTable
 from ppsim.plan.lengths import by_kind_and_stage
 from ppsim.schedule.columns import ScheduleColumns
+
+ROWS_AT_ONCE = 16_384
 
 
 def changes_by_kind(whole: Any, for_weight: Any, stored: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -63,7 +66,13 @@ class Holding:
 
     def peaks(self, fused: np.ndarray | None = None) -> np.ndarray:
         """Return the largest amount that each device holds in list order, as `list_peaks`."""
-        return list_peaks(self.schedule, *self.changes(), fused)
+        peaks = np.empty(self.schedule.devices)
+        for first, last in device_ranges(self.schedule):
+            offsets = self.schedule.offsets[first : last + 1]
+            rows = slice(offsets[0], offsets[-1])
+            of_slots = None if fused is None else fused[rows]
+            peaks[first:last] = _list_peaks(offsets - offsets[0], *self.changes(rows), of_slots)
+        return peaks
 
     def _scale(self, stage: np.ndarray, microbatch: np.ndarray) -> Any:
         return self.table.scale_of(self.schedule, stage, microbatch)
@@ -83,18 +92,32 @@ def list_peaks(
     fused : bool, one entry per row, optional
         True for the second row of a timed OVERLAP_F_B slot: both parts add before either frees.
     """
+    return _list_peaks(schedule.offsets, adds, frees, fused)
+
+
+def _list_peaks(offsets: np.ndarray, adds: np.ndarray, frees: np.ndarray, fused: np.ndarray | None) -> np.ndarray:
     if fused is not None and fused.any():
         adds, frees = adds.copy(), frees.copy()
         second = np.flatnonzero(fused)
         adds[second - 1] += adds[second]
         frees[second] += frees[second - 1]
         adds[second] = frees[second - 1] = 0.0
-    peaks = np.zeros(schedule.devices)
-    for device in range(schedule.devices):
-        rows = schedule.rows(device)
-        after_end = np.cumsum(adds[rows] - frees[rows])
-        peaks[device] = (after_end + frees[rows]).max(initial=0.0)
+    remains, peaks = adds - frees, np.zeros(len(offsets) - 1)
+    for device, rows in enumerate(map(slice, offsets[:-1].tolist(), offsets[1:].tolist())):
+        peaks[device] = (np.cumsum(remains[rows]) + frees[rows]).max(initial=0.0)
     return peaks
+
+
+def device_ranges(schedule: ScheduleColumns) -> Iterator[tuple[int, int]]:
+    """Yield (first, last + 1) of neighbouring devices that have about `ROWS_AT_ONCE` rows together.
+
+    Columns made for one range at a time stay small.
+    """
+    last = 0
+    while last < schedule.devices:
+        first, full = last, schedule.offsets[last] + ROWS_AT_ONCE
+        last = max(int(np.searchsorted(schedule.offsets, full, "right")) - 1, first + 1)
+        yield first, last
 
 
 def amounts(
@@ -138,19 +161,19 @@ def moved_fraction(
     return fraction * np.where(to_host, to_memory, 1.0)
 
 
-def backward_bytes(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:
-    """Return the bytes that a B or I (of a slice) holds in addition while it runs, by stage; None if none does.
+def backward_bytes(table: CostTable) -> np.ndarray | None:
+    """Return the bytes that a B or I of a whole microbatch also holds while it runs, by stage; None if none does.
 
     They are what the backward recomputes, or what the loss holds.
     """
     held = table.recompute_bytes
-    return None if held is None or not held.any() else held / schedule.slices
+    return None if held is None or not held.any() else held
 
 
 def logits_bytes(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:
-    """Return the bytes that S (of a slice) holds until T ends, or S if no T follows, by stage; None if none does."""
+    """Return the bytes that S of a whole microbatch holds until T ends, or S without T, by stage; None if none does."""
     held = table.vocabulary_bytes
-    return None if held is None or not schedule.cuts_vocabulary else held / schedule.slices
+    return held if schedule.cuts_vocabulary else None
 
 
 def static_bytes(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:

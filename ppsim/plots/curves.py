@@ -10,7 +10,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.ticker import MaxNLocator
 
 from ppsim.analysis.bubbles import makespan
-from ppsim.analysis.memory import occupancy, peak_memory
+from ppsim.analysis.memory import activations_over_time, memory_over_time, peak_memory, static_memory
 from ppsim.base.units import axis_unit
 from ppsim.plots.overview import phases, time_edges
 from ppsim.timeline import TimelineColumns
@@ -70,11 +70,10 @@ def draw_memory(ax: Axes, timeline: TimelineColumns, memory: bool | str) -> None
 
 def _curves(timeline: TimelineColumns, in_bytes: bool) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:
     """Return times and levels of each device, and the level at which each starts."""
-    devices, held = timeline.schedule.devices, occupancy(timeline)
-    curve_of = held.memory_over_time if in_bytes else held.activations_over_time
-    static = held.static_memory
+    devices, static = timeline.schedule.devices, static_memory(timeline)
+    curve_of = memory_over_time if in_bytes else activations_over_time
     starts = static.sum(axis=0) if in_bytes and static is not None else np.zeros(devices)
-    return [curve_of(device) for device in range(devices)], starts
+    return [curve_of(timeline, device) for device in range(devices)], starts
 
 
 def _steps(times: np.ndarray, levels: np.ndarray, last: float) -> np.ndarray:

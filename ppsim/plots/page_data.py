@@ -16,7 +16,7 @@ from ppsim.analysis.graph import COLLECTIVE, OPTIMIZER, StepGraph, step_graph
 from ppsim.analysis.interval import short_interval
 from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.measures import shown_in
-from ppsim.analysis.memory import occupancy, peak_activations, peak_memory
+from ppsim.analysis.memory import activations_over_time, memory_over_time, peak_activations, peak_memory, static_memory
 from ppsim.base.immutable import kept
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes, kind_letter, legend_entries, title_text
@@ -252,16 +252,15 @@ def _items(boxes: Boxes, graph: StepGraph, consumer: np.ndarray) -> tuple[np.nda
 
 def _memory(timeline: TimelineColumns) -> tuple[list[PageColumn], dict[str, Any]]:
     """Return the step curve of each device's memory: bytes if the costs know them, live activations otherwise."""
-    held, devices = occupancy(timeline), timeline.schedule.devices
-    in_bytes = peak_memory(timeline)
+    devices, static, in_bytes = timeline.schedule.devices, static_memory(timeline), peak_memory(timeline)
     peaks = peak_activations(timeline) if in_bytes is None else in_bytes
-    curve_of = held.activations_over_time if in_bytes is None else held.memory_over_time
+    curve_of = activations_over_time if in_bytes is None else memory_over_time
     origin, workload = float(timeline.device_start.min()), timeline.table.workload
     most = float(peaks.max(initial=0.0)) or 1.0
     curves = []
     for device in range(devices):
-        times, levels = curve_of(device)
-        first = 0.0 if in_bytes is None else float(held.static_memory[:, device].sum())  # type: ignore[index]
+        times, levels = curve_of(timeline, device)
+        first = 0.0 if in_bytes is None or static is None else float(static[:, device].sum())
         times, levels = np.append(0.0, times - origin), np.append(first, levels)
         curves.append(_thinned(_ticks(times, timeline), levels, max(_MAX_POINTS // devices, 64)))
     columns = [

@@ -14,7 +14,15 @@ from ppsim.analysis.critical_path import Sensitivities, critical_path, sensitivi
 from ppsim.analysis.interval import step_interval
 from ppsim.analysis.ledger import Ledger, ledger
 from ppsim.analysis.measures import MEASURES
-from ppsim.analysis.memory import PARTS, Memory, memory, occupancy
+from ppsim.analysis.memory import (
+    PARTS,
+    Memory,
+    activations_over_time,
+    memory,
+    memory_over_time,
+    memory_parts_over_time,
+    static_memory,
+)
 from ppsim.base.units import counted, seconds_text
 from ppsim.interop.result import result_document
 from ppsim.plots.summary import summary_text
@@ -109,7 +117,7 @@ class Timeline(TimelineColumns):
 
         Same unit as `peak_activations`. Both arrays have one entry a change, in time order.
         """
-        return occupancy(self).activations_over_time(device)
+        return activations_over_time(self, device)
 
     @property
     def static_memory(self) -> np.ndarray | None:
@@ -117,7 +125,7 @@ class Timeline(TimelineColumns):
 
         A stage that two devices hold counts on both, and weights once for each version that the device keeps.
         """
-        return occupancy(self).static_memory
+        return static_memory(self)
 
     def memory_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
         """Step curve of a device's memory: times in seconds and bytes from each time on.
@@ -126,7 +134,7 @@ class Timeline(TimelineColumns):
         sender while it lasts. At equal times memory is freed before it is taken. Raises CostError where the costs do
         not say what is held.
         """
-        return occupancy(self).memory_over_time(device)
+        return memory_over_time(self, device)
 
     def memory_parts_over_time(self, device: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """The same curve part by part: weights, gradients, optimizer_state, activations and transfer_buffers.
@@ -134,7 +142,7 @@ class Timeline(TimelineColumns):
         Times in seconds, and for each part its bytes from each time on. What a backward brings back by recomputation
         counts with the activations.
         """
-        times, levels = occupancy(self).memory_parts_over_time(device)
+        times, levels = memory_parts_over_time(self, device)
         return times, dict(zip(PARTS, levels, strict=True))
 
     def memory(self) -> Memory:
