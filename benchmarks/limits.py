@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import simpy
 
-from ppsim.base.compiling import compiled
+from ppsim.base.compiling import compiled, kernel
 from ppsim.plan.resolve import Plan
 
 
@@ -28,6 +28,7 @@ class Replay:
         self.kernel(*self.columns, self.ends)
 
 
+@kernel(allocates=True)
 def replay(offsets, source, remote, seconds, transfer_seconds, ends):
     """Fill `ends`: -1 where a row has not run, -2 - d where device d waits for it (one device at a time can)."""
     devices = len(offsets) - 1

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppsim.base.compiling import part, run_where_it_pays
+from ppsim.base.compiling import call_fastest, kernel
 
 EVER = 2**31  # more than there are microbatches
 ROUNDING = 1e-9  # part of an amount by which sums of amounts may differ
@@ -87,11 +87,11 @@ def least_ends(
     f_frees = np.stack([chain.share, *np.zeros((2, stages))])
     widest = int((chain.last - chain.first).max())
     results = []
-    for kernel, times, frees in ((count_forward, ends, chain.frees()), (count_backward, tails, f_frees)):
+    for count, times, frees in ((count_forward, ends, chain.frees()), (count_backward, tails, f_frees)):
         room = Room(np.zeros(stages), np.zeros(stages), np.zeros(stages * widest * 3, np.int64))
         results.append(times.ravel().copy())
-        run_where_it_pays(
-            kernel, times.size, chain, limit, alone, held, frees.ravel(), room, results[-1], *np.zeros((3, stages))
+        call_fastest(
+            count, times.size, chain, limit, alone, held, frees.ravel(), room, results[-1], *np.zeros((3, stages))
         )
     return results[0].reshape(shape), results[1].reshape(shape)
 
@@ -103,6 +103,7 @@ def _how_many(limit: np.ndarray, amount: np.ndarray) -> np.ndarray:
     return np.minimum(number, EVER).astype(np.int64)
 
 
+@kernel
 def count_forward(chain, limit, alone, held, frees, room, ends, full, whole, back):
     """Raise `ends`; the last three keep what a device has run of a stage at least: by F to W, F to I, and I to W."""
     stages, count = len(chain.device_of), chain.number
@@ -129,14 +130,14 @@ def count_forward(chain, limit, alone, held, frees, room, ends, full, whole, bac
             ends[w] = max(ends[w], ends[i] + weight, full[s], run_more(back, s, ends[i] - length, length + weight))
 
 
-@part
+@kernel
 def run_more(times, s, start, seconds):
     """Let a stage's time go on by `seconds`, from `start` at the earliest."""
     times[s] = max(times[s], start) + seconds
     return times[s]
 
 
-@part
+@kernel
 def time_of_room(chain, frees, room, times, s, k, needed, held):
     """Least seconds before the stages of a device up to s have freed as much as is `needed` by events before the kth.
 
@@ -159,6 +160,7 @@ def time_of_room(chain, frees, room, times, s, k, needed, held):
     return room.time[s]
 
 
+@kernel
 def count_backward(chain, limit, alone, held, frees, room, tails, full, whole, back):
     """Raise `tails`, as `count_forward` from the end."""
     stages, count = len(chain.device_of), chain.number

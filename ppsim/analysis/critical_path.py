@@ -8,7 +8,7 @@ import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.graph import COLLECTIVE, OPTIMIZER, StepGraph, grouped, step_graph
-from ppsim.base.compiling import run_where_it_pays
+from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.distinct import distinct
 from ppsim.base.immutable import EqualColumns
 from ppsim.base.short_repr import short_repr
@@ -63,12 +63,13 @@ def node_slack(graph: StepGraph) -> np.ndarray:
     """Latest end minus end of each node; nan where the node does not exist."""
     room = np.full(len(graph.end), np.nan)
     last = float(np.nanmax(graph.end))
-    run_where_it_pays(
+    call_fastest(
         room_of_nodes, len(room), graph.order[::-1].copy(), *graph.edges_out, graph.start, graph.end, last, room
     )
     return room
 
 
+@kernel
 def room_of_nodes(backwards, first, targets, start, end, last, room):
     """Fill `room`, the last nodes first.
 
@@ -168,13 +169,14 @@ def _most_on_a_chain(graph: StepGraph, chain: list[int], counted: np.ndarray, co
     first, sources = grouped(place[after], place[before], len(nodes))
     followers = np.bincount(sources, minlength=len(nodes))
     row, free = np.empty((2, len(nodes)), np.int32)
-    rows = run_where_it_pays(lend_rows, len(nodes), first, sources, followers.copy(), free, row)
+    rows = call_fastest(lend_rows, len(nodes), first, sources, followers.copy(), free, row)
     totals, most = np.zeros((rows, columns), np.int32), np.zeros(columns, np.int32)
     work = len(nodes) * columns // _LIKE_A_ROW
-    run_where_it_pays(count_on_chains, work, first, sources, followers == 0, row, counted[nodes], totals, most)
+    call_fastest(count_on_chains, work, first, sources, followers == 0, row, counted[nodes], totals, most)
     return most.astype(np.float64)
 
 
+@kernel
 def lend_rows(first, sources, waiting, free, row):
     """Fill `row`, the row of totals of each node, which others get when `waiting` nodes have read it; how many rows."""
     rows = height = 0
@@ -196,6 +198,7 @@ def lend_rows(first, sources, waiting, free, row):
     return rows
 
 
+@kernel
 def count_on_chains(first, sources, is_end, row, counted, totals, most):
     """Fill `most` with the largest counts at nodes that end a chain; `totals` is scratch."""
     for node in range(len(counted)):

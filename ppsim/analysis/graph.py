@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.compiling import run_where_it_pays
+from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.immutable import EqualColumns
 from ppsim.plan.host_copies import RELOADS, Copies
 from ppsim.plan.ports import Ports
@@ -244,9 +244,10 @@ def topological_order(before: np.ndarray, after: np.ndarray, exists: np.ndarray)
     ready = np.flatnonzero((waits == 0) & exists)
     stack = np.concatenate([ready, np.empty(nodes, np.int64)])
     edges = grouped(before, after, nodes)
-    return order[: run_where_it_pays(in_topological_order, nodes, *edges, waits, stack, len(ready), order)]
+    return order[: call_fastest(in_topological_order, nodes, *edges, waits, stack, len(ready), order)]
 
 
+@kernel
 def in_topological_order(first, targets, waits, stack, height, order):
     """Fill `order`, from the ready nodes on the stack; the number of nodes in it."""
     count = 0

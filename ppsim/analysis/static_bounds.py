@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppsim.actions import Kind, is_copy, is_vocabulary
-from ppsim.base.compiling import run_where_it_pays
+from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.distinct import distinct
 from ppsim.costs.collectives import regather_seconds
 from ppsim.costs.derive import DerivedCosts
@@ -138,7 +138,7 @@ def _moments(schedule: ScheduleColumns, moved: np.ndarray | None) -> PeakCandida
     place = holding - first[schedule.device]
     held = np.zeros(3 * len(rows) * most)
     columns = schedule.offsets, does, place, most, rows, ADDS.ravel(), FREES.ravel(), np.zeros(3 * most), held
-    run_where_it_pays(hold, len(does), *columns)
+    call_fastest(hold, len(does), *columns)
     again = np.zeros((len(rows), most))
     again[np.arange(len(rows)), place[rows]] = backward[rows]
     return PeakCandidates(of_moment, stages, held.reshape(len(rows), 3, most).transpose(1, 0, 2), again)
@@ -152,12 +152,13 @@ def _fullest(schedule: ScheduleColumns, does: np.ndarray, group: np.ndarray) -> 
         adds, frees = (side @ (1.0, waiting, 1 / 64) for side in (ADDS, FREES))
         rows = np.full(groups * PICKS, -1)
         columns = does, group, last, of_last, adds, frees, np.full(groups, -1.0), np.zeros(groups, np.int64), rows
-        run_where_it_pays(find_fullest, len(does), *columns)
+        call_fastest(find_fullest, len(does), *columns)
         found.append(rows)
     rows = distinct(np.concatenate(found))
     return rows[rows >= 0]
 
 
+@kernel
 def find_fullest(does, group, last, of_last, adds, frees, most, times, rows):
     """Write into `rows` of each group the first row at which most is held, the last, and one whose number is a power
     of two; `most` and `times` are what that is and how often.
@@ -179,6 +180,7 @@ def find_fullest(does, group, last, of_last, adds, frees, most, times, rows):
         level -= frees[does[row]] * weight
 
 
+@kernel
 def hold(offsets, does, place, places, rows, adds, frees, now, held):
     """Write into `held` what a device holds, by part and place, while each of `rows` runs; `now` is scratch."""
     number = 0

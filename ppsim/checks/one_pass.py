@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.compiling import run_where_it_pays
+from ppsim.base.compiling import call_fastest, kernel
 from ppsim.schedule.columns import ScheduleColumns
 
 _F, _I, _W, _R = (int(kind) for kind in (Kind.F, Kind.I, Kind.W, Kind.R))
@@ -24,7 +24,7 @@ def source_of_valid(schedule: ScheduleColumns) -> np.ndarray | None:
         return None
     source, row_of = np.empty(rows, np.int32), np.full(2 * cells, -1, np.int32)
     weights, again = np.full(cells, False, bool), np.zeros(cells if schedule.recomputes else 0, bool)
-    valid = run_where_it_pays(
+    valid = call_fastest(
         follow, rows, schedule.offsets, schedule.kind, schedule.stage, schedule.microbatch, stages, microbatches,
         row_of, weights, again, source,
     )  # fmt: skip
@@ -41,6 +41,7 @@ def _slices_in_order(schedule: ScheduleColumns, row_of: np.ndarray) -> bool:
     return bool((forward > 0).all() and (backward < 0).all())
 
 
+@kernel(allocates=True)
 def follow(offsets, kind, stage, microbatch, stages, microbatches, row_of, weights, again, source):
     """Walk the lists and fill `source`; False at the first fault or a standstill. Compiled, or plain on lists.
 

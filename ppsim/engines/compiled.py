@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.base.compiling import compiled, run
+from ppsim.base.compiling import call_compiled
 from ppsim.checks.deadlock import deadlock_error
 from ppsim.engines import kernels
 from ppsim.engines.ending import run_optimizer, run_reductions
@@ -82,13 +82,13 @@ class CompiledModel:
         state = self.position, self.row_end
         if prices is not None:
             rows, busy = (schedule.offsets, schedule.kind, schedule.stage, schedule.source), np.zeros(schedule.devices)
-            run(compiled(sweep), PricedLists(*rows, *prices), *state, busy)
+            call_compiled(sweep, PricedLists(*rows, *prices), *state, busy)
             if np.array_equal(self.position, schedule.offsets[1:]):
                 plan.keep_device_seconds(busy)
         if not np.array_equal(self.position, schedule.offsets[1:]):
             links = plan.source, plan.remote, plan.transfer_seconds
             any_fused = bool(plan.fused.any())
-            run(compiled(walk), schedule.offsets, plan.seconds, plan.fused, any_fused, *links, *state)
+            call_compiled(walk, schedule.offsets, plan.seconds, plan.fused, any_fused, *links, *state)
         return Unqueued(plan, self.row_end).parts
 
     def _run_queued(self, posts: Posts) -> tuple[Any, ...]:
@@ -97,7 +97,7 @@ class CompiledModel:
             posts.offsets, posts.transfer, posts.is_send, posts.before, posts.queue,
             apart(len(self.row_end), 4, np.int32),
         )  # fmt: skip
-        run(kernels.link_queues, queues)
+        call_compiled(kernels.link_queues, queues)
         if is_plain(plan):
             return run_plain(plan, queues, self.position, self.posted, self.row_end).parts
         rows = Rows(
@@ -108,12 +108,14 @@ class CompiledModel:
         times = RowTimes(np.empty(len(plan.seconds)), self.row_end, *np.empty((len(plan.seconds), 2)).T)
         devices = self._devices(posts)
         if plan.ports is None and not len(self.copies.free):
-            run(kernels.walk_and_post, rows, queues, self.gathers, self.copies, self.barriers, devices, times)
+            call_compiled(kernels.walk_and_post, rows, queues, self.gathers, self.copies, self.barriers, devices, times)
         else:
             from ppsim.engines.contention import run_in_time_order
 
             ports = _port_columns(plan.ports, posts, len(plan.seconds))
-            run(run_in_time_order, rows, queues, self.gathers, self.copies, self.barriers, ports, devices, times)
+            call_compiled(
+                run_in_time_order, rows, queues, self.gathers, self.copies, self.barriers, ports, devices, times
+            )
         return times.row_start, times.transfer_start, times.transfer_end
 
     def _devices(self, posts: Posts) -> Devices:

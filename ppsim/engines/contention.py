@@ -10,12 +10,12 @@ import heapq
 
 import numpy as np
 
-from ppsim.base.compiling import compiled, inlined
-from ppsim.engines.kernel_columns import NEXT_OF_RECV, NEXT_OF_SEND, WAITS, Agenda, Lines
-from ppsim.engines.kernels import open_barrier, place, post_gathers, wait_for_sends
+from ppsim.base.compiling import kernel
+from ppsim.engines.kernel_columns import NEXT_OF_RECV, NEXT_OF_SEND, WAITS, Agenda, Lines, place
+from ppsim.engines.kernels import open_barrier, post_gathers, wait_for_sends
 
 
-@compiled
+@kernel(allocates=True)
 def run_in_time_order(rows, queues, gathers, copies, barriers, ports, devices, times):
     """Fill `times`; `devices` tells where devices stand in the end."""
     count, places = len(rows.offsets) - 1, len(ports.capacity)
@@ -61,7 +61,7 @@ def run_in_time_order(rows, queues, gathers, copies, barriers, ports, devices, t
             end_barrier(barrier, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda)
 
 
-@inlined
+@kernel(allocates=True)
 def end_copy(copy, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda):
     """Free the switch of a copy, count it off for those behind it and let the device that waits for it go on."""
     copies.end[copy] = now
@@ -77,7 +77,7 @@ def end_copy(copy, now, rows, queues, ports, gathers, copies, barriers, times, d
         advance(device, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda)
 
 
-@inlined
+@kernel(allocates=True)
 def count_off_copy(copy, now, rows, copies, agenda):
     """One more of what a copy waits for has come: after the last it starts, or is ready for its switch."""
     copies.waits[copy] -= 1
@@ -89,14 +89,14 @@ def count_off_copy(copy, now, rows, copies, agenda):
         start_copy(copy, now, rows, copies, agenda)
 
 
-@inlined
+@kernel(allocates=True)
 def start_copy(copy, now, rows, copies, agenda):
     """Put a copy on its way."""
     copies.start[copy] = now
     push(agenda.events, now + copies.seconds[copy], len(rows.offsets) - 1 + len(rows.seconds) + copy)
 
 
-@inlined
+@kernel(allocates=True)
 def arbitrate_copies(now, rows, copies, lines, agenda):
     """Let the copies that are ready join the lines of their switches, then start what heads a line that is free."""
     while len(agenda.ready_copies) > 0:
@@ -117,7 +117,7 @@ def arbitrate_copies(now, rows, copies, lines, agenda):
             start_copy(copy, now, rows, copies, agenda)
 
 
-@inlined
+@kernel(allocates=True)
 def end_transfer(number, now, rows, queues, ports, gathers, copies, barriers, times, devices, lines, agenda):
     """Give the places of a transfer back, count it off for those behind it and let who waits for it go on."""
     times.transfer_end[number] = now
@@ -135,7 +135,7 @@ def end_transfer(number, now, rows, queues, ports, gathers, copies, barriers, ti
             advance(np.int64(holder), now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda)
 
 
-@inlined
+@kernel(allocates=True)
 def end_barrier(number, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda):
     """Let who waits for a barrier go on, and count it off the barrier behind it."""
     barriers.end[number] = now
@@ -146,7 +146,7 @@ def end_barrier(number, now, rows, queues, ports, gathers, copies, barriers, tim
             advance(np.int64(device), now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda)
 
 
-@inlined
+@kernel(allocates=True)
 def advance(device, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda):
     """End the slot that a device runs, if any, make the posts behind it, and start the next slot if that can start."""
     row, last = devices.position[device], rows.offsets[device + 1]
@@ -197,7 +197,7 @@ def advance(device, now, rows, queues, ports, gathers, copies, barriers, times, 
         push(agenda.events, now + rows.seconds[row], device)
 
 
-@inlined
+@kernel(allocates=True)
 def count_off_barrier(barrier, now, rows, copies, barriers, agenda):
     """One more of what a barrier, or -1 for none, waits for has ended; after the last it begins."""
     if barrier >= 0:
@@ -208,7 +208,7 @@ def count_off_barrier(barrier, now, rows, copies, barriers, agenda):
             push(agenda.events, now + barriers.seconds[barrier], first + barrier)
 
 
-@inlined
+@kernel(allocates=True)
 def count_off(number, now, rows, queues, ports, times, agenda):
     """One more of what a transfer waits for has come: after the last it is ready for its ports, if there are any."""
     queues.links[place(number), WAITS] -= 1
@@ -220,20 +220,20 @@ def count_off(number, now, rows, queues, ports, times, agenda):
         start_transfer(number, now, rows, times, agenda)
 
 
-@inlined
+@kernel(allocates=True)
 def start_transfer(number, now, rows, times, agenda):
     """Put a transfer on its way."""
     times.transfer_start[number] = now
     push(agenda.events, now + rows.transfer_seconds[number], len(rows.offsets) - 1 + number)
 
 
-@inlined
+@kernel(allocates=True)
 def push(events, time, code):
     """Put an event on the agenda."""
     heapq.heappush(events, (time, code))
 
 
-@inlined
+@kernel(allocates=True)
 def arbitrate(now, rows, queues, ports, times, lines, agenda):
     """Let what is ready join the lines of its ports, all at once, then start what can start."""
     of_transfer = ports.of_transfer
@@ -261,7 +261,7 @@ def arbitrate(now, rows, queues, ports, times, lines, agenda):
                 agenda.changed.append(np.int64(port))
 
 
-@inlined
+@kernel(allocates=True)
 def may_start(number, of_transfer, free, head):
     """Whether a transfer heads the lines of all its ports and each has a free place."""
     for port in of_transfer[number]:  # noqa: SIM110 - Numba compiles no generator expression in all()

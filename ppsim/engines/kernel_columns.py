@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ppsim.base.compiling import kernel
+
 
 class Rows(NamedTuple):
     """The rows of a plan, as `Plan` has them; device d owns rows `offsets[d]:offsets[d + 1]`."""
@@ -54,6 +56,7 @@ def apart(rows: int, width: int, dtype: Any) -> np.ndarray:
     return np.empty((place(rows), width), dtype)
 
 
+@kernel
 def place(row: Any) -> Any:
     """Where an array made by `apart` holds the entry of a row, or of each of some rows."""
     return row + (row >> _TOGETHER_BITS) * _GAP

@@ -6,14 +6,11 @@ makes that result puts the device back on the stack.
 
 import numpy as np
 
-from ppsim.base.compiling import compiled, inlined
-from ppsim.engines import kernel_columns
-from ppsim.engines.kernel_columns import NEXT_OF_RECV, NEXT_OF_SEND, RECEIVER, WAITS
-
-place = inlined(kernel_columns.place)
+from ppsim.base.compiling import kernel
+from ppsim.engines.kernel_columns import NEXT_OF_RECV, NEXT_OF_SEND, RECEIVER, WAITS, place
 
 
-@compiled
+@kernel(allocates=True)
 def link_queues(queues):
     """Fill `links`: first in first out, so who follows whom in the queues is known before any time.
 
@@ -45,7 +42,7 @@ def link_queues(queues):
             tail[queues.queue[post] - lowest] = -1
 
 
-@inlined
+@kernel
 def run_transfers(first, at, rows, queues, times, waiting_for, moving, stack, height):
     """One more of what transfer `first` waits for has come, at time `at`: if it was the last, run what can run.
 
@@ -79,7 +76,7 @@ def run_transfers(first, at, rows, queues, times, waiting_for, moving, stack, he
     return height
 
 
-@compiled
+@kernel(allocates=True)
 def walk_and_post(rows, queues, gathers, copies, barriers, devices, times):
     """Fill the columns of times where SENDs and RECVs queue; `devices` tells where devices stand in the end.
 
@@ -143,7 +140,7 @@ def walk_and_post(rows, queues, gathers, copies, barriers, devices, times):
         devices.posted[device] = post - queues.offsets[device]
 
 
-@inlined
+@kernel
 def post_gathers(device, row, now, gathers, devices):
     """Put the gathers that stand before a row on the device's stream: their times follow at once."""
     gather = devices.next_gather[device]
@@ -154,7 +151,7 @@ def post_gathers(device, row, now, gathers, devices):
     devices.next_gather[device] = gather
 
 
-@inlined
+@kernel
 def post_copies(device, row, now, copies, devices):
     """Put the copies that stand before a row on the device's copy engines: their times follow at once."""
     copy = devices.next_copy[device]
@@ -168,7 +165,7 @@ def post_copies(device, row, now, copies, devices):
     devices.next_copy[device] = copy
 
 
-@inlined
+@kernel
 def wait_for_sends(device, post, queues, times, devices):
     """The first SEND of a device, before `post`, that has not ended, or -1; `sent_at` is the end of those before."""
     while devices.sends_done[device] < post:
@@ -181,7 +178,7 @@ def wait_for_sends(device, post, queues, times, devices):
     return -1
 
 
-@inlined
+@kernel
 def open_barrier(row, stop, barriers):
     """The barrier that has not ended of those that the slot of rows `row` to `stop` waits for, or -1."""
     for part in range(row, stop):
@@ -190,7 +187,7 @@ def open_barrier(row, stop, barriers):
     return -1
 
 
-@inlined
+@kernel
 def pass_barrier(row, now, barriers, devices, stack, height):
     """Count a row that ended at `now` off its barrier: after the last, its end is known and who waits for it goes on.
 

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppsim.base.compiling import compiled, part, run
-from ppsim.engines.kernel_columns import NEXT_OF_RECV, NEXT_OF_SEND, RECEIVER, WAITS, Queues, apart
-from ppsim.engines.kernels import place
+from ppsim.base.compiling import call_compiled, kernel
+from ppsim.engines.kernel_columns import NEXT_OF_RECV, NEXT_OF_SEND, RECEIVER, WAITS, Queues, apart, place
 from ppsim.engines.times import Queued
 from ppsim.plan.resolve import Plan
 
@@ -59,7 +58,7 @@ def run_plain(plan: Plan, queues: Queues, position: np.ndarray, posted: np.ndarr
     )  # fmt: skip
     times = apart(rows, 2, np.float64)
     posted += queues.offsets[:-1]
-    run(compiled(walk_and_move), plan.schedule.offsets, _lengths(plan), queues, walk, times, row_end)
+    call_compiled(walk_and_move, plan.schedule.offsets, _lengths(plan), queues, walk, times, row_end)
     posted -= queues.offsets[:-1]
     if (position < plan.schedule.offsets[1:]).any():
         times[queues.links[:, RECEIVER] >= 0, _END] = np.nan
@@ -73,6 +72,7 @@ def _lengths(plan: Plan) -> Lengths:
     return Lengths(schedule.kind, schedule.stage, schedule.num_stages, *(values.ravel() for values in prices))
 
 
+@kernel
 def walk_and_move(offsets, lengths, queues, walk, times, row_end):
     """Fill `times`, start and end by transfer, and `row_end`; `walk` tells where devices stand in the end.
 
@@ -107,13 +107,13 @@ def walk_and_move(offsets, lengths, queues, walk, times, row_end):
         walk.position[device], walk.free_at[device], walk.post[device] = row, free, post
 
 
-@part
+@kernel
 def cell(row, lengths):
     """Where the lengths of a row stand."""
     return lengths.kind[row] * lengths.stages + lengths.stage[row] if lengths.stages else row
 
 
-@part
+@kernel
 def fill_lengths(lengths, queues, times, row_end):
     """Give each transfer its length, and nan to rows that need none."""
     for row in range(len(row_end)):
@@ -122,7 +122,7 @@ def fill_lengths(lengths, queues, times, row_end):
             times[place(row), _START], times[place(row), _END] = 0.0, lengths.transfer_seconds[cell(row, lengths)]
 
 
-@part
+@kernel
 def move(first, queues, walk, times, height):
     """Run transfer `first`, which waits for nothing any more, and what that lets go; returns the height of the stack.
 

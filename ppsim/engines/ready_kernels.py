@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppsim.base.compiling import compiled, inlined, run
+from ppsim.base.compiling import call_compiled, kernel
 from ppsim.base.lists import list_of_rows
 from ppsim.plan.dispatch import Choices
 
@@ -56,10 +56,11 @@ def ready_order(choices: Choices) -> np.ndarray:
         np.ones(devices, bool), offsets[:-1].copy(), ready,
     )  # fmt: skip
     order = np.full(slots, -1)
-    run(compiled(run_ready), lists, progress, order)
+    call_compiled(run_ready, lists, progress, order)
     return order[order >= 0]
 
 
+@kernel(allocates=True)
 def run_ready(lists, progress, order):
     """Fill `order`: all that ends at a moment ends, then free devices choose, then the next moment comes."""
     slots, devices = len(lists.choices.seconds), len(lists.choices.limit)
@@ -86,14 +87,14 @@ def run_ready(lists, progress, order):
         now = events[0][0]
 
 
-@inlined
+@kernel(allocates=True)
 def hand_on(slot, now, events, lists):
     """Send what a slot or collective makes to those that wait for it."""
     for edge in range(lists.choices.first_edge[slot], lists.choices.first_edge[slot + 1]):
         heapq.heappush(events, (now + lists.choices.delay[edge], np.int64(len(lists.device) + edge)))
 
 
-@inlined
+@kernel(allocates=True)
 def arrive(slot, now, events, lists, progress):
     """One of the things that a slot or collective waits for has come; a collective begins with the last."""
     progress.waits[slot] -= 1
@@ -105,7 +106,7 @@ def arrive(slot, now, events, lists, progress):
         progress.ready[lists.device[slot], 1 if lists.choices.adds[slot] > 0 else 0] += 1
 
 
-@inlined
+@kernel(allocates=True)
 def first_ready(device, lists, progress):
     """The first slot left of a device that is ready and after which the rest still has room, or -1.
 
@@ -133,7 +134,7 @@ def first_ready(device, lists, progress):
     return -1
 
 
-@inlined
+@kernel(allocates=True)
 def begin(device, slot, lists, progress):
     """Take a slot out of its device's list."""
     for other in range(progress.head[device], slot):

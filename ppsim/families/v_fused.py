@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.compiling import part, run_where_it_pays
+from ppsim.base.compiling import call_fastest, kernel
 from ppsim.families.registry import family
 from ppsim.schedule.blocks import Block, concatenate, run
 
@@ -67,7 +67,7 @@ def _pulled_earlier(offsets: np.ndarray, m: int) -> np.ndarray:
     peak = int(np.cumsum(held, axis=1).max())
     held = np.cumsum(held, axis=1).ravel()
     passes = Passes(p, m, slots, peak, in_slot_order, LENGTH)
-    run_where_it_pays(pull_earlier, len(first), passes, first, taken.ravel(), held)
+    call_fastest(pull_earlier, len(first), passes, first, taken.ravel(), held)
     return first.reshape(start.shape)
 
 
@@ -104,6 +104,7 @@ class Passes(NamedTuple):
     lengths: np.ndarray
 
 
+@kernel
 def pull_earlier(passes, first, taken, held):
     """Move each pass to the first slots that are free and, for an F, below the peak until then.
 
@@ -131,7 +132,7 @@ def pull_earlier(passes, first, taken, held):
             held[row + later] += 1 if length == 1 else -1
 
 
-@part
+@kernel
 def needed_end(passes, first, number):
     """The slot behind all that a pass waits for; 0 where it waits for nothing."""
     p, m, lengths = passes.devices, passes.microbatches, passes.lengths

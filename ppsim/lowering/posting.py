@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppsim.base.compiling import part
+from ppsim.base.compiling import kernel
 
 AT_ONCE = 32  # posts, two lines of the processor's cache
 
@@ -49,6 +49,7 @@ class PostColumns(NamedTuple):
     by_end: int
 
 
+@kernel
 def post_by_turns(order, lists, staged, posts):
     """Fill `posts` while slots take their turns: in this order of rows, or where it is empty device by device.
 
@@ -96,7 +97,7 @@ def post_by_turns(order, lists, staged, posts):
     return True
 
 
-@part
+@kernel
 def begin_posts(lists, staged, posts):
     """Find out who sends to whom, and where the posts of each device begin."""
     offsets, links = lists.offsets, lists.links
@@ -119,7 +120,7 @@ def begin_posts(lists, staged, posts):
         posts.offsets[one + 1] = count
 
 
-@part
+@kernel
 def write_staged(owner, staged, posts):
     """Write the staged posts of a device to the columns."""
     post = staged.written[owner]

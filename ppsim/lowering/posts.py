@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER
-from ppsim.base.compiling import run_where_it_pays
+from ppsim.base.compiling import call_fastest
 from ppsim.base.lists import DeviceLists
 from ppsim.lowering.posting import AT_ONCE, PostColumns, SenderLists, Staged, post_by_turns
 from ppsim.lowering.rows import consumers, crosses_devices, has_transfers, transfer_ends
@@ -82,8 +82,8 @@ def transfer_posts(schedule: ScheduleColumns, transport: str) -> Posts:
         columns = PostColumns(*filled, *_queue_steps(transport))
         rows = len(schedule.kind)
         order, walks = np.empty(0, np.int32), not schedule.cuts_vocabulary
-        if not (walks and run_where_it_pays(post_by_turns, rows, order, *_scratch(schedule), columns)):
-            run_where_it_pays(post_by_turns, rows, rows_in_turn(schedule), *_scratch(schedule), columns)
+        if not (walks and call_fastest(post_by_turns, rows, order, *_scratch(schedule), columns)):
+            call_fastest(post_by_turns, rows, rows_in_turn(schedule), *_scratch(schedule), columns)
     return posts
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ppsim.base.compiling import run_where_it_pays
+from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.errors import DeadlockError
 from ppsim.schedule.barriers import awaited_rows, with_barriers
 from ppsim.schedule.columns import ScheduleColumns
@@ -25,10 +25,11 @@ def rows_in_turn(schedule: ScheduleColumns) -> np.ndarray:
     """
     turns = _turns(schedule)
     order, first = np.empty(len(turns), np.int32), np.zeros(int(turns.max(initial=0)) + 2, np.int64)
-    run_where_it_pays(place_by_count, len(turns), turns, first, order)
+    call_fastest(place_by_count, len(turns), turns, first, order)
     return order
 
 
+@kernel
 def place_by_count(turns, first, order):
     """Fill `order` with the rows by turn, those of a turn as they come; `first`, one entry a turn and one, is zeros."""
     for turn in turns:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind
-from ppsim.base.compiling import compiled, pays, run
+from ppsim.base.compiling import call_compiled, kernel, pays
 from ppsim.schedule.blocks import ABOVE_MICROBATCH, ABOVE_STAGE, JOINED_BIT, KIND_BIT, MICROBATCH_BITS, Block
 
 _AT_A_TIME = 16_384  # rows at least, of as many blocks as that takes; they stay in the processor's cache
@@ -38,7 +38,7 @@ def columns(blocks: Iterable[Block], devices: int = 1) -> tuple[dict[str, np.nda
             columns = _larger(columns, rows, max(rows + len(code), 3 * rows // 2))
         here = [column[rows : rows + len(code)] for column in columns]
         if compiles:
-            run(compiled(split), code, *here, seen)
+            call_compiled(split, code, *here, seen)
         else:
             for column, name in zip(here, _COLUMNS, strict=True):
                 column[:] = getattr(Block.of(code), name)
@@ -83,6 +83,7 @@ def _views(seen: np.ndarray) -> dict[str, Any]:
     }
 
 
+@kernel
 def split(code, kind, stage, microbatch, joined, seen):
     """Split the numbers of rows into their columns; compiled, 30 times as fast as the same steps one by one."""
     last_stage, last_microbatch, kinds = seen[0], seen[1], seen[2]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppsim.base.compiling import run_where_it_pays
+from ppsim.base.compiling import call_fastest, kernel
 
 
 def run_lists(
@@ -40,7 +40,7 @@ def run_lists(
     rows = len(source)
     position, end = offsets[:-1].copy(), np.full(rows, -1.0)
     nothing = np.zeros(rows)
-    run_where_it_pays(
+    call_fastest(
         walk,
         rows,
         offsets,
@@ -56,6 +56,7 @@ def run_lists(
     return position, end
 
 
+@kernel(allocates=True)
 def walk(offsets, seconds, fused, any_fused, source, remote, transfer_seconds, position, row_end):
     """Work out the end of each row where nothing queues; `position` ends at the row where each device stands.
 
@@ -116,6 +117,7 @@ class PricedLists(NamedTuple):
     transfer_seconds: np.ndarray
 
 
+@kernel(allocates=True)
 def sweep(lists, position, row_end, busy):
     """Like `walk`, for `PricedLists`: over all devices, up and down, each as far as it can run.
 

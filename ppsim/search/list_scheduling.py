@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppsim.base.compiling import part
+from ppsim.base.compiling import kernel
 
 OTHER, FORWARD, BACKWARD, DUE = range(4)  # what runs where both an F and a backward could start
 NEVER, FIRST, ALWAYS = range(3)  # when an F gives way to a backward that would arrive while it runs
@@ -92,6 +92,7 @@ def beginning(work: Work) -> State:
     )  # fmt: skip
 
 
+@kernel
 def schedule_greedily(work, rules, due, most_ahead, state, codes, starts):
     """Fill the lists: whoever is free takes what the rules like best among what it could start now.
 
@@ -127,7 +128,7 @@ def schedule_greedily(work, rules, due, most_ahead, state, codes, starts):
     return makespan
 
 
-@part
+@kernel
 def wake(wakes, leaves, d, time):
     """Let device d look again at `time`."""
     node = leaves + d
@@ -137,7 +138,7 @@ def wake(wakes, leaves, d, time):
         wakes[node] = min(wakes[2 * node], wakes[2 * node + 1])
 
 
-@part
+@kernel
 def first_to_wake(wakes, leaves):
     """The device that looks next; the lowest of equals."""
     node = 1
@@ -146,7 +147,7 @@ def first_to_wake(wakes, leaves):
     return node - leaves
 
 
-@part
+@kernel
 def choice(work, rules, state, due, most_ahead, d, now, rounding):
     """(kind, stage, until): what device d starts now, or WAIT, and until when."""
     stages = len(work.local_stage)
@@ -181,7 +182,7 @@ def choice(work, rules, state, due, most_ahead, d, now, rounding):
     return kind, weight if kind == 2 else (forward if kind == 0 else backward), until
 
 
-@part
+@kernel
 def goes_forward(rules, last, forward_due, backward_due):
     """Whether the F runs where a backward could run as well."""
     if rules.prefer == OTHER:
@@ -189,7 +190,7 @@ def goes_forward(rules, last, forward_due, backward_due):
     return rules.prefer == FORWARD or (rules.prefer == DUE and forward_due < backward_due)
 
 
-@part
+@kernel
 def next_forward(work, state, due, most_ahead, d, now):
     """(stage, due, later, blocked): the F of device d that may start and is due first, else NONE.
 
@@ -212,7 +213,7 @@ def next_forward(work, state, due, most_ahead, d, now):
     return found, found_due, later, blocked
 
 
-@part
+@kernel
 def finds_room(work, state, d, s, k):
     """Whether every unfinished microbatch of device d, oldest first, could still end after F of stage s and k."""
     room = work.limits[d] + ROUNDING - state.live[d] - work.share[s]
@@ -241,7 +242,7 @@ def finds_room(work, state, d, s, k):
     return True
 
 
-@part
+@kernel
 def next_backward(work, state, due, d, now):
     """(stage, due, later): the I or B of device d that is there and due first, else NONE; when the next one arrives."""
     stages, m = len(work.local_stage), work.m
@@ -258,14 +259,14 @@ def next_backward(work, state, due, d, now):
     return found, found_due, later
 
 
-@part
+@kernel
 def is_sent(done, stages, s, m):
     """Whether what the next I or B of stage s waits for has run."""
     k = done[stages + s]
     return k < m and done[s if s == stages - 1 else stages + s + 1] > k
 
 
-@part
+@kernel
 def earlier_due(work, state, due, d, now, its_due):
     """When the first backward arrives at device d that is due before `its_due`."""
     stages, m = len(work.local_stage), work.m
@@ -278,7 +279,7 @@ def earlier_due(work, state, due, d, now, its_due):
     return earlier
 
 
-@part
+@kernel
 def next_weight(work, rules, state, due, d):
     """(stage, due): the W of device d that is due first, or whose I ran first; else NONE."""
     stages, m = len(work.local_stage), work.m
@@ -294,7 +295,7 @@ def next_weight(work, rules, state, due, d):
     return found, found_due
 
 
-@part
+@kernel
 def start(work, state, leaves, d, kind, s, now):
     """Run the next action of a kind and stage: its result goes to where it is needed; returns its end."""
     stages, m = len(work.local_stage), work.m

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppsim.base.compiling import part
+from ppsim.base.compiling import kernel
 from ppsim.search.list_scheduling import ROUNDING, Work
 
 NO_ROW = -1
@@ -41,6 +41,7 @@ def scratch_of(work: Work) -> tuple[Replay, Replay, Scratch]:
     return replays[0], replays[1], scratch
 
 
+@kernel
 def improve_lists(work, now, other, scratch, codes, ends, rounds, heat, seed):
     """Move single actions of critical chains; the lists stay runnable and within the limits.
 
@@ -87,6 +88,7 @@ def improve_lists(work, now, other, scratch, codes, ends, rounds, heat, seed):
     return shortest
 
 
+@kernel
 def replay_lists(work, now, scratch, codes, ends, tails):
     """Work out `ends` and `tails` of lists of `codes`; the makespan, inf where they do not run or break a limit."""
     for row in range(len(codes)):
@@ -99,7 +101,7 @@ def replay_lists(work, now, scratch, codes, ends, tails):
     return makespan
 
 
-@part
+@kernel
 def keep(now, codes, ends, makespan):
     """Note the lists as the best ones."""
     for row in range(len(codes)):
@@ -107,14 +109,14 @@ def keep(now, codes, ends, makespan):
     return makespan
 
 
-@part
+@kernel
 def copy_lists(now, other):
     """The codes of one into the other."""
     for row in range(len(now.codes)):
         other.codes[row] = now.codes[row]
 
 
-@part
+@kernel
 def rotate(lists, source, target):
     """Move the row at `source` to `target`; those between make room."""
     code, step = lists.codes[source], 1 if target > source else -1
@@ -125,7 +127,7 @@ def rotate(lists, source, target):
     lists.codes[target] = code
 
 
-@part
+@kernel
 def change(work, code):
     """What an action adds to what its device holds."""
     stages = len(work.local_stage)
@@ -137,7 +139,7 @@ def change(work, code):
     return -work.share[s] * (1.0 - work.kept[s]) if work.split else -work.share[s]
 
 
-@part
+@kernel
 def needed(work, code):
     """The code whose same microbatch an action waits for, or -1."""
     stages = len(work.local_stage)
@@ -149,7 +151,7 @@ def needed(work, code):
     return code - stages
 
 
-@part
+@kernel
 def wait_for(work, code):
     """Seconds from the end of what an action waits for to its arrival."""
     stages = len(work.local_stage)
@@ -159,7 +161,7 @@ def wait_for(work, code):
     return work.waits[code + 1] if kind == 1 and s < stages - 1 else 0.0
 
 
-@part
+@kernel
 def replay(work, lists, scratch, bar):
     """Work out the ends; the makespan, or inf where they do not run, break a limit or end after `bar`."""
     devices, m = len(work.limits), work.m
@@ -206,7 +208,7 @@ def replay(work, lists, scratch, bar):
     return makespan if ran == len(lists.codes) else NEVER_ENDS
 
 
-@part
+@kernel
 def way_behind(work, lists, code, k):
     """Least seconds from the end of an action to the end of all by what other devices' actions wait for it."""
     stages = len(work.local_stage)
@@ -223,13 +225,13 @@ def way_behind(work, lists, code, k):
     return longest
 
 
-@part
+@kernel
 def way_over(work, lists, after, k):
     """Least seconds from the end of what an action waits for, through it, to the end of all."""
     return wait_for(work, after) + work.lengths[after] + lists.tails[lists.row_of[after * work.m + k]]
 
 
-@part
+@kernel
 def trace_back(work, lists):
     """Work out the tails."""
     stages = len(work.local_stage)
@@ -242,7 +244,7 @@ def trace_back(work, lists):
         lists.tails[row] = tail
 
 
-@part
+@kernel
 def critical_chain(work, lists, scratch, makespan):
     """Write the rows of one longest chain that follow the row before them on their device; their number."""
     stages, links = len(work.local_stage), 0
@@ -263,7 +265,7 @@ def critical_chain(work, lists, scratch, makespan):
     return links
 
 
-@part
+@kernel
 def reach(work, lists, source, distance):
     """Where the row may move, at most so far: within its list, its limit, and not past what it waits for or feeds."""
     code, k, stages = lists.codes[source], lists.microbatch[source], len(work.local_stage)
@@ -289,7 +291,7 @@ def reach(work, lists, source, distance):
     return row
 
 
-@part
+@kernel
 def bound_of(work, lists, code, k, step):
     """Start of what an action waits for, or least end of what waits for it: no row beyond leads to it or from it."""
     stages, m = len(work.local_stage), work.m
@@ -316,7 +318,7 @@ def bound_of(work, lists, code, k, step):
     return least
 
 
-@part
+@kernel
 def first_end(work, lists, code, after, k):
     """End of an action that waits for `code`, or its start on the same device."""
     stages = len(work.local_stage)
@@ -325,7 +327,7 @@ def first_end(work, lists, code, after, k):
     return lists.ends[row] - work.lengths[after] if same else lists.ends[row]
 
 
-@part
+@kernel
 def promised(work, lists, source, target):
     """Least makespan after a move, by the rows from source to target alone."""
     low, high = min(source, target), max(source, target)
@@ -346,7 +348,7 @@ def promised(work, lists, source, target):
     return least
 
 
-@part
+@kernel
 def moved(place, source, target):
     """The row that stands at `place` once the one at `source` has moved to `target`."""
     if place == target:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.analysis.counting_bounds import chain_of, least_makespan
-from ppsim.base.compiling import run_where_it_pays
+from ppsim.base.compiling import call_fastest
 from ppsim.base.errors import BuildError, shown
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostTable, check_table, is_cost_model
@@ -225,7 +225,7 @@ class Problem:
     def greedy(self, rules: Rules, due: np.ndarray | None = None, most_ahead: np.ndarray | None = None) -> Lists:
         """One run of list scheduling; the arguments are those of `schedule_greedily`."""
         codes, starts = np.zeros(self.rows, np.int32), np.zeros(self.rows)
-        run_where_it_pays(
+        call_fastest(
             schedule_greedily, self.rows * self.runs, self.work, rules,
             np.zeros(3 * self.stages * self.m) if due is None else due,
             np.full(self.stages, self.m) if most_ahead is None else most_ahead, beginning(self.work), codes, starts,
@@ -235,7 +235,7 @@ class Problem:
     def improved(self, lists: Lists, rounds: int, heat: float, seed: int) -> Lists:
         """The lists after so many rounds of local search; never longer."""
         codes, ends = lists.codes.copy(), np.zeros(self.rows)
-        run_where_it_pays(
+        call_fastest(
             improve_lists, self.rows * rounds, self.work, *scratch_of(self.work), codes, ends, rounds, float(heat), seed
         )
         return Lists(self, codes, ends - self.lengths[codes])
@@ -252,7 +252,7 @@ class Problem:
     def _replayed(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
         ends, tails = np.zeros((2, self.rows))
         now, _, scratch = scratch_of(self.work)
-        makespan = run_where_it_pays(replay_lists, self.rows * self.runs, self.work, now, scratch, codes, ends, tails)
+        makespan = call_fastest(replay_lists, self.rows * self.runs, self.work, now, scratch, codes, ends, tails)
         return ends, tails, makespan
 
     def replayed(self, schedule: ScheduleColumns) -> Lists:

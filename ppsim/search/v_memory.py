@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.compiling import part, run_where_it_pays
+from ppsim.base.compiling import call_fastest, kernel
 from ppsim.families.registry import family
 from ppsim.schedule.blocks import Block, occurrence
 from ppsim.schedule.columns import ScheduleColumns
@@ -115,11 +115,12 @@ def _pull_earlier(offsets: np.ndarray, m: int, most_live: int, forwards_first: b
     codes = np.full(slots * p, NOTHING, np.int8)
     planned, done = np.zeros(5 * p, np.int64), np.zeros(5 * p, np.int64)
     flat = offsets.astype(np.int64).ravel()
-    run_where_it_pays(fill_slots, len(codes), p, m, most_live, forwards_first, flat, planned, done, codes)
+    call_fastest(fill_slots, len(codes), p, m, most_live, forwards_first, flat, planned, done, codes)
     codes = codes.reshape(slots, p)
     return codes[: 1 + np.flatnonzero((codes != NOTHING).any(axis=1))[-1]]
 
 
+@kernel
 def fill_slots(p, m, most_live, forwards_first, offsets, planned, done, codes):
     """Choose the code of each device in each slot, (slots x p,) of `codes`.
 
@@ -139,7 +140,7 @@ def fill_slots(p, m, most_live, forwards_first, offsets, planned, done, codes):
                 done[codes[slot * p + d] * p + d] += 1
 
 
-@part
+@kernel
 def planned_code(p, m, offsets, planned, d, slot):
     """What the repeated block alone does in a slot on device d."""
     for code in range(WEIGHT):
@@ -149,7 +150,7 @@ def planned_code(p, m, offsets, planned, d, slot):
     return WEIGHT if weight_waits else NOTHING
 
 
-@part
+@kernel
 def ready_code(p, m, most_live, forwards_first, offsets, done, d):
     """The code that device d could run and that goes first."""
     down_due = offsets[d] + PERIOD * done[d] if done[d] < m else NEVER
@@ -171,7 +172,7 @@ def ready_code(p, m, most_live, forwards_first, offsets, done, d):
     return found
 
 
-@part
+@kernel
 def supplied(p, m, done, code, d):
     """How often device d could have done a code of the legs by what has arrived."""
     if code == DOWN_F:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppsim.base.compiling import part, run_where_it_pays
+from ppsim.base.compiling import call_fastest, kernel
 
 PERIOD = 6  # slots of a microbatch on a device: F, I and W of two stages
 DOWN_F, UP_F, UP_I, DOWN_I, WEIGHT, NOTHING = range(6)  # codes of a slot; "down" and "up" are the legs of the V
@@ -57,11 +57,12 @@ def squeezed(offsets: np.ndarray, m: int) -> np.ndarray:
     plan, other = Grid.empty(p, m, slots), Grid.empty(p, m, slots)
     for code in range(WEIGHT):
         plan.codes[rows[code]] = code
-    run_where_it_pays(squeeze, plan.codes.size * 4, plan, other)
+    call_fastest(squeeze, plan.codes.size * 4, plan, other)
     codes = plan.codes.reshape(p, slots).T
     return codes[: 1 + np.flatnonzero((codes != NOTHING).any(axis=1))[-1]]
 
 
+@kernel
 def squeeze(plan, other):
     """Pull together what `plan` holds; the other is scratch."""
     put_weights(plan)
@@ -75,7 +76,7 @@ def squeeze(plan, other):
     put_weights(plan)
 
 
-@part
+@kernel
 def put_weights(grid):
     """A W into each idle slot while one waits."""
     for d in range(grid.p):
@@ -88,7 +89,7 @@ def put_weights(grid):
                 waiting -= 1
 
 
-@part
+@kernel
 def take_weights(grid):
     """Idle slots in the place of W."""
     for row in range(len(grid.codes)):
@@ -96,7 +97,7 @@ def take_weights(grid):
             grid.codes[row] = NOTHING
 
 
-@part
+@kernel
 def note(grid, code, d, slot):
     """Put the next of a code into a slot."""
     cell = code * grid.p + d
@@ -105,7 +106,7 @@ def note(grid, code, d, slot):
     grid.codes[d * grid.slots + slot] = code
 
 
-@part
+@kernel
 def earliest(grid, code, d):
     """The first slot after all that the next of a code follows on the legs, and after the one before it."""
     p, twice = grid.p, 2 * grid.m
@@ -121,7 +122,7 @@ def earliest(grid, code, d):
     return before + 1
 
 
-@part
+@kernel
 def nth_input(grid, d, n):
     """Slot of the nth I of a device, of both stages together."""
     first, second = (UP_I * grid.p + d) * 2 * grid.m, (DOWN_I * grid.p + d) * 2 * grid.m
@@ -137,7 +138,7 @@ def nth_input(grid, d, n):
     return max(slot, grid.times[second + n - low]) if low <= n else slot
 
 
-@part
+@kernel
 def clear(grid):
     """Nothing anywhere."""
     for row in range(len(grid.codes)):
@@ -146,7 +147,7 @@ def clear(grid):
         grid.done[cell] = 0
 
 
-@part
+@kernel
 def shift(grid, made):
     """The same lists, each action of one slot as early as its inputs allow."""
     clear(made)
@@ -161,7 +162,7 @@ def shift(grid, made):
                 made.live[d] = first + 1
 
 
-@part
+@kernel
 def pull(plan, made, with_weights):
     """Move actions of warm-up (`with_weights`) and drain earlier, each of the earliest first."""
     clear(made)
@@ -188,7 +189,7 @@ def pull(plan, made, with_weights):
                 settle(made, d, to, slot, NOTHING)
 
 
-@part
+@kernel
 def change(code):
     """Microbatches x stages that a code adds to what is held."""
     if code in (DOWN_F, UP_F):
@@ -196,7 +197,7 @@ def change(code):
     return -1 if code == WEIGHT else 0
 
 
-@part
+@kernel
 def carry(made, d, to, slot, code):
     """What is held after the slots up to `slot` once a code has gone from there to slot `to`."""
     first = d * made.slots
@@ -206,7 +207,7 @@ def carry(made, d, to, slot, code):
         made.live[row] += change(code)
 
 
-@part
+@kernel
 def place(made, code, d, slot, most):
     """The earliest free slot, up to `slot`, from which on what a code adds finds room."""
     first, to = d * made.slots, slot
@@ -218,7 +219,7 @@ def place(made, code, d, slot, most):
     return to
 
 
-@part
+@kernel
 def place_without(made, code, d, slot, most):
     """As `place`, where W run in whatever slots are idle."""
     for at in range(earliest(made, code, d), slot):
@@ -228,7 +229,7 @@ def place_without(made, code, d, slot, most):
     return slot
 
 
-@part
+@kernel
 def settle(made, d, begin, end, code):
     """Work out what is held, and which W wait, from slot `begin` to `end` with a code at `begin`; the most held."""
     first = d * made.slots
@@ -248,7 +249,7 @@ def settle(made, d, begin, end, code):
     return most
 
 
-@part
+@kernel
 def most_live(grid):
     """The most that a device holds, W in idle slots counted where there are none."""
     most = 0
