@@ -12,7 +12,7 @@ import numpy as np
 
 from ppsim.actions import Kind, is_vocabulary
 from ppsim.base.errors import CostError, shown
-from ppsim.costs import layout_string, partition
+from ppsim.costs import partition
 from ppsim.costs.collectives import all_reduce
 from ppsim.costs.combined_slot import TWO_STREAM, two_stream_slots
 from ppsim.costs.effects import Exchange, StageOfStep, border_seconds, exchange, sentences, step_seconds
@@ -103,7 +103,8 @@ class DerivedCosts(Setup):
 
     def megatron_layout(self, num_stages: int) -> str:
         """Return the stages as Megatron-LM's `--pipeline-model-parallel-layout`, such as `Et*11|t*12|t*11L`."""
-        return str(layout_string.of_stages([layer.name for layer in stage] for stage in self.stage_layers(num_stages)))
+        names = ([layer.name for layer in stage] for stage in self.stage_layers(num_stages))
+        return str(partition.LayoutString.of_stages(names))
 
     def exchange(self, layer: Layer) -> Exchange:
         """Return the seconds of a layer's collectives: `EFFECTS` has the formulas and sources."""

@@ -11,7 +11,7 @@ from ppsim.base.rules import check_fields, choice, declared, described, flag, ru
 from ppsim.base.short_repr import short_repr
 from ppsim.costs import partition
 from ppsim.costs.layers import MODULES, RECOMPUTE, Layer, Linear
-from ppsim.costs.layout_string import LayoutString
+from ppsim.costs.partition import LayoutString
 from ppsim.costs.model import Model
 from ppsim.costs.operators import GRADIENT_BYTES, RECIPES, Casts
 
@@ -103,7 +103,7 @@ class Layout:
         "`even`: blocks spread evenly, embedding with the first and head with the last stage; `by_cost(greedy)`, "
         "`by_cost(optimal)` (or `greedy`, `optimal`): by the seconds of all layers; the blocks of each stage; or a "
         "layout string of Megatron-LM, such as `Et*3|(tt|)*29,m|L`",
-        partition.method,
+        partition.read_partition,
         "even",
         example="[5, 6, 6, 5]",
     )

@@ -1,26 +1,32 @@
-"""Partition: how many consecutive layers each stage gets, evenly or by the cost of the layers."""
+"""Partition: how many consecutive layers each stage gets: evenly, by cost, listed, as a layout string, or balanced."""
 
 from __future__ import annotations
 
+import heapq
 import itertools
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ppsim.base.errors import ConfigError, CostError, shown
-from ppsim.costs import layout_string
-from ppsim.costs.layout_string import LayoutString
 
 ROUNDING = 1 + 1e-12
-MOST_LAYERS = 4_000  # `optimal` holds a matrix of layers x layers
+MAX_LAYERS = 4_000  # `optimal` holds a matrix of layers x layers
 METHODS = ("even", "by_cost(greedy)", "by_cost(optimal)")
 BY_COST = ("greedy", "optimal")  # the short names of methods that look at what layers cost
 _SHORT = {"even": "even", "greedy": "greedy", "optimal": "optimal"} | {f"by_cost({name})": name for name in BY_COST}
+PIECES = {"E": "embedding", "t": "block", "m": "prediction", "L": "head"}  # in the order in which a model has them
+MAX_PIECES = 100_000
+_LETTERS = {name: letter for letter, name in PIECES.items()}
+_TOKEN = re.compile(r"\(([EtmL|*0-9]+)\)(?:\*([0-9]{1,6}))?|([EtmL|])(?:\*([0-9]{1,6}))?")
+_EXAMPLE = "'Et*3|(tt|)*29,m|L'"
 
 
-def method(value: Any) -> str | tuple[int, ...] | LayoutString:
-    """The short name of a method (even, greedy, optimal), listed counts as a tuple, or what a layout string says.
+def read_partition(value: Any) -> str | tuple[int, ...] | LayoutString:
+    """Return the short name of a method (even, greedy, optimal), listed counts as a tuple, or a LayoutString.
 
     Raises ConfigError for anything else.
     """
@@ -30,8 +36,8 @@ def method(value: Any) -> str | tuple[int, ...] | LayoutString:
         return tuple(value)
     if isinstance(value, str) and value.replace(" ", "") in _SHORT:
         return _SHORT[value.replace(" ", "")]
-    if isinstance(value, str) and layout_string.looks_like_one(value):
-        return layout_string.parse(value)
+    if isinstance(value, str) and ("|" in value or value.lstrip().startswith("E")):  # a layout string, right or wrong
+        return LayoutString.parse(value)
     raise ConfigError(
         f"{shown(value)} is no partition; use one of: {', '.join(METHODS)}, list each stage's blocks as in [5, 4], or "
         f"write a layout string such as 'Et*5|t*4L'"
@@ -39,10 +45,10 @@ def method(value: Any) -> str | tuple[int, ...] | LayoutString:
 
 
 def even(num_layers: int, num_stages: int, first: int | None = None, last: int | None = None) -> list[int]:
-    """Layers of each stage: the quotient, and one more for each of the first stages while the remainder lasts.
+    """Return the layers of each stage: the quotient, and one more for each of the first stages, for the remainder.
 
-    `first` and `last`, where given, are the layers of the first and of the last stage; the rest is spread over the
-    others. Raises CostError where there are fewer layers than stages to fill.
+    `first` and `last`, if given, are the layers of the first and of the last stage; the other stages share the rest.
+    Raises CostError if there are fewer layers than stages to fill.
     """
     if first is None and last is None:
         require_enough(num_layers, num_stages)
@@ -59,23 +65,23 @@ def even(num_layers: int, num_stages: int, first: int | None = None, last: int |
 
 
 def by_cost(costs: Sequence[float], num_stages: int, method: str = "optimal") -> list[int]:
-    """Layers of each stage, balanced by the cost of the layers.
+    """Return the layers of each stage, balanced by the cost of the layers.
 
     Parameters
     ----------
     costs : sequence of float
-        One finite number >= 0 a layer, in order.
+        One finite number >= 0 per layer, in order.
     num_stages : int
         Stages to fill, each with at least one layer.
     method : {"optimal", "greedy"}
         `greedy` closes a stage when its running sum reaches total/num_stages and enough layers remain for the stages
-        after it. `optimal` makes the costliest stage as cheap as possible (linear partition) and, among those, the
-        stages as equal as possible (least sum of squares).
+        after it. `optimal` makes the costliest stage as cheap as possible (linear partition). Of the partitions that do
+        so it takes the one with the most equal stages (minimum sum of squares).
 
     Raises
     ------
     CostError
-        Fewer layers than stages, a cost that is no finite number >= 0, or an unknown method.
+        Fewer layers than stages, a cost that is not a finite number >= 0, or an unknown method.
     """
     column = np.asarray(costs, np.float64)
     if column.ndim != 1 or not (np.isfinite(column) & (column >= 0)).all():
@@ -84,14 +90,14 @@ def by_cost(costs: Sequence[float], num_stages: int, method: str = "optimal") ->
     if method == "greedy":
         return _greedy(column, num_stages)
     if method == "optimal":
-        if len(column) > MOST_LAYERS:
-            raise CostError(f"{len(column)} layers are too many for method='optimal' ({MOST_LAYERS}); use 'greedy'")
+        if len(column) > MAX_LAYERS:
+            raise CostError(f"{len(column)} layers are too many for method='optimal' ({MAX_LAYERS}); use 'greedy'")
         return _optimal(column, num_stages)
     raise CostError(f"method={method!r} is not known; use 'optimal' or 'greedy'")
 
 
 def explicit(counts: Sequence[int], num_layers: int, num_stages: int) -> list[int]:
-    """`counts` checked: one whole number >= 0 a stage that together make `num_layers`; CostError otherwise."""
+    """Return `counts`, checked: one integer >= 0 per stage, `num_layers` in all; CostError otherwise."""
     if len(counts) != num_stages:
         raise CostError(
             f"the partition lists {len(counts)} stages, but the schedule has {num_stages}; list {num_stages} numbers, "
@@ -105,13 +111,13 @@ def explicit(counts: Sequence[int], num_layers: int, num_stages: int) -> list[in
 
 
 def cut(layers: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
-    """The layers of each stage, `counts` of them one after the other."""
+    """Return the layers of each stage; each stage takes the next of `counts` layers."""
     rest = iter(layers)
     return [list(itertools.islice(rest, count)) for count in counts]
 
 
 def require_enough(num_layers: int, num_stages: int) -> None:
-    """Refuse fewer layers than stages."""
+    """Raise CostError if there are fewer layers than stages."""
     if num_stages < 1:
         raise CostError(f"num_stages={num_stages} is too small; use at least 1")
     if num_layers < num_stages:
@@ -135,7 +141,7 @@ def _greedy(costs: np.ndarray, num_stages: int) -> list[int]:
 
 
 def _optimal(costs: np.ndarray, num_stages: int) -> list[int]:
-    """Two passes of dynamic programming over (stages, layers): the least largest sum, then the least sum of squares."""
+    """Minimise the largest sum, then the sum of squares: two passes of dynamic programming over (stages, layers)."""
     layers = len(costs)
     before = np.concatenate([[0.0], np.cumsum(costs)])
     sums = before[None, :] - before[:, None]  # [first, end] of a stage
@@ -154,3 +160,186 @@ def _optimal(costs: np.ndarray, num_stages: int) -> list[int]:
         counts.append(end - int(choice[end]))
         end = int(choice[end])
     return [end, *reversed(counts)]
+
+
+class LayoutString:
+    """Megatron-LM's pipeline layout string: the letters E, t, m and L of each stage, such as `Et*3|(tt|)*29,m|L`.
+
+    E is the embedding, t a block, m a multi-token-prediction module, L the head with the loss; an empty text is an
+    empty stage. Stage i runs on device i mod p of a looped schedule. Source: Megatron-LM,
+    megatron/core/transformer/pipeline_parallel_layer_layout.py.
+    """
+
+    def __init__(self, stages: Iterable[str]):
+        self.stages = tuple(stages)
+
+    @classmethod
+    def parse(cls, text: str) -> LayoutString:
+        """Read a layout string; ConfigError shows the part that is wrong.
+
+        Blanks and commas mean nothing; `|` ends a stage; `x*n` repeats a letter and `(..)*n` the text in the brackets.
+        E comes first and once, then the t, then the m, then L, once.
+        """
+        plain = re.sub(r"[\s,]", "", text)
+        stages = _expanded(plain, text).split("|")
+        order = "".join(stages)
+        if not re.fullmatch(r"Et*m*L", order):
+            raise ConfigError(
+                f"{shown(text)} holds {shown(order)} in all; a layout string has E first and once, then t, then m, and "
+                f"L last and once, such as {_EXAMPLE}"
+            )
+        return cls(stages)
+
+    @classmethod
+    def of_stages(cls, stages: Iterable[Sequence[str]]) -> LayoutString:
+        """Return the layout string of stages given as the names of their layers, in order."""
+        return cls("".join(_LETTERS[name] for name in stage) for stage in stages)
+
+    def __eq__(self, other: object) -> bool:
+        return self.stages == other.stages if isinstance(other, LayoutString) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.stages)
+
+    def __str__(self) -> str:
+        """Return the shortest text: equal neighbouring stages as `(tt|)*29`, equal letters as `t*3`."""
+        runs = [(stage, len(list(same))) for stage, same in itertools.groupby(self.stages)]
+        last, count = runs.pop()
+        parts = [_repeated(stage, times) for stage, times in [*runs, *([(last, count - 1)] if count > 1 else [])]]
+        return "".join(parts) + _stage_text(last)
+
+    def __repr__(self) -> str:
+        return repr(str(self))
+
+    def layer_counts(self, layer_names: Sequence[str], num_stages: int) -> list[int]:
+        """Return the layers of each stage of a model; CostError if the model or the schedule has others.
+
+        `layer_names` are in the model's order, such as embedding, block, block, head.
+        """
+        if len(self.stages) != num_stages:
+            raise CostError(
+                f"the partition {self} has {len(self.stages)} stages, but the schedule has {num_stages}; "
+                f"give {num_stages} stages, with | between them"
+            )
+        given, wanted = "".join(self.stages), "".join(_LETTERS[name] for name in layer_names)
+        for letter, name in PIECES.items():
+            if given.count(letter) != wanted.count(letter):
+                raise CostError(
+                    f"the partition {self} holds {given.count(letter)} {letter} ({name}), but the model has "
+                    f"{wanted.count(letter)}; write {letter} {wanted.count(letter)} times"
+                )
+        return [len(stage) for stage in self.stages]
+
+
+def _expanded(plain: str, whole: str) -> str:
+    """Return `plain` with its repetitions written out; errors show `whole`."""
+    parts, at = [], 0
+    while at < len(plain):
+        token = _TOKEN.match(plain, at)
+        if token is None:
+            raise ConfigError(
+                f"{shown(whole)}: {shown(plain[at : at + 12])} is no part of a layout string; use E, t, m, L and |, "
+                f"repeated as t*3 or (tt|)*29, such as {_EXAMPLE}"
+            )
+        group, group_times, letter, letter_times = token.groups()
+        inner = _expanded(group, whole) if group else letter
+        times = int(group_times or letter_times or 1)
+        if times * len(inner) + sum(map(len, parts)) > MAX_PIECES:
+            raise ConfigError(f"{shown(whole)} has more than {MAX_PIECES} pieces; repeat less often")
+        parts.append(inner * times)
+        at = token.end()
+    return "".join(parts)
+
+
+def _stage_text(stage: str) -> str:
+    runs = [(letter, len(list(same))) for letter, same in itertools.groupby(stage)]
+    return "".join(letter if count == 1 else f"{letter}*{count}" for letter, count in runs)
+
+
+def _repeated(stage: str, times: int) -> str:
+    text = f"{_stage_text(stage)}|"
+    if times == 1:
+        return text
+    return f"({text})*{times}" if stage else f"|*{times}"
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A model as the pieces that a partition spreads over stages.
+
+    Attributes
+    ----------
+    blocks, predictions : int
+        Numbers of blocks and of prediction modules.
+    embedding, block, prediction, head : float
+        Seconds of one, forward and backward.
+    """
+
+    blocks: int
+    predictions: int
+    embedding: float
+    block: float
+    prediction: float
+    head: float
+
+    @classmethod
+    def of(cls, names: Sequence[str], seconds: Sequence[float]) -> Pieces:
+        """Return the pieces of a model with these layers, in its order; every block counts as their mean."""
+        parts: dict[str, list[float]] = {}
+        for name, one in zip(names, seconds, strict=True):
+            parts.setdefault(name, []).append(one)
+        blocks, predictions = parts["block"], parts.get("prediction", [])
+        return cls(
+            len(blocks), len(predictions), parts["embedding"][0], sum(blocks) / len(blocks),
+            predictions[0] if predictions else 0.0, parts["head"][0],
+        )  # fmt: skip
+
+
+def balanced(pieces: Pieces, device_of_stage: Sequence[int], late: bool = False) -> LayoutString:
+    """Return the layout string whose busiest device has the least work; equal inputs give equal answers.
+
+    Parameters
+    ----------
+    pieces : Pieces
+        Embedding, head and predictions are pieces of their own.
+    device_of_stage : list of int
+        One device per stage.
+    late : bool
+        If stages or devices have equal work, the next block goes to the last of them, else to the first.
+
+    Predictions go with the head, or with the stage before it if that is better.
+    """
+    stages = len(device_of_stage)
+    ends = [stages - 1, stages - 2] if pieces.predictions and stages > 1 else [stages - 1]
+    return min((_balanced(pieces, device_of_stage, end, late) for end in ends), key=lambda one: one[0])[1]
+
+
+def _balanced(
+    pieces: Pieces, device_of_stage: Sequence[int], end: int, late: bool
+) -> tuple[tuple[float, float], LayoutString]:
+    """Return the balanced layout string with all predictions in stage `end`, after its most work of a device and the
+    sum of the squares. Block by block goes to the device with the least work, there to the stage with the least.
+    """
+    order = -1 if late else 1
+    work = [0.0] * len(device_of_stage)
+    work[0] += pieces.embedding
+    work[-1] += pieces.head
+    work[end] += pieces.predictions * pieces.prediction
+    load = np.bincount(device_of_stage, work)
+    own: dict[int, list[int]] = {}
+    for stage in range(end + 1)[::order]:  # a block cannot come after a prediction module
+        own.setdefault(device_of_stage[stage], []).append(stage)
+    waiting = [(float(load[device]), order * device) for device in own]
+    heapq.heapify(waiting)
+    texts = [""] * len(work)
+    for _ in range(pieces.blocks):
+        seconds, device = waiting[0]
+        heapq.heapreplace(waiting, (seconds + (pieces.block or 1.0), device))
+        stage = min(own[order * device], key=work.__getitem__)
+        work[stage] += pieces.block or 1.0
+        load[order * device] += pieces.block
+        texts[stage] += "t"
+    texts[0] = "E" + texts[0]
+    texts[end] += "m" * pieces.predictions
+    texts[-1] += "L"
+    return (float(load.max()), float((load**2).sum())), LayoutString(texts)

@@ -19,10 +19,10 @@ from ppsim.costs.table import is_cost_model
 from ppsim.engines.running import dispatched, run_for_timeline
 from ppsim.plan.jitter import Jitter, JitteredPlan, check_jitter
 from ppsim.plan.resolve import Plan, make_plan, repriced, structure
-from ppsim.run.partitions import settled
 from ppsim.run.schedules import Schedule
 from ppsim.run.simulation import check_call
 from ppsim.run.timelines import Timeline
+from ppsim.search.partitions import with_optimal_stages
 
 if TYPE_CHECKING:
     import pandas
@@ -240,7 +240,7 @@ def _runs(
 ) -> Iterator[tuple[Plan, CostTable, CostModel]]:
     """The plan of each run, in the order of the batch's columns."""
     for given in models:
-        model = settled(given, plans.schedule, plans.transport, plans.optimizer)
+        model = with_optimal_stages(given, plans.schedule, plans.transport, plans.optimizer)
         table = model.table(plans.compute)
         plan = plans.under(table)
         if jitter is None:

@@ -18,7 +18,7 @@ from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.run.timelines import Timeline
 from ppsim.search import families, find_family
-from ppsim.studies.balancing import balanced_partition
+from ppsim.search.partitions import balanced_partition
 from ppsim.studies.executors import Here
 from ppsim.studies.fits import fits_within, step_difference
 from ppsim.studies.frameworks import runnable

@@ -15,12 +15,11 @@ from ppsim.base.progress import Bar
 from ppsim.config import Source
 from ppsim.costs.derive import DerivedCosts
 from ppsim.studies.crew import LEFT_OUT, Crew
-from ppsim.studies.cutting import cut_anew
 from ppsim.studies.executors import Here, places
 from ppsim.studies.free_keys import MICROBATCHES, PARTITION
 from ppsim.studies.opening import Opener, devices_of
 from ppsim.studies.points import Point as Measured
-from ppsim.studies.points import run_points
+from ppsim.studies.points import fastest_partitions, run_points
 from ppsim.studies.ranking import Candidate, front_of, rank, rounded
 from ppsim.studies.space import Point, Space
 from ppsim.studies.store import Store
@@ -188,7 +187,9 @@ class Search:
         cut: list[Point] = []
         while olds := [one for one in self._worth_cutting() if one.changes not in cut]:
             cut += [dict(one.changes) for one in olds]
-            found = cut_anew(self.source, [one.changes for one in olds], self.limit, self.executor, self.store)
+            found = fastest_partitions(
+                self.source, [one.changes for one in olds], self.limit, self.executor, self.store
+            )
             pairs = [(old, {**old.changes, PARTITION: text}) for old, text in zip(olds, found, strict=True) if text]
             fresh: list[Point] = []
             for _, new in pairs:

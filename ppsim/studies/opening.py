@@ -11,11 +11,11 @@ import numpy as np
 from ppsim.analysis.static_bounds import ScheduleSummary, layout_bounds, memory_bound, step_bound
 from ppsim.base.errors import BuildError, PpsimError
 from ppsim.costs.derive import DerivedCosts
-from ppsim.costs.layout_string import LayoutString, of_stages
+from ppsim.costs.partition import LayoutString
 from ppsim.costs.table import CostTable
 from ppsim.search import find_family
 from ppsim.search.memory_actions import MEMORY_ACTIONS
-from ppsim.studies.balancing import balanced_within, pieces_of
+from ppsim.search.partitions import balanced_within, pieces_of
 from ppsim.studies.crew import Outcome
 from ppsim.studies.free_keys import BALANCED, DEVICES, MICROBATCHES, PARTITION
 from ppsim.studies.kept_schedules import Kept
@@ -158,7 +158,7 @@ class _OpenedLayout:
         if num_stages not in self.even:
             try:
                 stages = self.costs.stage_layers(num_stages)
-                self.even[num_stages] = of_stages([layer.name for layer in stage] for stage in stages)
+                self.even[num_stages] = LayoutString.of_stages([layer.name for layer in stage] for stage in stages)
             except PpsimError:
                 self.even[num_stages] = None
         return self.even[num_stages]

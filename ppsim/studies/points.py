@@ -16,12 +16,16 @@ from ppsim.base.errors import PpsimError
 from ppsim.base.progress import track
 from ppsim.base.short_repr import short_repr
 from ppsim.config import Config, Source, source_of
+from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.partition import LayoutString
 from ppsim.run.schedules import Schedule
 from ppsim.search import find_family, split_stages
+from ppsim.search.partitions import fastest_stages
 from ppsim.studies.crew import FEW, Crew, Outcome, means
 from ppsim.studies.kept_schedules import Kept
 from ppsim.studies.store import Store, key_of
 
+PATIENCE = 4  # times the usual number of cuts for a ranked point
 MOST_ROWS_KEPT = 500_000  # of the schedules that a process keeps: about 100 MB with their programs
 # The ledger behind this one takes longer than build, simulation and all the others together.
 MEASURED = {name: measure for name, measure in MEASURES.items() if name != "exposed_communication"}
@@ -161,6 +165,41 @@ def schedule_of(config: Config) -> Schedule:
     found = _KEPT.of(json.dumps(section, sort_keys=True, default=str), config.build)
     assert found is not None  # noqa: S101 - build gives one or raises
     return found
+
+
+def fastest_partitions(
+    source: Source, points: Sequence[Mapping[str, Any]], limit: float, executor: Executor, store: Store | None
+) -> list[str | None]:
+    """Return the layout string of each point's fastest stages with at most `limit` bytes per device.
+
+    The point's own stages compete too. None if the point has no layers to cut, or its worker died.
+    """
+
+    def key(changes: Mapping[str, Any]) -> str:
+        return key_of({"cut": changes, "limit": limit, "config": source.data}, source.place)
+
+    work = functools.partial(_cut_points, source, limit)
+    found = Crew(work, points, executor, store, key).in_order()
+    return [one.get("stages") for one in found]
+
+
+def _cut_points(source: Source, limit: float, points: Sequence[Mapping[str, Any]]) -> list[Outcome]:
+    return [{"stages": _fastest_partition(source, limit, changes)} for changes in points]
+
+
+def _fastest_partition(source: Source, limit: float, changes: Mapping[str, Any]) -> str | None:
+    try:
+        config = source.config(own_changes(source, changes))
+        schedule, costs = config.lowered(schedule_of(config)), config.costs
+        if not isinstance(costs, DerivedCosts):
+            return None
+        now = LayoutString.parse(costs.megatron_layout(schedule.num_stages))
+        engine = "compiled" if can_compile() else "auto"
+        options = {"engine": engine, "patience": PATIENCE, "starts": [now]}
+        best = fastest_stages(costs, schedule, config.transport, config.optimizer, limit, **options)
+        return best.megatron_layout(schedule.num_stages)
+    except PpsimError:
+        return None
 
 
 _KEPT: Kept[Schedule] = Kept(MOST_ROWS_KEPT)  # points come in chunks and rounds; their schedules recur in later ones
