@@ -11,7 +11,7 @@ from test_choose import NAMES, SMALL
 import ppsim
 from ppsim.analysis.static_bounds import ScheduleSummary
 from ppsim.costs.derive import DerivedCosts
-from ppsim.studies.balancing import balanced_within
+from ppsim.search.partitions import balanced_within
 from ppsim.studies.free_keys import BALANCED
 from ppsim.studies.ranking import Candidate
 from ppsim.studies.space import open_space

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import ppsim
 from ppsim import ConfigError, CostError
 from ppsim.costs import DEVICES, LINKS
-from ppsim.costs.partition import by_cost, even, explicit, method
+from ppsim.costs.partition import by_cost, even, explicit, read_partition
 
 costs_and_stages = st.lists(st.integers(0, 9), min_size=1, max_size=8).flatmap(
     lambda costs: st.tuples(st.just(costs), st.integers(1, len(costs)))
@@ -105,14 +105,14 @@ def test_first_and_last_stage_can_hold_fewer_layers():
 
 @pytest.mark.parametrize("name", ["greedy", "optimal"])
 def test_methods_have_a_long_and_a_short_name(name):
-    assert method(name) == method(f"by_cost({name})") == name
-    assert method([2, 1]) == (2, 1)
+    assert read_partition(name) == read_partition(f"by_cost({name})") == name
+    assert read_partition([2, 1]) == (2, 1)
 
 
 @pytest.mark.parametrize("wrong", ["evenly", "by_cost", 3, [], [-1, 2], [1.0], [True]])
 def test_what_is_no_partition_is_one_clear_error(wrong):
     with pytest.raises(ConfigError, match=r"is no partition; use one of: even, by_cost\(greedy\), by_cost\(optimal\)"):
-        method(wrong)
+        read_partition(wrong)
 
 
 LLAMA_3_70B = ppsim.Model(

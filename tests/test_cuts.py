@@ -8,10 +8,9 @@ from hypothesis import strategies as some
 
 import ppsim
 from ppsim.config import make_config
-from ppsim.costs.cuts import as_balanced, best_cut
 from ppsim.costs.derive import DerivedCosts
-from ppsim.costs.layout_string import of_stages
-from ppsim.costs.partition import by_cost
+from ppsim.costs.partition import LayoutString, by_cost
+from ppsim.search.partitions import best_cut
 
 ALL = 10_000
 costs_and_stages = some.lists(some.integers(0, 9), min_size=2, max_size=7).flatmap(
@@ -44,24 +43,12 @@ def moves(counts):
 
 
 @settings(deadline=None, max_examples=60)
-@given(costs_and_stages)
-def test_the_cuts_as_balanced_as_the_optimal_one_are_all_there_are(case):
-    costs, stages = case
-    best = by_cost(costs, stages)
-    every = filled_cuts(len(costs), stages)
-    expected = [counts for counts in every if max(sums(costs, counts)) <= max(sums(costs, best))]
-    assert sorted(map(tuple, as_balanced(costs, best, 100))) == sorted(expected)
-    assert as_balanced(costs, best, len(expected) - 1) is None
-
-
-@settings(deadline=None, max_examples=60)
 @given(costs_and_stages, some.randoms(use_true_random=False), some.integers(1, 40))
-def test_the_best_cut_is_no_worse_than_any_as_balanced_nor_than_the_other_methods(case, random, most):
+def test_the_best_cut_is_no_worse_than_the_other_methods(case, random, most):
     costs, stages = case
     step = {counts: random.random() for counts in every_cut(len(costs), stages)}
     found = best_cut(costs, range(stages), step.__getitem__, most)
     rivals = [by_cost(costs, stages, "greedy"), by_cost(costs, stages)]
-    rivals += as_balanced(costs, by_cost(costs, stages), most) or []
     assert step[found] <= min(step[tuple(counts)] for counts in rivals)
     assert best_cut(costs, range(stages), step.__getitem__, most) == found
     assert step[best_cut(costs, range(stages), step.__getitem__, most, ALL)] == min(step.values())
@@ -105,7 +92,7 @@ def test_the_optimal_partition_is_the_fastest_of_every_cut_with_a_layer_a_stage_
     found = []
     for counts in filled_cuts(len(names), schedule.num_stages):
         ends = list(itertools.accumulate(counts))
-        text = of_stages(names[end - count : end] for end, count in zip(ends, counts, strict=True))
+        text = LayoutString.of_stages(names[end - count : end] for end, count in zip(ends, counts, strict=True))
         run = ppsim.simulate(schedule, config.costs.with_partition(text), transport="directed", optimizer="sync")
         assert run.peak_memory is not None
         found.append((float(run.peak_memory.max()), run.iteration_time))

@@ -7,8 +7,7 @@ from command_line import LLAMA
 from command_line import ppsim as run_ppsim
 
 import ppsim
-from ppsim.costs.balance import Pieces, balanced
-from ppsim.costs.layout_string import LayoutString, parse
+from ppsim.costs.partition import LayoutString, Pieces, balanced
 
 
 @pytest.mark.parametrize(
@@ -23,8 +22,8 @@ from ppsim.costs.layout_string import LayoutString, parse
     ],
 )
 def test_a_layout_string_says_what_each_stage_holds(text, stages):
-    assert parse(text).stages == stages
-    assert parse(str(parse(text))) == parse(text)
+    assert LayoutString.parse(text).stages == stages
+    assert LayoutString.parse(str(LayoutString.parse(text))) == LayoutString.parse(text)
 
 
 def test_equal_stages_and_letters_are_written_once():
@@ -34,12 +33,12 @@ def test_equal_stages_and_letters_are_written_once():
 @pytest.mark.parametrize("text", ["E|t", "t|L", "EL|t", "E|tx|L", "Et*|L", "E(t|*2L", "EmtL", "||"])
 def test_what_is_no_layout_string_is_refused_with_an_example(text):
     with pytest.raises(ppsim.ConfigError, match=r"such as 'Et\*3"):
-        parse(text)
+        LayoutString.parse(text)
 
 
 def test_a_string_of_too_many_pieces_is_refused_at_once():
     with pytest.raises(ppsim.ConfigError, match="has more than 100000 pieces"):
-        parse("E(t*1000|)*1000L")
+        LayoutString.parse("E(t*1000|)*1000L")
 
 
 def _config(**layout) -> Any:

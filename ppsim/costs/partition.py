@@ -295,7 +295,9 @@ class Pieces:
         )  # fmt: skip
 
 
-def balanced(pieces: Pieces, device_of_stage: Sequence[int], late: bool = False) -> LayoutString:
+def balanced(
+    pieces: Pieces, device_of_stage: Sequence[int], most_blocks: Sequence[int] | None = None, late: bool = False
+) -> LayoutString:
     """Return the layout string whose busiest device has the least work; equal inputs give equal answers.
 
     Parameters
@@ -304,22 +306,36 @@ def balanced(pieces: Pieces, device_of_stage: Sequence[int], late: bool = False)
         Embedding, head and predictions are pieces of their own.
     device_of_stage : list of int
         One device per stage.
+    most_blocks : list of int, optional
+        Blocks that each device has memory for; ignored if they are too few in all.
     late : bool
         If stages or devices have equal work, the next block goes to the last of them, else to the first.
 
     Predictions go with the head, or with the stage before it if that is better.
     """
-    stages = len(device_of_stage)
-    ends = [stages - 1, stages - 2] if pieces.predictions and stages > 1 else [stages - 1]
-    return min((_balanced(pieces, device_of_stage, end, late) for end in ends), key=lambda one: one[0])[1]
+    ends = prediction_stages(pieces, len(device_of_stage))
+    made = [balanced_with(pieces, device_of_stage, end, most_blocks, late) for end in ends]
+    return min(made, key=lambda one: one[0])[1]
 
 
-def _balanced(
-    pieces: Pieces, device_of_stage: Sequence[int], end: int, late: bool
+def prediction_stages(pieces: Pieces, num_stages: int) -> list[int]:
+    """Return the stages that can have the predictions: the last, or the one before it; the last if there are none."""
+    return [num_stages - 1, num_stages - 2] if pieces.predictions and num_stages > 1 else [num_stages - 1]
+
+
+def balanced_with(
+    pieces: Pieces,
+    device_of_stage: Sequence[int],
+    end: int,
+    most_blocks: Sequence[int] | None = None,
+    late: bool = False,
 ) -> tuple[tuple[float, float], LayoutString]:
-    """Return the balanced layout string with all predictions in stage `end`, after its most work of a device and the
-    sum of the squares. Block by block goes to the device with the least work, there to the stage with the least.
+    """Return `balanced` with all predictions in stage `end`, after the most work of a device and the sum of squares.
+
+    One block after the other goes to the device with the least work, there to the stage with the least.
     """
+    if most_blocks is None or sum(most_blocks) < pieces.blocks:
+        most_blocks = [pieces.blocks] * (max(device_of_stage) + 1)
     order = -1 if late else 1
     work = [0.0] * len(device_of_stage)
     work[0] += pieces.embedding
@@ -329,16 +345,20 @@ def _balanced(
     own: dict[int, list[int]] = {}
     for stage in range(end + 1)[::order]:  # a block cannot come after a prediction module
         own.setdefault(device_of_stage[stage], []).append(stage)
-    waiting = [(float(load[device]), order * device) for device in own]
+    room = list(most_blocks)
+    waiting = [(float(load[device]), order * device) for device in own if room[device]]
     heapq.heapify(waiting)
     texts = [""] * len(work)
     for _ in range(pieces.blocks):
-        seconds, device = waiting[0]
-        heapq.heapreplace(waiting, (seconds + (pieces.block or 1.0), device))
-        stage = min(own[order * device], key=work.__getitem__)
+        seconds, place = heapq.heappop(waiting)
+        device = order * place
+        stage = min(own[device], key=work.__getitem__)
         work[stage] += pieces.block or 1.0
-        load[order * device] += pieces.block
+        load[device] += pieces.block
         texts[stage] += "t"
+        room[device] -= 1
+        if room[device]:
+            heapq.heappush(waiting, (seconds + (pieces.block or 1.0), place))
     texts[0] = "E" + texts[0]
     texts[end] += "m" * pieces.predictions
     texts[-1] += "L"

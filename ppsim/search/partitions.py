@@ -5,16 +5,27 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from ppsim.analysis.occupancy import peak_memory
-from ppsim.analysis.static_bounds import SAFETY, Outline, held_in_moments, layer_seconds
-from ppsim.analysis.steady import iteration_time
+from ppsim.analysis.bubbles import iteration_time
+from ppsim.analysis.memory import peak_memory
+from ppsim.analysis.static_bounds import SAFETY, ScheduleSummary, layer_bound, memory_at_peaks
 from ppsim.costs.derive import DerivedCosts
-from ppsim.costs.partition import LayoutString, Pieces, balanced, by_cost, cut, even, require_enough
+from ppsim.costs.partition import (
+    LayoutString,
+    Pieces,
+    balanced,
+    balanced_with,
+    by_cost,
+    cut,
+    even,
+    prediction_stages,
+    require_enough,
+)
 from ppsim.costs.summed_effects import once_each
 from ppsim.costs.table import CostModel, CostTable
 from ppsim.engines.running import run_for_timeline
@@ -182,7 +193,7 @@ def _first_holders(schedule: ScheduleColumns) -> list[int]:
 def pieces_of(costs: DerivedCosts) -> Pieces:
     """Return the model as pieces to spread, by lower bounds on the seconds of its layers."""
     layers = costs.model.layers
-    return Pieces.of([layer.name for layer in layers], once_each(layers, id, lambda one: layer_seconds(costs, one)))
+    return Pieces.of([layer.name for layer in layers], once_each(layers, id, lambda one: layer_bound(costs, one)))
 
 
 def balanced_partition(costs: DerivedCosts, schedule: ScheduleColumns, pieces: Pieces | None = None) -> LayoutString:
@@ -193,13 +204,13 @@ def balanced_partition(costs: DerivedCosts, schedule: ScheduleColumns, pieces: P
     if len(schedule.holdings) == schedule.num_stages:
         return balanced(pieces or pieces_of(costs), _first_holders(schedule))
     layers = costs.model.layers
-    counts = by_cost([layer_seconds(costs, layer) for layer in layers], schedule.num_stages)
+    counts = by_cost([layer_bound(costs, layer) for layer in layers], schedule.num_stages)
     return LayoutString.of_stages([layer.name for layer in stage] for stage in cut(layers, counts))
 
 
 def balanced_within(
     costs: DerivedCosts,
-    outline: Outline,
+    summary: ScheduleSummary,
     table: Callable[[LayoutString], CostTable],
     limit: float,
     pieces: Pieces | None = None,
@@ -211,92 +222,93 @@ def balanced_within(
     devices hold a stage, or if the bytes are not known.
     """
     pieces = pieces or pieces_of(costs)
-    found = first = balanced_partition(costs, outline.actions, pieces)
+    first = balanced_partition(costs, summary.actions, pieces)
     priced = table(first)
-    if len(outline.actions.holdings) > outline.actions.num_stages or priced.state_bytes is None:
+    if len(summary.actions.holdings) > summary.actions.num_stages or priced.state_bytes is None:
         return first
-    if priced.activation_bytes is None or (held_in_moments(outline, priced) * SAFETY <= limit).all():
+    if priced.activation_bytes is None or (memory_at_peaks(summary, priced) * SAFETY <= limit).all():
         return first
-    packing = _Packing(costs, outline, priced, pieces, limit / SAFETY)
-    for _ in range(MAX_PRICED):
-        held = held_in_moments(outline, priced)
-        if (held * SAFETY <= limit).all():
-            return found
-        moved = packing.moved(found, held)
-        if moved is None:
-            break
-        found, priced = moved, table(moved)
-    return first
+    found = []
+    for end in prediction_stages(pieces, summary.actions.num_stages):
+        packing = _Packing(costs, summary, priced, pieces, limit / SAFETY, end)
+        partition = balanced_with(pieces, packing.owner, end)
+        for _ in range(MAX_PRICED):
+            held = memory_at_peaks(summary, table(partition[1]))
+            if (held * SAFETY <= limit).all():
+                found.append(partition)
+                break
+            packed = packing.packed(partition[1], held)
+            if packed is None or packed[1] == partition[1]:
+                break
+            partition = packed
+    return min(found, key=lambda one: one[0], default=(None, first))[1]
 
 
 class _Packing:
-    """Blocks on devices: the bytes that one more block adds on each stage, and the moves that make all blocks fit."""
+    """Packing of blocks on devices: as many as fit, each on the stage where it adds least to the device's peak.
 
-    def __init__(self, costs: DerivedCosts, outline: Outline, table: CostTable, pieces: Pieces, limit: float):
-        schedule, moments = outline.actions, outline.moments
+    All predictions are in stage `end`; a block cannot come after them.
+    """
+
+    def __init__(
+        self, costs: DerivedCosts, summary: ScheduleSummary, table: CostTable, pieces: Pieces, limit: float, end: int
+    ):
+        schedule, peaks = summary.actions, summary.peaks
         blocks = [layer for layer in costs.model.layers if layer.name == "block"]
         levels = costs.layout.recompute_of(schedule.num_stages)
         held = {level: np.mean([costs.activation_bytes(one, level) for one in blocks]) for level in {*levels}}
         parts = parts_of(table, np.array([held[level] for level in levels]) / schedule.slices)
         weights, *others = (part / len(blocks) for part in costs.layout.state_bytes(costs.held(blocks), 0.0))
         state = weights * schedule.weight_versions + sum(others)
-        added = (parts[:, moments.stage] * moments.held).sum(axis=0) + state[moments.device, None]
-        self.owner, self.limit, self.pieces = _first_holders(schedule), limit, pieces
-        self.later_devices = np.searchsorted(moments.device, np.arange(1, schedule.devices))
-        self.added: list[np.ndarray] = []  # by stage: bytes that a block adds in each moment of its device
+        added = (parts[:, peaks.stage] * peaks.held).sum(axis=0) + state[peaks.device, None]
+        self.owner, self.limit, self.pieces, self.end = _first_holders(schedule), limit, pieces, end
+        self.later_devices = np.searchsorted(peaks.device, np.arange(1, schedule.devices))
+        self.added: list[np.ndarray] = []  # by stage: bytes that a block adds at each peak of its device
         for stage, device in enumerate(self.owner):
-            rows = moments.device == device
-            self.added.append(added[rows, int((moments.stage[rows][0] == stage).argmax())])
+            rows = peaks.device == device
+            self.added.append(added[rows, int((peaks.stage[rows][0] == stage).argmax())])
 
-    def moved(self, partition: LayoutString, held: np.ndarray) -> LayoutString | None:
-        """Return the partition after moves that bring every device within the limit; None if no moves do.
+    def packed(self, partition: LayoutString, held: np.ndarray) -> tuple[tuple[float, float], LayoutString] | None:
+        """Return a balanced partition with as many blocks on each device as fit, as `balanced_with` does.
 
-        `held` are the bytes in each moment. Each move takes a block from the fullest device.
+        `held` are the bytes at each peak with `partition`. If a device's stages cannot be equal, its blocks move
+        towards the packing one at a time. None if the blocks do not fit.
         """
-        stages, level = list(partition.stages), np.split(held, self.later_devices)
-        seconds = {"E": self.pieces.embedding, "m": self.pieces.prediction, "L": self.pieces.head, "t": self.block}
-        load = np.bincount(self.owner, [sum(map(seconds.__getitem__, text)) for text in stages])
-        while max(one.max() for one in level) > self.limit:
-            best = min(self._moves(stages, level, load), default=None)
-            if best is None:
-                return None
-            for stage, change in zip(best[-2:], (-1, 1), strict=True):
-                device = self.owner[stage]
-                level[device] = level[device] + change * self.added[stage]
-                load[device] += change * self.block
-                begin, end = stages[stage].count("E"), len(stages[stage].rstrip("mL"))
-                stages[stage] = stages[stage][:begin] + "t" * (end - begin + change) + stages[stage][end:]
-        return LayoutString(stages)
+        level = np.split(held, self.later_devices)
+        for stage, text in enumerate(partition.stages):
+            level[self.owner[stage]] = level[self.owner[stage]] - text.count("t") * self.added[stage]
+        orders = [self._order(device, level[device]) for device in range(len(level))]
+        if sum(map(len, orders)) < self.pieces.blocks:
+            return None
+        work, found = balanced_with(self.pieces, self.owner, self.end, [*map(len, orders)])
+        counts = [text.count("t") for text in found.stages]
+        for device, order in enumerate(orders):
+            own = [stage for stage, owner in enumerate(self.owner) if owner == device]
+            packed = Counter(order[: sum(counts[stage] for stage in own)])
+            while (level[device] + sum(counts[stage] * self.added[stage] for stage in own)).max() > self.limit:
+                surplus = {stage: counts[stage] - packed[stage] for stage in own}
+                if not any(surplus.values()):
+                    break  # rounding
+                counts[max(own, key=surplus.__getitem__)] -= 1
+                counts[min(own, key=surplus.__getitem__)] += 1
+        return work, LayoutString(map(_with_blocks, found.stages, counts))
 
-    @property
-    def block(self) -> float:
-        """Seconds of a block."""
-        return self.pieces.block or 1.0
+    def _order(self, device: int, level: np.ndarray) -> list[int]:
+        """Return the stages of a device that get its first block, its second block, and so on, within the limit.
 
-    def _moves(self, stages: list[str], level: list[np.ndarray], load: np.ndarray) -> Iterator[tuple[float, ...]]:
-        """Yield the moves of a block from the fullest device that lower the bytes above the limit.
-
-        Each is (seconds of the busiest device, bytes above the limit, seconds of the receiver, from stage, to stage):
-        the lowest is the best.
+        `level` are the bytes at its peaks without blocks.
         """
-        excess = [self._excess(one) for one in level]
-        fullest = int(np.argmax(excess))
-        last = next((stage for stage, text in enumerate(stages) if "m" in text), len(stages) - 1)
-        for more in range(last + 1):  # a block cannot come after a prediction module
-            receiver = self.owner[more]
-            gained = level[receiver] + self.added[more]
-            for less in range(len(stages)):
-                if self.owner[less] != fullest or less == more or "t" not in stages[less]:
-                    continue
-                if receiver == fullest:
-                    before, after = excess[fullest], self._excess(gained - self.added[less])
-                    busiest = load.max()
-                else:
-                    before = excess[fullest] + excess[receiver]
-                    after = self._excess(gained) + self._excess(level[fullest] - self.added[less])
-                    busiest = max(load.max(), load[receiver] + self.block)
-                if after < before:
-                    yield busiest, after - before, load[receiver], less, more
+        own, order = [stage for stage in range(self.end + 1) if self.owner[stage] == device], []
+        while own and len(order) < self.pieces.blocks:
+            peak, _, stage = min((float((level + self.added[one]).max()), order.count(one), one) for one in own)
+            if peak > self.limit:
+                break
+            level = level + self.added[stage]
+            order.append(stage)
+        return order
 
-    def _excess(self, level: np.ndarray) -> float:
-        return max(0.0, float(level.max()) - self.limit)
+
+def _with_blocks(stage: str, count: int) -> str:
+    """Return the text of a stage with another number of blocks."""
+    begin, end = stage.count("E"), len(stage.rstrip("mL"))
+    return stage[:begin] + "t" * count + stage[end:]
