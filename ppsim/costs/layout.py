@@ -11,9 +11,9 @@ from ppsim.base.rules import check_fields, choice, declared, described, flag, ru
 from ppsim.base.short_repr import short_repr
 from ppsim.costs import partition
 from ppsim.costs.layers import MODULES, RECOMPUTE, Layer, Linear
-from ppsim.costs.partition import LayoutString
 from ppsim.costs.model import Model
 from ppsim.costs.operators import GRADIENT_BYTES, RECIPES, Casts
+from ppsim.costs.partition import LayoutString
 
 WEIGHT_BYTES, OPTIMIZER_BYTES = 2, 12
 

@@ -26,7 +26,6 @@ from ppsim.costs.partition import (
     prediction_stages,
     require_enough,
 )
-from ppsim.costs.summed_effects import once_each
 from ppsim.costs.table import CostModel, CostTable
 from ppsim.engines.running import run_for_timeline
 from ppsim.plan.holding import parts_of
@@ -193,7 +192,8 @@ def _first_holders(schedule: ScheduleColumns) -> list[int]:
 def pieces_of(costs: DerivedCosts) -> Pieces:
     """Return the model as pieces to spread, by lower bounds on the seconds of its layers."""
     layers = costs.model.layers
-    return Pieces.of([layer.name for layer in layers], once_each(layers, id, lambda one: layer_bound(costs, one)))
+    seconds = {layer: layer_bound(costs, layer) for layer in dict.fromkeys(layers)}
+    return Pieces.of([layer.name for layer in layers], [seconds[layer] for layer in layers])
 
 
 def balanced_partition(costs: DerivedCosts, schedule: ScheduleColumns, pieces: Pieces | None = None) -> LayoutString:
