@@ -8,39 +8,43 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppsim.actions import Kind, is_copy, is_vocabulary
-from ppsim.base.compiling import call_fastest, kernel
+from ppsim.actions import Kind, is_backward, is_copy, is_vocabulary
 from ppsim.base.distinct import distinct
 from ppsim.costs.collectives import regather_seconds
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.effects import update_seconds
 from ppsim.costs.table import CostTable
-from ppsim.plan.lengths import optimizer_step_seconds, row_seconds
+from ppsim.plan.holding import backward_bytes, changes_by_kind, parts_of, smallest_amount, static_bytes
+from ppsim.plan.lengths import optimizer_step_seconds, row_seconds, shortest_seconds, shortest_transfers
 from ppsim.plan.streams import POST_VALIDATED
 from ppsim.schedule.columns import ScheduleColumns
 
-PICKS = 3  # of the moments at which a device holds most, for each stage and way: the first, a middle and the last one
-# Under which weights such moments are looked for: of the part of an activation that waits for W, and of the last stage.
+SAFETY = 1 - 1e-9  # the engines add in another order, so that their sums differ by rounding
+# Pairs of weights under which rows with the largest holdings are looked for: of the part of an activation that lives
+# until W, and of the last stage.
 WEIGHTS = ((1.0, 1.0), (1.0, 4.0), (0.5, 1.0))
-# What a row adds at its start and frees at its end, as `ppsim.plan.holding.Holding` has it in bytes: whole
-# activations, parts of them that wait for W, stored inputs. The last two are an F before an R, and what moves away.
-SHORT_F, AWAY = len(Kind), len(Kind) + 1
-ADDS, FREES = np.zeros((2, AWAY + 1, 3))
-ADDS[[Kind.F, Kind.R, SHORT_F]] = (1, 0, 0), (1, 0, -1), (0, 0, 1)
-FREES[[Kind.B, Kind.I, Kind.W]] = (1, 0, 0), (1, -1, 0), (0, 1, 0)
+STORED_INPUT = 1 / 64  # the weight of a stored input
+# What a row adds at its start and frees at its end, in whole activations, parts for W and stored inputs, by kind; the
+# last two are an F whose R follows, and a row whose activation leaves the device.
+SHORT_F, AWAY = Kind.T + 1, Kind.T + 2
+ADDS, FREES = (np.concatenate([changes, np.zeros((2, 3))]) for changes in changes_by_kind(*np.eye(3)))
+ADDS[SHORT_F, 2] = 1.0
+
+
+# Schedule summaries
 
 
 class PeakCandidates(NamedTuple):
-    """PeakCandidates in which an action runs on a device, and what the device holds then; several a device, by device.
+    """Rows during which a device may hold most, several per device, and what the device then holds.
 
     Attributes
     ----------
-    device : int64 (moments,)
-    stage : int64 (moments, stages)
-        The stages of that device; the last ones, of devices with fewer, hold nothing.
-    held : float64 (3, moments, stages)
-        Microbatches of each stage that it holds whole, whose part for W it holds, and whose stored input it holds.
-    recomputing : float64 (moments, stages)
+    device : int64 (rows,)
+    stage : int64 (rows, stages)
+        The stages of that device; a device with fewer stages holds nothing of the last ones.
+    held : float64 (3, rows, stages)
+        Number of whole activations of each stage, of parts for W and of stored inputs, as `holding.parts_of`.
+    recomputing : float64 (rows, stages)
         1 at the stage whose backward runs.
     """
 
@@ -52,14 +56,14 @@ class PeakCandidates(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ScheduleSummary:
-    """A schedule without its order, and the moments at which its devices hold most.
+    """Schedule summary for lower bounds on step time and memory; its size grows with the stages only.
 
     Attributes
     ----------
     actions : ScheduleColumns
-        Of compute actions that are alike in device, kind, stage and slice one.
-    times : int64, one entry a row of `actions`
-        How often it runs.
+        One of all compute actions with equal device, kind, stage and slice.
+    times : int64, one entry per row of `actions`
+        How often the row runs.
     peaks : PeakCandidates
     """
 
@@ -72,26 +76,25 @@ class ScheduleSummary:
 
     @classmethod
     def of(cls, schedule: ScheduleColumns, whole: bool = False) -> ScheduleSummary:
-        """The summary of a valid schedule or program; `whole` keeps every action, for microbatches that differ."""
+        """Return the summary of a valid schedule or program; `whole` keeps every action, if microbatches differ."""
         compute = schedule.compute
-        actions, times = (compute, np.ones(len(compute.kind), np.int64)) if whole else _thinned(compute)
-        return cls(actions, times, _moments(compute, _moved(schedule)))
+        actions, times = (compute, np.ones(len(compute.kind), np.int64)) if whole else _distinct_actions(compute)
+        return cls(actions, times, _peak_candidates(compute, _leaves_device(schedule)))
 
 
-def _thinned(schedule: ScheduleColumns) -> tuple[ScheduleColumns, np.ndarray]:
-    """One action of each that are alike, and how often each of its rows is in the schedule."""
+def _distinct_actions(schedule: ScheduleColumns) -> tuple[ScheduleColumns, np.ndarray]:
+    """Return one action of each group of equal ones, and how often each of its rows is in the schedule."""
     first, joined = schedule.first_rows, np.append(schedule.joined, False)
-    alike = (schedule.kind.astype(np.int64) * schedule.num_stages + schedule.stage) * schedule.slices
-    alike += schedule.microbatch % schedule.slices
-    own = _numbered(alike)
-    key = own[first]
+    cell = (schedule.kind.astype(np.int64) * schedule.num_stages + schedule.stage) * schedule.slices
+    row_key = _ranks(cell + schedule.microbatch % schedule.slices)
+    key = row_key[first]
     if schedule.joined.any():
-        other = np.where(joined[first + 1], own[np.minimum(first + 1, len(own) - 1)] + 1, 0)
-        key = _numbered(key * (int(own.max()) + 2) + other)
-    number = _numbered(schedule.device[first].astype(np.int64) * (int(key.max(initial=0)) + 1) + key)
-    times = np.bincount(number)
+        second = np.where(joined[first + 1], row_key[np.minimum(first + 1, len(row_key) - 1)] + 1, 0)
+        key = _ranks(key * (int(row_key.max()) + 2) + second)
+    group = _ranks(schedule.device[first].astype(np.int64) * (int(key.max(initial=0)) + 1) + key)
+    times = np.bincount(group)
     chosen = np.empty(len(times), np.int64)
-    chosen[number] = first
+    chosen[group] = first
     parts = 1 + joined[chosen + 1]
     rows = np.repeat(chosen, parts) + (np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts))
     offsets = np.searchsorted(schedule.device[rows], np.arange(schedule.devices + 1))
@@ -100,264 +103,197 @@ def _thinned(schedule: ScheduleColumns) -> tuple[ScheduleColumns, np.ndarray]:
     return actions, np.repeat(times, parts)
 
 
-def _numbered(values: np.ndarray) -> np.ndarray:
-    """The number of each value among the distinct ones in rising order, from 0."""
-    size = int(values.max(initial=-1)) + 1
-    if size > 4 * len(values) + 1000:
-        return np.searchsorted(distinct(values), values)
-    there = np.bincount(values, minlength=size) > 0
-    return (np.cumsum(there) - 1)[values]
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Return the rank of each value among the distinct ones, from 0."""
+    return np.searchsorted(distinct(values), values)
 
 
-def _moved(schedule: ScheduleColumns) -> np.ndarray | None:
-    """Whether an activation leaves its device before its backward, bool (stages, microbatches); None: none."""
+def _leaves_device(schedule: ScheduleColumns) -> np.ndarray | None:
+    """Return whether each activation leaves its device before its backward, bool (stages, microbatches), or None."""
     copied = is_copy(schedule.kind)
     if not len(schedule.evicted) and not copied.any():
         return None
-    moved = np.zeros((schedule.num_stages, schedule.microbatches), bool)
-    moved[schedule.stage[copied], schedule.microbatch[copied]] = True
-    moved[schedule.evicted[:, 0], schedule.evicted[:, 1]] = True
-    return moved
+    leaves = np.zeros((schedule.num_stages, schedule.microbatches), bool)
+    leaves[schedule.stage[copied], schedule.microbatch[copied]] = True
+    leaves[schedule.evicted[:, 0], schedule.evicted[:, 1]] = True
+    return leaves
 
 
-def _moments(schedule: ScheduleColumns, moved: np.ndarray | None) -> PeakCandidates:
-    """The moments in which a device holds most while a forward, or a backward, of each of its stages runs."""
-    does = schedule.kind.copy()
+def _peak_candidates(schedule: ScheduleColumns, leaves: np.ndarray | None) -> PeakCandidates:
+    """Return rows during which devices hold most, while a forward or a backward of each of their stages runs."""
+    change = schedule.kind.astype(np.int64)
     if schedule.recomputes:
-        does[schedule.recomputed & (does == Kind.F)] = SHORT_F
-    if moved is not None:
-        does[moved[schedule.stage, schedule.microbatch]] = AWAY
-    holding = _numbered(schedule.device.astype(np.int64) * schedule.num_stages + schedule.stage)
-    backward = (does == Kind.B) | (does == Kind.I)
-    rows = _fullest(schedule, does, 2 * holding + backward)
+        change[schedule.recomputed & (change == Kind.F)] = SHORT_F
+    if leaves is not None:
+        change[leaves[schedule.stage, schedule.microbatch]] = AWAY
+    holding = _ranks(schedule.device.astype(np.int64) * schedule.num_stages + schedule.stage)
+    backward = is_backward(change)
+    rows = _fullest_rows(schedule, change, _ranks(2 * holding + backward))
     device, stage = schedule.holdings.T
     first = np.searchsorted(device, np.arange(schedule.devices))
-    most = int(np.bincount(device, minlength=1).max())
-    of_moment = schedule.device[rows].astype(np.int64)
-    stages = np.pad(stage, (0, most))[first[of_moment, None] + np.arange(most)].astype(np.int64)
-    place = holding - first[schedule.device]
-    held = np.zeros(3 * len(rows) * most)
-    columns = schedule.offsets, does, place, most, rows, ADDS.ravel(), FREES.ravel(), np.zeros(3 * most), held
-    call_fastest(hold, len(does), *columns)
-    again = np.zeros((len(rows), most))
-    again[np.arange(len(rows)), place[rows]] = backward[rows]
-    return PeakCandidates(of_moment, stages, held.reshape(len(rows), 3, most).transpose(1, 0, 2), again)
+    width = int(np.bincount(device, minlength=1).max())
+    position = holding - first[schedule.device]
+    row_device = schedule.device[rows].astype(np.int64)
+    stages = np.pad(stage, (0, width))[first[row_device, None] + np.arange(width)].astype(np.int64)
+    recomputing = np.zeros((len(rows), width))
+    recomputing[np.arange(len(rows)), position[rows]] = backward[rows]
+    return PeakCandidates(row_device, stages, _held_during(schedule, change, position, rows, width), recomputing)
 
 
-def _fullest(schedule: ScheduleColumns, does: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Of each group of rows some of those during which most is held, in rising order."""
-    last, groups = schedule.stage == schedule.num_stages - 1, int(group.max(initial=-1)) + 1
-    found = []
-    for waiting, of_last in WEIGHTS if (does == Kind.I).any() else WEIGHTS[:-1]:
-        adds, frees = (side @ (1.0, waiting, 1 / 64) for side in (ADDS, FREES))
-        rows = np.full(groups * PICKS, -1)
-        columns = does, group, last, of_last, adds, frees, np.full(groups, -1.0), np.zeros(groups, np.int64), rows
-        call_fastest(find_fullest, len(does), *columns)
-        found.append(rows)
-    rows = distinct(np.concatenate(found))
-    return rows[rows >= 0]
+def _fullest_rows(schedule: ScheduleColumns, change: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Return for each group of rows the first, a middle and the last row during which most is held, in rising order.
 
-
-@kernel
-def find_fullest(does, group, last, of_last, adds, frees, most, times, rows):
-    """Write into `rows` of each group the first row at which most is held, the last, and one whose number is a power
-    of two; `most` and `times` are what that is and how often.
+    Groups are numbered from 0 on without gaps.
     """
-    level = 0.0
-    for row in range(len(does)):
-        weight = of_last if last[row] else 1.0
-        level += adds[does[row]] * weight
-        one = group[row]
-        if level > most[one] + 1e-6:
-            most[one], times[one] = level, 0
-            for pick in range(PICKS):
-                rows[one * PICKS + pick] = row
-        elif level > most[one] - 1e-6:
-            times[one] += 1
-            rows[one * PICKS + PICKS - 1] = row
-            if times[one] & (times[one] - 1) == 0:
-                rows[one * PICKS + 1] = row
-        level -= frees[does[row]] * weight
+    is_last_stage, found = schedule.stage == schedule.num_stages - 1, []
+    order = np.argsort(group, kind="stable")
+    begin = np.flatnonzero(np.diff(group[order], prepend=-1))
+    for for_weight, of_last in WEIGHTS if (change == Kind.I).any() else WEIGHTS[:-1]:
+        adds, frees = (side @ (1.0, for_weight, STORED_INPUT) for side in (ADDS, FREES))
+        scale = np.where(is_last_stage, of_last, 1.0)
+        during = np.cumsum((adds - frees)[change] * scale) + frees[change] * scale
+        most = np.maximum.reduceat(during[order], begin)
+        full = order[during[order] > most[group[order]] - 1e-6]
+        first = np.flatnonzero(np.diff(group[full], prepend=-1))
+        count = np.diff(np.append(first, len(full)))
+        found += [full[first], full[first + count // 2], full[first + count - 1]]
+    return distinct(np.concatenate(found))
 
 
-@kernel
-def hold(offsets, does, place, places, rows, adds, frees, now, held):
-    """Write into `held` what a device holds, by part and place, while each of `rows` runs; `now` is scratch."""
-    number = 0
-    for device in range(len(offsets) - 1):
-        for cell in range(len(now)):
-            now[cell] = 0.0
-        for row in range(offsets[device], offsets[device + 1]):
-            for part in range(3):
-                now[part * places + place[row]] += adds[does[row] * 3 + part]
-            if number < len(rows) and rows[number] == row:
-                for cell in range(len(now)):
-                    held[number * len(now) + cell] = now[cell]
-                number += 1
-            for part in range(3):
-                now[part * places + place[row]] -= frees[does[row] * 3 + part]
+def _held_during(
+    schedule: ScheduleColumns, change: np.ndarray, position: np.ndarray, chosen: np.ndarray, width: int
+) -> np.ndarray:
+    """Return what a device holds during each of the `chosen` rows, in rising order, float64 (3, rows, stages).
+
+    `position` is the position of each row's stage among the `width` stages of its device.
+    """
+    every, device = np.arange(len(change)), schedule.device
+    changes = np.zeros((3, len(chosen) * width))
+    # A row's addition counts from itself on, and what it frees from the row after it on.
+    for later, by_kind, sign in ((0, ADDS, 1.0), (1, FREES, -1.0)):
+        counts_from = np.searchsorted(chosen, every + later)
+        rows = np.flatnonzero(counts_from < len(chosen))
+        rows = rows[device[chosen[counts_from[rows]]] == device[rows]]
+        cell = counts_from[rows] * width + position[rows]
+        for part in range(3):
+            changes[part] += sign * np.bincount(cell, by_kind[change[rows], part], len(chosen) * width)
+    held = np.cumsum(changes.reshape(3, len(chosen), width), axis=1)
+    before = np.concatenate([np.zeros((3, 1, width)), held], axis=1)
+    return held - before[:, np.searchsorted(device[chosen], device[chosen])]
 
 
-SAFETY = 1 - 1e-9  # sums in another order than the engines' differ by rounding
+# Bounds of a schedule
 
 
 def step_bound(
     summary: ScheduleSummary, table: CostTable, optimizer: str | None = None, sharded: bool = False
 ) -> float:
-    """A lower bound, in seconds, on `iteration_time` under every transport and dispatch, without jitter.
+    """Return a lower bound in seconds on `iteration_time` under every transport and dispatch, without jitter.
 
-    `sharded`: the first weights are gathered before the first forward. Of several steps without a drain between them no
-    bound is known, and 0 is given. Where microbatches differ in their costs, the summary is a whole one.
+    The bound is 0 for several steps without a drain between them. If microbatches differ in their costs, `summary` must
+    be a whole one. `sharded`: the first weights are gathered before the first forward.
 
     Proof, for a device d that holds the stages S:
 
-    1. All else of a stage and microbatch (R, B, I, W) follows its F on the same device, so that the first action of d
-       is an F of a stage s in S. It follows the F of stages 0 .. s-1 and the transfers between them; each lasts at
-       least its seconds times the least part that a slice or a small microbatch is of a whole one, in a timed slot at
-       least the shortest slot with it; queues only delay. Nothing on d starts before the least such sum over S: `fill`.
+    1. All other rows of a stage and microbatch (R, B, I, W) follow its F on the same device, so that the first action
+       of d is an F of a stage s in S. It follows the F of stages 0 .. s-1 and the transfers between them. Each lasts at
+       least as long as the shortest one (`shortest_seconds`, `shortest_transfers`); queues only delay. Nothing on d
+       starts before the smallest such sum over S: `fill`.
     2. Actions of d run one at a time, so that the last one ends no sooner than fill + busy.
-    3. Without W the last one is a B: every F and R of d has its B behind it on d. Its gradient passes the B of stages
-       s-1 .. 0, so that the step ends no sooner than fill + busy + the least such sum over S: `drain`. With W it is 0.
-    4. The gradients of the last action's stage are reduced behind it: fill + busy + the least reduction over S.
+    3. Without W the last one is a B, because the B of every F and R of d comes after it on d. Its gradient passes the B
+       of stages s-1 .. 0, so that the step ends no sooner than fill + busy + the smallest such sum over S: `drain`.
+       With W the drain is 0.
+    4. The gradients of the last action's stage are reduced after it: fill + busy + the shortest reduction over S.
     5. An optimizer step follows the last reduction of all devices ("sync"), or of its own ("post-validated"). Steps of
-       the second kind follow each other at the span: from the first action of d to its own step lie busy, the least
+       the second kind follow each other at the span: from the first action of d to its own step lie busy, the shortest
        reduction over S and the step, while its fill and the drain overlap with the steps before and after.
     """
     schedule = summary.actions
     if schedule.iterations > 1:
         return 0.0
     busy = np.add.reduceat(row_seconds(schedule, table) * summary.times, schedule.offsets[:-1])
-    fill, drain = _ways(schedule, table, sharded)
-    before = _least_by_device(schedule, fill)
+    before_first, after_last = _fill_and_drain(schedule, table, sharded)
+    fill = _smallest_by_device(schedule, before_first)
     steps = np.zeros(schedule.devices) if optimizer is None else optimizer_step_seconds(schedule, table)
-    own = before + busy
+    own = fill + busy
     if table.reduce_seconds is not None:
-        own = own + _least_by_device(schedule, table.reduce_seconds)
-    others = before + busy
+        own = own + _smallest_by_device(schedule, table.reduce_seconds)
+    others = fill + busy
     if not ((schedule.kind == Kind.W) | is_vocabulary(schedule.kind)).any():
-        others = others + _least_by_device(schedule, drain)
-    if optimizer == POST_VALIDATED:  # a device neither waits for its first forward nor for the others to drain
-        return float((own - before + steps).max()) * SAFETY
+        others = others + _smallest_by_device(schedule, after_last)
+    if optimizer == POST_VALIDATED:  # a device waits neither for its first forward nor for the others to drain
+        return float((own - fill + steps).max()) * SAFETY
     return float(max(others.max(), own.max()) + steps.max()) * SAFETY
 
 
-def _ways(schedule: ScheduleColumns, table: CostTable, sharded: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds that must pass before a stage's first forward, and after its last backward, one entry a stage."""
-    part = float(table.slice_fraction.min()) if schedule.slices > 1 else 1.0
-    if table.microbatch_scale is not None:
-        part *= float(table.microbatch_scale.min())
-    forward = table.seconds[Kind.F] * part
-    backward = table.seconds[Kind.B] * part
-    if table.overlap is not None and schedule.joined.any():
-        forward, backward = (np.minimum(column, _shortest_slot(table)) for column in (forward, backward))
-    hop = _hops(schedule, table) * min(part, 1.0)  # latency stays as it is
-    first = np.cumsum(np.append(0.0, forward[:-1] + hop))
+def _fill_and_drain(schedule: ScheduleColumns, table: CostTable, sharded: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return lower bounds on the seconds before a stage's first forward and after its last backward, by stage."""
+    forward, backward = shortest_seconds(schedule, table)
+    transfer = shortest_transfers(schedule, table)
+    fill, drain = (np.cumsum(np.append(0.0, seconds[:-1] + transfer)) for seconds in (forward, backward))
     if sharded and table.unshard_seconds is not None:
-        first = first + table.unshard_seconds.min()
-    last = np.cumsum(np.append(0.0, backward[:-1] + hop))
-    return first, last
+        fill = fill + table.unshard_seconds.min()
+    return fill, drain
 
 
-def _shortest_slot(table: CostTable) -> np.ndarray:
-    assert table.overlap is not None  # noqa: S101 - asked for where slots are timed
-    return np.minimum(table.overlap.min(axis=0), table.overlap.min(axis=1))
-
-
-def _hops(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
-    """Least seconds between stage s and stage s + 1, one entry a pair of neighbours; 0 where a device holds both."""
-    stages = schedule.num_stages
-    sent = np.minimum(table.transfer_bytes[0, :-1], table.transfer_bytes[1, 1:])
+def _smallest_by_device(schedule: ScheduleColumns, by_stage: np.ndarray) -> np.ndarray:
+    """Return the smallest entry among the stages of each device."""
+    smallest = np.full(schedule.devices, np.inf)
     device, stage = schedule.holdings.T
-    if len(stage) == stages:  # one device holds each
-        device = device[np.argsort(stage)]
-        there, back = (device[:-1], device[1:]), (device[1:], device[:-1])
-        ways = np.minimum(*(table.latency[way] + sent * table.seconds_per_byte[way] for way in (there, back)))
-        return np.where(device[1:] == device[:-1], 0.0, ways)
-    holders: list[list[int]] = [[] for _ in range(stages)]
-    for device, stage in schedule.holdings.tolist():
-        holders[stage].append(device)
-    ways = [
-        min(
-            0.0 if one == other else min(_seconds(table, one, other, size), _seconds(table, other, one, size))
-            for one in holders[stage]
-            for other in holders[stage + 1]
-        )
-        for stage, size in enumerate(sent.tolist())
-    ]
-    return np.array(ways)
-
-
-def _seconds(table: CostTable, sender: int, receiver: int, size: float) -> float:
-    return float(table.latency[sender, receiver] + size * table.seconds_per_byte[sender, receiver])
-
-
-def _least_by_device(schedule: ScheduleColumns, of_stage: np.ndarray) -> np.ndarray:
-    """The least entry among the stages that each device holds."""
-    least = np.full(schedule.devices, np.inf)
-    device, stage = schedule.holdings.T
-    np.minimum.at(least, device, of_stage[stage])
-    return least
+    np.minimum.at(smallest, device, by_stage[stage])
+    return smallest
 
 
 def memory_bound(summary: ScheduleSummary, table: CostTable) -> np.ndarray | None:
-    """A lower bound on each device's `peak_memory`, bytes: all of it but transfer buffers; None where it is not known.
+    """Return a lower bound on each device's `peak_memory` in bytes; None if the costs do not say what is held.
 
-    Proof: an F adds its activation when it starts and a B, or I and W, frees it when it ends; a device runs its list in
+    The bound holds all but transfer buffers.
+
+    Proof: an F adds its activation when it starts; a B, or I and W, frees it when it ends. A device runs its list in
     order, one action at a time, so that the list, not time, decides what it holds while each action runs. Every
-    timeline reaches what it holds in each of the summary's moments, and weights, gradients and optimizer state are
-    there throughout. Where activations move elsewhere, or actions of a list compute them again, only those count. Not
-    for lists that are priorities (dispatch "ready").
+    timeline reaches what it holds during each row of `peaks`; weights, gradients and optimizer state are there
+    throughout. Activations that leave the device count as nothing. Not valid for lists that are priorities (dispatch
+    "ready").
     """
     if table.activation_bytes is None or table.state_bytes is None:
         return None
-    most = np.zeros(summary.actions.devices)
-    np.maximum.at(most, summary.peaks.device, memory_at_peaks(summary, table))
-    return most * SAFETY
+    bound = np.zeros(summary.actions.devices)
+    np.maximum.at(bound, summary.peaks.device, memory_at_peaks(summary, table))
+    return bound * SAFETY
 
 
 def memory_at_peaks(summary: ScheduleSummary, table: CostTable) -> np.ndarray:
-    """Bytes that a device holds in each of the summary's moments, all of it but transfer buffers, at least; of a table
-    that says what is held.
-    """
-    schedule, whole = summary.actions, table.activation_bytes
-    assert whole is not None  # noqa: S101 - asked for where they are known
-    assert table.state_bytes is not None  # noqa: S101
-    device, stage = schedule.holdings.T
-    parts = [np.bincount(device, part[stage], minlength=schedule.devices) for part in table.state_bytes]
-    static = parts[0] * schedule.weight_versions + parts[1] + parts[2]
-    return static[summary.peaks.device] + _live(summary, table, whole / schedule.slices)
+    """Return lower bounds on the bytes, without transfer buffers, that a device holds during each row of `peaks`."""
+    schedule, peaks, static = summary.actions, summary.peaks, static_bytes(summary.actions, table)
+    assert table.activation_bytes is not None  # noqa: S101 - callers look whether memory is known
+    assert static is not None  # noqa: S101
+    held = (parts_of(table, table.activation_bytes)[:, peaks.stage] * peaks.held).sum(axis=(0, 2))
+    recomputed = backward_bytes(table)
+    if recomputed is not None:
+        held += (recomputed[peaks.stage] * peaks.recomputing).sum(axis=1)
+    return static.sum(axis=0)[peaks.device] + held * smallest_amount(schedule, table)
 
 
-def _live(summary: ScheduleSummary, table: CostTable, whole: np.ndarray) -> np.ndarray:
-    """Bytes of live activations in each of the summary's moments, with what a backward brings back while it recomputes;
-    `whole` is of one microbatch or slice, by stage.
-    """
-    moments = summary.peaks
-    stored = 0.0 if table.input_fraction is None else table.input_fraction
-    of_each = np.stack([whole, whole * table.weight_grad_fraction, whole * stored])
-    held = (of_each[:, moments.stage] * moments.held).sum(axis=(0, 2))
-    if table.recompute_bytes is not None and table.recompute_bytes.any():
-        held += ((table.recompute_bytes / summary.actions.slices)[moments.stage] * moments.recomputing).sum(axis=1)
-    return held if table.microbatch_scale is None else held * table.microbatch_scale.min()
+# Bounds of a layout
 
-
-SECONDS = ("forward", "backward", "input_grad", "weight_grad", "overlap", "microbatch_scale")  # where given, unknown
+UNKNOWN_SECONDS = ("forward", "backward", "input_grad", "weight_grad", "overlap", "microbatch_scale")  # if given
 
 
 def layout_bounds(
     costs: Any, devices: int, microbatches: int, optimizer: str | None, keeps: bool = True
 ) -> tuple[float, float]:
-    """Seconds and bytes that every synchronous schedule and partition takes at least in a layout; 0 where not known.
+    """Return lower bounds on the seconds and bytes of every synchronous schedule and partition; 0 if not known.
 
-    All computing and the optimizer step spread evenly over the devices, without a bubble. Likewise the bytes: weights,
-    gradients, optimizer state, and one microbatch's activations of every layer, all held when its last forward ends;
-    without these where a schedule does not keep (`keeps`) every activation on some device until its backward.
+    All computing and the optimizer step spread evenly over the devices, without a bubble. So do the bytes: weights,
+    gradients, optimizer state, and one microbatch's activations of every layer, which are all held when its last
+    forward ends. If a schedule does not keep every activation on some device until its backward (`keeps`), the
+    activations do not count.
     """
     if not isinstance(costs, DerivedCosts):
         return 0.0, 0.0
     layers = costs.model.layers
-    held = _least_bytes(costs, keeps) / devices if not _gives(costs, "_bytes") else 0.0
-    if _gives(costs, *SECONDS):
+    held = _pipeline_bytes(costs, keeps) / devices if not _gives(costs, "_bytes") else 0.0
+    if _gives(costs, *UNKNOWN_SECONDS):
         return 0.0, held * SAFETY
     seconds = sum(count * layer_bound(costs, layer) for layer, count in Counter(layers).items())
     stepping = 0.0
@@ -367,8 +303,8 @@ def layout_bounds(
     return (microbatches * seconds + stepping) / devices * SAFETY, held * SAFETY
 
 
-def _least_bytes(costs: DerivedCosts, keeps: bool) -> float:
-    """Bytes that the devices of a pipeline hold together, at least."""
+def _pipeline_bytes(costs: DerivedCosts, keeps: bool) -> float:
+    """Return a lower bound on the bytes that the devices of a pipeline hold together."""
     layers, level = costs.model.layers, costs.layout.recompute
     state = sum(costs.layout.state_bytes(costs.held(layers), 0.0))
     if not (keeps and isinstance(level, str)) or costs.layout.recompute_stages is not None:
@@ -383,7 +319,10 @@ def _gives(costs: DerivedCosts, *endings: str) -> bool:
 
 
 def layer_bound(costs: DerivedCosts, layer: Any) -> float:
-    """Least seconds of one layer for one microbatch, forward and backward; a fused slot may hide its collectives."""
+    """Return a lower bound on one layer's seconds per microbatch, forward and backward.
+
+    A fused slot may hide its collectives.
+    """
     level = costs.layout.recompute if costs.layout.recompute_stages is None else "none"
     if not isinstance(level, str) or costs.layout.recompute_blocks is not None:
         level = "none"

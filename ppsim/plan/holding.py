@@ -127,6 +127,11 @@ def amounts(
     return weight[stage] / schedule.slices * table.scale_of(schedule, stage, microbatch)
 
 
+def smallest_amount(schedule: ScheduleColumns, table: CostTable) -> float:
+    """Return the smallest fraction of a whole microbatch that a (stage, microbatch) or slice holds."""
+    return (1.0 if table.microbatch_scale is None else float(table.microbatch_scale.min())) / schedule.slices
+
+
 def stored_fraction(
     schedule: ScheduleColumns, table: CostTable, stage: np.ndarray, microbatch: np.ndarray
 ) -> np.ndarray:
