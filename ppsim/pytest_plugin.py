@@ -30,8 +30,7 @@ def ppsim_check(pytestconfig: pytest.Config) -> Callable[..., None]:
         overrides: Mapping[str, Any] | None = None,
     ) -> None:
         # Imported here, so that tests which do not use the fixture start as fast as before.
-        from ppsim.studies.gate import Limits, Tolerance, check_configs
-        from ppsim.studies.gate_reports import findings_text
+        from ppsim.studies.gate import Limits, Tolerance, check_configs, findings_text
 
         __tracebackhide__ = True
         root = pytestconfig.rootpath

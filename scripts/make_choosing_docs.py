@@ -23,12 +23,11 @@ from ppsim.config import Config
 from ppsim.config.config import make_config
 from ppsim.run.timelines import Timeline
 from ppsim.studies.best_first import Search
-from ppsim.studies.executors import Here
 from ppsim.studies.frameworks import RUNS as RUN_BY
-from ppsim.studies.free_keys import sharding_of
 from ppsim.studies.ranking import Candidate
 from ppsim.studies.reasons import busiest_device, removed_cause, spent
-from ppsim.studies.space import open_space
+from ppsim.studies.space import open_space, sharding_of
+from ppsim.studies.worker_pool import Here
 
 PAGE = ROOT / "docs" / "choosing.md"
 END = "<!-- end -->\n"

@@ -11,7 +11,7 @@ import pytest
 from command_line import CONFIGS, ENVIRONMENT, ROOT, UNIT_COSTS, ppsim
 
 from ppsim.analysis.measures import MEASURES
-from ppsim.studies.baseline import explains
+from ppsim.studies.gate import explains
 
 WORSE = ("--set", "costs.latency=0.5")
 

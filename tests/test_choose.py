@@ -12,9 +12,8 @@ from command_line import ppsim as run_ppsim
 
 import ppsim
 from ppsim.analysis.static_bounds import ScheduleSummary, layout_bounds, memory_bound, step_bound
-from ppsim.studies.free_keys import BALANCED
 from ppsim.studies.ranking import Candidate, rank
-from ppsim.studies.space import keeps_activations, open_space
+from ppsim.studies.space import BALANCED, keeps_activations, open_space
 
 SMALL = {
     "model": {

@@ -12,9 +12,8 @@ import ppsim
 from ppsim.analysis.static_bounds import ScheduleSummary
 from ppsim.costs.derive import DerivedCosts
 from ppsim.search.partitions import balanced_within
-from ppsim.studies.free_keys import BALANCED
 from ppsim.studies.ranking import Candidate
-from ppsim.studies.space import open_space
+from ppsim.studies.space import BALANCED, open_space
 
 FAMILIES = [name for name, family in ppsim.schedules().items() if "costs" not in family.options]
 ASYNCHRONOUS = [name for name in FAMILIES if ppsim.schedules()[name].asynchronous]

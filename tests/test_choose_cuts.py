@@ -6,7 +6,7 @@ import pytest
 
 import ppsim
 from ppsim.config import make_config
-from ppsim.studies.free_keys import BALANCED, SEARCHED
+from ppsim.studies.space import BALANCED, SEARCHED
 
 MODEL = {
     "num_layers": 5, "hidden": 512, "heads": 8, "sequence": 1024, "ffn": 2048, "vocabulary": 40000,

@@ -8,7 +8,7 @@ from command_line import LLAMA, UNIT_COSTS, ppsim
 import ppsim as library
 from ppsim.analysis.measures import shown_in
 from ppsim.studies.compare import compare
-from ppsim.studies.executors import Workers
+from ppsim.studies.worker_pool import Workers
 
 SIZES = ("--devices", 4, "--microbatches", 8)
 

@@ -8,9 +8,21 @@ from command_line import UNIT_COSTS
 
 import ppsim
 from ppsim.analysis.measures import guarded
-from ppsim.studies.baseline import config_key, read_baseline, write_baseline
-from ppsim.studies.gate import Limits, Tolerance, check_configs, judge, measured, update_baseline
-from ppsim.studies.gate_reports import document, findings_text, junit_report, markdown_report
+from ppsim.studies.gate import (
+    Limits,
+    Tolerance,
+    check_configs,
+    config_key,
+    document,
+    findings_text,
+    judge,
+    junit_report,
+    markdown_report,
+    measured,
+    read_baseline,
+    update_baseline,
+    write_baseline,
+)
 
 
 def numbers(**costs):

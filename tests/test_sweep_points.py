@@ -13,9 +13,9 @@ from command_line import ENVIRONMENT, LLAMA, UNIT_COSTS
 import ppsim as library
 from ppsim.base.errors import ConfigError
 from ppsim.studies import points as study
-from ppsim.studies.executors import Workers
 from ppsim.studies.points import run_points
 from ppsim.studies.store import Store
+from ppsim.studies.worker_pool import Workers
 
 POINTS = [
     {"schedule.name": name, "schedule.microbatches": m}

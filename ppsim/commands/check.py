@@ -15,9 +15,19 @@ from ppsim.base.files import write_atomically
 from ppsim.commands import options
 from ppsim.commands.case import settings_of
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command, say
-from ppsim.studies.baseline import read_baseline
-from ppsim.studies.gate import Finding, Limits, Tolerance, check_configs, unchecked, update_baseline
-from ppsim.studies.gate_reports import document, findings_text, junit_report, markdown_report
+from ppsim.studies.gate import (
+    Finding,
+    Limits,
+    Tolerance,
+    check_configs,
+    document,
+    findings_text,
+    junit_report,
+    markdown_report,
+    read_baseline,
+    unchecked,
+    update_baseline,
+)
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 MOST_NAMED = 5

@@ -18,7 +18,10 @@ from ppsim.commands.reporting import ANSWER_IS_NO, answer, command, say
 from ppsim.studies import choose as study
 from ppsim.studies.choose import Choice
 from ppsim.studies.compare import is_asynchronous
-from ppsim.studies.free_keys import (
+from ppsim.studies.ranking import DIGITS, Candidate
+from ppsim.studies.reasons import difference, limits, removed_cause, spent
+from ppsim.studies.recipe import config_yaml, megatron_flags, runs_in_pytorch, torchtitan_flags
+from ppsim.studies.space import (
     CONTEXT,
     DATA,
     DEVICES,
@@ -30,9 +33,6 @@ from ppsim.studies.free_keys import (
     TENSOR,
     sharding_of,
 )
-from ppsim.studies.ranking import DIGITS, Candidate
-from ppsim.studies.reasons import difference, limits, removed_cause, spent
-from ppsim.studies.recipe import config_yaml, megatron_flags, runs_in_pytorch, torchtitan_flags
 
 SCHEMA = "ppsim.choose/1"
 UNITS = {

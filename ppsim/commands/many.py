@@ -54,7 +54,7 @@ def _cluster(dask: str | None, slurm: Sequence[str] | None) -> Executor | None:
     if not (dask or slurm):
         return None
     from ppsim.base.yaml_text import read_yaml
-    from ppsim.studies.executors import SlurmJobs, dask_executor
+    from ppsim.studies.worker_pool import SlurmJobs, dask_executor
 
     given = {key: read_yaml(text, f"--slurm {key}").value for key, text in settings_of(slurm, "--slurm").items()}
     return dask_executor(dask) if dask else SlurmJobs(given)

@@ -19,11 +19,11 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.run.timelines import Timeline
 from ppsim.search import families, find_family
 from ppsim.search.partitions import balanced_partition
-from ppsim.studies.executors import Here
 from ppsim.studies.fits import fits_within, step_difference
 from ppsim.studies.frameworks import runnable
 from ppsim.studies.reasons import removed_cause, spent
 from ppsim.studies.space import Source, as_config
+from ppsim.studies.worker_pool import Here
 
 if TYPE_CHECKING:
     import pandas

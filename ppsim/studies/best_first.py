@@ -14,15 +14,13 @@ import numpy as np
 from ppsim.base.progress import Bar
 from ppsim.config import Source
 from ppsim.costs.derive import DerivedCosts
-from ppsim.studies.crew import LEFT_OUT, Crew
-from ppsim.studies.executors import Here, places
-from ppsim.studies.free_keys import MICROBATCHES, PARTITION
 from ppsim.studies.opening import Opener, devices_of
 from ppsim.studies.points import Point as Measured
 from ppsim.studies.points import fastest_partitions, run_points
 from ppsim.studies.ranking import Candidate, front_of, rank, rounded
-from ppsim.studies.space import Point, Space
+from ppsim.studies.space import MICROBATCHES, PARTITION, Point, Space
 from ppsim.studies.store import Store
+from ppsim.studies.worker_pool import LEFT_OUT, Crew, Here, places
 
 MOST_AT_ONCE = 64  # items of a round; of more, many would be done that the first of them make needless
 # Layouts opened for each place in a round: nearly all are opened in the end, and those of equal sizes share schedules.

@@ -19,10 +19,10 @@ from ppsim.base.units import counted, percent_text
 from ppsim.config import Config
 from ppsim.run.timelines import Timeline
 from ppsim.studies.best_first import Search
-from ppsim.studies.crew import means
 from ppsim.studies.frameworks import runnable
 from ppsim.studies.ranking import Candidate
 from ppsim.studies.space import Point, Source, Space, open_space
+from ppsim.studies.worker_pool import means
 
 if TYPE_CHECKING:
     import pandas

@@ -26,8 +26,8 @@ from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import families, find_family, split_stages
-from ppsim.studies.executors import Here
 from ppsim.studies.fits import fits_within, step_difference
+from ppsim.studies.worker_pool import Here
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:

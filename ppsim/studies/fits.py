@@ -13,10 +13,9 @@ from ppsim.costs.layers import RECOMPUTE
 from ppsim.run.schedules import schedules
 from ppsim.run.timelines import Timeline
 from ppsim.studies.best_first import Search
-from ppsim.studies.executors import Here
-from ppsim.studies.free_keys import DEVICES, MICROBATCH_SIZE, PARTITION, SHARDING, TENSOR
-from ppsim.studies.space import open_space
+from ppsim.studies.space import DEVICES, MICROBATCH_SIZE, PARTITION, SHARDING, TENSOR, open_space
 from ppsim.studies.what_if import NOISE
+from ppsim.studies.worker_pool import Here
 
 LAYOUT = (
     TENSOR,

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ppsim.analysis.measures import MEASURES, guarded
-from ppsim.base.errors import ConfigError, shown
+from ppsim.base.documents import check_schema, document_error, read_json
+from ppsim.base.errors import ConfigError, shown, visible
+from ppsim.base.files import read_text, write_atomically
+from ppsim.base.rules import is_number
 from ppsim.base.short_repr import short_repr
-from ppsim.base.units import difference_text, parse_fraction, parse_quantity
+from ppsim.base.tables import aligned
+from ppsim.base.units import difference_text, parse_fraction, parse_quantity, value_text
+from ppsim.interop.result import plain
 from ppsim.run.timelines import Timeline
-from ppsim.studies.baseline import Baseline, config_key, explains, read_baseline, write_baseline
-from ppsim.studies.what_if import IDLE, NOISE, Change, Numbers, run_numbers
+from ppsim.studies.what_if import BUSY, IDLE, NOISE, Change, Numbers, run_numbers
 
 
 @dataclass(frozen=True)
@@ -251,3 +256,167 @@ def _why(numbers: Numbers, old: Mapping[str, float | None]) -> tuple[str, ...]:
         if explains(name) and difference:
             moved.append((abs(difference), f"{name.removeprefix(IDLE)} {difference_text(difference, unit)}"))
     return tuple(text for _, text in sorted(moved, key=lambda row: -row[0]))
+
+
+SCHEMA = "ppsim.baseline/1"
+Baseline = dict[str, dict[str, float | None]]
+
+
+def explains(name: str) -> bool:
+    """Whether a number is no measure, but says why measures moved."""
+    return name == BUSY or name.startswith(IDLE)
+
+
+def config_key(path: str | os.PathLike[str], baseline: str | os.PathLike[str] | None) -> str:
+    """The name of a config in a baseline: its path from the baseline's folder, with forward slashes."""
+    start = os.path.dirname(os.path.realpath(baseline)) if baseline else os.getcwd()
+    return os.path.relpath(os.path.realpath(path), start).replace(os.sep, "/")
+
+
+def write_baseline(path: str | os.PathLike[str], configs: Mapping[str, Numbers]) -> None:
+    """Write a baseline: readable JSON, sorted, units named; whole or not at all.
+
+    Raises ConfigError for a number that is not finite: nothing could be held to it.
+    """
+    for config, numbers in configs.items():
+        for name, (value, _) in numbers.items():
+            if value is not None and not _is_finite(value):
+                raise ConfigError(f"{config}: {name} is {shown(value)}, not a finite number; no baseline can hold it")
+    document = {
+        "schema": SCHEMA,
+        "units": {name: unit for numbers in configs.values() for name, (_, unit) in numbers.items()},
+        "configs": {
+            config: {name: value for name, (value, _) in numbers.items()} for config, numbers in configs.items()
+        },
+    }
+    write_atomically(path, json.dumps(document, indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+def read_baseline(path: str | os.PathLike[str]) -> Baseline:
+    """Read a baseline; ConfigError naming the file, and every fault with its place, for anything else."""
+    place, what = str(path), "a baseline"
+    document = read_json(read_text(path), place, what, each=_without_doubles)
+    check_schema(document, SCHEMA, place, f"{what}, as --update writes")
+    configs = document.get("configs")
+    if not isinstance(configs, dict):
+        raise ConfigError(f"{place}: 'configs' is missing or no mapping; write the baseline again with --update")
+    if faults := [f"configs.{config}{fault}" for config, numbers in configs.items() for fault in _faults(numbers)]:
+        raise document_error(faults, place, f"{what}; write it again with --update")
+    return configs
+
+
+def _faults(numbers: Any) -> Iterator[str]:
+    """What is wrong with one config's measures."""
+    if not isinstance(numbers, dict):
+        yield " is no mapping of measures"
+        return
+    if missing := [name for name in guarded() if name not in numbers]:
+        yield f" has no {', '.join(missing)}"
+    for name, value in numbers.items():
+        if name not in guarded() and not explains(name):
+            yield f".{name} is no measure; measures are {', '.join(guarded())}, '{BUSY}' and '{IDLE}...'"
+        elif value is not None and not _is_finite(value):
+            yield f".{name} is {shown(value)}, not a finite number"
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        keys = [key for key, _ in pairs]
+        double = next(key for key in keys if keys.count(key) > 1)
+        raise ConfigError(f"{double!r} appears twice")
+    return document
+
+
+def _is_finite(value: Any) -> bool:
+    return is_number(value) and math.isfinite(value)
+
+
+_HEADING = ["config", "measure", "baseline", "now", "allowed", "verdict"]
+
+
+def moved(findings: Iterable[Finding]) -> list[Finding]:
+    """Those that changed or failed."""
+    return [finding for finding in findings if finding.verdict != "same"]
+
+
+def row(finding: Finding) -> list[str]:
+    """Config, measure, baseline, now, allowed and verdict of a finding, as text with units."""
+
+    def text(value: float | None) -> str:  # a gate closes for less than a tenth of a percent
+        return value_text(value, finding.unit, places=2)
+
+    values = [text(value) for value in (finding.before, finding.after, finding.limit)]
+    return [visible(finding.config), finding.measure, *values, finding.verdict]
+
+
+def findings_text(findings: Sequence[Finding]) -> str:
+    """A table of what moved, with the busy time and the rows of the bubble ledger that changed below it.
+
+    Where nothing did: how many measures were held to the baseline, and each limit that holds.
+    """
+    shown = moved(findings)
+    if not shown:
+        held = [finding for finding in findings if not finding.of_limit]
+        configs = len({finding.config for finding in held})
+        lines = [f"{len(held)} measures of {configs} config(s): nothing moved"] if held else []
+        return "\n".join([*lines, *(_within(finding) for finding in findings if finding.of_limit)])
+    lines = aligned([tuple(_HEADING), *(tuple(row(finding)) for finding in shown)], left=1)
+    explained = {finding.config: finding.why for finding in shown if finding.why}
+    lines += [f"time that changed in {config}, all devices: {'; '.join(why)}" for config, why in explained.items()]
+    verdicts = {finding.verdict for finding in shown}
+    if "new" in verdicts:
+        lines.append("new: not in the baseline; add it with --update")
+    if "lost" in verdicts:
+        lines.append("lost: in the baseline, and no longer known")
+    if verdicts == {"improved"}:
+        lines.append("nothing got worse; keep what got better with --update")
+    return "\n".join(lines)
+
+
+def _within(finding: Finding) -> str:
+    config, measure, _, now, limit, _ = row(finding)
+    return f"{config}: {measure} {now} is within its limit of {limit}"
+
+
+def markdown_report(findings: Sequence[Finding]) -> str:
+    """A Markdown table of what moved, for a CI summary."""
+    failed = sum(finding.failed for finding in findings)
+    heading = f"{failed} measure(s) got worse" if failed else "no measure got worse"
+    lines = [f"### ppsim check: {heading}", ""]
+    shown = moved(findings)
+    if shown:
+        lines += [_markdown_row([*_HEADING, "time that changed, all devices"]), "|---|---|--:|--:|--:|---|---|"]
+        lines += [_markdown_row([*row(finding), "; ".join(finding.why) or "-"]) for finding in shown]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_row(cells: list[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def junit_report(findings: Sequence[Finding]) -> str:
+    """JUnit XML: one test case a config and measure, and one for each limit of it."""
+    from xml.etree import ElementTree
+
+    failures = sum(finding.failed for finding in findings)
+    counts = {"tests": len(findings), "failures": failures, "errors": 0, "skipped": 0}
+    suite = ElementTree.Element("testsuite", {"name": "ppsim check"} | {name: str(n) for name, n in counts.items()})
+    for finding in findings:
+        name = f"limit of {finding.measure}" if finding.of_limit else finding.measure
+        case = ElementTree.SubElement(suite, "testcase", classname=visible(finding.config), name=name)
+        if finding.failed:
+            _, _, before, after, limit, verdict = row(finding)
+            message = f"{verdict}: {before} -> {after}, allowed {limit}"
+            ElementTree.SubElement(case, "failure", message=message).text = "\n".join(finding.why)
+    ElementTree.indent(suite)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
+
+
+def document(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Everything found, as plain values (schema ppsim.check/1)."""
+    return {
+        "schema": "ppsim.check/1",
+        "passed": not any(finding.failed for finding in findings),
+        "findings": plain([asdict(finding) for finding in findings]),
+    }

@@ -16,11 +16,10 @@ from ppsim.costs.table import CostTable
 from ppsim.search import find_family
 from ppsim.search.memory_actions import MEMORY_ACTIONS
 from ppsim.search.partitions import balanced_within, pieces_of
-from ppsim.studies.crew import Outcome
-from ppsim.studies.free_keys import BALANCED, DEVICES, MICROBATCHES, PARTITION
 from ppsim.studies.kept_schedules import Kept
-from ppsim.studies.space import Point, Space
+from ppsim.studies.space import BALANCED, DEVICES, MICROBATCHES, PARTITION, Point, Space
 from ppsim.studies.store import key_of
+from ppsim.studies.worker_pool import Outcome
 
 MOST_ROWS_KEPT = 1_000_000  # of the summaries that a process keeps: about 100 MB
 

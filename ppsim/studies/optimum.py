@@ -19,7 +19,7 @@ from ppsim.run.timelines import Timeline
 from ppsim.search.problem import Problem, devices_of_stages, limits_of
 from ppsim.search.round_search import searched_briefly
 from ppsim.search.solver import WindowModel, solver_of
-from ppsim.studies.executors import check_workers
+from ppsim.studies.worker_pool import check_workers
 
 MOST_ACTIONS = 1500
 

@@ -21,9 +21,9 @@ from ppsim.costs.partition import LayoutString
 from ppsim.run.schedules import Schedule
 from ppsim.search import find_family, split_stages
 from ppsim.search.partitions import fastest_stages
-from ppsim.studies.crew import FEW, Crew, Outcome, means
 from ppsim.studies.kept_schedules import Kept
 from ppsim.studies.store import Store, key_of
+from ppsim.studies.worker_pool import FEW, Crew, Outcome, means
 
 PATIENCE = 4  # times the usual number of cuts for a ranked point
 MOST_ROWS_KEPT = 500_000  # of the schedules that a process keeps: about 100 MB with their programs

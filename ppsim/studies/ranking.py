@@ -11,7 +11,7 @@ from ppsim.analysis.measures import pareto_front
 from ppsim.base.short_repr import short_repr
 from ppsim.search import find_family
 from ppsim.studies.frameworks import RUNS, TORCHTITAN
-from ppsim.studies.free_keys import DEVICES, PARTITION, RECOMPUTE_LEVEL
+from ppsim.studies.space import DEVICES, PARTITION, RECOMPUTE_LEVEL
 
 DIGITS = 5  # to which steps are compared: those that read the same are at most 0.01 % apart
 

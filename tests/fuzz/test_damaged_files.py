@@ -17,10 +17,9 @@ from ppsim.costs.model import Model
 from ppsim.costs.profile import read_profile
 from ppsim.interop.kineto import read_any_trace
 from ppsim.run.timelines import Timeline
-from ppsim.studies.baseline import read_baseline
 from ppsim.studies.calibration import calibrate
 from ppsim.studies.evaluation import evaluate
-from ppsim.studies.gate import Limits, Tolerance, check_configs, update_baseline
+from ppsim.studies.gate import Limits, Tolerance, check_configs, read_baseline, update_baseline
 from tests.fuzz.cases import as_yaml, case, damaged, damaged_bytes, damaged_tables, fuzz
 
 PROFILE = ROOT / "validation" / "data" / "cpu" / "sleep" / "profile.yaml"

@@ -1,0 +1,347 @@
+"""Who does the work: this process, processes replaced when they die, a Dask cluster, Slurm through submitit."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from os import PathLike
+from typing import Any
+
+from ppsim.base.errors import ConfigError, shown
+from ppsim.base.extras import need
+from ppsim.studies.store import Store
+
+MOST_WORKERS = 4096  # a slip of the keys must not fill a machine with processes
+AT_ONCE = 64  # chunks handed to an executor that does not say how many workers it has
+_DEATHS = ("KilledWorker", "UncompletedJobError")  # of Dask and submitit: the worker died, not the function
+_LOOK_EVERY = 0.3  # seconds
+_ENDING = 0.5  # seconds that the end of processes may take
+
+
+class Here(Executor):
+    """Runs what is submitted at once, in this process."""
+
+    workers = 1
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
+        """A future that is done; what the call raises passes through."""
+        future: Future = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+def check_workers(workers: Any) -> None:
+    """ConfigError unless `workers` is as many processes or threads as a machine can have."""
+    if type(workers) is not int or not 1 <= workers <= MOST_WORKERS:
+        raise ConfigError(f"workers={shown(workers)} must be a whole number from 1 to {MOST_WORKERS}")
+
+
+def check_executor(executor: Any) -> None:
+    """ConfigError unless `executor` is None, or takes work as an Executor does."""
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise ConfigError(f"executor={shown(executor)} must be a concurrent.futures.Executor")
+
+
+class Workers(Executor):
+    """Processes on this machine. `replace` starts new ones when some died; `shutdown` does not wait for what runs."""
+
+    def __init__(self, workers: int | None = None):
+        self.workers = workers or processors()
+        self._pool = _pool(self.workers)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
+        """As in any executor."""
+        return self._pool.submit(fn, *args, **kwargs)
+
+    def replace(self) -> None:
+        """New processes in the place of the old ones."""
+        self.shutdown()
+        self._pool = _pool(self.workers)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:
+        """End the processes at once, and the thread that looks after them.
+
+        Python's exit handler wakes that thread; it reports an error where the thread ends at the same time.
+        """
+        processes, thread = list((self._pool._processes or {}).values()), _manager(self._pool)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.kill()
+        if thread is not None:
+            thread.join(_ENDING)
+
+
+class SlurmJobs(Executor):
+    """Jobs of a Slurm cluster, submitted by submitit as arrays; `parameters` are its own, such as slurm_partition."""
+
+    workers = AT_ONCE
+
+    def __init__(self, parameters: Mapping[str, Any], folder: str = "slurm-%j", cluster: str | None = None):
+        submitit = need("submitit", "running on Slurm")
+        self._jobs = submitit.AutoExecutor(folder=folder, cluster=cluster)
+        try:
+            self._jobs.update_parameters(**parameters)
+        except (NameError, TypeError, ValueError) as error:
+            raise ConfigError(f"--slurm: {error}; give submitit's parameters, such as slurm_partition=gpu") from None
+        self._waiting: dict[Future, Any] = {}
+        self._watch: threading.Thread | None = None
+
+    def batch(self) -> AbstractContextManager:
+        """What is submitted within becomes one job array."""
+        return self._jobs.batch(allow_implicit_submissions=True)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
+        """A future that a thread completes once Slurm has ended the job."""
+        future: Future = Future()
+        self._waiting[future] = self._jobs.submit(fn, *args, **kwargs)
+        if self._watch is None or not self._watch.is_alive():
+            self._watch = threading.Thread(target=self._complete, daemon=True)
+            self._watch.start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:
+        """Cancel what has not ended."""
+        for future, job in list(self._waiting.items()):
+            self._waiting.pop(future, None)
+            job.cancel()
+
+    def _complete(self) -> None:
+        while self._waiting:
+            time.sleep(_LOOK_EVERY)
+            for future, job in list(self._waiting.items()):
+                try:
+                    if not job.done():
+                        continue
+                    future.set_result(job.result())
+                except AttributeError:
+                    continue  # its array has not been submitted yet
+                except Exception as error:
+                    future.set_exception(error)
+                self._waiting.pop(future, None)
+
+
+def dask_executor(address: str) -> Executor:
+    """The executor of the Dask cluster at `address`; ConfigError where it cannot be reached."""
+    distributed = need("distributed", "running on Dask")
+    try:
+        return distributed.Client(address, timeout="10s").get_executor()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--dask {address}: cannot be reached: {error}; give tcp://HOST:8786") from None
+
+
+def processors() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def places(executor: Executor) -> int:
+    """How many chunks an executor works on at once."""
+    known = getattr(executor, "workers", None) or getattr(executor, "_max_workers", None)
+    return known if isinstance(known, int) else AT_ONCE
+
+
+def is_death(error: BaseException) -> bool:
+    """Whether a future failed because its worker died, not because of what it ran."""
+    return isinstance(error, BrokenExecutor) or type(error).__name__ in _DEATHS
+
+
+def as_one_batch(executor: Executor) -> AbstractContextManager:
+    """A context in which what is submitted travels together, where the executor can do that."""
+    batch = getattr(executor, "batch", None)
+    return batch() if callable(batch) else nullcontext()  # type: ignore[return-value]
+
+
+def _manager(pool: ProcessPoolExecutor) -> threading.Thread | None:
+    return getattr(pool, "_executor_manager_thread", None)
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    # A fork starts in milliseconds with all modules loaded, and needs no `if __name__ == "__main__"` in a user's
+    # script; beside other threads it is not safe.
+    can_fork = "fork" in multiprocessing.get_all_start_methods() and threading.active_count() == 1
+    context = multiprocessing.get_context("fork" if can_fork else "spawn")
+    return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(os.getpid(),))
+
+
+def _begin(parent: int) -> None:
+    """Leave Ctrl-C to the parent, and do not outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK_EVERY)
+    os._exit(1)
+
+
+FEW = 64  # items that are done before other processes have started
+MOST_IN_CHUNK = 32
+KILLS = 2
+LEFT_OUT = f"left out: its worker died {KILLS} times; simulate it by itself to see why"
+
+Outcome = dict[str, Any]  # what a store can keep; of an item that is left out {"refused": LEFT_OUT}
+
+
+@contextmanager
+def means(
+    items: int, executor: Executor | None, workers: int | None, store: str | PathLike[str] | Store | None
+) -> Iterator[tuple[Executor, Store | None]]:
+    """Who works on so many items and where results are kept; what was not given opened is closed at the end.
+
+    Without an executor: `workers` processes of this machine, or this process alone where the items are few. Raises
+    ConfigError for an executor or a number of workers that is none, and for a store that cannot be opened.
+    """
+    if workers is not None:
+        check_workers(workers)
+    check_executor(executor)
+    with ExitStack() as stack:
+        if store is not None and not isinstance(store, Store):
+            store = Store(store)
+            stack.callback(store.close)
+        if executor is None:
+            executor = Here() if workers is None and items < FEW else Workers(workers)
+            stack.callback(executor.shutdown)
+        yield executor, store
+
+
+class Crew:
+    """Items on their way through an executor, in chunks; those of a worker that died are done again one by one.
+
+    Parameters
+    ----------
+    work : function of a list of items that returns the outcome of each
+        It travels to other processes.
+    items : list
+    executor : Executor
+    store : Store, optional
+        What it holds is not done again, and what is done is kept in it.
+    key : function of an item, optional
+        The text under which its outcome is kept; needed with a store.
+    beside : function of an item, optional
+        Items of equal text go to one worker together as far as chunks allow it.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[list[Any]], list[Outcome]],
+        items: Sequence[Any],
+        executor: Executor,
+        store: Store | None = None,
+        key: Callable[[Any], str] = str,
+        beside: Callable[[Any], str] = lambda _: "",
+    ):
+        self.work, self.items, self.executor, self.store, self.key = work, items, executor, store, key
+        self.keys: dict[int, str] = {}
+        order = sorted(range(len(items)), key=lambda index: beside(items[index]))
+        size = max(1, min(MOST_IN_CHUNK, len(order) // (4 * places(executor))))
+        self.waiting = deque(order[first : first + size] for first in range(0, len(order), size))
+        self.suspects: deque[list[int]] = deque()
+        self.running: dict[Future, list[int]] = {}
+        self.kills: Counter[int] = Counter()
+
+    def in_order(self) -> Iterator[Outcome]:
+        """The outcome of every item, in the order of the items; each as soon as those before it are there."""
+        early: dict[int, Outcome] = {}
+        following = 0
+        for index, outcome in self.outcomes():
+            early[index] = outcome
+            while following in early:
+                yield early.pop(following)
+                following += 1
+
+    def outcomes(self) -> Iterator[tuple[int, Outcome]]:
+        """Index and outcome of every item, as they come; what has not begun when the caller leaves is given up."""
+        try:
+            yield from self._outcomes()
+        finally:
+            for future in self.running:
+                future.cancel()
+
+    def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
+        while self.waiting or self.suspects or self.running:
+            yield from self._submit()
+            done = wait(self.running, return_when=FIRST_COMPLETED).done if self.running else ()
+            died = False
+            for future in done:
+                chunk = self.running.pop(future)
+                error = future.exception()
+                if error is None:
+                    yield from self._keep(chunk, future.result())
+                elif is_death(error):
+                    died = True
+                    yield from self._suspect(chunk)
+                else:
+                    raise error
+            if died and isinstance(self.executor, Workers):
+                yield from self._replace_workers(self.executor)
+
+    def _submit(self) -> Iterator[tuple[int, Outcome]]:
+        """Hand out chunks; what the store holds already is yielded. A suspect runs while nothing else does."""
+        if self.suspects:
+            if not self.running:
+                self._start(self.suspects.popleft())
+            return
+        found: list[tuple[int, Outcome]] = []
+        most = 1 if isinstance(self.executor, Here) else 2 * places(self.executor)
+        with as_one_batch(self.executor):
+            while self.waiting and len(self.running) < most:
+                known, chunk = self._known(self.waiting.popleft())
+                found += known
+                if chunk:
+                    self._start(chunk)
+                if len(found) >= MOST_IN_CHUNK:
+                    break
+        yield from found
+
+    def _start(self, chunk: list[int]) -> None:
+        try:
+            future = self.executor.submit(self.work, [self.items[index] for index in chunk])
+        except Exception as error:
+            if not is_death(error):
+                raise
+            future = Future()
+            future.set_exception(error)
+        self.running[future] = chunk
+
+    def _known(self, chunk: list[int]) -> tuple[list[tuple[int, Outcome]], list[int]]:
+        """Of a chunk what the store holds, and the rest."""
+        if self.store is None:
+            return [], chunk
+        for index in chunk:
+            self.keys[index] = self.key(self.items[index])
+        held = self.store.find([self.keys[index] for index in chunk])
+        known = [(index, held[self.keys[index]]) for index in chunk if self.keys[index] in held]
+        return known, [index for index in chunk if self.keys[index] not in held]
+
+    def _keep(self, chunk: list[int], outcomes: list[Outcome]) -> Iterator[tuple[int, Outcome]]:
+        if self.store is not None:
+            self.store.keep({self.keys[index]: outcome for index, outcome in zip(chunk, outcomes, strict=True)})
+        yield from zip(chunk, outcomes, strict=True)
+
+    def _suspect(self, chunk: list[int]) -> Iterator[tuple[int, Outcome]]:
+        """Of a worker that died: which of its items it was, each shows by itself."""
+        for index in chunk:
+            self.kills[index] += 1
+            if self.kills[index] < KILLS:
+                self.suspects.append([index])
+            else:
+                yield index, {"refused": LEFT_OUT}
+
+    def _replace_workers(self, workers: Workers) -> Iterator[tuple[int, Outcome]]:
+        """A pool that lost a process fails whatever it has: collect that, then start new processes."""
+        wait(self.running)
+        for future, chunk in list(self.running.items()):
+            if future.exception() is None:
+                yield from self._keep(chunk, future.result())
+            else:
+                yield from self._suspect(chunk)
+        self.running.clear()
+        workers.replace()
