@@ -6,7 +6,6 @@ import sys
 import pytest
 
 import ppsim
-from ppsim.plots import gantt
 
 COSTS = ppsim.Costs(forward=1.0, backward=2.0, latency=0.1)
 MICROBATCHES = [80, 800, 8_000, 80_000]  # of 64 devices: 10^4 to 10^7 actions
@@ -21,7 +20,7 @@ def calls(schedule, path):
         "simulate": lambda: ppsim.simulate(schedule, COSTS, engine="compiled").bubble_fraction,
         "compare": lambda: ppsim.compare(["1f1b", "eager-1f1b"], **sizes, costs=COSTS),
         "validate": lambda: ppsim.Schedule(*lists).validate(),
-        "chart (PNG)": lambda: gantt.save(run, path / "run.png"),
+        "chart (PNG)": lambda: run.save(path / "run.png"),
         "trace (Perfetto)": lambda: run.to_perfetto(path / "run.pftrace"),
     }
 

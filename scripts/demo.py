@@ -5,9 +5,7 @@ from pathlib import Path
 
 from ppsim.commands.advise import page
 from ppsim.config import load_config
-from ppsim.plots.gantt import save
 from ppsim.plots.summary import side_by_side
-from ppsim.plots.viewer import save_html
 from ppsim.studies.advise import advise
 
 SCHEDULES = ("1f1b", "interleaved-1f1b")
@@ -22,8 +20,8 @@ def main(config: str, folder: str) -> None:
     print(side_by_side(timelines))
     for timeline in timelines:
         chart = Path(folder) / timeline.schedule.name
-        save(timeline, chart.with_suffix(".png"), memory=True)
-        save_html(timeline, chart.with_suffix(".html"))
+        timeline.save(chart.with_suffix(".png"), memory=True)
+        timeline.save(chart.with_suffix(".html"))
         print(f"wrote {chart}.png, and {chart}.html to open in a browser")
     print("\n" + "\n".join(page(advise(config), most=4)))
     print(f"\nnext, why each device is idle:\n  .venv/bin/ppsim simulate {config} --ledger")

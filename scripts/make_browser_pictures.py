@@ -14,7 +14,7 @@ from make_gallery import run
 from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 
-from ppsim.plots.viewer import save_html
+import ppsim
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
@@ -56,13 +56,13 @@ def explorer() -> Iterator[str]:
 
 def viewer(path: Path) -> str:
     """Two schedules with critical path, transfers, memory and idle time by cause, and an action that is followed."""
-    save_html([run("1f1b", 4, 8), run("zb-h1", 4, 8)], path)
+    ppsim.compare([run("1f1b", 4, 8), run("zb-h1", 4, 8)]).save(path)
     return "#on=transfers,memory,ledger&at=1,70"
 
 
 def viewer_overview(path: Path) -> str:
     """More actions than pixels, with fill and drain enlarged."""
-    save_html(run("1f1b", 64, 1024), path)
+    run("1f1b", 64, 1024).save(path)
     return ""
 
 

@@ -80,7 +80,7 @@ CHARTS = (
         "comparison",
         "Comparison",
         "One time axis, the end of each and its difference to the first. What takes much longer is cut.",
-        'draw_comparison([run(name, 4, 8) for name in ("1f1b", "zb-h1", "dualpipe", "naive")])',
+        'ppsim.compare([run(name, 4, 8) for name in ("1f1b", "zb-h1", "dualpipe", "naive")]).plot()',
     ),
     Chart(
         "evictions",
@@ -151,7 +151,7 @@ PAGES = (
         "Many actions in a browser",
         "131,072 actions in 70 kB. Fill and drain are enlarged, and dashed lines mark where the scale of time changes. "
         "Rows of the steady part are shaded by how busy they are. The key `e` shows one scale of time.",
-        'save_html(run("1f1b", 64, 1024), "chart.html")',
+        'run("1f1b", 64, 1024).save("chart.html")',
     ),
     Chart(
         "notebook",
@@ -191,17 +191,17 @@ def page() -> str:
 
 
 def _lines(chart: Chart) -> str:
-    places = {"draw_comparison": "gantt", "draw_lines": "many_runs", "save_html": "viewer"}
+    places = {"draw_lines": "many_runs", "save_html": "viewer"}
     imports = [f"from ppsim.plots.{module} import {name}\n\n" for name, module in places.items() if name in chart.code]
     return f"{''.join(imports)}{chart.code}\n"
 
 
 def draw(chart: Chart) -> None:
     """Write the picture that the lines on the page make; those of PAGES are taken by make_browser_pictures.py."""
-    from ppsim.plots.gantt import draw_comparison, save_figure
+    from ppsim.plots.chart_files import save_figure
     from ppsim.plots.many_runs import draw_lines
 
-    names: dict[str, Any] = {"ppsim": ppsim, "run": run, "draw_comparison": draw_comparison, "draw_lines": draw_lines}
+    names: dict[str, Any] = {"ppsim": ppsim, "run": run, "draw_lines": draw_lines}
     code = chart.code.replace('"configs/', f'"{DOCS.parent.as_posix()}/configs/')
     make: Callable[[], Any] = lambda: eval(code, names)  # noqa: E731, S307 - the lines above
     save_figure(make, DOCS / PICTURES / f"{chart.file}.png", dpi=DPI)

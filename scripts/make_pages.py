@@ -46,10 +46,10 @@ def draw_picture() -> None:
     from make_schedule_docs import simulated
 
     import ppsim
-    from ppsim.plots.gantt import draw_comparison, save_figure
+    from ppsim.plots.chart_files import save_comparison
 
     timelines = [simulated(ppsim.schedules()[name]) for name in SHOWN]
-    save_figure(lambda: draw_comparison(timelines), PICTURE)
+    save_comparison(timelines, PICTURE)
 
 
 def main() -> None:

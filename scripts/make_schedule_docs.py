@@ -129,9 +129,7 @@ def _measures(timeline: Timeline, separator: str, words: bool = False) -> str:
 
 def draw(timeline: Timeline, path: Path) -> None:
     """The picture of one family."""
-    from ppsim.plots.gantt import save
-
-    save(timeline, path, width=WIDTH, until=next(scale for scale in SCALES if timeline.makespan <= scale))
+    timeline.save(path, width=WIDTH, until=next(scale for scale in SCALES if timeline.makespan <= scale))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,10 @@ def run(name="1f1b", devices=4, microbatches=8, costs=None, **options):
     return ppsim.simulate(ppsim.build(name, devices=devices, microbatches=microbatches, **options), costs)
 
 
+def compared(timelines, **options):
+    return ppsim.compare(timelines).plot(**options)
+
+
 def kind_collections(figure):
     return [part for part in figure.axes[0].collections if isinstance(part, PolyCollection)][
         1:
@@ -129,29 +133,29 @@ def test_fill_and_drain_of_a_large_chart_are_enlarged():
 
 
 def test_fill_and_drain_of_large_comparisons_are_enlarged_on_one_scale():
-    figure = gantt.draw_comparison([run(name, devices=16, microbatches=1024) for name in ("1f1b", "zb-h1")])
+    figure = compared([run(name, devices=16, microbatches=1024) for name in ("1f1b", "zb-h1")])
     for axes in figure.axes[:2]:
         fill, steady = (axes.transData.transform([(a, 0), (b, 0)])[:, 0] for a, b in ((0, 45), (45, 3072)))
         assert np.ptp(fill) > 0.5 * np.ptp(steady)
     assert "from the first drain on" in [text.get_text() for text in figure.axes[0].texts]
-    same = gantt.draw_comparison([run(name, devices=16, microbatches=1024) for name in ("1f1b", "gpipe")])
+    same = compared([run(name, devices=16, microbatches=1024) for name in ("1f1b", "gpipe")])
     assert same.axes[0].get_xscale() == "linear"  # all of gpipe is fill and drain
 
 
 def test_one_outlier_of_a_comparison_is_cut_with_a_mark():
-    figure = gantt.draw_comparison([run("1f1b"), run("gpipe"), run("naive")])
+    figure = compared([run("1f1b"), run("gpipe"), run("naive")])
     assert [axes.get_xlim()[1] for axes in figure.axes] == pytest.approx([33 * 1.15] * 3)
     assert any("cut here" in text.get_text() for text in figure.axes[2].texts)
 
 
 def test_a_comparison_says_how_far_each_is_from_the_first():
     costs = ppsim.Costs(forward=1, input_grad=1, weight_grad=1)
-    figure = gantt.draw_comparison([run("1f1b", costs=costs), run("zb-h1", costs=costs)])
+    figure = compared([run("1f1b", costs=costs), run("zb-h1", costs=costs)])
     assert any(text.get_text().strip() == "-18.2 %" for text in figure.axes[1].texts)
 
 
 def test_where_a_number_would_lie_on_boxes_the_title_has_it():
-    figure = gantt.draw_comparison([run("1f1b", microbatches=8), run("1f1b", microbatches=9)], titles=["one", "other"])
+    figure = compared([run("1f1b", microbatches=8), run("1f1b", microbatches=9)], titles=["one", "other"])
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["one", "other; step +9.1 %"]  # 36 s after 33 s
     assert texts_in(figure.axes[1]) == [*texts_in(run("1f1b", microbatches=9).plot().axes[0])]
 
@@ -160,7 +164,7 @@ def test_three_iterations_are_compared_by_the_step_and_not_by_the_makespan():
     every = [run("1f1b", microbatches=8), run("pipedream", microbatches=8)]
     assert [one.iteration_time for one in every] == [33, 24]
     assert every[1].makespan > 33
-    axes = gantt.draw_comparison(every, titles=["1f1b", "pipedream"]).axes[1]
+    axes = compared(every, titles=["1f1b", "pipedream"]).axes[1]
     assert axes.get_title(loc="left") == "pipedream; step -27.3 %"
 
 
@@ -245,7 +249,7 @@ def test_what_does_not_fit_is_seen_in_the_memory_chart():
 
 def test_a_comparison_has_one_time_axis_and_a_block_a_timeline():
     timelines = [run("gpipe"), run("zb-h1", costs=ppsim.Costs(forward=1, input_grad=1, weight_grad=1))]
-    figure = gantt.draw_comparison(timelines, titles=["first", "second"])
+    figure = compared(timelines, titles=["first", "second"])
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["first", "second"]
     assert {axes.get_xlim() for axes in figure.axes} == {(0, 33)}
     assert figure.axes[-1].get_xlabel() == "time (s)"
@@ -300,7 +304,7 @@ def test_a_group_holds_at_least_one(group):
 )
 def test_the_ending_of_the_path_says_the_format(tmp_path, suffix, magic):
     path = tmp_path / f"chart{suffix}"
-    gantt.save(run(), path)
+    run().save(path)
     assert path.read_bytes().startswith(magic)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -308,17 +312,55 @@ def test_the_ending_of_the_path_says_the_format(tmp_path, suffix, magic):
 @pytest.mark.parametrize("path", ["chart.jpg", "chart", None, 5])
 def test_another_ending_is_refused_before_anything_is_drawn(path):
     with pytest.raises(ppsim.ConfigError, match=r"use one of: \.png, \.svg, \.pdf"):
-        gantt.save(run(), path)
+        run().save(path)
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: run().plot("a.png"), r"plot\('a.png'\): options are given by name; .*width, memory.*; save\(path\)"),
+        (lambda: run().plot(witdh=3), r"plot\(witdh=...\): there is no such option; the options are: ax, width"),
+        (lambda: run().plot(width="wide"), "width='wide' is not a figure width; use a number of inches from 1"),
+        (lambda: run().plot(ax="axes"), "ax='axes' must be matplotlib Axes"),
+        (lambda: run().plot(title=3), "title=3 must be text"),
+        (lambda: run().plot(transfers="yes"), "transfers='yes' must be True or False"),
+        (lambda: run().plot(critical_path="all"), "critical_path must be True or a list of action numbers"),
+        (lambda: run().save(), r"save\(\): missing a required argument: 'path'; the options are: path, width"),
+        (lambda: run().save("a.png", "b.png"), r"save\('b.png'\): options are given by name"),
+        (lambda: run().save("a.png", dpi=0), "dpi=0 must be the pixels per inch"),
+        (lambda: run().save("a.html", width=9), "width=... is for .png, .svg, .pdf; 'a.html' is a page"),
+        (lambda: run().to_text(80), r"to_text\(80\): options are given by name; the options are: width, unicode"),
+        (lambda: run().plot_ledger("a.png"), "there are no options"),
+        (lambda: ppsim.compare([run()]).plot("a.png"), r"plot\('a.png'\): options are given by name"),
+        (lambda: ppsim.compare([run()]).plot(titles=["a", "b"]), "titles lists 2 texts for 1 timelines"),
+    ],
+)
+def test_a_wrong_argument_is_an_error_that_names_it_and_what_is_legal(draw, message):
+    with pytest.raises(ppsim.PpsimError, match=message):
+        draw()
+
+
+def test_a_page_and_a_comparison_are_saved_by_their_ending(tmp_path):
+    run().save(tmp_path / "chart.html", transfers=True, critical_path=True, title="mine")
+    page = (tmp_path / "chart.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "mine" in page
+    assert '["transfers", "critical", "memory"]' in page
+    both = ppsim.compare([run().named("first"), run("gpipe")])
+    both.save(tmp_path / "both.svg")
+    both.save(tmp_path / "both.html", titles=["one", "other"])
+    assert "first: 1f1b" in (tmp_path / "both.svg").read_text(encoding="utf-8")
+    assert '"other"' in (tmp_path / "both.html").read_text(encoding="utf-8")
 
 
 def test_a_folder_that_is_missing_is_an_error(tmp_path):
     with pytest.raises(ppsim.ConfigError, match="cannot be written"):
-        gantt.save(run(), tmp_path / "missing" / "chart.png")
+        run().save(tmp_path / "missing" / "chart.png")
 
 
 def test_vector_charts_hold_text_as_text_and_are_the_same_each_time(tmp_path):
     for name in ("a.svg", "b.svg"):
-        gantt.save(run(), tmp_path / name)
+        run().save(tmp_path / name)
     first, second = ((tmp_path / name).read_bytes() for name in ("a.svg", "b.svg"))
     assert first == second
     words = "".join(ElementTree.fromstring(first).itertext())  # noqa: S314 - our own file
@@ -332,7 +374,7 @@ def test_titles_carry_the_name_of_a_config_once():
     sizes = "1f1b, 8 devices, 32 microbatches: "
     assert run_.plot().axes[0].get_title(loc="left").startswith(f"{config.data['name']}: {sizes}")
     assert run_.plot_ledger().axes[0].get_title(loc="left").startswith(f"{config.data['name']}: {sizes}")
-    titles = [axes.get_title(loc="left") for axes in gantt.draw_comparison([run_, other]).axes]
+    titles = [axes.get_title(loc="left") for axes in compared([run_, other]).axes]
     assert titles[0].startswith(f"{config.data['name']}: {sizes}")
     assert titles[1].startswith("gpipe, 8 devices, 32 microbatches: ")
     assert run().plot().axes[0].get_title(loc="left").startswith("1f1b, 4 devices, 8 microbatches: ")
@@ -387,7 +429,7 @@ def test_gathers_and_reductions_have_lanes_and_optimizer_steps_stand_among_the_a
 @pytest.mark.parametrize("width", [2.5, 4, 7, 12])
 def test_legend_and_title_lie_within_figures_of_every_width(width):
     timelines = [run("dualpipe"), run("interleaved-1f1b"), run("zb-h1"), stepped()]
-    figures = [gantt.draw_comparison(timelines, width=width), timelines[0].plot(width=width, transfers=True)]
+    figures = [compared(timelines, width=width), timelines[0].plot(width=width, transfers=True)]
     for figure in figures:
         figure.draw_without_rendering()
         headings = [axes.get_title(loc="left") for axes in figure.axes]
@@ -465,9 +507,9 @@ def test_the_line_of_the_critical_path_runs_forward_through_every_box_of_it():
 
 def test_figures_can_share_one_time_scale():
     assert run().plot().axes[0].get_xlim() == (0, 33)
-    assert gantt.draw(run(), until=99.0).axes[0].get_xlim() == (0, 99)
+    assert run().plot(until=99.0).axes[0].get_xlim() == (0, 99)
     with pytest.raises(ppsim.ConfigError, match="seconds above 0"):
-        gantt.draw(run(), until=0)
+        run().plot(until=0)
 
 
 def test_bars_of_the_ledger_are_as_long_as_the_step():
@@ -481,5 +523,5 @@ def test_bars_of_the_ledger_are_as_long_as_the_step():
 
 def test_a_chart_drawn_twice_is_the_same_byte_by_byte():
     runs = [run(name) for name in ("1f1b", "gpipe", "zb-h1")]
-    first, *others = [gantt.rendered(gantt.draw_comparison(runs), "svg") for _ in range(4)]
+    first, *others = [gantt.rendered(compared(runs), "svg") for _ in range(4)]
     assert all(other == first for other in others)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
+import inspect
 import math
 import sys
 from collections.abc import Callable
 from dataclasses import MISSING, Field
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -16,6 +18,8 @@ from ppsim.base.errors import ConfigError, shown
 
 Check = Callable[[Any], Any]
 Class = TypeVar("Class", bound=type)
+P = ParamSpec("P")
+Result = TypeVar("Result")
 LARGEST = 2**53  # up to here a float holds every whole number
 
 
@@ -53,6 +57,31 @@ def check_fields(holder: Any, of: str = "") -> None:
             object.__setattr__(holder, item.name, item.metadata["check"](value))
         except ConfigError as wrong:
             raise ConfigError(f"{item.name}={wrong}{of}") from None
+
+
+def checked_call(hint: str = "") -> Callable[[Callable[P, Result]], Callable[P, Result]]:
+    """Return a decorator: the method raises ConfigError for arguments that it does not take, instead of TypeError."""
+
+    def decorate(method: Callable[P, Result]) -> Callable[P, Result]:
+        signature, name = inspect.signature(method), method.__name__
+        options = [key for key in signature.parameters if key != "self"]
+        by_place = sum(item.kind is item.POSITIONAL_OR_KEYWORD for item in signature.parameters.values())
+
+        @functools.wraps(method)
+        def call(*args: P.args, **given: P.kwargs) -> Result:
+            try:
+                signature.bind(*args, **given)
+            except TypeError as error:
+                faults = [f"{name}({key}=...): there is no such option" for key in given if key not in options]
+                faults += [f"{name}({shown(one)}): options are given by name" for one in args[by_place:]]
+                legal = f"the options are: {', '.join(options)}" if options else "there are no options"
+                first = [*faults, f"{name}(): {error}"][0]
+                raise ConfigError(f"{first}; {legal}{hint and f'; {hint}'}") from None
+            return method(*args, **given)
+
+        return call
+
+    return decorate
 
 
 def rule(holds: Callable[[Any], bool], legal: str, made: Check | None = None) -> Check:

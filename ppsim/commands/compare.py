@@ -14,12 +14,13 @@ from ppsim.analysis.measures import Measure, shown_in
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned, layout_lines
 from ppsim.base.units import percent_text, value_text
-from ppsim.commands import charts, options
+from ppsim.commands import options
 from ppsim.commands.case import takes_case
-from ppsim.commands.reporting import ANSWER_IS_NO, answer, check_endings, command
+from ppsim.commands.reporting import ANSWER_IS_NO, answer, check_endings, command, say
 from ppsim.config import Config
 from ppsim.costs.spread import Spread, order_of_schedules
 from ppsim.plots.boxes import headline, title_text, without_repeated_names
+from ppsim.plots.chart_files import SUFFIXES, is_page
 from ppsim.run.schedules import Schedule
 from ppsim.studies.compare import Comparison, asynchronous, compare_config
 from ppsim.studies.fits import fits_within
@@ -54,7 +55,7 @@ def compare(
     ] = None,
 ) -> None:
     """Compare schedules at equal work."""
-    check_endings(("--gantt", gantt, charts.GANTT))
+    check_endings(("--gantt", gantt, SUFFIXES))
     names = [name.strip() for name in schedules.split(",") if name.strip()]
     if not names:
         raise ConfigError(f"--schedules {schedules!r} names none; use all, or names such as 1f1b,zb-h1")
@@ -63,7 +64,8 @@ def compare(
     which = [Schedule.from_csv(name) if name.lower().endswith(".csv") else name for name in names]
     comparison = compare_config(case, None if names == ["all"] else which, headroom=part)
     if gantt and comparison.timelines:
-        charts.save_comparison(comparison.timelines, gantt, titles=_titles(comparison, gantt.suffix.lower() == ".html"))
+        comparison.save(gantt, titles=_titles(comparison, is_page(gantt)))
+        say(f"wrote {gantt}")
     document = {**comparison.to_dict(), "name": case.name}
     answer(document, json, lambda: comparison_text(comparison))
     if not comparison.timelines:

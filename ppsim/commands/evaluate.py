@@ -10,12 +10,13 @@ from typing import Annotated, Any
 from ppsim.base.files import write_atomically
 from ppsim.base.tables import aligned
 from ppsim.base.units import percent_text, seconds_text
-from ppsim.commands import charts, options
+from ppsim.commands import options
 from ppsim.commands.calibrate import Traces
 from ppsim.commands.reporting import answer, check_endings, command, say
 from ppsim.costs.profile import Profile, read_profile
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.replays import Trace, action_errors
+from ppsim.plots.chart_files import PICTURES, save_comparison
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.orders import orders
 from ppsim.studies import evaluation as study
@@ -42,7 +43,7 @@ def evaluate(
     ] = None,
 ) -> None:
     """Compare predicted with measured step times, of fitted and of held-out runs."""
-    check_endings(("--chart", chart, charts.STATIC))
+    check_endings(("--chart", chart, PICTURES))
     costs = read_profile(fitted)
     runs = [read_any_trace(path) for path in traces]
     evaluation = study.evaluate(runs, costs)
@@ -63,7 +64,8 @@ def _draw(runs: list[Trace], profile: Profile, path: Path) -> None:
         for word, timeline in (("measured", Timeline.of(run.timeline())), ("predicted", predict(run, profile))):
             timelines.append(timeline)
             titles.append(f"{run_name(run)}, {word}: {seconds_text(timeline.makespan)}")
-    charts.save_comparison(timelines, path, titles, group=2)
+    save_comparison(timelines, path, titles=titles, group=2)
+    say(f"wrote {path}")
 
 
 def _rows_text(runs: list[Trace], profile: Profile) -> str:

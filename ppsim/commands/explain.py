@@ -15,13 +15,14 @@ from ppsim.base.errors import CostError
 from ppsim.base.files import write_atomically
 from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import counted, percent_text, seconds_text, value_text
-from ppsim.commands import charts, options
+from ppsim.commands import options
 from ppsim.commands.case import read_case
 from ppsim.commands.reporting import answer, check_endings, command, say
 from ppsim.costs.profile import Profile, write_profile
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.replays import Trace
 from ppsim.plots.boxes import sizes_text
+from ppsim.plots.chart_files import SUFFIXES, is_page, save_comparison
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.studies import explain as study
@@ -69,7 +70,7 @@ def explain(
     json: options.JsonTarget = None,
 ) -> None:
     """Say where a measured step's time goes, and where its simulation differs."""
-    check_endings(("--gantt", gantt, (*charts.STATIC, ".html")))
+    check_endings(("--gantt", gantt, SUFFIXES))
     recorded = read_any_trace(recording, ranges)
     for note in recorded.notes:
         say(note)
@@ -114,14 +115,14 @@ def _draw(explanation: Explanation, path: Path) -> None:
     timelines = [measured, run or simulate(measured.schedule, measured.costs)]
     words = (f"{measured.schedule.name}, measured", word)
     titles = [f"{what}: {seconds_text(one.makespan)}" for what, one in zip(words, timelines, strict=True)]
-    if path.suffix.lower() != ".html":
-        charts.save_comparison(timelines, path, titles)
-        return
-    from ppsim.plots.gantt import draw_comparison, rendered
+    if is_page(path):
+        from ppsim.plots.gantt import draw_comparison, rendered
 
-    chart = rendered(draw_comparison(timelines, titles=titles), "svg").decode()
-    title, text = html.escape(titles[0]), html.escape(explanation_text(explanation))
-    write_atomically(path, PAGE.format(title=title, chart=chart[chart.index("<svg") :], text=text))
+        chart = rendered(draw_comparison(timelines, titles=titles), "svg").decode()
+        title, text = html.escape(titles[0]), html.escape(explanation_text(explanation))
+        write_atomically(path, PAGE.format(title=title, chart=chart[chart.index("<svg") :], text=text))
+    else:
+        save_comparison(timelines, path, titles=titles)
     say(f"wrote {path}")
 
 

@@ -10,12 +10,12 @@ import typer
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
-from ppsim.commands import charts
 from ppsim.commands.case import takes_case
 from ppsim.commands.options import JsonTarget, file_option
 from ppsim.commands.reporting import check_endings, command, print_data, say, takes_colours, write_json
 from ppsim.config import Config
 from ppsim.interop.result import bubbles_csv, timeline_csv
+from ppsim.plots.chart_files import PICTURES, SUFFIXES, save_figure
 from ppsim.run.schedules import Schedule, lower
 from ppsim.run.timelines import Timeline
 
@@ -83,11 +83,9 @@ def simulate(
     ledger_chart: LedgerChart = None,
 ) -> None:
     """Simulate a schedule; print its measures."""
-    check_endings(
-        ("--gantt", gantt, charts.GANTT), ("--trace", trace, TRACES), ("--ledger-chart", ledger_chart, charts.STATIC)
-    )
+    check_endings(("--gantt", gantt, SUFFIXES), ("--trace", trace, TRACES), ("--ledger-chart", ledger_chart, PICTURES))
     _check_drawing(gantt, {"--critical-path": critical_path, "--transfers": transfers, "--title": title is not None})
-    static = bool(gantt and gantt.suffix.lower() in charts.STATIC)
+    static = bool(gantt and gantt.suffix.lower() in PICTURES)
     _check_width(width, static, text)
     if sharded and not program:
         raise ConfigError("--sharded says what --program FILE writes; give --program too")
@@ -101,8 +99,8 @@ def simulate(
     drawing |= {"width": width if static else None}
     _write_files(
         [
-            (gantt, lambda path: charts.save_gantt(timeline, path, **drawing)),
-            (ledger_chart, lambda path: charts.save_ledger(timeline, path)),
+            (gantt, lambda path: timeline.save(path, **drawing)),
+            (ledger_chart, lambda path: save_figure(timeline.plot_ledger, path)),
             (trace, timeline.to_perfetto),
             (csv, lists.to_csv),
             (program, lambda path: lower(lists, sharded=sharded).to_csv(path)),

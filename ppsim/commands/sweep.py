@@ -11,10 +11,11 @@ from typing import Annotated
 import typer
 
 from ppsim.base.files import write_atomically
-from ppsim.commands import charts, many, options
+from ppsim.commands import many, options
 from ppsim.commands.case import read_source, settings_of, takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, check_endings, command, say
 from ppsim.config import Source
+from ppsim.plots.chart_files import PICTURES, save_figure
 from ppsim.studies import sweep as study
 from ppsim.studies.sweep import Sweep
 
@@ -49,7 +50,7 @@ def sweep(
     json: options.JsonTarget = None,
 ) -> None:
     """Simulate every combination of values; impossible ones are listed with the rule that refuses them."""
-    check_endings(("--table", table, TABLES), ("--chart", chart, charts.STATIC), ("--front", front, charts.STATIC))
+    check_endings(("--table", table, TABLES), ("--chart", chart, PICTURES), ("--front", front, PICTURES))
     values = {key: study.parse_values(text, key) for key, text in settings_of(over, "--over").items()}
     source = read()
     with many.crew(workers, dask, slurm, store) as executor:
@@ -64,10 +65,10 @@ def _write(found: Sweep, table: Path | None, chart: Path | None, front: Path | N
     if table:
         write_atomically(table, table_text(found.table() if table.suffix != ".csv" else _numbers(found), table.suffix))
         say(f"wrote {table}")
-    if chart:
-        charts.save_figure(lambda: found.plot(measure), chart)
-    if front:
-        charts.save_figure(found.plot_front, front)
+    for path, draw in ((chart, lambda: found.plot(measure)), (front, found.plot_front)):
+        if path:
+            save_figure(draw, path)
+            say(f"wrote {path}")
 
 
 def _numbers(found: Sweep) -> list[list[str]]:

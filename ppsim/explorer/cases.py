@@ -22,6 +22,7 @@ from ppsim.explorer.keys import keys_of, may_change
 from ppsim.interop.result import plain
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plots.boxes import make_boxes
+from ppsim.plots.chart_files import save_comparison
 from ppsim.plots.page_data import page_data
 from ppsim.run.schedules import Schedule
 from ppsim.run.timelines import Timeline
@@ -228,14 +229,10 @@ def _simulated(config: Config) -> Timeline:
 def _save(runs: list[Timeline], file: Path) -> None:
     if file.suffix == ".csv":
         runs[0].schedule.to_csv(file)
-    elif file.suffix == ".html":
-        from ppsim.plots.viewer import save_html
-
-        save_html(runs, file)
+    elif len(runs) == 1:
+        runs[0].save(file)
     else:
-        from ppsim.plots.gantt import draw, draw_comparison, save_figure
-
-        save_figure(lambda: draw(runs[0]) if len(runs) == 1 else draw_comparison(runs), file)
+        save_comparison(runs, file)
 
 
 def choices(configs: Configs) -> dict[str, Any]:

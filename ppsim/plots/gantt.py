@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Sequence
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -18,7 +16,6 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.memory import peak_memory
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.files import write_atomically
 from ppsim.base.rules import is_number
 from ppsim.plots import annotations, marks, overview
 from ppsim.plots.boxes import Boxes, headline, make_boxes, without_repeated_names
@@ -27,7 +24,6 @@ from ppsim.plots.lanes import STEPS
 from ppsim.plots.marks import add_legend
 from ppsim.timeline import TimelineColumns
 
-SUFFIXES = (".png", ".svg", ".pdf")
 MAX_WIDTH = 200.0  # inches
 _NARROW, _WIDE = 7.0, 15.0  # inches that a chart takes by itself: a paper's two columns, and a wide screen
 _MEMORY_HEIGHT = 1.5
@@ -85,31 +81,7 @@ def draw(
     the fraction of its time in which the device computes instead, with fill and drain enlarged. Weight gathers run
     along the top edge of a row, gradient reductions along its bottom edge; optimizer steps are among the actions.
 
-    Parameters
-    ----------
-    timeline : TimelineColumns
-        What to draw.
-    ax : matplotlib Axes, optional
-        Draw into these axes instead of a new figure (then without `memory`).
-    width : float, optional
-        Width of the figure in inches. Default: what the labels need, from 7 to 15.
-    memory : bool or "activations" or "bytes"
-        Add each device's memory over time below: bytes where the costs know them, live activations otherwise.
-    transfers : bool
-        Draw each transfer as a line from sender to receiver.
-    title : str, optional
-        Default: the schedule's sizes, makespan and bubble fraction; "" for none.
-    labels : bool or "auto"
-        Write microbatch numbers if they fit ("auto", True), or never (False).
-    critical_path : True or int array, optional
-        Outline these actions (indices into `timeline.start`); True finds the critical path.
-    until : float, optional
-        End of the time axis in seconds, so that several figures have one scale. Default: the makespan.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        `savefig` writes it; `ppsim.plots.gantt.save` writes it atomically.
+    The options are those of `ppsim.Timeline.plot`, `timeline` is what to draw. `savefig` writes the figure.
 
     Raises
     ------
@@ -117,6 +89,13 @@ def draw(
         For a width or an option that is not one of the above.
     """
     _check(width, memory, labels, timeline)
+    for name, value, kind, legal in (
+        ("ax", ax, Axes, "matplotlib Axes"),
+        ("transfers", transfers, bool, "True or False"),
+        ("title", title, str, "text"),
+    ):
+        if value is not None and not isinstance(value, kind):
+            raise ConfigError(f"{name}={shown(value)} must be {legal}")
     if until is not None and not (is_number(until) and 0 < until < float("inf")):
         raise ConfigError(f"until={shown(until)} is no end of the time axis; use seconds above 0")
     if ax is not None and memory:
@@ -150,18 +129,8 @@ def draw_comparison(
 
     Each block shows its step time relative to the first timeline of its group.
 
-    Parameters
-    ----------
-    timelines : sequence of TimelineColumns
-        What to draw, top to bottom.
-    width : float, optional
-        Width of the figure in inches, as in `draw`.
-    titles : sequence of str, optional
-        One per timeline. Default: sizes, makespan and bubble fraction.
-    labels : bool or "auto"
-        As in `draw`.
-    group : int, optional
-        Number of timelines in a group, such as 2 for pairs. Default: all.
+    `width`, `titles` and `labels` are options of `Comparison.plot`; `group` is the number of timelines in a group, such
+    as 2 for pairs (default: all).
 
     Raises
     ------
@@ -183,24 +152,6 @@ def draw_comparison(
             titles = [headline(timeline) for timeline in without_repeated_names(timelines)]
         _draw_blocks(axes, every, titles, labels, _shown_seconds(every), group or len(every))
     return marks.figure_of(axes[0])
-
-
-def save(timeline: TimelineColumns, path: str | PathLike[str], *, dpi: float = 150, **options: Any) -> None:
-    """Draw with `draw(**options)` and write it atomically, as PNG, SVG or PDF by the suffix of `path`.
-
-    `dpi` is the number of pixels per inch of a PNG. Raises ConfigError for another suffix or a path that cannot be
-    written.
-    """
-    save_figure(lambda: draw(timeline, **options), path, dpi=dpi)
-
-
-def save_figure(make: Any, path: str | PathLike[str], *, dpi: float = 150) -> None:
-    """Write the figure that `make()` returns, atomically; check the suffix of `path` before drawing."""
-    suffix = Path(path).suffix.lower() if isinstance(path, str | PathLike) else ""
-    if suffix not in SUFFIXES:
-        place = path if suffix else shown(path)
-        raise ConfigError(f"{place}: {suffix or 'no ending'} is no chart format; use one of: {', '.join(SUFFIXES)}")
-    write_atomically(path, rendered(make(), suffix[1:], dpi))
 
 
 def rendered(figure: Figure, form: str, dpi: float = 150) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from os import PathLike
 from typing import TYPE_CHECKING
 
 import matplotlib
@@ -13,7 +12,7 @@ from ppsim.analysis.ledger import ledger as bubble_ledger
 from ppsim.base.units import percent_text, seconds_text
 from ppsim.plots import marks
 from ppsim.plots.boxes import title_text
-from ppsim.plots.gantt import FONTS, Chart, save_figure
+from ppsim.plots.gantt import FONTS, Chart
 from ppsim.plots.marks import place_legend
 from ppsim.plots.palette import CAUSE_COLOURS, NOT_IDLE
 from ppsim.timeline import TimelineColumns
@@ -29,7 +28,7 @@ _REST = "not idle"
 def draw_ledger(timeline: TimelineColumns) -> Figure:
     """Return a figure with a bar per device from top to bottom, as long as the step: idle time by cause, then the rest.
 
-    `savefig` writes it; `save_ledger` writes it atomically.
+    `savefig` writes it.
     """
     ledger, step = bubble_ledger(timeline), makespan(timeline)
     devices = timeline.schedule.devices
@@ -54,8 +53,3 @@ def draw_ledger(timeline: TimelineColumns) -> Figure:
         ax.set_title(title, loc="left", parse_math=False)
         place_legend(figure, *ax.get_legend_handles_labels())
     return figure
-
-
-def save_ledger(timeline: TimelineColumns, path: str | PathLike[str]) -> None:
-    """Draw the ledger and write it atomically, as PNG, SVG or PDF by the suffix of `path`; ConfigError otherwise."""
-    save_figure(lambda: draw_ledger(timeline), path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from ppsim.analysis.memory import (
     memory_parts_over_time,
     static_memory,
 )
+from ppsim.base.rules import checked_call
 from ppsim.base.units import counted, seconds_text
 from ppsim.interop.result import result_document
 from ppsim.plots.summary import summary_text
@@ -32,6 +34,9 @@ from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
     import pandas
+    import plotly.graph_objects
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 class Timeline(TimelineColumns):
@@ -198,33 +203,104 @@ class Timeline(TimelineColumns):
 
         write_trace(self, path, file_format)
 
-    def plot(self, **options: Any):
-        """A matplotlib Gantt chart; `width`, `memory`, `transfers`, `title`, `labels`, `critical_path`, `until`, `ax`
-        as in `ppsim.plots.gantt.draw`. Returns the figure, which a notebook shows.
+    @checked_call(hint="save(path) writes a chart to a file")
+    def plot(
+        self,
+        *,
+        ax: Axes | None = None,
+        width: float | None = None,
+        memory: bool | str = False,
+        transfers: bool = False,
+        title: str | None = None,
+        labels: bool | str = "auto",
+        critical_path: bool | Sequence[int] | np.ndarray | None = None,
+        until: float | None = None,
+    ) -> Figure:
+        """Return a Gantt chart as a matplotlib figure, which a notebook shows: a row per device, a colour per kind.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Draw into these axes instead of a new figure (then without `memory`).
+        width : float, optional
+            Width of the figure in inches. Default: what the labels need, from 7 to 15.
+        memory : bool or "activations" or "bytes"
+            Add each device's memory over time below: bytes if the costs know them, live activations otherwise.
+        transfers : bool
+            Draw each transfer as a line from sender to receiver.
+        title : str, optional
+            Default: the schedule's sizes, makespan and bubble fraction; "" for none.
+        labels : bool or "auto"
+            Write microbatch numbers if they fit ("auto", True), or never (False).
+        critical_path : True or list of int, optional
+            Outline these actions (indices into `start`); True finds the critical path.
+        until : float, optional
+            End of the time axis in seconds, so that several figures have one scale. Default: the makespan.
+
+        Raises ConfigError for any other option or value.
         """
         from ppsim.plots.gantt import draw
 
-        return draw(self, **options)
+        return draw(
+            self, ax=ax, width=width, memory=memory, transfers=transfers, title=title, labels=labels,
+            critical_path=critical_path, until=until,
+        )  # fmt: skip
 
-    def plot_ledger(self):
-        """The bubble ledger as a stacked bar chart: a bar a device, a colour a cause. Returns the matplotlib figure."""
+    @checked_call()
+    def save(
+        self,
+        path: str | PathLike[str],
+        *,
+        width: float | None = None,
+        memory: bool | str = False,
+        transfers: bool = False,
+        title: str | None = None,
+        labels: bool | str = "auto",
+        critical_path: bool | Sequence[int] | np.ndarray | None = None,
+        until: float | None = None,
+        dpi: float = 150,
+    ) -> None:
+        """Write a Gantt chart atomically, as PNG, SVG, PDF or HTML by the suffix of `path`.
+
+        The options are those of `plot`, and `dpi`, the pixels per inch of a PNG. An HTML page zooms, always shows
+        memory, and takes `transfers`, `title` and `critical_path` only. Raises ConfigError for another suffix, a file
+        that cannot be written, or a wrong option.
+        """
+        from ppsim.plots.chart_files import save_gantt
+
+        save_gantt(
+            self, path, width=width, memory=memory, transfers=transfers, title=title, labels=labels,
+            critical_path=critical_path, until=until, dpi=dpi,
+        )  # fmt: skip
+
+    @checked_call(hint="plot_ledger().savefig(path) writes a file")
+    def plot_ledger(self) -> Figure:
+        """Return the bubble ledger as a matplotlib figure: a stacked bar per device, a colour per cause."""
         from ppsim.plots.ledger_chart import draw_ledger
 
         return draw_ledger(self)
 
-    def to_plotly(self, **options: Any):
-        """An interactive Gantt chart as a plotly figure; `start` and `end` choose a window, as in
-        `ppsim.plots.interactive.interactive_figure`.
+    @checked_call()
+    def to_plotly(
+        self, *, start: float | None = None, end: float | None = None, title: str | None = None
+    ) -> plotly.graph_objects.Figure:
+        """Return an interactive Gantt chart as a plotly figure; hover names the action and what it waited for.
+
+        `start` and `end` choose a window in seconds from the first start. A window with more than 5,000 boxes is drawn
+        as an overview. Raises ConfigError if `start` is not before `end`, or plotly is not installed.
         """
         from ppsim.plots.interactive import interactive_figure
 
-        return interactive_figure(self, **options)
+        return interactive_figure(self, start=start, end=end, title=title)
 
-    def to_text(self, **options: Any) -> str:
-        """A Gantt chart in Unicode boxes, one row a device; `width`, `unicode` and `color` as in
-        `ppsim.plots.text.gantt_text`.
+    @checked_call()
+    def to_text(self, *, width: int | None = None, unicode: bool = True, color: bool = False) -> str:
+        """Return a Gantt chart in text, a row per device: Unicode boxes, or ASCII if `unicode` is False.
+
+        `width` is the columns of the chart, at least 40 (default: the terminal's, or 100); `color` adds ANSI escapes.
+        Raises ConfigError for another width.
         """
-        return gantt_text(self, **options)
+        return gantt_text(self, width, unicode, color)
 
     def _repr_html_(self) -> str:
         from ppsim.plots.notebook import timeline_html

@@ -13,6 +13,7 @@ from ppsim.analysis.measures import MEASURES
 from ppsim.analysis.memory import check_headroom
 from ppsim.base.errors import ConfigError
 from ppsim.base.extras import need
+from ppsim.base.rules import checked_call
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
 from ppsim.base.units import counted, percent_text
@@ -26,6 +27,7 @@ from ppsim.studies.worker_pool import means
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
 TOP = 10  # points that are ranked
 
@@ -97,7 +99,8 @@ class Choice:
         """The rows as a pandas table."""
         return need("pandas", "a table of points").DataFrame(self.rows())
 
-    def plot(self):
+    @checked_call(hint="plot().savefig(path) writes a file")
+    def plot(self) -> Figure:
         """Step against memory of the ranked points and of the front, as a matplotlib figure."""
         from ppsim.plots.many_runs import draw_front
 

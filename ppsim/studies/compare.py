@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ppsim.analysis.bubbles import iteration_time
 from ppsim.analysis.interval import INTERVAL, surely_faster
@@ -15,6 +15,7 @@ from ppsim.analysis.measures import shown_in
 from ppsim.analysis.memory import peak_activations
 from ppsim.base.errors import BuildError, ConfigError, PpsimError, shown
 from ppsim.base.extras import need
+from ppsim.base.rules import checked_call
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
 from ppsim.base.units import value_text
@@ -32,6 +33,7 @@ from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
 SCHEMA = "ppsim.comparison/1"
 SEARCHES = "it searches; name it to run it"
@@ -48,11 +50,11 @@ class Comparison:
     ----------
     timelines : list of Timeline
         Shortest step first; of equal steps the one with the smaller activation peak first. Asynchronous schedules,
-        which pay for their steps with old weights and no drain, come after all others.
+        which pay for their steps with old weights and no drain, come after all others. A list of runs keeps its order.
     refused : mapping of schedule name to str
         Why each of the others cannot run at this size, or is left out.
     current : Timeline, optional
-        What the config runs, which the others are held against.
+        The run that the others are compared with: the config's own, or the first of a list.
     """
 
     timelines: list[Timeline]
@@ -106,11 +108,45 @@ class Comparison:
         names = [measure.name for measure in shown_in("compare")]
         return pandas.DataFrame(self.rows(), columns=["schedule", "asynchronous", *names, *_BESIDE])
 
-    def plot(self, **options: Any):
-        """The timelines on one time axis; `width`, `titles` and `labels` as in `ppsim.plots.gantt.draw_comparison`."""
+    @checked_call(hint="save(path) writes a chart to a file")
+    def plot(
+        self, *, width: float | None = None, titles: Sequence[str] | None = None, labels: bool | str = "auto"
+    ) -> Figure:
+        """Return the timelines on one time axis as a matplotlib figure, one below the other.
+
+        Parameters
+        ----------
+        width : float, optional
+            Width of the figure in inches. Default: what the labels need, from 7 to 15.
+        titles : list of str, optional
+            One per timeline. Default: sizes, makespan and bubble fraction, after the timeline's name if it has one.
+        labels : bool or "auto"
+            Write microbatch numbers if they fit ("auto", True), or never (False).
+
+        Raises ConfigError for any other option or value, and if there is no timeline.
+        """
         from ppsim.plots.gantt import draw_comparison  # matplotlib takes half a second to load
 
-        return draw_comparison(self.timelines, **options)
+        return draw_comparison(self.timelines, width=width, titles=titles, labels=labels)
+
+    @checked_call()
+    def save(
+        self,
+        path: str | PathLike[str],
+        *,
+        width: float | None = None,
+        titles: Sequence[str] | None = None,
+        labels: bool | str = "auto",
+        dpi: float = 150,
+    ) -> None:
+        """Write the chart of `plot` atomically, as PNG, SVG, PDF or HTML by the suffix of `path`.
+
+        `dpi` is the pixels per inch of a PNG; an HTML page takes `titles` only. Raises ConfigError for another suffix,
+        a file that cannot be written, or a wrong option.
+        """
+        from ppsim.plots.chart_files import save_comparison
+
+        save_comparison(self.timelines, path, width=width, titles=titles, labels=labels, dpi=dpi)
 
     def _repr_html_(self) -> str:
         kinds = {"all"} | {"asynchronous" if asynchronous(run) else "synchronous" for run in self.timelines}
@@ -192,7 +228,7 @@ def _current(case: Config, found: Comparison) -> Timeline | None:
 
 
 def compare(
-    config: Any = None,
+    config: Config | str | PathLike[str] | Mapping[str, Any] | Iterable[str | Schedule | Timeline] | None = None,
     which: Iterable[str | Schedule] | None = None,
     *,
     devices: int | None = None,
@@ -210,8 +246,10 @@ def compare(
 
     Parameters
     ----------
-    config : path, dict or Config
-        Says sizes, costs, transport and jitter; without one give `devices` and `microbatches`, and `which` first.
+    config : path, dict, Config, or list of timelines and schedules
+        A config says sizes, costs, transport and jitter. A list is compared as it is, in its order and with its first
+        item; schedules in it run under `costs` and `transport`. `run.named("measured")` gives a timeline a name in the
+        chart. Without either give `devices` and `microbatches`, and `which` first.
     which : iterable of family names and schedules, optional
         Default: every family of the registry that needs no search. "interleaved-1f1b:4" says the stages per device,
         "zb-h1+ready" the dispatch.
@@ -240,16 +278,20 @@ def compare(
         For a name that is no family. A schedule that cannot run at this size is no error: it is listed with its reason.
     """
     if devices is None or microbatches is None:
-        if config is None or (isinstance(config, Iterable) and not isinstance(config, str | Mapping)):
+        given = cast(Any, config)
+        is_list = isinstance(config, Iterable) and not isinstance(config, str | Mapping)
+        if is_list and any(isinstance(one, ScheduleColumns | TimelineColumns) for one in given):
+            return _compare_list(given, costs, transport, engine)
+        if given is None or is_list:
             raise ConfigError(
                 "compare needs a config, or devices= and microbatches=; such as compare(config, ['1f1b'])"
             )
-        return compare_config(config, which, headroom=headroom, executor=executor)
-    which = config if which is None else which
+        return compare_config(given, which, headroom=headroom, executor=executor)
+    names = cast(Any, config) if which is None else which
     if run is None:
         run = functools.partial(simulate, costs=costs, transport=transport, engine=engine)
-    chosen = {one[1]: one for one in (_chosen(item, stages_per_device) for item in which or schedules())}
-    refused = {name: SEARCHES for name in chosen if not which and "costs" in find_family(name).options}
+    chosen = {one[1]: one for one in (_chosen(item, stages_per_device) for item in names or schedules())}
+    refused = {name: SEARCHES for name in chosen if not names and "costs" in find_family(name).options}
     attempt = functools.partial(
         _attempt, sizes=(devices, microbatches), costs=costs, options=options or {}, run=run, headroom=headroom
     )
@@ -261,6 +303,17 @@ def compare(
         else:
             timelines.append(found)
     return Comparison(sorted(timelines, key=_rank), refused)
+
+
+def _compare_list(items: Sequence[Any], costs: CostModel | None, transport: str, engine: str) -> Comparison:
+    """Compare timelines, and the runs of schedules, in the order given."""
+    for item in items:
+        if not isinstance(item, Schedule | Timeline):
+            raise ConfigError(f"{shown(item)} cannot be compared with runs; list timelines and schedules only")
+    runs = [
+        one if isinstance(one, Timeline) else simulate(one, costs, transport=transport, engine=engine) for one in items
+    ]
+    return Comparison(runs, {}, runs[0])
 
 
 def _attempt(

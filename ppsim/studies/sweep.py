@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.extras import need
-from ppsim.base.rules import is_number
+from ppsim.base.rules import checked_call, is_number
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import WIDTH, aligned, html_table, layout_lines
 from ppsim.base.units import EXAMPLES, parse_quantity, value_text
@@ -25,6 +25,7 @@ from ppsim.studies.points import MEASURED, Point, own_changes, run_points
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
 SCHEMA = "ppsim.sweep/1"
 MOST_VALUES = 100_000
@@ -77,7 +78,8 @@ class Sweep:
             "definitions": {name: measure.meaning for name, measure in MEASURED.items()},
         }
 
-    def plot(self, measure: str = "iteration_time", over: str | None = None):
+    @checked_call(hint="plot().savefig(path) writes a file")
+    def plot(self, measure: str = "iteration_time", over: str | None = None) -> Figure:
         """A matplotlib figure of a measure over a swept number, one line for each combination of the other keys.
 
         `over` is one of `keys`; default: the last of them that has two numbers or more. Raises ConfigError where there
@@ -100,7 +102,8 @@ class Sweep:
             raise ConfigError(f"there is no {measure} over {over} to draw; sweep numbers, such as 8:128:x2")
         return draw_lines(lines, over, kind.title, kind.unit)
 
-    def plot_front(self):
+    @checked_call(hint="plot_front().savefig(path) writes a file")
+    def plot_front(self) -> Figure:
         """A matplotlib figure of step time against peak memory (activations where bytes are not known) with its front.
 
         A point is on the Pareto front where no other is as good in both and better in one. ConfigError where all points

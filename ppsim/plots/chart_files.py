@@ -1,0 +1,115 @@
+"""Gantt charts as files: PNG, SVG, PDF or a page for browsers, by the suffix of the path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ppsim.base.errors import ConfigError, shown
+from ppsim.base.files import write_atomically
+from ppsim.base.rules import is_number
+from ppsim.plots.viewer import save_html
+from ppsim.timeline import TimelineColumns
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PICTURES = (".png", ".svg", ".pdf")
+SUFFIXES = (*PICTURES, ".html")
+MAX_DPI = 2400
+
+
+def save_gantt(
+    timeline: TimelineColumns,
+    path: str | PathLike[str],
+    *,
+    width: float | None = None,
+    memory: bool | str = False,
+    transfers: bool = False,
+    title: str | None = None,
+    labels: bool | str = "auto",
+    critical_path: Any = None,
+    until: float | None = None,
+    dpi: float = 150,
+) -> None:
+    """Draw a timeline with the options of `ppsim.plots.gantt.draw` and write it atomically.
+
+    The suffix of `path` is .png, .svg, .pdf, or .html for a page that zooms and shows what each action waited for. The
+    page always shows memory. `dpi` is the pixels per inch of a PNG. Raises ConfigError for another suffix, a file that
+    cannot be written, or an option that the format does not have.
+    """
+    if is_page(path):
+        _refuse(path, width=width is not None, labels=labels != "auto", until=until is not None, dpi=dpi != 150)
+        visible = {
+            "transfers": transfers,
+            "critical": critical_path is not None and critical_path is not False,
+            "memory": True,
+        }
+        names = [name for name, is_visible in visible.items() if is_visible]
+        save_html(timeline, path, None if title is None else [title], shown=names)
+        return
+    from ppsim.plots.gantt import draw  # matplotlib takes half a second to load
+
+    save_figure(
+        lambda: draw(
+            timeline, width=width, memory=memory, transfers=transfers, title=title, labels=labels,
+            critical_path=critical_path, until=until,
+        ),
+        path, dpi=dpi,
+    )  # fmt: skip
+
+
+def save_comparison(
+    timelines: Sequence[TimelineColumns],
+    path: str | PathLike[str],
+    *,
+    width: float | None = None,
+    titles: Sequence[str] | None = None,
+    labels: bool | str = "auto",
+    group: int | None = None,
+    dpi: float = 150,
+) -> None:
+    """Draw timelines on one time axis, as `ppsim.plots.gantt.draw_comparison` does; write the file as `save_gantt`."""
+    if is_page(path):
+        _refuse(path, width=width is not None, labels=labels != "auto", group=group is not None, dpi=dpi != 150)
+        save_html(timelines, path, titles)
+        return
+    from ppsim.plots.gantt import draw_comparison
+
+    save_figure(
+        lambda: draw_comparison(timelines, width=width, titles=titles, labels=labels, group=group), path, dpi=dpi
+    )
+
+
+def save_figure(make: Callable[[], Figure], path: str | PathLike[str], *, dpi: float = 150) -> None:
+    """Write the figure that `make()` returns, atomically; check the suffix of `path` before drawing."""
+    suffix = _checked_suffix(path, PICTURES)
+    if not (is_number(dpi) and 1 <= dpi <= MAX_DPI):
+        raise ConfigError(f"dpi={shown(dpi)} must be the pixels per inch of a PNG, from 1 to {MAX_DPI}, such as 150")
+    from ppsim.plots.gantt import rendered
+
+    write_atomically(path, rendered(make(), suffix[1:], dpi))
+
+
+def is_page(path: str | PathLike[str]) -> bool:
+    """Return true if `path` names an HTML page, false if it names a picture; raise ConfigError otherwise."""
+    return _checked_suffix(path, SUFFIXES) == ".html"
+
+
+def _checked_suffix(path: str | PathLike[str], legal: Sequence[str]) -> str:
+    """Return the suffix of a path in lower case; raise ConfigError if it is not a legal one."""
+    suffix = Path(path).suffix.lower() if isinstance(path, str | PathLike) else ""
+    if suffix not in legal:
+        place = path if suffix else shown(path)
+        raise ConfigError(f"{place}: {suffix or 'no ending'} is no chart format; use one of: {', '.join(legal)}")
+    return suffix
+
+
+def _refuse(path: str | PathLike[str], **given: bool) -> None:
+    """Raise ConfigError if an option is given that a page does not have."""
+    for name, is_given in given.items():
+        if is_given:
+            pictures = ", ".join(PICTURES)
+            raise ConfigError(f"{name}=... is for {pictures}; {shown(str(path))} is a page: leave {name} out")
