@@ -14,7 +14,7 @@ from synthetic_traces import trace_document
 
 import ppsim
 from ppsim.costs.profile import Profile, read_profile, write_profile
-from ppsim.costs.spread import HALVED, reach_of
+from ppsim.costs.spread import HALVED_ERROR, interval_reach
 from ppsim.interop.replays import trace_of
 from ppsim.studies.calibration import calibrate, fit_line, undisturbed
 
@@ -214,7 +214,9 @@ def test_compare_says_which_schedules_are_slower_for_certain(tmp_path):
 def test_halves_of_a_lone_backward_widen_the_interval_of_schedules_that_split_it():
     profile = calibrate([trace("1f1b", noise=0.02)])
     whole, split = (ppsim.simulate(ppsim.build(name, devices=4, microbatches=8), profile) for name in ("1f1b", "zb-h1"))
-    assert whole.interval[1] / whole.makespan == pytest.approx(split.interval[1] / split.makespan / math.exp(HALVED))
+    assert whole.interval[1] / whole.makespan == pytest.approx(
+        split.interval[1] / split.makespan / math.exp(HALVED_ERROR)
+    )
     assert "I and W as halves of B" in split.summary()
     assert "I and W as halves of B" not in whole.summary()
 
@@ -234,7 +236,7 @@ def test_the_interval_holds_nine_in_ten_steps_of_an_unseen_run_however_few_were_
     """Errors of runs and noise of steps are normal here, in units of the errors."""
     generator = np.random.default_rng(0)
     drawn = generator.normal(size=(600, runs + 1, 1)) + noise * generator.normal(size=(600, runs + 1, 8))
-    inside = [np.mean(np.abs(unseen) <= reach_of(left_out)) for *left_out, unseen in drawn]
+    inside = [np.mean(np.abs(unseen) <= interval_reach(left_out)) for *left_out, unseen in drawn]
     assert 0.87 <= np.mean(inside) <= 0.95
 
 

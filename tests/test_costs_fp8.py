@@ -85,8 +85,8 @@ def test_router_and_head_stay_in_bf16_and_experts_where_the_framework_leaves_the
     assert derived(fp8="tensor").work(head) == derived().work(head)
     megatron, torchtitan = (derived(EXPERTS, fp8="tensor", framework=name) for name in ("megatron-core", "torchtitan"))
     dense, experts = 8 * (24 + 8), 4 * 2 * 8 * 32
-    assert megatron.layout.held_in_fp8(block) == (dense, experts)
-    assert torchtitan.layout.held_in_fp8(block) == (dense, 0)
+    assert megatron.layout.fp8_parameters(block) == (dense, experts)
+    assert torchtitan.layout.fp8_parameters(block) == (dense, 0)
 
 
 def test_copies_of_weights_in_fp8_are_held_along_rows_and_columns():

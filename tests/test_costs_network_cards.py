@@ -16,11 +16,11 @@ def cluster(**options) -> Cluster:
 
 
 def test_neighbouring_gpus_share_a_card():
-    assert cluster(cards_per_node=2).card_of_devices(6, 1) == [(0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (1, 0)]
-    assert cluster(cards_per_node=2).card_of_devices(3, 2) == [(0, 0), (0, 1), (1, 0)]
-    assert cluster().card_of_devices(3, 1) == [(0, 0), (0, 1), (0, 2)]
+    assert cluster(cards_per_node=2).cards_of_devices(6, 1) == [(0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (1, 0)]
+    assert cluster(cards_per_node=2).cards_of_devices(3, 2) == [(0, 0), (0, 1), (1, 0)]
+    assert cluster().cards_of_devices(3, 1) == [(0, 0), (0, 1), (0, 2)]
     scattered = cluster(cards_per_node=2, node_of_device=(0, 1, 0, 1, 0))
-    assert scattered.card_of_devices(5, 1) == [(0, 0), (1, 0), (0, 0), (1, 0), (0, 1)]
+    assert scattered.cards_of_devices(5, 1) == [(0, 0), (1, 0), (0, 0), (1, 0), (0, 1)]
 
 
 def test_gpus_that_send_at_once_split_their_card():

@@ -92,7 +92,7 @@ def test_recomputing_latent_attention_repeats_its_up_projections_and_gives_back_
     plain, again = (derived(Layout(recompute=level), model) for level in ("none", "latent"))
     block = model.layers[1]
     ups = 4 * 2 * (4 + 4) + 4 * 2 * (4 + 2)  # keys and values, queries
-    assert again.repeated(block, "latent") == plain.work(block).latent == pytest.approx(2 * 16 * ups / 500)
+    assert again.repeated_seconds(block, "latent") == plain.work(block).latent == pytest.approx(2 * 16 * ups / 500)
     held = [costs.for_stages(1).activation_bytes[0] for costs in (plain, again)]
     assert held[0] - held[1] == 2 * 2 * 16 * (2 * (4 + 4) + 2 * (4 + 2))  # of two blocks
 

@@ -133,8 +133,8 @@ def test_how_context_is_exchanged_follows_from_the_framework(framework, exchange
 def test_whole_experts_span_the_gpus_of_tensor_groups():
     split, whole = (derived(EXPERTS, tensor=2, data=2, expert=2, expert_tensor=one) for one in (None, 1))
     layer = EXPERTS.layers[1]
-    assert split.layout.held(layer)[1] == layer.expert_parameters / (2 * 2)
-    assert whole.layout.held(layer)[1] == layer.expert_parameters / 2
+    assert split.layout.gpu_parameters(layer)[1] == layer.expert_parameters / (2 * 2)
+    assert whole.layout.gpu_parameters(layer)[1] == layer.expert_parameters / 2
     assert split.layout.data_groups == (2, 1)
     assert whole.layout.data_groups == (2, 2)  # two groups of two whole halves
     border = 2 * 2 * (2 - 1) * (2 * 16 * 8 / 2) / 100  # two rings of an all-reduce of two GPUs
@@ -142,7 +142,7 @@ def test_whole_experts_span_the_gpus_of_tensor_groups():
     assert split.exchange(layer).forward == pytest.approx(border + 2 * exchanged / 2)
     assert whole.exchange(layer).forward == pytest.approx(border / 2 + 2 * exchanged / 2)
     wide = derived(EXPERTS, tensor=2, data=2, expert=4, expert_tensor=1)
-    assert wide.layout.held(layer)[1] == layer.expert_parameters / 4
+    assert wide.layout.gpu_parameters(layer)[1] == layer.expert_parameters / 4
     with pytest.raises(ConfigError, match="expert=8 does not divide the 4 GPUs that hold experts"):
         derived(EXPERTS, tensor=2, data=2, expert=8, expert_tensor=1)
     with pytest.raises(ConfigError, match="expert_tensor=3 does not divide the 2 tensor-parallel GPUs"):

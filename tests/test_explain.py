@@ -12,7 +12,7 @@ from primus_dumps import recorded, write_dump
 from synthetic_traces import trace_document
 
 import ppsim
-from ppsim.costs.spread import ASSUMED, NORMAL
+from ppsim.costs.spread import ASSUMED_ERROR, NORMAL
 from ppsim.engines.running import run_plan
 from ppsim.engines.times import Times
 from ppsim.interop.kineto import read_any_trace
@@ -154,7 +154,7 @@ def test_a_better_schedule_is_certain_where_the_intervals_do_not_meet(tmp_path):
     trace = read_any_trace(folder)
     better = ppsim.explain(ppsim.Timeline.from_trace(folder), profile=calibrate([trace])).better
     assert better.interval[0] < better.step < better.interval[1]
-    assert better.certain == (better.interval[1] < better.step_now * math.exp(-NORMAL * ASSUMED))
+    assert better.certain == (better.interval[1] < better.step_now * math.exp(-NORMAL * ASSUMED_ERROR))
 
 
 def test_a_step_that_waits_for_what_no_trace_shows_is_said_to_be_taken_apart_roughly():

@@ -33,14 +33,14 @@ def as_matrix_and_rule(make):
 def test_links_as_a_rule_read_like_a_matrix(node, data):
     device = st.integers(0, len(node) - 1)
     listed = data.draw(st.dictionaries(st.tuples(device, device), st.floats(0, 9), max_size=5))
-    matrix, rule = as_matrix_and_rule(lambda: pairs.of_nodes(node, 0.5, 2.0, listed))
+    matrix, rule = as_matrix_and_rule(lambda: pairs.values_by_node(node, 0.5, 2.0, listed))
     assert isinstance(rule, pairs.LinkRule)
     assert np.array_equal(rule, matrix)
     assert rule[0].tolist() == matrix[0].tolist()
     some = np.array(data.draw(st.lists(device, min_size=1)))
-    assert np.array_equal(pairs.among(rule, some), pairs.among(matrix, some))
+    assert np.array_equal(pairs.between_devices(rule, some), pairs.between_devices(matrix, some))
     if len(node) > 1 and not listed:
-        assert set(pairs.values_between(rule)) == set(pairs.values_between(matrix))
+        assert set(pairs.distinct_values(rule)) == set(pairs.distinct_values(matrix))
 
 
 @settings(deadline=None, max_examples=40)
@@ -49,14 +49,14 @@ def test_ports_as_a_rule_give_the_run_of_ports_by_pair(node, transport):
     schedule = ppsim.build("1f1b", devices=len(node), microbatches=3)
     costs = SharedPorts(ppsim.Costs(latency=0.3), nodes=node.tolist())
     matrix, rule = as_matrix_and_rule(lambda: ppsim.simulate(schedule, costs, transport=transport))
-    assert np.array_equal(rule.table.ways, matrix.table.ways)
+    assert np.array_equal(rule.table.port_columns, matrix.table.port_columns)
     assert np.array_equal(rule.end, matrix.end)
 
 
 def test_a_rule_of_ports_is_checked_as_a_matrix_is():
     schedule = ppsim.build("1f1b", devices=300, microbatches=1)
     table = SharedPorts(ppsim.Costs(), nodes=[0] * 300).table(schedule)
-    assert isinstance(table.link_ports, pairs.WayRule)
+    assert isinstance(table.link_ports, pairs.PortRule)
 
     class Given:
         def table(self, schedule):

@@ -27,7 +27,7 @@ def spread(timeline: TimelineColumns) -> Spread | StepSpread | None:
     costs, schedule = timeline.costs, timeline.schedule
     if isinstance(costs, Profile):
         splits = bool(np.isin(schedule.kind, (Kind.I, Kind.W)).any())
-        return costs.steps if splits or costs.steps is None else costs.steps.of_whole_backward()
+        return costs.steps if splits or costs.steps is None else costs.steps.without_halves()
     of = getattr(costs, "spread", None)
     return None if of is None else of(schedule.devices)
 

@@ -297,16 +297,20 @@ def layout_bounds(
         return 0.0, held * SAFETY
     seconds = sum(count * layer_bound(costs, layer) for layer, count in Counter(layers).items())
     stepping = 0.0
-    if optimizer and not _gives(costs, "optimizer_step") and (updating := update_seconds(costs, costs.held(layers))):
+    if (
+        optimizer
+        and not _gives(costs, "optimizer_step")
+        and (updating := update_seconds(costs, costs.gpu_parameters(layers)))
+    ):
         hidden = costs.layout.chosen("overlap_data")
-        stepping = updating if hidden else updating + regather_seconds(costs, costs.held(layers))
+        stepping = updating if hidden else updating + regather_seconds(costs, costs.gpu_parameters(layers))
     return (microbatches * seconds + stepping) / devices * SAFETY, held * SAFETY
 
 
 def _pipeline_bytes(costs: DerivedCosts, keeps: bool) -> float:
     """Return a lower bound on the bytes that the devices of a pipeline hold together."""
     layers, level = costs.model.layers, costs.layout.recompute
-    state = sum(costs.layout.state_bytes(costs.held(layers), 0.0))
+    state = sum(costs.layout.state_bytes(costs.gpu_parameters(layers), 0.0))
     if not (keeps and isinstance(level, str)) or costs.layout.recompute_stages is not None:
         return state
     if _gives(costs, "microbatch_scale"):
@@ -326,7 +330,7 @@ def layer_bound(costs: DerivedCosts, layer: Any) -> float:
     level = costs.layout.recompute if costs.layout.recompute_stages is None else "none"
     if not isinstance(level, str) or costs.layout.recompute_blocks is not None:
         level = "none"
-    computing = costs.work(layer).whole + costs.repeated(layer, level)
+    computing = costs.work(layer).whole + costs.repeated_seconds(layer, level)
     if costs.layout.overlap:
         return computing
     exchange = costs.exchange(layer)

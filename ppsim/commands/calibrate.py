@@ -16,7 +16,7 @@ from ppsim.commands.options import JsonTarget
 from ppsim.commands.reporting import answer, command, say
 from ppsim.costs import operator_fit
 from ppsim.costs.profile import LinkFit, Profile, profile_document, write_profile
-from ppsim.costs.spread import HALVES, StepSpread
+from ppsim.costs.spread import HALVES_SENTENCE, StepSpread
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.result import plain
 from ppsim.studies import calibration
@@ -108,7 +108,7 @@ def spread_lines(steps: StepSpread) -> list[str]:
         *textwrap.wrap(steps.sentence, WIDTH, initial_indent=" " * 27, subsequent_indent=" " * 27),
     ]
     if steps.halved:
-        lines += ["", *textwrap.wrap(HALVES, WIDTH)]
+        lines += ["", *textwrap.wrap(HALVES_SENTENCE, WIDTH)]
     return lines
 
 

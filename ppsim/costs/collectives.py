@@ -52,10 +52,10 @@ def exposed_seconds(setup: Setup, collective: float, computing: float) -> float:
     return max(collective - computing, 0.0) + setup.cluster.contention * min(collective, computing)
 
 
-# Data parallelism. `held` are dense parameters and parameters of routed experts on one GPU, as `Setup.held` gives them.
+# Data parallelism. `parameters` are a stage's dense parameters and those of routed experts, by `Setup.gpu_parameters`.
 
 
-def reduce_seconds(setup: Setup, held: tuple[float, float], copies: int = 1) -> float:
+def reduce_seconds(setup: Setup, parameters: tuple[float, float], copies: int = 1) -> float:
     """Return the seconds of reducing a stage's fp32 gradients over its data-parallel copies, once a step.
 
     An all-reduce, or the first half of a ring's if each GPU keeps only its part: ZeRO, Rajbhandari et al. 2020,
@@ -63,38 +63,38 @@ def reduce_seconds(setup: Setup, held: tuple[float, float], copies: int = 1) -> 
     """
     keeps_a_part = setup.layout.distributed_optimizer or setup.layout.sharded
     collective = all_gather if keeps_a_part else partial(all_reduce, algorithm=setup.cluster.all_reduce)
-    return _over_groups(setup, collective, GRADIENT_BYTES, held, copies)
+    return _over_groups(setup, collective, GRADIENT_BYTES, parameters, copies)
 
 
-def gather_seconds(setup: Setup, held: tuple[float, float]) -> float:
+def gather_seconds(setup: Setup, parameters: tuple[float, float]) -> float:
     """Return the seconds of a ring all-gather of bf16 weights over their data-parallel copies."""
-    return _over_groups(setup, all_gather, WEIGHT_BYTES, held, 1)
+    return _over_groups(setup, all_gather, WEIGHT_BYTES, parameters, 1)
 
 
-def regather_seconds(setup: Setup, held: tuple[float, float]) -> float:
+def regather_seconds(setup: Setup, parameters: tuple[float, float]) -> float:
     """Return the seconds of gathering new weights, which a distributed optimizer leaves in parts; 0 with any other.
 
     Sharded weights leave this gather to the next UNSHARD.
     """
     leaves_parts = setup.layout.distributed_optimizer and not setup.layout.sharded
-    return gather_seconds(setup, held) if leaves_parts else 0.0
+    return gather_seconds(setup, parameters) if leaves_parts else 0.0
 
 
 def _over_groups(
     setup: Setup,
     collective: Callable[[int, float, LinkSheet], float],
     value_bytes: int,
-    held: tuple[float, float],
+    parameters: tuple[float, float],
     copies: int,
 ) -> float:
     """Return the seconds of one collective of the dense parameters, then one of the routed experts'."""
     layout = setup.layout
     distances = (layout.tensor, layout.split_experts * layout.expert)
     total = 0.0
-    for parameters, group, distance in zip(held, layout.data_groups, distances, strict=True):
+    for part, group, distance in zip(parameters, layout.data_groups, distances, strict=True):
         size = group * copies
-        if size > 1 and parameters:
-            total += collective(size, value_bytes * parameters, setup.cluster.link_of_ring(size, distance))
+        if size > 1 and part:
+            total += collective(size, value_bytes * part, setup.cluster.link_of_ring(size, distance))
     return total
 
 
@@ -103,7 +103,7 @@ def sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
     if not setup.layout.shards_blocks:
         return 0.0, 0.0
     gathering = gather_seconds(setup, _gathered(setup, layer))
-    reducing = reduce_seconds(setup, setup.layout.held(layer))
+    reducing = reduce_seconds(setup, setup.layout.gpu_parameters(layer))
     work = setup.work(layer)
     return (
         exposed_seconds(setup, gathering, work.forward),
@@ -121,15 +121,15 @@ def shard_copies(setup: Setup, layer: Layer) -> tuple[float, float]:
         return 0.0, 0.0
     shared = [size > 1 for size in setup.layout.data_groups]
     weights = 2 * VALUE_BYTES * sum(map(mul, _gathered(setup, layer), shared))
-    gradients = (VALUE_BYTES + GRADIENT_BYTES) * sum(map(mul, setup.layout.held(layer), shared))
+    gradients = (VALUE_BYTES + GRADIENT_BYTES) * sum(map(mul, setup.layout.gpu_parameters(layer), shared))
     return device.rates.streaming(weights), device.rates.streaming(weights + gradients)
 
 
 def _gathered(setup: Setup, layer: Layer) -> tuple[float, float]:
     """Return what a gather of a layer's weights moves, in parameters of bf16: dense ones, and those of experts."""
-    held, narrow = setup.layout.held(layer), setup.layout.held_in_fp8(layer)
+    whole, fp8 = setup.layout.gpu_parameters(layer), setup.layout.fp8_parameters(layer)
     saved = (1 - FP8_BYTES / VALUE_BYTES) * setup.layout.fp8_gather
-    return held[0] - saved * narrow[0], held[1] - saved * narrow[1]
+    return whole[0] - saved * fp8[0], whole[1] - saved * fp8[1]
 
 
 # Tensor, context and expert parallelism.

@@ -1,4 +1,4 @@
-"""The slot of combined 1F1B: an F and a B beside each other, piece by piece, on two streams.
+"""OVERLAP_F_B slots as Megatron-Core runs them: an F and a B overlap layer by layer on two streams.
 
 Source: NVIDIA Megatron-LM, megatron/core/models/common/model_chunk_schedule_plan.py.
 """
@@ -15,29 +15,30 @@ import numpy as np
 
 from ppsim.base.errors import CostError, shown
 from ppsim.base.rules import is_number
-from ppsim.costs.effects import EFFECTS
+from ppsim.costs.collectives import expert_parallel
 from ppsim.costs.given import Costs
 from ppsim.costs.layers import Layer, attention_matrices
 from ppsim.costs.setup import Setup
 
+TWO_STREAM = "two-stream"
 COMPUTE, EXCHANGE = 0, 1
 FORWARD, BACKWARD, WEIGHTS = range(3)
-AS_FORWARD = math.nan  # a piece of the backward that is not given
-Piece = tuple[int, int, float]  # stream; pass, within which pieces follow each other; seconds
+AS_FORWARD = math.nan  # stands for a component of the backward that is not given
+Component = tuple[int, int, float]  # stream; pass, whose components follow each other; seconds
 
 
 @dataclass(frozen=True)
 class LayerPieces:
-    """Seconds of one layer's pieces for one microbatch; CostError where one is not a finite number from 0 on.
+    """Seconds of one layer's components for one microbatch; CostError if one is not a finite number of at least 0.
 
     Attributes
     ----------
     attention, mlp : float
         Computation of the forward: attention with router, experts.
     dispatch, combine : float
-        Tokens to their experts and back, once in each pass.
+        Exchange of tokens with their experts, there and back, once in each pass.
     attention_input_grad, mlp_input_grad, attention_weight_grad, mlp_weight_grad : float, optional
-        Computation of the backward; each as long as its forward unless given.
+        Computation of the backward; each defaults to its forward.
     """
 
     attention: float
@@ -59,12 +60,12 @@ class LayerPieces:
 
     @property
     def forward(self) -> float:
-        """Seconds of F, its pieces one after the other."""
+        """Seconds of F, its components one after the other."""
         return self.attention + self.dispatch + self.mlp + self.combine
 
     @property
     def input_grad(self) -> float:
-        """Seconds of I, its pieces one after the other."""
+        """Seconds of I, its components one after the other."""
         return self.attention_input_grad + self.dispatch + self.mlp_input_grad + self.combine
 
     @property
@@ -81,9 +82,9 @@ def combined_slot(
     early_release: bool = False,
     one_queue: bool = False,
 ) -> float:
-    """Seconds of a slot in which one stage's F and one stage's B run layer by layer beside each other.
+    """Return the seconds of a slot in which one stage's F and one stage's B overlap layer by layer.
 
-    Each stream runs its pieces in the order of issue; a piece waits for the piece before it of its own pass. The
+    Each stream runs its components in the order of issue; a component waits for the previous one of its own pass. The
     forward's layer i meets the backward's layer L-1-i; layers that the other pass lacks run alone.
 
     Parameters
@@ -91,41 +92,41 @@ def combined_slot(
     forward, backward : sequence of LayerPieces
         The layers of both stages, each in the order of the model.
     delayed_weights : bool
-        Weight gradients are pieces of their own, which nothing waits for; else part of their input gradients.
+        Weight gradients are separate components, which nothing waits for; else part of their input gradients.
     early_release : bool
         The backward of attention runs before the forward of the experts.
     one_queue : bool
-        The device has one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1): nothing runs beside anything.
+        The device has one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1): nothing overlaps.
     """
     free, ended = [0.0, 0.0], [0.0, 0.0, 0.0]
-    for ahead, behind in zip_longest(forward, reversed(backward), fillvalue=LayerPieces(0.0, 0.0)):
-        for stream, of, seconds in _issued(ahead, behind, delayed_weights, early_release):
+    for layers in zip_longest(forward, reversed(backward), fillvalue=LayerPieces(0.0, 0.0)):
+        for stream, of, seconds in _issued(*layers, delayed_weights, early_release):
             if seconds:
                 queue = COMPUTE if one_queue else stream
                 free[queue] = ended[of] = max(free[queue], ended[BACKWARD if of == WEIGHTS else of]) + seconds
     return max(free)
 
 
-def _issued(ahead: LayerPieces, behind: LayerPieces, delayed_weights: bool, early_release: bool) -> list[Piece]:
-    """The pieces of a layer's forward `ahead` and of a layer's backward `behind`, in the order of issue."""
-    mlp_backward, mlp_weights = _split(behind.mlp_input_grad, behind.mlp_weight_grad, delayed_weights)
-    backward, weights = _split(behind.attention_input_grad, behind.attention_weight_grad, delayed_weights)
-    attention_backward = (COMPUTE, BACKWARD, backward)
-    experts = [(COMPUTE, FORWARD, ahead.mlp), (EXCHANGE, FORWARD, ahead.combine)]
+def _issued(forward: LayerPieces, backward: LayerPieces, delayed_weights: bool, early_release: bool) -> list[Component]:
+    """Return the components of a layer's forward and of a layer's backward, in the order of issue."""
+    mlp_backward, mlp_weights = _split(backward.mlp_input_grad, backward.mlp_weight_grad, delayed_weights)
+    attention, weights = _split(backward.attention_input_grad, backward.attention_weight_grad, delayed_weights)
+    attention_backward = (COMPUTE, BACKWARD, attention)
+    experts = [(COMPUTE, FORWARD, forward.mlp), (EXCHANGE, FORWARD, forward.combine)]
     return [
-        (EXCHANGE, BACKWARD, behind.combine),
-        (COMPUTE, FORWARD, ahead.attention),
+        (EXCHANGE, BACKWARD, backward.combine),
+        (COMPUTE, FORWARD, forward.attention),
         (COMPUTE, BACKWARD, mlp_backward),
-        (EXCHANGE, FORWARD, ahead.dispatch),
+        (EXCHANGE, FORWARD, forward.dispatch),
         (COMPUTE, WEIGHTS, mlp_weights),
-        (EXCHANGE, BACKWARD, behind.dispatch),
+        (EXCHANGE, BACKWARD, backward.dispatch),
         *([attention_backward, *experts] if early_release else [*experts, attention_backward]),
         (COMPUTE, WEIGHTS, weights),
     ]
 
 
 def _split(input_grad: float, weight_grad: float, delayed_weights: bool) -> tuple[float, float]:
-    """Seconds of a backward piece, and of its weight gradients where they are a piece of their own."""
+    """Return the seconds of a backward component, and of its weight gradients if they are a separate component."""
     return (input_grad, weight_grad) if delayed_weights else (input_grad + weight_grad, 0.0)
 
 
@@ -136,9 +137,9 @@ def combined_costs(
     early_release: bool = False,
     one_queue: bool = False,
 ) -> Costs:
-    """Costs of a schedule with fused slots from the pieces of every stage's layers, each slot by `combined_slot`.
+    """Return costs of a schedule with fused slots from the components of every stage's layers, by `combined_slot`.
 
-    An F or a backward alone takes all its pieces one after the other. Raises CostError where there is no stage.
+    An F or a backward alone runs all its components one after the other. Raises CostError if there is no stage.
     """
     if not stages:
         raise CostError("stages=[] must list the layers of at least one stage")
@@ -152,29 +153,24 @@ def combined_costs(
     )
 
 
-TWO_STREAM = "two-stream"
-_EXPERTS = next(effect for effect in EFFECTS if effect.key == "layout.expert")
-
-
 def two_stream_slots(setup: Setup, stages: Sequence[Sequence[tuple[Layer, Mapping[str, float]]]]) -> np.ndarray:
-    """Seconds of a slot by [stage of F, stage of B].
+    """Return the seconds of a slot by [stage of F, stage of B].
 
     `stages` are the layers of each stage with their seconds: forward, input_grad, weight_grad and the collectives in
     forward and input_grad.
     """
     pieces = [tuple(layer_pieces(setup, *layer) for layer in stage) for stage in stages]
-    slot = cache(combined_slot)  # most stages are alike
+    slot = cache(combined_slot)  # most stages are equal
     return np.array([[slot(forward, backward) for backward in pieces] for forward in pieces])
 
 
 def layer_pieces(setup: Setup, layer: Layer, seconds: Mapping[str, float]) -> LayerPieces:
-    """The pieces of a layer for one microbatch.
+    """Return the components of a layer for one microbatch.
 
-    Computation is cut by FLOPs into attention and the rest, which is all of an embedding or a head. Tokens go to their
-    experts and back as pieces of their own; other collectives stay with the attention, in the compute stream.
+    Computation is split by FLOPs into attention and the rest; an embedding or a head has only the rest. Dispatch and
+    combine are components of their own; other collectives stay with the attention, in the compute stream.
     """
-    assert _EXPERTS.action is not None  # noqa: S101 - it has one
-    way = _EXPERTS.action(setup, layer)[0] / 2
+    dispatch = expert_parallel(setup, layer)[0] / 2
     matrices = setup.model.sequence * sum(matrix.flops for matrix in attention_matrices(setup.model))
     core = layer.attention_core
     attention = matrices if layer.recomputable else 0.0
@@ -187,11 +183,11 @@ def layer_pieces(setup: Setup, layer: Layer, seconds: Mapping[str, float]) -> La
     inputs = cut("input_grad", layer.input_grad, attention + 2 * core)
     weights = cut("weight_grad", layer.weight_grad, attention)
     return LayerPieces(
-        attention=forward[0] + max(seconds["forward_collectives"] - 2 * way, 0.0),
+        attention=forward[0] + max(seconds["forward_collectives"] - 2 * dispatch, 0.0),
         mlp=forward[1],
-        dispatch=way,
-        combine=way,
-        attention_input_grad=inputs[0] + max(seconds["input_grad_collectives"] - 2 * way, 0.0),
+        dispatch=dispatch,
+        combine=dispatch,
+        attention_input_grad=inputs[0] + max(seconds["input_grad_collectives"] - 2 * dispatch, 0.0),
         mlp_input_grad=inputs[1],
         attention_weight_grad=weights[0],
         mlp_weight_grad=weights[1],

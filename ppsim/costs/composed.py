@@ -12,12 +12,12 @@ from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import check_fields, declared, described, rule
 from ppsim.base.short_repr import short_repr
 from ppsim.costs.given import Costs
-from ppsim.costs.microbatches import check_scale, factors
-from ppsim.costs.pairs import of_ways
+from ppsim.costs.microbatches import check_microbatch_scale, microbatch_factors
+from ppsim.costs.pairs import ports_by_node
 from ppsim.costs.table import CostModel, CostTable, is_cost_model
 from ppsim.schedule.columns import ScheduleColumns
 
-OF_A_MODULE = (
+MODULE_COSTS = (
     "forward", "backward", "input_grad", "weight_grad", "recompute", "transfer_bytes", "activation_bytes",
     "weight_bytes", "gradient_bytes", "optimizer_bytes",
 )  # fmt: skip
@@ -25,20 +25,20 @@ OF_A_MODULE = (
 
 @dataclass(frozen=True)
 class Module:
-    """Consecutive stages that cost alike, such as an image encoder.
+    """Consecutive stages of equal cost, such as an image encoder.
 
     Attributes
     ----------
     stages : int
-        How many stages it is cut into.
+        Number of stages that the module is split into.
     costs : mapping
-        Names of `Costs` (forward, backward, input_grad, weight_grad, recompute, activation_bytes ...) to what one
-        average microbatch costs the whole module, seconds and bytes; `transfer_bytes` is at each of its borders.
+        Seconds and bytes of one average microbatch in the whole module, by names of `Costs` (forward, backward,
+        input_grad, weight_grad, recompute, activation_bytes ...); `transfer_bytes` applies to each of its borders.
     microbatch_scale : list of float or mapping, optional
         Factor of each microbatch, such as its number of images, or how to draw them (`Costs.microbatch_scale`).
-        Default: microbatches are alike.
+        Default: microbatches are equal.
 
-    Raises CostError where a value is not legal.
+    Raises CostError if a value is illegal.
     """
 
     stages: int
@@ -48,36 +48,36 @@ class Module:
     def __post_init__(self) -> None:
         if isinstance(self.stages, bool) or not isinstance(self.stages, int) or self.stages < 1:
             raise CostError(f"stages={shown(self.stages)} must be a whole number of at least 1")
-        unknown = [name for name in self.costs if name not in OF_A_MODULE]
+        unknown = [name for name in self.costs if name not in MODULE_COSTS]
         if unknown:
-            raise CostError(f"{shown(unknown[0])} is no cost of a module; use one of: {', '.join(OF_A_MODULE)}")
+            raise CostError(f"{shown(unknown[0])} is no cost of a module; use one of: {', '.join(MODULE_COSTS)}")
         Costs(**self.costs, microbatch_scale=self.microbatch_scale)
 
-    def of_stage(self) -> dict[str, Any]:
-        """Its costs, of one of its stages."""
+    def stage_costs(self) -> dict[str, Any]:
+        """Return the costs of one stage of the module."""
         return {name: value if name == "transfer_bytes" else value / self.stages for name, value in self.costs.items()}
 
 
 def module_chain(modules: Sequence[Module], microbatches: int, **others: Any) -> Costs:
-    """The costs of modules that follow each other, for a schedule whose stages are theirs in that order.
+    """Return the costs of modules that follow each other, for a schedule whose stages are theirs in that order.
 
-    Encoders are leading stages, decoders trailing ones. Chains share devices where the schedule places them so:
+    Encoders are leading stages, decoders trailing ones. Modules can share devices, if the schedule places them so:
     `placement=[0, 1, 0, 1]` of `ppsim.build("auto", ...)` runs an encoder and a backbone of two stages each on the same
     two devices.
 
     Parameters
     ----------
     modules : list of Module
-        All give the same costs.
+        Modules that all give the same costs.
     microbatches : int
-        Of one step.
+        Microbatches of one step.
     **others : float
         Other parameters of `Costs`, such as latency and bandwidth.
 
     Raises
     ------
     CostError
-        No modules, modules that give different costs, or factors that are not one a microbatch.
+        There are no modules, modules give different costs, or there is not one factor per microbatch.
     """
     if not modules:
         raise CostError("modules=[] must list at least one Module")
@@ -89,15 +89,15 @@ def module_chain(modules: Sequence[Module], microbatches: int, **others: Any) ->
                 f"give the same costs in all"
             )
     stages = [module for module in modules for _ in range(module.stages)]
-    columns = {name: [module.of_stage()[name] for module in stages] for name in names}
+    columns = {name: [module.stage_costs()[name] for module in stages] for name in names}
     return Costs(**columns, per="stage", microbatch_scale=[_factors(one, microbatches) for one in stages], **others)
 
 
 def _factors(module: Module, microbatches: int) -> list[float]:
-    """One factor a microbatch with mean 1, so that the costs are of an average microbatch."""
+    """Return one factor per microbatch with mean 1, so that the costs are those of an average microbatch."""
     if module.microbatch_scale is None:
         return [1.0] * microbatches
-    row = factors(check_scale(module.microbatch_scale), "given", np.ones(1), microbatches)[0]
+    row = microbatch_factors(check_microbatch_scale(module.microbatch_scale), "given", np.ones(1), microbatches)[0]
     return (row / (row.mean() or 1.0)).tolist()
 
 
@@ -105,17 +105,17 @@ def _is_node(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(0 <= value < 2**31)
 
 
-_PLACES = rule(lambda value: _is_node(value) and value >= 1, "must be a whole number of at least 1")
+_TRANSFERS = rule(lambda value: _is_node(value) and value >= 1, "must be a whole number of at least 1")
 
 
 @described
 @dataclass(frozen=True)
 class SharedPorts:
-    """Other costs with links that share ports.
+    """Costs with links that share ports.
 
-    A transfer takes a place at its sender's port out and its receiver's port in; between nodes also one of the sending
-    node's network cards out and of the receiving node's cards in. Who finds no place waits in line; docs/glossary.md
-    has the rule. Raises CostError where a number is not legal; on use, when `nodes` does not list every device.
+    A transfer occupies its sender's port out and its receiver's port in; between nodes also a network card out of the
+    sending node and one into the receiving node. A transfer waits in line while a port is full; docs/glossary.md has
+    the rule. Raises CostError if a number is illegal, and on use if `nodes` does not list every device.
     """
 
     costs: CostModel = declared(
@@ -130,8 +130,8 @@ class SharedPorts:
             tuple,
         ),
     )
-    cards_per_node: int = declared("transfers between nodes that a node sends, and receives, at once", _PLACES, 1)
-    transfers_per_device: int = declared("transfers that a device sends, and receives, at once", _PLACES, 1)
+    cards_per_node: int = declared("transfers between nodes that a node sends, and receives, at once", _TRANSFERS, 1)
+    transfers_per_device: int = declared("transfers that a device sends, and receives, at once", _TRANSFERS, 1)
 
     __repr__ = short_repr
 
@@ -142,7 +142,7 @@ class SharedPorts:
             raise CostError(str(error)) from None
 
     def table(self, schedule: ScheduleColumns) -> CostTable:
-        """The costs of `schedule` with its ports."""
+        """Return the costs of `schedule` with its ports."""
         if len(self.nodes) != schedule.devices:
             raise CostError(
                 f"nodes lists {len(self.nodes)} devices, but the schedule has {schedule.devices}; list the node of each"
@@ -152,11 +152,11 @@ class SharedPorts:
         first_card = 2 * len(device)
         out = np.stack([device, first_card + node], axis=1)
         into = np.stack([len(device) + device, first_card + len(names) + node], axis=1)
-        ways = of_ways(node, out, into, np.array([False, True, False, True]))
+        ports = ports_by_node(node, out, into, np.array([False, True, False, True]))
         capacity = np.repeat([self.transfers_per_device, self.cards_per_node], [2 * len(device), 2 * len(names)])
-        return replace(self.costs.table(schedule), link_ports=ways, port_capacity=capacity)
+        return replace(self.costs.table(schedule), link_ports=ports, port_capacity=capacity)
 
     @property
     def provenance(self) -> Mapping[str, str]:
-        """Where each parameter comes from."""
+        """Origin of each parameter."""
         return {**getattr(self.costs, "provenance", {}), "nodes": "given", "cards_per_node": "given"}

@@ -19,10 +19,10 @@ from ppsim.costs.effects import Exchange, StageOfStep, border_seconds, exchange,
 from ppsim.costs.given import PARAMETERS, SCALED, Costs
 from ppsim.costs.layers import VALUE_BYTES, Layer, embedding, head
 from ppsim.costs.layout import WEIGHT_BYTES
-from ppsim.costs.microbatches import CAUSAL, attention_part
+from ppsim.costs.microbatches import CAUSAL, attention_fraction
 from ppsim.costs.model import Model
 from ppsim.costs.operators import COPY_BYTES, FP8_BYTES
-from ppsim.costs.pairs import of_nodes, of_ways
+from ppsim.costs.pairs import ports_by_node, values_by_node
 from ppsim.costs.setup import Setup
 from ppsim.costs.spread import Spread, spread_of
 from ppsim.costs.table import CostTable, Workload
@@ -113,8 +113,8 @@ class DerivedCosts(Setup):
     def activation_bytes(self, layer: Layer, recompute: str) -> float:
         """Return the bytes that one GPU holds of a layer for one microbatch, with a recompute level."""
         layout = self.layout
-        narrow = layout.casts is not None and layout.casts.holds_inputs
-        held = layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute, narrow)
+        fp8 = layout.casts is not None and layout.casts.holds_inputs
+        held = layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute, fp8)
         return held * layout.microbatch_size / layout.context
 
     def backward_bytes(self, layers: Sequence[Layer], recompute: str) -> float:
@@ -129,27 +129,27 @@ class DerivedCosts(Setup):
     def _stage_bytes(self, stage: Stage, part: float) -> dict[str, float]:
         """Return the bytes that a device with 1/part stages holds of one of them, by parameter of `Costs`."""
         layout, layers, gathered = self.layout, stage.layers, min(LOOK_AHEAD * part, 1.0)
-        levels = layout.levels_of(layers, stage.recompute)
+        levels = layout.recompute_of_layers(layers, stage.recompute)
         whole = sum(layer.activation_bytes(recompute=level) for layer, level in zip(layers, levels, strict=True))
         for_weight = sum(layer.weight_grad_bytes for layer in layers)
-        held, reduced = self.held(layers), 0.0
+        parameters, reduced = self.gpu_parameters(layers), 0.0
         if layout.shards_blocks:
             gathered, reduced = self._unsharded(layers)
-        weights, gradients, optimizer = layout.state_bytes(held, gathered, reduced)
+        weights, gradients, optimizer = layout.state_bytes(parameters, gathered, reduced)
         return {
             "activation_bytes": sum(map(self.activation_bytes, layers, levels)),
             "weight_bytes": weights + self._fp8_copies(layers),
-            "gradient_bytes": gradients + layout.buffer_bytes(layers, min(part, 1.0)),
+            "gradient_bytes": gradients + layout.gradient_buffer_bytes(layers, min(part, 1.0)),
             "optimizer_bytes": optimizer,
             "weight_grad_fraction_of_activation": min(1.0, for_weight / whole) if whole else 1.0,
         }
 
     def _fp8_copies(self, layers: Sequence[Layer]) -> float:
         """Return the bytes of weights in fp8, minus the bf16 bytes they replace; with sharded blocks of two blocks."""
-        layout, narrow = self.layout, [sum(self.layout.held_in_fp8(layer)) for layer in layers]
+        layout, fp8 = self.layout, [sum(self.layout.fp8_parameters(layer)) for layer in layers]
         if layout.shards_blocks:
-            return (FP8_BYTES - WEIGHT_BYTES) * sum(sorted(narrow)[-2:]) * layout.fp8_gather
-        return (COPY_BYTES - WEIGHT_BYTES * layout.fp8_gather) * sum(narrow)
+            return (FP8_BYTES - WEIGHT_BYTES) * sum(sorted(fp8)[-2:]) * layout.fp8_gather
+        return (COPY_BYTES - WEIGHT_BYTES * layout.fp8_gather) * sum(fp8)
 
     def _unsharded(self, layers: Sequence[Layer]) -> tuple[float, float]:
         """Return the parts of a stage's parameters that are gathered, and whose gradients are reduced, by block.
@@ -158,16 +158,16 @@ class DerivedCosts(Setup):
         backward; one buffer holds the gradients of a block, or of the root. PyTorch's allocator has a pool per stream,
         so these add to the peak of the activations at any time. Source: PyTorch, fully_shard.
         """
-        total = sum(self.held(layers))
+        total = sum(self.gpu_parameters(layers))
         if not total:
             return 0.0, 0.0
-        blocks = [sum(self.layout.held(layer)) for layer in layers if layer.recomputable]
+        blocks = [sum(self.layout.gpu_parameters(layer)) for layer in layers if layer.recomputable]
         root, largest = total - sum(blocks), max(blocks, default=0.0)
         return min(root + 2 * largest, total) / total, max(root, largest) / total
 
     def _stages(self, num_stages: int, without_output: bool = False) -> list[Stage]:
         """Return the stages; `without_output` leaves out the head and the embedding's weights."""
-        levels = self.layout.recompute_of(num_stages)
+        levels = self.layout.recompute_of_stages(num_stages)
         stages = zip(self.stage_layers(num_stages), levels, strict=True)
         if not without_output:
             return [Stage(tuple(layers), level) for layers, level in stages]
@@ -179,12 +179,12 @@ class DerivedCosts(Setup):
 
     def _stage_times(self, stage: Stage) -> dict[str, float]:
         """Return the seconds of a stage: computation of F, I and W, collectives of F and of I."""
-        layers, levels = stage.layers, self.layout.levels_of(stage.layers, stage.recompute)
+        layers, levels = stage.layers, self.layout.recompute_of_layers(stage.layers, stage.recompute)
         works, exchanges = [self.work(layer) for layer in layers], [self.exchange(layer) for layer in layers]
         repeated = sum(one.repeated for one, level in zip(exchanges, levels, strict=True) if level == "full")
         return {
             "forward": sum(work.forward for work in works),
-            "input_grad": sum(work.input_grad for work in works) + sum(map(self.repeated, layers, levels)),
+            "input_grad": sum(work.input_grad for work in works) + sum(map(self.repeated_seconds, layers, levels)),
             "weight_grad": sum(work.weight_grad for work in works),
             "forward_collectives": sum(one.forward for one in exchanges),
             "input_grad_collectives": sum(one.input_grad for one in exchanges) + repeated,
@@ -216,14 +216,14 @@ class DerivedCosts(Setup):
         stages = self._stages(num_stages, len(output_parts) > 0)
         part, times = (devices or num_stages) / num_stages, self._times(stages)
         bytes_held = [self._once(DerivedCosts._stage_bytes, stage, part) for stage in stages]
-        held = [self._once(DerivedCosts.held, stage.layers) for stage in stages]
+        parameters = [self._once(DerivedCosts.gpu_parameters, stage.layers) for stage in stages]
         if output_parts:
-            dense = self._held_by_part(len(output_parts))
+            dense = self._parameters_of_part(len(output_parts))
             for stage in output_parts:
-                held[stage] = held[stage][0] + dense, held[stage][1]
+                parameters[stage] = parameters[stage][0] + dense, parameters[stage][1]
         backward = times["input_grad"] + times["weight_grad"]
         layers, copies = [len(stage.layers) for stage in stages], copies or [1] * num_stages
-        of_step = list(map(StageOfStep, held, copies, layers, times["forward"], backward))
+        of_step = list(map(StageOfStep, parameters, copies, layers, times["forward"], backward))
         border = border_seconds(self, devices or num_stages) * np.array([bool(stage.layers) for stage in stages])
         derived = {
             "forward": times["forward"] + times["forward_collectives"] + border,
@@ -263,7 +263,7 @@ class DerivedCosts(Setup):
 
     def _two_stream(self, stages: Sequence[Stage]) -> np.ndarray:
         """Return the slot lengths by [stage of F, stage of B], from the components of their layers."""
-        levels = (zip(layers, self.layout.levels_of(layers, level), strict=True) for layers, level in stages)
+        levels = (zip(layers, self.layout.recompute_of_layers(layers, level), strict=True) for layers, level in stages)
         return two_stream_slots(
             self, [[(one, self._stage_times(Stage((one,), own))) for one, own in stage] for stage in levels]
         )
@@ -271,7 +271,7 @@ class DerivedCosts(Setup):
     def _given_per_stage(self, num_stages: int, devices: int | None) -> dict[str, Any]:
         given = {name: value for name, value in self.given.items() if name != "per"}
         if given.get("slice_costs") == CAUSAL:
-            given["slice_costs"] = {"attention": attention_part(self.model.layers) if self.model.causal else 0.0}
+            given["slice_costs"] = {"attention": attention_fraction(self.model.layers) if self.model.causal else 0.0}
         if self.given.get("per", "device") == "device":
             scale = (devices or num_stages) / num_stages
             for name in SCALED:
@@ -316,13 +316,13 @@ class DerivedCosts(Setup):
         link, network = cluster.link, cluster.network_of_group(group)
         columns = {}
         if "latency" not in self.given:
-            columns["latency"] = of_nodes(nodes, link.latency, network.latency)
+            columns["latency"] = values_by_node(nodes, link.latency, network.latency)
         if "bandwidth" not in self.given:
-            columns["seconds_per_byte"] = of_nodes(nodes, 1 / link.bandwidth, 1 / network.bandwidth)
+            columns["seconds_per_byte"] = values_by_node(nodes, 1 / link.bandwidth, 1 / network.bandwidth)
         if cluster.cards_per_node is not None:
-            _, card = np.unique(cluster.card_of_devices(devices, group), axis=0, return_inverse=True)
+            _, card = np.unique(cluster.cards_of_devices(devices, group), axis=0, return_inverse=True)
             out, into = 2 * card.reshape(-1, 1), 2 * card.reshape(-1, 1) + 1
-            columns["link_ports"] = of_ways(nodes, out, into, np.ones(2, bool))
+            columns["link_ports"] = ports_by_node(nodes, out, into, np.ones(2, bool))
             columns["port_capacity"] = np.ones(2 * (card.max() + 1), np.int64)
         return columns
 
@@ -341,7 +341,7 @@ class DerivedCosts(Setup):
             backward = work.input_grad + work.weight_grad + exchanged.input_grad
             changed["vocabulary_seconds"] = np.outer((work.forward + exchanged.forward, backward), holds)
         if table.state_bytes is not None and not given & {"weight_bytes", "gradient_bytes", "optimizer_bytes"}:
-            state = self.layout.state_bytes((self._held_by_part(len(stages)), 0.0))
+            state = self.layout.state_bytes((self._parameters_of_part(len(stages)), 0.0))
             changed["state_bytes"] = table.state_bytes + np.outer(state, holds)
         if "activation_bytes" not in given:
             changed["vocabulary_bytes"] = holds * self.activation_bytes(part, "none")
@@ -371,14 +371,14 @@ class DerivedCosts(Setup):
         """Return the model with the vocabulary of one of `parts`."""
         return replace(self.model, vocabulary=-(-self.model.vocabulary // parts))
 
-    def _held_by_part(self, parts: int) -> float:
+    def _parameters_of_part(self, parts: int) -> float:
         """Return the parameters of one of `parts` on one GPU: of output and embedding, or once if they are tied.
 
         Every device holds the final norm; learned positions stay with the first stage.
         """
         model = self._model_of_part(parts)
         layers = [head(model), replace(embedding(model), copied_parameters=0)]
-        return sum(self.layout.held(layer)[0] for layer in layers[: 2 - model.tied_embeddings])
+        return sum(self.layout.gpu_parameters(layer)[0] for layer in layers[: 2 - model.tied_embeddings])
 
     @property
     def provenance(self) -> Mapping[str, str]:

@@ -202,40 +202,40 @@ def border_seconds(setup: Setup, devices: int) -> float:
     return setup.cluster.contention * setup.transfer_bytes * seconds_per_byte
 
 
-def update_seconds(setup: Setup, held: tuple[float, float]) -> float | None:
+def update_seconds(setup: Setup, parameters: tuple[float, float]) -> float | None:
     """Return the seconds of moving 30 bytes per parameter through the GPU's memory; None without a bandwidth."""
     bandwidth = setup.cluster.device.memory_bandwidth
     if bandwidth is None:
         return None
     groups = setup.layout.optimizer_groups
-    return STEP_BYTES * sum(part / size for part, size in zip(held, groups, strict=True)) / bandwidth
+    return STEP_BYTES * sum(part / size for part, size in zip(parameters, groups, strict=True)) / bandwidth
 
 
-def _step_reduce(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
+def _step_reduce(setup: Setup, parameters: tuple[float, float], copies: int) -> float | None:
     needed = copies * max(setup.layout.data_groups) > 1 and not setup.layout.shards_blocks
-    return reduce_seconds(setup, held, copies) if needed else None
+    return reduce_seconds(setup, parameters, copies) if needed else None
 
 
-def _step_gather(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
+def _step_gather(setup: Setup, parameters: tuple[float, float], copies: int) -> float | None:
     by_stage = setup.layout.sharded and not setup.layout.shards_blocks
-    return gather_seconds(setup, held) if by_stage else None
+    return gather_seconds(setup, parameters) if by_stage else None
 
 
-def _step_update(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
-    return update_seconds(setup, held)
+def _step_update(setup: Setup, parameters: tuple[float, float], copies: int) -> float | None:
+    return update_seconds(setup, parameters)
 
 
-def _step_weights_to_fp8(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
+def _step_weights_to_fp8(setup: Setup, parameters: tuple[float, float], copies: int) -> float | None:
     casts, device = setup.layout.casts, setup.cluster.device
     if casts is None or casts.weights or device.memory_bandwidth is None:
         return None
     shared = setup.layout.data_groups if setup.layout.fp8_gather else (1, 1)  # each GPU casts what it keeps
-    values = sum(part / size for part, size in zip(held, shared, strict=True)) * setup.fp8_part
+    values = sum(part / size for part, size in zip(parameters, shared, strict=True)) * setup.fp8_part
     return CAST_BYTES * values / device.memory_bandwidth
 
 
-def _step_regather(setup: Setup, held: tuple[float, float], copies: int) -> float | None:
-    return regather_seconds(setup, held) if setup.cluster.device.memory_bandwidth is not None else None
+def _step_regather(setup: Setup, parameters: tuple[float, float], copies: int) -> float | None:
+    return regather_seconds(setup, parameters) if setup.cluster.device.memory_bandwidth is not None else None
 
 
 KORTHIKANTI, ZERO = "Korthikanti et al. 2022, arXiv 2205.05198", "Rajbhandari et al. 2020 (ZeRO), arXiv 1910.02054"
@@ -437,7 +437,7 @@ class StageOfStep(NamedTuple):
 
     Attributes
     ----------
-    held : (float, float)
+    parameters : (float, float)
         Dense parameters and those of routed experts on one GPU.
     copies : int
         Devices of a pipeline that hold the stage.
@@ -446,7 +446,7 @@ class StageOfStep(NamedTuple):
         Seconds of one microbatch.
     """
 
-    held: tuple[float, float]
+    parameters: tuple[float, float]
     copies: int
     layers: int
     forward: float
@@ -463,7 +463,7 @@ def step_seconds(setup: Setup, stages: Sequence[StageOfStep]) -> dict[str, list[
 def _seconds_by_key(setup: Setup, stage: StageOfStep) -> dict[str, float]:
     found: dict[str, float] = {}
     for effect in EFFECTS:
-        seconds = effect.step(setup, stage.held, stage.copies) if effect.step else None
+        seconds = effect.step(setup, stage.parameters, stage.copies) if effect.step else None
         if seconds and effect.hidden_under and setup.layout.chosen("overlap_data"):
             first = seconds / max(stage.layers, 1)  # nothing hides the first bucket
             seconds = first + exposed_seconds(setup, seconds - first, getattr(stage, effect.hidden_under))

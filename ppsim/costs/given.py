@@ -1,4 +1,4 @@
-"""Costs: numbers that the caller gives, for all stages or stage by stage, at equal work."""
+"""Costs: numbers that the caller gives, for all stages or per stage, at equal work."""
 
 from __future__ import annotations
 
@@ -13,15 +13,22 @@ from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import choice, declarations, declared, described, whole_number
 from ppsim.base.short_repr import call_text
-from ppsim.costs.microbatches import CAUSAL, ORDERS, causal_slice_costs, check_scale, check_slice_costs, factors
-from ppsim.costs.pairs import of_all_pairs, values_between
+from ppsim.costs.microbatches import (
+    CAUSAL,
+    ORDERS,
+    causal_slice_costs,
+    check_microbatch_scale,
+    check_slice_costs,
+    microbatch_factors,
+)
+from ppsim.costs.pairs import distinct_values, equal_for_all_pairs
 from ppsim.costs.table import CostTable
 from ppsim.schedule.columns import ScheduleColumns
 
 PerStage = float | Sequence[float] | np.ndarray
 PROVENANCES = ("given", "derived", "measured")
 
-# Far beyond any machine, and so far within float64 that sums and products of costs cannot overflow.
+# Far beyond any machine, and low enough that sums and products of costs cannot overflow float64.
 LARGEST = 1e100
 SMALLEST_BANDWIDTH = 1e-100
 
@@ -32,7 +39,7 @@ def _cost(what: str, default_text: str, example: str, column: Callable[[CostTabl
 
 
 def _time(what: str, default_text: str, example: str, kind: Kind) -> Any:
-    """Seconds of an action; `kind` is its row of the table."""
+    """Declare the seconds of an action; `kind` is its row of the table."""
     words = {"of": " per microbatch and stage", "note": "one microbatch through one stage"}
     return _cost(
         what, default_text, example, lambda table: table.seconds[kind], group="action", unit="seconds", **words
@@ -47,8 +54,8 @@ def _state(what: str, example: str, row: int) -> Any:
     )  # fmt: skip
 
 
-def _of_step(what: str, default_text: str, example: str, column: str, of: str, note: str) -> Any:
-    """Seconds of what has one length a stage, beside the microbatches; `column` of the table."""
+def _step(what: str, default_text: str, example: str, column: str, of: str, note: str) -> Any:
+    """Declare seconds that a stage takes once per step or gather; `column` of the table."""
     return _cost(
         what, default_text, example, lambda table: getattr(table, column), group="step", unit="seconds",
         of=f" per {of}", note=note,
@@ -56,7 +63,7 @@ def _of_step(what: str, default_text: str, example: str, column: str, of: str, n
 
 
 def _share(what: str, default_text: str, example: str, column: str, default: float) -> Any:
-    """A part of an activation, 0 to 1; `column` of the table."""
+    """Declare a part of an activation, 0 to 1; `column` of the table."""
     return _cost(
         f"part of an activation that {what}", default_text, example, lambda table: getattr(table, column),
         group="share", unit="", of="fraction", default=default,
@@ -73,7 +80,7 @@ def _vocabulary(what: str, example: str, row: int) -> Any:
 
 
 def _reduction(what: str, default_text: str, example: str, column: str, **more: Any) -> Any:
-    """Seconds of a collective over all parts of the output layer; `column` of the table."""
+    """Declare the seconds of a collective over all parts of the output layer; `column` of the table."""
     return _cost(
         f"seconds of reducing {what} over all parts of the output layer", default_text, example,
         lambda table: _one_if_known(table.vocabulary_seconds, getattr(table, column)),
@@ -88,7 +95,7 @@ def _one_if_known(parts: np.ndarray | None, seconds: float | None) -> np.ndarray
 
 def _bandwidths(table: CostTable) -> np.ndarray:
     with np.errstate(divide="ignore"):
-        return 1.0 / values_between(table.seconds_per_byte)
+        return 1.0 / distinct_values(table.seconds_per_byte)
 
 
 @described
@@ -98,12 +105,12 @@ class Costs:
 
     Times are seconds of one microbatch through one device's share of the model (1/devices), so that a stage costs
     `value x devices / num_stages` and schedules with more stages do the same work; `per="stage"` gives them per stage.
-    Bytes are never scaled. A list holds one value a stage. Raises CostError with the parameter, its value and what is
+    Bytes are never scaled. A list holds one value per stage. Raises CostError with the parameter, its value and what is
     legal.
 
-    The declarations are all that ppsim knows of a cost: config, summary, JSON and pages read them. `group` is action,
-    slot, again (R), vocabulary (S and T), copy, transfer, step, held or share; `of` ends its unit in JSON; `note` says
-    it in the summary; `column` is its values in a CostTable, None where it has none.
+    The declarations are the only place that describes a cost: config, summary, JSON and pages read them. `group` is
+    action, slot, again (R), vocabulary (S and T), copy, transfer, step, held or share; `of` ends its unit in JSON;
+    `note` describes it in the summary; `column` returns its values in a CostTable, None if it has none.
     """
 
     forward: PerStage | None = _time("seconds of F", "1 s, or derived", "12 ms", Kind.F)
@@ -122,7 +129,7 @@ class Costs:
     )  # fmt: skip
     latency: float = _cost(
         "seconds of each transfer, beside `transfer_bytes / bandwidth`", "0 s, or the link's", "5 us",
-        lambda table: np.unique(values_between(table.latency)),
+        lambda table: np.unique(distinct_values(table.latency)),
         group="transfer", unit="seconds", of=" per transfer", depth=0, default=0.0, note="each transfer",
     )  # fmt: skip
     transfer_bytes: PerStage = _cost(
@@ -186,23 +193,23 @@ class Costs:
     )  # fmt: skip
     microbatch_scale: Sequence[float] | Sequence[Sequence[float]] | Mapping[str, Any] | None = declared(
         "factors of each microbatch on its seconds, bytes and activations: one a microbatch, such a list a stage, or "
-        "how to draw them", check_scale, None, default_text="1 each", of="factor, by stage and microbatch", unit="",
-        column=lambda table: table.microbatch_scale, example="{distribution: lognormal, spread: 0.3, seed: 0}",
+        "how to draw them", check_microbatch_scale, None, default_text="1 each", of="factor, by stage and microbatch",
+        unit="", column=lambda table: table.microbatch_scale, example="{distribution: lognormal, spread: 0.3, seed: 0}",
     )  # fmt: skip
     microbatch_order: str = declared(
         "order of the microbatches of `microbatch_scale`: `given`, `longest-first`, `shortest-first`, `zigzag`",
         choice(*ORDERS), "given", example="zigzag",
     )  # fmt: skip
-    unshard: PerStage | None = _of_step(
+    unshard: PerStage | None = _step(
         "seconds of gathering the weights of one device share; without a model it also makes the run sharded",
         "none, or derived", "8 ms", "unshard_seconds", "gather of a stage's weights",
         "gathering the weights of one stage",
     )  # fmt: skip
-    reduce_grad: PerStage | None = _of_step(
+    reduce_grad: PerStage | None = _step(
         "seconds of reducing its gradients over data-parallel copies, once a step", "none, or derived", "50 ms",
         "reduce_seconds", "step and stage", "reducing the gradients of one stage, once a step",
     )  # fmt: skip
-    optimizer_step: PerStage | None = _of_step(
+    optimizer_step: PerStage | None = _step(
         "seconds of stepping it, once a step, where `optimizer` is given", "none, or derived", "10 ms",
         "optimizer_seconds", "step and stage", "stepping one stage, where the step has an optimizer",
     )  # fmt: skip
@@ -226,8 +233,8 @@ class Costs:
             raise CostError(f"per={shown(self.per)} is not known; use 'device' (equal work) or 'stage'")
         object.__setattr__(self, "provenance", self._check_times() | self._check_others() | self._stated_origins())
 
-    def _keep(self, name: str, column: np.ndarray) -> None:
-        """Store the checked value as plain numbers, so that later changes to the caller's list do not matter."""
+    def _store(self, name: str, column: np.ndarray) -> None:
+        """Store the checked value as plain numbers, independent of the caller's list."""
         object.__setattr__(self, name, column.tolist())
 
     def _check_times(self) -> dict[str, str]:
@@ -236,7 +243,7 @@ class Costs:
             name: None if value is None else _column(name, value, PARAMETERS[name]) for name, value in given.items()
         }
         for name, column in _complete(**columns).items():
-            self._keep(name, column)
+            self._store(name, column)
         backward_known = any(given[name] is not None for name in TIMES[1:])
         follows = {name: "derived" if backward_known and name != "forward" else "default" for name in TIMES}
         return {name: follows[name] if given[name] is None else "given" for name in TIMES}
@@ -256,7 +263,7 @@ class Costs:
             )
             if item.metadata.get("group") == "share" and np.any(column > 1):
                 raise CostError(f"{name}={shown(value)} must lie from 0 to 1")
-            self._keep(name, column)
+            self._store(name, column)
             origins[name] = "given" if item.default is None or np.any(column != item.default) else "default"
         return origins
 
@@ -281,22 +288,30 @@ class Costs:
         return dict(self.provenance)
 
     def table(self, schedule: ScheduleColumns) -> CostTable:
-        """The costs of `schedule`; CostError where a list does not have one value a stage (or slice)."""
+        """Return the costs of `schedule`; raise CostError if a list does not have one value per stage (or slice)."""
         stages, devices = schedule.num_stages, schedule.devices
         scale = devices / stages if self.per == "device" else 1.0
 
         def per_stage(name: str) -> np.ndarray:
-            return _spread(name, getattr(self, name), stages)
+            return _for_each(name, getattr(self, name), stages)
 
         def known(name: str, scaled_by: float = 1.0) -> np.ndarray | None:
             return None if getattr(self, name) is None else per_stage(name) * scaled_by
 
-        state = [known(name) for name in HELD[1:]]
+        state = vocabulary = scales = None
+        parts = [known(name) for name in BYTES[1:]]
+        if any(part is not None for part in parts):
+            state = np.stack([np.zeros(stages) if part is None else part for part in parts])
+        if schedule.cuts_vocabulary:
+            vocabulary = np.stack([per_stage("vocabulary_forward"), per_stage("vocabulary_backward")])
+        if self.microbatch_scale is not None:
+            work, count = per_stage("forward") + per_stage("backward"), schedule.microbatches_of_a_step
+            scales = microbatch_factors(self.microbatch_scale, self.microbatch_order, work, count)
         return CostTable(
             seconds=np.stack([per_stage(name) for name in TIMES]) * scale,
             overlap=None if self.overlap is None else _overlap_matrix(self.overlap, stages, scale),
-            latency=of_all_pairs(float(self.latency), devices),
-            seconds_per_byte=of_all_pairs(1.0 / self.bandwidth, devices),
+            latency=equal_for_all_pairs(float(self.latency), devices),
+            seconds_per_byte=equal_for_all_pairs(1.0 / self.bandwidth, devices),
             transfer_bytes=np.stack([per_stage("transfer_bytes")] * 2),
             stage_share=np.full(stages, devices / stages),
             weight_grad_fraction=per_stage("weight_grad_fraction_of_activation"),
@@ -306,24 +321,13 @@ class Costs:
             offload_bytes=known("offload_bytes"),
             offload_switch=self.offload_switch,
             input_fraction=per_stage("input_fraction_of_activation"),
-            vocabulary_seconds=np.stack([per_stage("vocabulary_forward"), per_stage("vocabulary_backward")])
-            if schedule.cuts_vocabulary
-            else None,
+            vocabulary_seconds=vocabulary,
             vocabulary_reduce_seconds=float(self.vocabulary_reduce),
             vocabulary_statistics_seconds=self.vocabulary_statistics,
             slice_fraction=self._slice_fraction(schedule.slices),
-            microbatch_scale=None
-            if self.microbatch_scale is None
-            else factors(
-                self.microbatch_scale,
-                self.microbatch_order,
-                per_stage("forward") + per_stage("backward"),
-                schedule.microbatches_of_a_step,
-            ),
+            microbatch_scale=scales,
             activation_bytes=known("activation_bytes"),
-            state_bytes=None
-            if all(part is None for part in state)
-            else np.stack([np.zeros(stages) if part is None else part for part in state]),
+            state_bytes=state,
             unshard_seconds=known("unshard", scale),
             reduce_seconds=known("reduce_grad", scale),
             optimizer_seconds=known("optimizer_step", scale),
@@ -336,7 +340,7 @@ class Costs:
             raise CostError("slice_costs=causal goes with a model; give its part of the time, such as {attention: 0.2}")
         if isinstance(self.slice_costs, Mapping):
             return np.array(causal_slice_costs(slices, self.slice_costs["attention"]))
-        weights = _spread("slice_costs", self.slice_costs, slices, "slices")
+        weights = _for_each("slice_costs", self.slice_costs, slices, "slices")
         return weights / weights.sum()
 
 
@@ -347,8 +351,8 @@ def _in_group(*groups: str) -> tuple[str, ...]:
     return tuple(name for name, parameter in PARAMETERS.items() if parameter.get("group") in groups)
 
 
-TIMES, STEP, HELD = _in_group("action"), _in_group("step"), _in_group("held")
-SCALED = _in_group("action", "slot", "again", "step")  # seconds that `per` speaks of
+TIMES, BYTES = _in_group("action"), _in_group("held")
+SCALED = _in_group("action", "slot", "again", "step")  # seconds that `per` applies to
 
 
 def _checked_bandwidth(name: str, value: Any) -> np.ndarray:
@@ -363,7 +367,7 @@ def _checked_bandwidth(name: str, value: Any) -> np.ndarray:
 
 
 def _column(name: str, value: Any, parameter: Mapping[str, Any]) -> np.ndarray:
-    """`value` as a new float array of finite numbers >= 0; CostError otherwise."""
+    """Return `value` as a new float array of finite numbers >= 0; raise CostError for others."""
     unit, dimensions = parameter.get("unit"), parameter.get("depth", 1)
     legal = f"must be a finite number{f' of {unit}' if unit else ''} from 0 to {LARGEST:g}"
     legal += ", or a list of such numbers, one a stage" if dimensions else ", one for all transfers"
@@ -389,7 +393,7 @@ def _complete(
     input_grad: np.ndarray | None,
     weight_grad: np.ndarray | None,
 ) -> dict[str, np.ndarray]:
-    """Fill in the times that were not given."""
+    """Return all four times; those that were not given follow from the others."""
     if backward is None:
         if input_grad is not None and weight_grad is not None:
             backward = _add("input_grad, weight_grad", input_grad, weight_grad)
@@ -415,7 +419,7 @@ def _parts(
 
 
 def _rest_of(backward: np.ndarray, name: str, part: np.ndarray) -> np.ndarray:
-    """The other part of a backward; 0 where the two are equal up to rounding."""
+    """Return the other part of a backward; 0 if the two are equal up to rounding."""
     rest = _add(f"backward, {name}", backward, -part)
     rest = np.where(np.abs(rest) <= 1e-12 * backward, 0.0, rest)
     if np.any(rest < 0):
@@ -431,7 +435,7 @@ def _add(names: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return first + second
 
 
-def _spread(name: str, value: Any, count: int, of: str = "stages") -> np.ndarray:
+def _for_each(name: str, value: Any, count: int, of: str = "stages") -> np.ndarray:
     column = np.asarray(value, np.float64)
     if column.ndim and len(column) != count:
         raise CostError(
@@ -443,9 +447,9 @@ def _spread(name: str, value: Any, count: int, of: str = "stages") -> np.ndarray
 def _overlap_matrix(overlap: Any, stages: int, scale: float) -> np.ndarray:
     matrix = np.asarray(overlap, np.float64)
     if matrix.ndim == 0:
-        return of_all_pairs(float(matrix) * scale, stages)
+        return equal_for_all_pairs(float(matrix) * scale, stages)
     if matrix.ndim < 2:
-        column = _spread("overlap", matrix, stages)
+        column = _for_each("overlap", matrix, stages)
         return (column[:, None] + column[None, :]) / 2 * scale
     if matrix.shape != (stages, stages):
         raise CostError(

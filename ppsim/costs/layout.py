@@ -1,4 +1,4 @@
-"""Layout: how a model is spread over GPUs beside the pipeline, cut into stages, and what is recomputed."""
+"""Layout: a model's parallel groups, its partition into stages, and its recompute policy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WEIGHT_BYTES, OPTIMIZER_BYTES = 2, 12
 
 
 def _levels(value: Any) -> str | tuple[str, ...]:
-    """A recompute level, or one a stage as a tuple; ConfigError otherwise."""
+    """Return a legal recompute level, or a tuple of one per stage; raise ConfigError for others."""
     levels: tuple[Any, ...] = tuple(value) if isinstance(value, list | tuple) and value else (value,)
     for level in levels:
         if not isinstance(level, str) or (level not in RECOMPUTE and not {*level.split("+")} <= {*MODULES}):
@@ -80,8 +80,8 @@ def _stages(what: str, example: str, default: str = "like the others") -> Any:
 class Layout:
     """Sizes of the parallel groups, and the policies that go with them.
 
-    One pipeline device stands for one GPU of a group of `tensor x context x data` GPUs that all do the same. Raises
-    ConfigError with the parameter, its value and what is legal.
+    One pipeline device stands for one GPU of a group of `tensor x context x data` GPUs that all do the same work.
+    Raises ConfigError with the parameter, its value and what is legal.
     """
 
     tensor: int = _group("size of the tensor-parallel group", "8")
@@ -193,13 +193,13 @@ class Layout:
                 raise ConfigError(f"{name}={value} goes with partition 'even'; leave one of them out")
 
     def chosen(self, policy: str) -> Any:
-        """What holds for a policy that a framework sets: this layout's own word, or the framework's."""
+        """Return the value of a policy: this layout's own, or else the framework's."""
         own = getattr(self, policy)
         return FRAMEWORKS[self.framework].get(policy, OTHERWISE[policy]) if own is None else own
 
     @property
     def shards_blocks(self) -> bool:
-        """Whether weights are gathered and freed block by block."""
+        """If weights are gathered and freed block by block."""
         return self.sharded and self.chosen("sharded_by") == "block"
 
     @property
@@ -208,7 +208,7 @@ class Layout:
         return self.tensor * self.context * self.data
 
     def faults(self, model: Model) -> list[str]:
-        """One sentence for each size that `model` cannot be split into; empty where all fit."""
+        """Return one sentence for each size that `model` cannot be split into; empty if all fit."""
         found = []
         if model.heads % self.tensor:
             found.append(_no_divisor("tensor", self.tensor, "attention heads", model.heads))
@@ -232,7 +232,7 @@ class Layout:
 
     @property
     def casts(self) -> Casts | None:
-        """How products run in fp8; None where all run in bf16."""
+        """Recipe for products in fp8; None if all run in bf16."""
         if self.fp8 == "none":
             return None
         each_microbatch = self.shards_blocks and not self.fp8_gather
@@ -240,12 +240,12 @@ class Layout:
 
     @property
     def exchanges_heads(self) -> bool:
-        """Whether context parallelism exchanges heads for tokens."""
+        """If context parallelism exchanges heads for tokens."""
         return self.context > 1 and self.chosen("context_exchange") == "all-to-all"
 
     @property
     def hides_context(self) -> bool:
-        """Whether the exchange of context parallelism runs beside the attention."""
+        """If the exchange of context parallelism overlaps the attention."""
         own = self.overlap_context
         return self.chosen("context_exchange") == "ring" if own is None else own
 
@@ -256,13 +256,13 @@ class Layout:
 
     @property
     def expert_gpus(self) -> int:
-        """GPUs over which whole experts are spread, and copies of them."""
+        """GPUs that whole experts, and copies of them, are spread over."""
         return self.gpus_per_device // self.split_experts
 
     def stage_layers(self, model: Model, num_stages: int, layer_costs: list[float]) -> list[list[Layer]]:
-        """The layers of each stage; `layer_costs` (one a layer) balance the methods that go by cost.
+        """Return the layers of each stage; partitions by cost balance `layer_costs`, one per layer.
 
-        Raises CostError where the partition does not fit `num_stages`.
+        Raises CostError if the partition does not fit `num_stages`.
         """
         if isinstance(self.partition, LayoutString):
             counts = self.partition.layer_counts([layer.name for layer in model.layers], num_stages)
@@ -279,8 +279,8 @@ class Layout:
             return partition.explicit(self.partition, num_layers, num_stages)
         return partition.even(num_layers, num_stages, self.first_stage_layers, self.last_stage_layers)
 
-    def recompute_of(self, num_stages: int) -> list[str]:
-        """The recompute level of each stage."""
+    def recompute_of_stages(self, num_stages: int) -> list[str]:
+        """Return the recompute level of each stage."""
         if not isinstance(self.recompute, str):
             if len(self.recompute) != num_stages:
                 raise ConfigError(
@@ -291,8 +291,8 @@ class Layout:
         first = num_stages if self.recompute_stages is None else self.recompute_stages
         return [self.recompute if stage < first else "none" for stage in range(num_stages)]
 
-    def levels_of(self, layers: Sequence[Layer], recompute: str) -> list[str]:
-        """The recompute level of each layer of a stage of that level."""
+    def recompute_of_layers(self, layers: Sequence[Layer], recompute: str) -> list[str]:
+        """Return the recompute level of each layer of a stage with that level."""
         levels, left = [], len(layers) if self.recompute_blocks is None else self.recompute_blocks
         for layer in layers:
             chosen = layer.recomputable and left > 0
@@ -311,65 +311,63 @@ class Layout:
         return self.data_groups if self.distributed_optimizer or self.sharded else (1, 1)
 
     def regroups(self, model: Model) -> int:
-        """How often a GPU copies the tokens that an all-to-all brought it for its several experts, and their results.
+        """Return how often a GPU copies tokens from an all-to-all for its experts, and their results.
 
-        Into the order of the experts; in fp8 also to numbers of tokens that products in fp8 can take. Source:
+        It sorts them by expert; for fp8 it also pads them to numbers of tokens that fp8 products accept. Source:
         Megatron-LM, core/transformer/moe: token_dispatcher.py, sort_chunks_by_idxs; experts.py, Fp8Padding.
         """
         if not 1 < self.expert < model.experts or self.chosen("expert_exchange") != "all-to-all":
             return 0
         return 1 + bool(self.casts and self.casts.experts)
 
-    def held(self, layer: Layer) -> tuple[float, float]:
-        """Dense parameters and parameters of routed experts of one layer on one GPU, before any sharding of weights."""
+    def gpu_parameters(self, layer: Layer) -> tuple[float, float]:
+        """Return one layer's dense parameters, and those of routed experts, on one GPU before weights are sharded."""
         experts = layer.expert_parameters / (self.split_experts * self.expert)
         return layer.split_parameters / self.tensor + layer.copied_parameters, experts
 
-    def held_in_fp8(self, layer: Layer) -> tuple[float, float]:
-        """The part of `held` whose products run in fp8."""
+    def fp8_parameters(self, layer: Layer) -> tuple[float, float]:
+        """Return the part of `gpu_parameters` whose products run in fp8."""
         casts, dense, experts = self.casts, 0.0, 0.0
         for linear in layer.operators.products if casts else ():
-            if casts and casts.reach(linear):
+            if casts and casts.apply_to(linear):
                 if linear.expert:
                     experts += linear.parameters / (self.split_experts * self.expert)
                 else:
-                    dense += linear.parameters / (1 if linear.way == "copy" else self.tensor)
+                    dense += linear.parameters / (1 if linear.parallel == "copy" else self.tensor)
         return dense, experts
 
-    def buffer_bytes(self, layers: Sequence[Layer], part: float) -> float:
-        """Bytes of the bf16 gradients that stand in for those which products add to the fp32 ones themselves.
+    def gradient_buffer_bytes(self, layers: Sequence[Layer], part: float) -> float:
+        """Return the bytes of the bf16 gradients that replace those which products add directly to fp32 gradients.
 
-        One for each shape of matrix, used again and again; of those of blocks `part`, where a device holds
-        1/part stages.
-        Source: Megatron-LM, core/tensor_parallel/layers.py, and Transformer Engine, get_dummy_wgrad.
+        There is one per shape of matrix, which all its matrices use; a device with 1/part stages counts `part` of the
+        blocks' in each. Source: Megatron-LM, core/tensor_parallel/layers.py, and Transformer Engine, get_dummy_wgrad.
         """
         if not self.chosen("gradient_buffers"):
             return 0.0
-        of_blocks, of_ends = set[tuple[float, float]](), set[tuple[float, float]]()
+        of_blocks, of_others = set[tuple[float, float]](), set[tuple[float, float]]()
         for layer in layers:
-            shapes, products = of_blocks if layer.recomputable else of_ends, layer.operators.products
-            shapes |= {self._own_shape(one) for one in products if one.narrow or not layer.recomputable}  # no routers
-        return WEIGHT_BYTES * sum(n * m * (part if (n, m) in of_blocks else 1) for n, m in of_blocks | of_ends)
+            shapes, products = of_blocks if layer.recomputable else of_others, layer.operators.products
+            shapes |= {self._own_shape(one) for one in products if one.fp8 or not layer.recomputable}  # no routers
+        return WEIGHT_BYTES * sum(n * m * (part if (n, m) in of_blocks else 1) for n, m in of_blocks | of_others)
 
     def _own_shape(self, linear: Linear) -> tuple[float, float]:
-        """Rows and columns of a matrix on one GPU."""
+        """Return the rows and columns of a matrix on one GPU."""
         split = self.split_experts if linear.expert else self.tensor
-        rows = linear.inputs / (split if linear.way == "row" else 1)
-        return rows, linear.outputs / (split if linear.way == "column" else 1)
+        rows = linear.inputs / (split if linear.parallel == "row" else 1)
+        return rows, linear.outputs / (split if linear.parallel == "column" else 1)
 
     def state_bytes(
-        self, held: tuple[float, float], gathered: float = 1.0, reduced: float = 0.0
+        self, parameters: tuple[float, float], gathered: float = 1.0, reduced: float = 0.0
     ) -> tuple[float, float, float]:
-        """Bytes of weights, gradients and optimizer state of `held` parameters on one GPU.
+        """Return the bytes of weights, gradients and optimizer state of `parameters` on one GPU.
 
-        18 bytes a parameter: bf16 weights 2, fp32 gradients 4, fp32 weights and both Adam moments 12; with a
+        18 bytes per parameter: bf16 weights 2, fp32 gradients 4, fp32 weights and both Adam moments 12; with a
         distributed optimizer 6 + 12/d over a group of d. Source: Megatron-LM, docs/source/api-guide/dist_optimizer.md.
-        Sharded weights take 2/d and, for the part of the time or of the stages that they are `gathered`, 2 more. By
-        block the fp32 weights are the only ones kept: 16/d, 2 of the part that is `gathered` and 4 of the part whose
-        gradients are being `reduced`.
+        Sharded weights have 2/d, and 2 more for the part that is `gathered`. If weights are sharded by block, only the
+        fp32 ones are stored: 16/d, 2 for the part that is `gathered` and 4 for the part whose gradients are `reduced`.
         """
-        total = sum(held)
-        split = sum(part / size for part, size in zip(held, self.optimizer_groups, strict=True))
+        total = sum(parameters)
+        split = sum(part / size for part, size in zip(parameters, self.optimizer_groups, strict=True))
         if self.shards_blocks:
             gradients = GRADIENT_BYTES * (split + reduced * total)
             return WEIGHT_BYTES * gathered * total, gradients, OPTIMIZER_BYTES * split

@@ -11,12 +11,12 @@ from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import Check, nested, number, seed, share, weight
 from ppsim.costs.layers import Layer
 
-CAUSAL = "causal"  # as slice costs: by the attention of the model
+CAUSAL = "causal"  # slice costs that follow from the attention of the model
 _weights = nested(weight)
 
 
 def check_slice_costs(value: Any) -> Any:
-    """Relative times of slices, `{attention: part}`, or `causal`; ConfigError otherwise."""
+    """Return legal slice costs: relative times, `{attention: part}`, or `causal`; raise ConfigError for others."""
     if isinstance(value, str) and value == CAUSAL:
         return value
     if isinstance(value, Mapping):
@@ -29,17 +29,17 @@ def check_slice_costs(value: Any) -> Any:
     return factors
 
 
-def attention_part(layers: Sequence[Layer]) -> float:
-    """Part of a microbatch's computation, forward and backward, in attention over tokens: its F once, its I twice."""
+def attention_fraction(layers: Sequence[Layer]) -> float:
+    """Return the part of a microbatch's computation in attention over tokens: its F counts once, its I twice."""
     whole = sum(layer.forward + layer.input_grad + layer.weight_grad for layer in layers)
     return 3.0 * sum(layer.attention_core for layer in layers) / whole if whole else 0.0
 
 
 def causal_slice_costs(slices: int, attention: float) -> list[float]:
-    """Relative times of equally long slices of a sequence, for `Costs(slice_costs=...)`; they sum to 1.
+    """Return relative times of equally long slices of a sequence, for `Costs(slice_costs=...)`; they sum to 1.
 
-    Slice i of n attends to its own half square and to the i slices before it, (2i+1)/n^2 of the causal triangle; all
-    else is linear in tokens (arXiv 2504.14519, section 4.2, where exchanging context evens the slices).
+    Slice i of n attends to its own half square and to the i slices before it, (2i+1)/n^2 of the causal triangle; the
+    rest is linear in tokens (arXiv 2504.14519, section 4.2, in which exchanged context makes slices equal).
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def causal_slice_costs(slices: int, attention: float) -> list[float]:
     attention : float
         Part of a whole microbatch's time in the attention core, 0 to 1.
 
-    Raises CostError where a value is not legal.
+    Raises CostError if a value is illegal.
     """
     if isinstance(slices, bool) or not isinstance(slices, int) or slices < 1:
         raise CostError(f"slices={shown(slices)} must be a whole number of at least 1")
@@ -61,12 +61,12 @@ DISTRIBUTIONS = ("lognormal", "uniform")
 ORDERS = ("given", "longest-first", "shortest-first", "zigzag")
 _EXAMPLE = "{distribution: lognormal, spread: 0.3, seed: 0}"
 _SPREAD = number(lambda value: 0 <= value <= 3, "must be a relative spread from 0 to 3, such as 0.3")
-_MOST = 1e100  # products with costs, which are no larger, stay finite
-_factors: Check = nested(number(lambda value: 0 <= value <= _MOST, f"must be a factor from 0 to {_MOST:g}"), 2)
+_MAX = 1e100  # products with costs, which have the same limit, stay finite
+_factors: Check = nested(number(lambda value: 0 <= value <= _MAX, f"must be a factor from 0 to {_MAX:g}"), 2)
 
 
-def check_scale(value: Any) -> Any:
-    """Factors, one a microbatch, or a list of them for each stage; or how to draw them. ConfigError otherwise."""
+def check_microbatch_scale(value: Any) -> Any:
+    """Return legal factors, one per microbatch or a list of them per stage, or how to draw them; else ConfigError."""
     if isinstance(value, Mapping):
         return _checked_draw(value)
     value = np.asarray(value, np.float64).tolist() if isinstance(value, np.ndarray) else value
@@ -96,22 +96,22 @@ def _checked_draw(value: Mapping[str, Any]) -> dict[str, Any]:
     return {"distribution": name, "spread": spread, "seed": seed(value.get("seed", 0))}
 
 
-def factors(scale: Any, order: str, work: np.ndarray, microbatches: int) -> np.ndarray:
-    """The factors by [stage, microbatch], float64, in the order asked for.
+def microbatch_factors(scale: Any, order: str, work: np.ndarray, microbatches: int) -> np.ndarray:
+    """Return the factors by [stage, microbatch], float64, in the requested order.
 
     Parameters
     ----------
     scale : list or mapping
-        As `check_scale` gives it.
+        Result of `check_microbatch_scale`.
     order : str, one of `ORDERS`
-        By the seconds of a whole microbatch: longest first, shortest first, or zigzag: the longest, the shortest, the
-        second longest, the second shortest ..., so that two neighbours together take about as long as any other two.
+        Order by the seconds of a whole microbatch. Zigzag is the longest, the shortest, the second longest, the second
+        shortest ..., so that any two neighbours together take about equally long.
     work : float64 (stages,)
         Seconds of F and backward of a microbatch of factor 1 on each stage.
     microbatches : int
-        Of one step.
+        Microbatches of one step.
 
-    Raises CostError where lists do not have one factor a microbatch, or one list a stage.
+    Raises CostError if lists do not have one factor per microbatch, or one list per stage.
     """
     drawn = isinstance(scale, Mapping)
     table = np.atleast_2d(_drawn(scale, microbatches) if drawn else np.asarray(scale, np.float64))
@@ -125,7 +125,7 @@ def factors(scale: Any, order: str, work: np.ndarray, microbatches: int) -> np.n
 
 
 def _drawn(how: Mapping[str, Any], microbatches: int) -> np.ndarray:
-    """One factor a microbatch, scaled so that together they are as much work as without."""
+    """Return one factor per microbatch, scaled so that the total work stays equal."""
     random, spread = np.random.default_rng(how["seed"]), how["spread"]
     if how["distribution"] == "uniform":
         drawn = random.uniform(1 - spread, 1 + spread, microbatches)
@@ -135,7 +135,7 @@ def _drawn(how: Mapping[str, Any], microbatches: int) -> np.ndarray:
 
 
 def _ordered(seconds: np.ndarray, order: str) -> np.ndarray:
-    """The microbatches in the order asked for; equally long ones stay in the order given."""
+    """Return the microbatches in the requested order; equally long ones keep their order."""
     if order == "given":
         return np.arange(len(seconds))
     shortest = np.argsort(seconds, kind="stable")

@@ -1,4 +1,7 @@
-"""Model: a transformer and, following from its shape, each layer's FLOPs, parameters and activation bytes."""
+"""Model: a transformer whose layers follow from its shape, and the reader of Hugging Face configs.
+
+Field names and defaults of configs: github.com/huggingface/transformers, src/transformers/models/*/configuration_*.py.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
-from typing import Any, TypeVar
+from typing import Any
 
 from ppsim.base.documents import read_json
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import MOST_OF_A_CONFIG, read_text
 from ppsim.costs.layers import Layer, block, embedding, head, prediction
-from ppsim.costs.shape import MOST_LAYERS, Shape
+from ppsim.costs.shape import MAX_LAYERS, Shape
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,32 +27,53 @@ class Model(Shape):
     def from_huggingface(
         cls, source: str | PathLike[str] | Mapping[str, Any], *, sequence: int | None = None, **changes: Any
     ) -> Model:
-        """The model of a Hugging Face `config.json` (path, its folder, or the document as a mapping).
+        """Return the model of a Hugging Face `config.json`: a path, its folder, or the document as a mapping.
 
-        `sequence` is the length to train on; default: the config's longest. `changes` replace fields of the result.
-        Raises ConfigError naming a field that is missing or an architecture that is not known.
+        `sequence` is the length to train on; default: the config's `max_position_embeddings`. `changes` replace fields
+        of the result. Raises ConfigError naming a field that is missing or wrong, or an unknown model_type with the
+        known ones.
         """
-        return read_model(cls, source, sequence=sequence, **changes)
+        document = _read(source)
+        kind = document.fields.get("model_type")
+        if not isinstance(kind, str) or kind not in _FAMILIES:
+            missing = "has no model_type" if kind is None else f"has model_type {shown(kind)}, which is not known"
+            lacking = [field for field in _SHAPE.values() if field not in document.fields]
+            missing += f", and no {', '.join(lacking)}" if lacking else ""
+            raise ConfigError(
+                f"{document.place}: {missing}; the known ones are {', '.join(_FAMILIES)}. For another architecture "
+                f"give the shape fields (num_layers, hidden, heads, vocabulary, sequence, ...) instead"
+            )
+        shape: dict[str, Any] = {name: document.count(field) for name, field in _SHAPE.items()}
+        shape["sequence"] = sequence if sequence is not None else document.count("max_position_embeddings")
+        shape["tied_embeddings"] = document.flag("tie_word_embeddings")
+        shape |= _FAMILIES[kind](document)
+        try:
+            return cls(**(shape | changes))
+        except ConfigError as error:
+            raise ConfigError(f"{document.place}: {error}") from None
+        except TypeError:
+            unknown = ", ".join(name for name in changes if name not in cls.__dataclass_fields__)
+            raise ConfigError(f"{document.place}: {unknown} is no field of a {cls.__name__}") from None
 
     @cached_property
     def layers(self) -> list[Layer]:
-        """Embedding, blocks, multi-token-prediction modules if any, head with final norm and loss; of one sequence."""
-        made: dict[tuple[bool, bool], Layer] = {}
+        """Embedding, blocks, multi-token-prediction modules if any, head with final norm and loss, for one sequence."""
+        blocks_by_kind: dict[tuple[bool, bool], Layer] = {}
 
-        def kind(index: int) -> Layer:
+        def block_at(index: int) -> Layer:
             windowed = bool(self.window) and not (self.window_period and (index + 1) % self.window_period == 0)
-            which = (bool(self.experts) and index >= self.dense_layers, windowed)
-            if which not in made:
-                made[which] = block(self, *which)
-            return made[which]
+            kind = (bool(self.experts) and index >= self.dense_layers, windowed)
+            if kind not in blocks_by_kind:
+                blocks_by_kind[kind] = block(self, *kind)
+            return blocks_by_kind[kind]
 
-        blocks = [kind(index) for index in range(self.num_layers)]
-        modules = [prediction(self, kind(self.num_layers))] * self.prediction_layers if self.prediction_layers else []
-        return [embedding(self), *blocks, *modules, head(self)]
+        blocks = [block_at(index) for index in range(self.num_layers)]
+        predictions = [prediction(self, block_at(self.num_layers))] if self.prediction_layers else []
+        return [embedding(self), *blocks, *predictions * self.prediction_layers, head(self)]
 
     @cached_property
     def parameters(self) -> int:
-        """Parameters of the whole model; a tied matrix counts once, multi-token-prediction modules are left out."""
+        """Parameters of the whole model without multi-token-prediction modules; a tied matrix counts once."""
         total = sum(layer.parameters for layer in self.layers if layer.name != "prediction")
         return total - self.vocabulary * self.hidden * self.tied_embeddings
 
@@ -61,7 +85,7 @@ class Model(Shape):
         return self.parameters - sum(layer.expert_parameters * unused // max(self.experts, 1) for layer in blocks)
 
     def step_flops(self) -> float:
-        """Model FLOPs of forward and backward of one sequence, attention in full, nothing recomputed.
+        """Return model FLOPs of forward and backward of one sequence, attention in full, without recomputation.
 
         The convention of model FLOP utilisation: Chowdhery et al. 2022 (PaLM), arXiv 2204.02311, appendix B, and
         Korthikanti et al. 2022, arXiv 2205.05198, equation 7.
@@ -81,20 +105,19 @@ _SHAPE = {
     "ffn": "intermediate_size",
     "vocabulary": "vocab_size",
 }
-SLIDING = "sliding_attention"  # the word of `layer_types` for a block with a window
+SLIDING = "sliding_attention"  # stands for a block with a window in `layer_types`
 _MISSING = object()
-Made = TypeVar("Made", bound=Shape)
 
 
 class _Document:
-    """A config's fields; asking for one that is not there, or is of another kind, is a ConfigError that names it."""
+    """Fields of a config; reading a missing field, or one of another type, raises a ConfigError that names it."""
 
     def __init__(self, place: str, fields: Mapping[str, Any]):
         self.place = place
         self.fields = fields
 
     def count(self, name: str, default: Any = _MISSING) -> int:
-        """A whole number >= 0; null counts as not given."""
+        """Return an integer >= 0; null counts as not given."""
         value = self.fields.get(name)
         if value is None:
             if default is _MISSING:
@@ -106,41 +129,11 @@ class _Document:
         return value
 
     def flag(self, name: str, default: bool = False) -> bool:
+        """Return true or false; null counts as not given."""
         value = self.fields.get(name)
         if value is not None and not isinstance(value, bool):
             raise ConfigError(f"{self.place}: {name}={shown(value)} must be true or false")
         return default if value is None else value
-
-
-def read_model(
-    into: type[Made], source: str | PathLike[str] | Mapping[str, Any], *, sequence: int | None = None, **changes: Any
-) -> Made:
-    """The shape, as a Model (`into`), in a `config.json`: its path, its folder, or the document as a mapping.
-
-    `sequence` defaults to the config's `max_position_embeddings`; `changes` replace fields of it. Raises ConfigError
-    naming a field that is missing or wrong, or a model_type that is not known with those that are.
-    """
-    document = _read(source)
-    kind = document.fields.get("model_type")
-    if not isinstance(kind, str) or kind not in _FAMILIES:
-        missing = "has no model_type" if kind is None else f"has model_type {shown(kind)}, which is not known"
-        lacking = [field for field in _SHAPE.values() if field not in document.fields]
-        missing += f", and no {', '.join(lacking)}" if lacking else ""
-        raise ConfigError(
-            f"{document.place}: {missing}; the known ones are {', '.join(_FAMILIES)}. For another architecture give "
-            f"the shape fields (num_layers, hidden, heads, vocabulary, sequence, ...) instead"
-        )
-    shape: dict[str, Any] = {name: document.count(field) for name, field in _SHAPE.items()}
-    shape["sequence"] = sequence if sequence is not None else document.count("max_position_embeddings")
-    shape["tied_embeddings"] = document.flag("tie_word_embeddings")
-    shape |= _FAMILIES[kind](document)
-    try:
-        return into(**(shape | changes))
-    except ConfigError as error:
-        raise ConfigError(f"{document.place}: {error}") from None
-    except TypeError:
-        unknown = ", ".join(name for name in changes if name not in into.__dataclass_fields__)
-        raise ConfigError(f"{document.place}: {unknown} is no field of a {into.__name__}") from None
 
 
 def _read(source: str | PathLike[str] | Mapping[str, Any]) -> _Document:
@@ -157,7 +150,7 @@ def _read(source: str | PathLike[str] | Mapping[str, Any]) -> _Document:
 
 
 def _grouped_gated(document: _Document) -> dict[str, Any]:
-    """What Llama and its relatives share: RMS norms, grouped-query attention, a gated MLP."""
+    """Return the fields that Llama-like models share: RMS norms, grouped-query attention, a gated MLP."""
     return {
         "norm": "rmsnorm",
         "gated": True,
@@ -167,21 +160,21 @@ def _grouped_gated(document: _Document) -> dict[str, Any]:
 
 
 def _windows(document: _Document, windowed: Callable[[int], bool]) -> dict[str, Any]:
-    """Attention with a window: in the blocks that `layer_types` lists, or else where `windowed` says of the number."""
+    """Return the fields of windowed attention: in blocks of `layer_types`, or else those that `windowed` accepts."""
     window = document.count("sliding_window", 0)
-    blocks = range(min(document.count("num_hidden_layers"), MOST_LAYERS))  # a Shape refuses more
+    blocks = range(min(document.count("num_hidden_layers"), MAX_LAYERS))  # a Shape rejects more
     types = document.fields.get("layer_types") or []
     if not isinstance(types, list) or len(types) not in (0, len(blocks)):
         raise ConfigError(
             f"{document.place}: layer_types={shown(types)} must list one word for each of the {len(blocks)} blocks"
         )
-    narrow = [types[block] == SLIDING if types else windowed(block) for block in blocks]
-    if not window or not any(narrow):
+    local = [types[block] == SLIDING if types else windowed(block) for block in blocks]
+    if not window or not any(local):
         return {}
-    period = narrow.index(False) + 1 if not all(narrow) else 0
-    if narrow != [not period or (block + 1) % period != 0 for block in blocks]:
+    period = local.index(False) + 1 if not all(local) else 0
+    if local != [not period or (block + 1) % period != 0 for block in blocks]:
         raise ConfigError(
-            f"{document.place}: windows of attention in {narrow.count(True)} of {len(blocks)} blocks, in an order that "
+            f"{document.place}: windows of attention in {local.count(True)} of {len(blocks)} blocks, in an order that "
             f"a Model cannot hold; known are windows in all, and in all but the last of every so many (window_period)"
         )
     return {"window": window, "window_period": period}
@@ -221,7 +214,7 @@ def _mixtral(document: _Document) -> dict[str, Any]:
 
 
 def _gpt_oss(document: _Document) -> dict[str, Any]:
-    """Experts have biases and a clamped activation; without `layer_types` every other block has the window."""
+    """Return the fields of GPT OSS; without `layer_types` every other block has the window."""
     bias = document.flag("attention_bias", True)
     biases = {"attention_bias": bias, "projection_bias": bias, "mlp_bias": True}
     windows = _windows(document, lambda block: (block + 1) % 2 != 0)
@@ -229,7 +222,7 @@ def _gpt_oss(document: _Document) -> dict[str, Any]:
 
 
 def _qwen(document: _Document) -> dict[str, Any]:
-    """What Qwens share: with `use_sliding_window` the blocks from number `max_window_layers` on have the window."""
+    """Return the fields that Qwens share; `use_sliding_window` applies to blocks from `max_window_layers` on."""
     if not document.flag("use_sliding_window"):
         return _grouped_gated(document)
     first = document.count("max_window_layers", 28)

@@ -1,4 +1,4 @@
-"""A device's operator law from measurements of its operators, and the file that keeps it."""
+"""Fit of a device's operator law to measurements of its operators, and the file of the law."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ppsim.costs.operators import SCORES_AGAIN
 
 SCHEMA, MEASURED = "ppsim.operators/1", "ppsim.measured-operators/1"
 WHAT = "measurements of operators, as validation/operators.py writes them"
-TAILS = (0.0, *np.geomspace(4, 1024, 33))  # tried for each size that doubles a time
-LEAST_PRODUCTS = 4  # as many as the numbers that they say: rate, tail, memory, gap
+TAILS = (0.0, *np.geomspace(4, 1024, 33))  # candidates for a size that doubles a time
+MIN_PRODUCTS = 4  # the number of fitted values: rate, tail, memory, gap
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Product:
 
 @dataclass
 class Attention:
-    """Fused attention over `batch` sequences of `tokens`, forward and backward together."""
+    """One fused attention over `batch` sequences of `tokens`, forward and backward together."""
 
     batch: int
     heads: int
@@ -45,14 +45,14 @@ class Attention:
 
     @property
     def flops(self) -> float:
-        """Of the forward, twice as many of the backward, and the scores once more."""
+        """FLOPs of the forward, of the backward (twice as many), and of computing the scores again."""
         forward = 4.0 * self.batch * self.heads * self.width * self.tokens**2 / (2 if self.causal else 1)
         return forward * (1 + 2 * SCORES_AGAIN)
 
 
 @dataclass
 class Stream:
-    """An element-wise pass that moves `bytes`."""
+    """One element-wise pass that moves `bytes`."""
 
     bytes: int
     seconds: float
@@ -60,7 +60,7 @@ class Stream:
 
 @dataclass
 class Measurements:
-    """What was measured on one device. Times are in seconds."""
+    """Measured operators of one device. Times are in seconds."""
 
     schema: str
     device: str
@@ -73,12 +73,12 @@ class Measurements:
 
 @dataclass(frozen=True)
 class FittedLaw:
-    """An operator law in absolute terms.
+    """Operator law in absolute terms.
 
     Attributes
     ----------
     device, data_type : str
-        What was measured.
+        Measured device, and the type of its values.
     peak : float
         FLOP/s of the largest matrix products.
     bandwidth : float
@@ -90,7 +90,7 @@ class FittedLaw:
     launch : float
         Seconds between operators.
     residual : float
-        Median relative distance of the measured times from the law's.
+        Median relative difference between the measured times and the law's.
     """
 
     device: str
@@ -106,7 +106,7 @@ class FittedLaw:
     __repr__ = short_repr
 
     def relative_to(self, peak: float, bandwidth: float | None) -> dict[str, Any]:
-        """The numbers of an `OperatorLaw` on a device of this peak and memory bandwidth; CostError if it is slower."""
+        """Return the numbers of an `OperatorLaw` for this peak and memory bandwidth; CostError if they are exceeded."""
         parts = {"products": self.peak / peak, "attention": self.attention / peak, "sustained": 1.0}
         parts["memory"] = 1.0 if bandwidth is None else self.bandwidth / bandwidth
         for name, part in parts.items():
@@ -121,14 +121,14 @@ class FittedLaw:
 
 
 def fit_operators(measured: Measurements) -> FittedLaw:
-    """The law that is nearest to the measured times, by least squares of relative errors.
+    """Return the law that fits the measured times best, by least squares of relative errors.
 
-    Raises CostError where there are too few measurements.
+    Raises CostError if there are too few measurements.
     """
-    if len(measured.products) < LEAST_PRODUCTS or not measured.streams or not measured.attention:
+    if len(measured.products) < MIN_PRODUCTS or not measured.streams or not measured.attention:
         raise CostError(
             f"{len(measured.products)} products, {len(measured.attention)} attentions and {len(measured.streams)} "
-            f"streams were measured; at least {LEAST_PRODUCTS}, 1 and 1 are needed"
+            f"streams were measured; at least {MIN_PRODUCTS}, 1 and 1 are needed"
         )
     longest = max(measured.streams, key=lambda one: one.bytes)
     of_byte = longest.seconds / longest.bytes
@@ -155,16 +155,17 @@ def _product_terms(one: Product) -> tuple[float, np.ndarray]:
 
 
 def _values(one: Product) -> int:
-    """Values that a product reads and writes."""
+    """Return the number of values that a product reads and writes."""
     return (one.rows + one.columns) * one.depth + one.rows * one.columns
 
 
 def _nearest(
     work: Sequence[tuple[float, np.ndarray]], seconds: Sequence[float], known: Sequence[float], gap: bool = True
 ) -> tuple[float, tuple[float, float], np.ndarray]:
-    """The tail, seconds a FLOP and gap that are nearest to `seconds`, and the relative errors.
+    """Return the tail, seconds per FLOP and gap that fit `seconds` best, and the relative errors.
 
-    `work` are the FLOPs of each operator and the sizes whose tails lengthen it, `known` the seconds not to be fitted.
+    `work` are the FLOPs of each operator and the sizes whose tails lengthen it, `known` the seconds that are not
+    fitted.
     """
     measured = np.array(seconds)
     wanted = np.maximum(1 - np.array(known) / measured, 0.0)
@@ -176,18 +177,14 @@ def _nearest(
         if not gap or found.min() <= 0:
             found = np.array([float(flops @ wanted / (flops @ flops)), 0.0])
         errors = columns @ found - wanted
-        best = min(
-            best, (float((errors**2).sum()), float(tail), (float(found[0]), float(found[1])), errors), key=_first
-        )
+        squares = float((errors**2).sum())
+        if squares < best[0]:
+            best = squares, float(tail), (float(found[0]), float(found[1])), errors
     return best[1:]
 
 
-def _first(fit: tuple[float, object, object, object]) -> float:
-    return fit[0]
-
-
 def read_measurements(path: str | PathLike[str]) -> Measurements:
-    """The file of validation/operators.py; ConfigError with each fault where it is none."""
+    """Return the measurements in a file of validation/operators.py; raise ConfigError with each of its faults."""
     measured = check_document(Measurements, read_json(read_text(path), str(path), WHAT), str(path), WHAT)
     if measured.schema != MEASURED:
         raise ConfigError(f"{path}: not {WHAT}: schema is {measured.schema!r}, expected {MEASURED!r}")
@@ -200,14 +197,14 @@ def read_measurements(path: str | PathLike[str]) -> Measurements:
 
 
 def write_operators(law: FittedLaw, path: str | PathLike[str]) -> None:
-    """Write a law, whole or not at all, as YAML that a config's `hardware.device.operators` names."""
+    """Write a law atomically, as YAML that a config's `hardware.device.operators` names."""
     numbers = {name: value if isinstance(value, str) else float(f"{value:.6g}") for name, value in vars(law).items()}
     lines = [f"{name}: {json.dumps(value)}" for name, value in {"schema": SCHEMA, **numbers}.items()]
     write_atomically(path, "\n".join(lines) + "\n")
 
 
 def read_operators(path: str | PathLike[str]) -> FittedLaw:
-    """The law in a file that `ppsim calibrate --operators` wrote; ConfigError where it is none."""
+    """Return the law in a file that `ppsim calibrate --operators` wrote; raise ConfigError for any other file."""
     from ppsim.base.yaml_text import read_yaml
 
     document = read_yaml(read_text(path, most=MOST_OF_A_CONFIG), str(path)).value

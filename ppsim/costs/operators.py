@@ -28,28 +28,28 @@ from typing import Any, NamedTuple
 
 from ppsim.base.rules import check_fields, declared, described, fraction, text, weight
 from ppsim.base.short_repr import short_repr
-from ppsim.costs.layers import VALUE_BYTES, Core, Linear, Operators
+from ppsim.costs.layers import VALUE_BYTES, AttentionCore, Linear, Operators
 
 FP8_BYTES = 1
 RECIPES = ("none", "tensor", "delayed", "block")
-CAST_BYTES = 2 + 2 * FP8_BYTES  # a bf16 value read, written along rows for one product and along columns for another
-LARGEST_BYTES = 2  # read once more before, to find the largest value of the tensor
-COPY_BYTES = 2 * FP8_BYTES  # of a weight: along rows and along columns
+CAST_BYTES = 2 + 2 * FP8_BYTES  # a bf16 value read, written along rows for one product and columns for another
+LARGEST_BYTES = 2  # read once more, to find the largest value of the tensor
+COPY_BYTES = 2 * FP8_BYTES  # one weight, stored along rows and along columns
 
 
 class Casts(NamedTuple):
-    """How products run in fp8.
+    """Recipe for products in fp8.
 
     Attributes
     ----------
     recipe : {"tensor", "delayed", "block"}
-        One scale for a tensor, from its largest value; the same from the steps before; a scale for each block.
+        One scale per tensor, from its largest value; the same from the previous steps; one scale per block.
     experts : bool
-        Whether the products of routed experts run in fp8 too.
+        If the products of routed experts run in fp8 too.
     weights : bool
-        Whether weights are brought to fp8 for each microbatch, in F and in I; else once a step.
+        If weights are cast for each microbatch, in F and in I; else once per step.
     holds_inputs : bool
-        Whether W finds its input in fp8; else it was held in bf16, and is brought to fp8 again.
+        If inputs are held in fp8 for W; else they are held in bf16, and cast again.
     """
 
     recipe: str
@@ -58,28 +58,29 @@ class Casts(NamedTuple):
     holds_inputs: bool
 
     @property
-    def bytes_of_a_value(self) -> int:
+    def value_bytes(self) -> int:
+        """Bytes that casting one value moves through memory."""
         return CAST_BYTES + LARGEST_BYTES * (self.recipe == "tensor")
 
     def kernels(self, tensors: float = 1) -> float:
-        """How many kernels bring so many tensors to fp8: one for each, with delayed scales one for all.
+        """Return how many kernels cast this number of tensors: one each, or one for all with delayed scales.
 
-        For a tensor's own scale four: its largest value set to 0, looked for, made into a scale, the values cast.
+        A tensor's own scale needs four: its largest value set to 0, found, turned into a scale, and the values cast.
         """
         return 1 if self.recipe == "delayed" else tensors * (4 if self.recipe == "tensor" else 1)
 
-    def reach(self, linear: Linear) -> bool:
-        """Whether this product runs in fp8."""
-        return linear.narrow and (self.experts or not linear.expert)
+    def apply_to(self, linear: Linear) -> bool:
+        """Return whether this product runs in fp8."""
+        return linear.fp8 and (self.experts or not linear.expert)
 
 
 FITTED_FILE = Path(__file__).with_name("operators.json")
 FITTED: Mapping[str, Any] = json.loads(FITTED_FILE.read_text(encoding="utf-8"))
 GRADIENT_BYTES = 4
 SCORES_AGAIN = 5 / 4
-BACKWARD_PASSES = 1.5  # bytes of element-wise backwards over their forward's: a norm reads x and dy and writes dx
+BACKWARD_PASSES = 1.5  # bytes of an element-wise backward over its forward's: a norm reads x and dy and writes dx
 FULL_HEAD = 128
-UNFUSED_PASSES = 3.0  # a norm, a rotation or an activation as separate operators, in part on fp32 copies
+UNFUSED_PASSES = 3.0  # norm, rotation or activation as separate operators, in part on fp32 copies
 FITTED_WORDS = "fitted: docs/accuracy.md"
 
 
@@ -93,7 +94,7 @@ def _fitted(name: str, what: str, unit: str | None = None) -> Any:
 @described
 @dataclass(frozen=True)
 class OperatorLaw:
-    """How fast a device runs operators. Raises ConfigError with the field, its value and what is legal."""
+    """Speeds of a device's operators. Raises ConfigError with the field, its value and what is legal."""
 
     products: float = declared("part of `peak` that the best matrix product reaches", fraction, example="0.8")
     attention: float = declared("part of `peak` that the best attention kernel reaches", fraction, example="0.5")
@@ -124,12 +125,12 @@ class OperatorLaw:
         check_fields(self)
 
     def kernel(self, name: str) -> float:
-        """Part of the peak that an attention kernel reaches."""
+        """Return the part of the peak that an attention kernel reaches."""
         return {"flash": self.attention, "flash-2": self.flash_2, "flash-1": self.flash_1}[name]
 
 
 class Rates(NamedTuple):
-    """A law on a device: its peaks in FLOP/s, in bf16 and in fp8; its memory bandwidth in bytes per second."""
+    """Law on a device, with its peaks in bf16 and fp8 in FLOP/s and its memory bandwidth in bytes per second."""
 
     law: OperatorLaw
     peak: float
@@ -139,7 +140,7 @@ class Rates(NamedTuple):
     def product(
         self, rows: float, columns: float, depth: float, out_bytes: float = VALUE_BYTES, fp8: bool = False
     ) -> float:
-        """Seconds of one product of rows x depth and depth x columns; `out_bytes` moved for each result."""
+        """Return the seconds of one product of rows x depth and depth x columns; each result moves `out_bytes`."""
         law = self.law
         slower = (1 + law.tail / rows) * (1 + law.tail / columns) * (1 + law.tail / depth)
         best = self.peak * law.products
@@ -150,18 +151,18 @@ class Rates(NamedTuple):
         return computing + self.streaming(factors + out_bytes * rows * columns)
 
     def cast(self, values: float, casts: Casts, tensors: float = 0.0) -> float:
-        """Seconds of bringing so many bf16 values to fp8, in as many `tensors` as the host starts one by one."""
-        moving = self.streaming(casts.bytes_of_a_value * values) + casts.kernels() * self.law.launch
+        """Return the seconds of casting bf16 values to fp8; the host starts each of `tensors` by itself, 0: none."""
+        moving = self.streaming(casts.value_bytes * values) + casts.kernels() * self.law.launch
         return max(moving, casts.kernels(tensors) * self.law.start) if tensors else moving
 
     def streaming(self, moved: float) -> float:
-        """Seconds of moving bytes through memory."""
+        """Return the seconds of moving bytes through memory."""
         return moved / (self.bandwidth * self.law.memory)
 
     def attention(self, kernel: str, flops: float, tokens: float, width: float = FULL_HEAD) -> float:
-        """Seconds of a fused attention forward of `flops` over sequences of `tokens` with heads of `width`.
+        """Return the seconds of a fused attention forward of `flops` over sequences of `tokens`, heads of `width`.
 
-        Narrow heads make fewer FLOPs for each exponential; those of FlashAttention 1 were no slower.
+        Narrow heads have fewer FLOPs per exponential; they do not slow FlashAttention 1.
         """
         law = self.law
         tail = 0.0 if kernel == "flash-1" else law.head_tail
@@ -169,8 +170,8 @@ class Rates(NamedTuple):
         return flops * slower / (self.peak * law.kernel(kernel))
 
 
-class Share(NamedTuple):
-    """What one GPU has of a microbatch.
+class GpuShare(NamedTuple):
+    """One GPU's share of a microbatch.
 
     Attributes
     ----------
@@ -178,15 +179,15 @@ class Share(NamedTuple):
     tensor, expert, expert_tensor : int
         Sizes of the groups that split matrices, experts, and the matrices of an expert.
     whole : int
-        Members that split what tensor parallelism leaves whole: all of them with sequence parallelism, else 1.
+        GPUs that split the work outside tensor-parallel matrices: all of the group with sequence parallelism, else 1.
     fused : bool
-        Whether element-wise operations are fused.
+        If element-wise operations are fused.
     casts : Casts, optional
-        How products run in fp8; None where they do not.
+        Recipe for products in fp8; None: all run in bf16.
     regroups : int
-        How often tokens that came for several experts of a GPU are copied into the order that these need, and back.
+        Number of copies of tokens into the order of a GPU's experts, and back.
     one_by_one : bool
-        Whether the host starts a product for each expert; else those of a GPU are one kernel.
+        If the host starts a product for each expert; else those of a GPU are one kernel.
     """
 
     tokens: float
@@ -205,7 +206,7 @@ class Computation(NamedTuple):
     """Seconds of computation of a layer for one microbatch.
 
     `products`, `core`, `norms`, `activations` and `others` are the parts of F; `up` and `latent` are the parts of
-    `products` that lead into the MLP's activation, and from latent vectors to the heads of attention.
+    `products` before the MLP's activation, and from latent vectors to the heads of attention.
     """
 
     products: float
@@ -220,6 +221,7 @@ class Computation(NamedTuple):
 
     @property
     def forward(self) -> float:
+        """Seconds of F."""
         return self.products + self.core + self.norms + self.activations + self.others
 
     @property
@@ -227,15 +229,15 @@ class Computation(NamedTuple):
         """F, I and W together."""
         return self.forward + self.input_grad + self.weight_grad
 
-    def again(self, modules: Collection[str]) -> float:
-        """Seconds that a backward needs to make these parts of the forward again."""
+    def module_seconds(self, modules: Collection[str]) -> float:
+        """Return the seconds that recomputing these modules of the forward takes."""
         if "alternate" in modules:
             return self.norms + self.activations + self.products / 2
         return sum(getattr(self, name) for name in modules)
 
 
-def work(rates: Rates, operators: Operators, sequence: int, share: Share) -> Computation:
-    """Seconds of one microbatch's share of a layer's operators; `sequence` tokens attend to each other."""
+def computation(rates: Rates, operators: Operators, sequence: int, share: GpuShare) -> Computation:
+    """Return the seconds of a GPU's share of a layer's operators; `sequence` tokens attend to each other."""
     products = [_product(rates, linear, share) for linear in operators.products]
     cores = [_core(rates, core, sequence, share) for core in operators.cores]
     passing = (1.0 if share.fused else UNFUSED_PASSES) * share.sequences
@@ -262,39 +264,40 @@ def work(rates: Rates, operators: Operators, sequence: int, share: Share) -> Com
     )
 
 
-def _product(rates: Rates, linear: Linear, share: Share) -> tuple[float, float, float]:
-    """Seconds of a matrix, or of a GPU's experts one after the other, in F, I and W."""
+def _product(rates: Rates, linear: Linear, share: GpuShare) -> tuple[float, float, float]:
+    """Return the seconds of a matrix, or of a GPU's experts one after the other, in F, I and W."""
     copies, split, tokens = 1.0, share.tensor, share.tokens
-    if linear.expert:  # the tensor group's tokens meet expert_tensor / tensor of the experts of its GPUs
+    if linear.expert:  # a GPU's experts see expert_tensor / tensor of the tensor group's tokens
         copies, split = linear.copies / share.expert, share.expert_tensor
         tokens *= split / share.tensor
     rows = tokens * linear.visits / copies
     inputs, outputs = linear.inputs, linear.outputs
-    if linear.way == "column":
+    if linear.parallel == "column":
         outputs /= split
-    elif linear.way == "row":
+    elif linear.parallel == "row":
         inputs /= split
     else:
         rows /= split
-    casts = share.casts if share.casts and share.casts.reach(linear) else None
+    casts = share.casts if share.casts and share.casts.apply_to(linear) else None
     fp8, launch = casts is not None, rates.law.launch
     starts = copies if linear.expert and share.one_by_one and copies > 1 else 0.0
     least = starts * rates.law.start
     forward = max(copies * rates.product(rows, outputs, inputs, fp8=fp8), least)
     input_grad = max(copies * rates.product(rows, inputs, outputs, fp8=fp8), least)
-    adding = rates.product(inputs, outputs, rows, 2 * GRADIENT_BYTES, fp8)  # gradients are read, added to and written
+    adding = rates.product(inputs, outputs, rows, 2 * GRADIENT_BYTES, fp8)  # gradients are read, summed and written
     weight_grad = max(copies * adding, least)
     if casts:
-        entering = rates.cast(copies * rows * inputs, casts, starts) if linear.holds_input else 0.0  # else another's
+        # an input that is not held is another matrix's too, which casts it
+        entering = rates.cast(copies * rows * inputs, casts, starts) if linear.holds_input else 0.0
         weights = rates.cast(copies * inputs * outputs, casts, starts) if casts.weights else 0.0
         forward += entering + weights
-        input_grad += rates.cast(copies * rows * outputs, casts, starts) + weights  # what W reads too
+        input_grad += rates.cast(copies * rows * outputs, casts, starts) + weights  # W reads them too
         weight_grad += 0.0 if casts.holds_inputs else entering
     return forward + launch, input_grad + launch, weight_grad + launch
 
 
-def _core(rates: Rates, core: Core, sequence: int, share: Share) -> tuple[float, float, float]:
-    """Seconds of attention in F, I and W."""
+def _core(rates: Rates, core: AttentionCore, sequence: int, share: GpuShare) -> tuple[float, float, float]:
+    """Return the seconds of attention in F, I and W."""
     part, launch = share.sequences / share.tensor, rates.law.launch
     if core.kernel != "full":
         seconds = rates.attention(core.kernel, core.flops * part, sequence, core.query)

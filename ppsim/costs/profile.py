@@ -1,4 +1,4 @@
-"""Profile: measured costs, fitted from traces, kept in a YAML file and usable for schedules that were never run."""
+"""Profile: measured costs, fitted to traces and stored in a YAML file, which price schedules that were never run."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ppsim.base.files import MOST_OF_A_CONFIG, read_text, write_atomically
 from ppsim.base.rules import Check, choice, number, rule, whole_number
 from ppsim.base.short_repr import short_repr
 from ppsim.costs.given import LARGEST, SMALLEST_BANDWIDTH
-from ppsim.costs.pairs import of_all_pairs, of_nodes
+from ppsim.costs.pairs import equal_for_all_pairs, values_by_node
 from ppsim.costs.spread import StepSpread
 from ppsim.costs.table import CostTable
 from ppsim.schedule.columns import ScheduleColumns
 
 SCHEMA = "ppsim.profile/1"
 WHAT = "a profile"
-SAID_ONCE = ("schema", "units", "provenance")  # the same in every profile
-FORMER = ("overlap_slowdown",)  # in files written before it was left out
+FIXED_KEYS = ("schema", "units", "provenance")  # equal in every profile
+FORMER_KEYS = ("overlap_slowdown",)  # keys of older files, which are ignored
 KINDS = ("F", "B", "I", "W")
 LAYERS = whole_number(1, 2**20)
 
 
 @dataclass(frozen=True)
 class LinkFit:
-    """How latency and bandwidth were fitted.
+    """Fit of latency and bandwidth.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class LinkFit:
     latency, bandwidth : (low, high)
         95 % confidence intervals, seconds and bytes per second.
     residual : float
-        Median relative distance of the transfers from the fitted line.
+        Median relative difference between the transfers and the fitted line.
     """
 
     sizes: list[float]
@@ -54,33 +54,33 @@ class LinkFit:
 
 @dataclass(frozen=True)
 class Profile:
-    """Costs of a model cut into any number of stages, measured on one machine.
+    """Costs of a model split into any number of stages, measured on one machine.
 
     Attributes
     ----------
     devices : int
-        Pipeline devices of the runs. A schedule on another number takes `latency` and `bandwidth` for all its links.
+        Pipeline devices of the runs. With another number, a schedule uses `latency` and `bandwidth` for all its links.
     seconds : mapping kind -> list of float
         Seconds of one microbatch through each of `len(list)` parts of the model, without `overhead`. A schedule with
-        other stages takes the parts that its stages cover.
+        other stages uses the parts that its stages cover.
     layers : list of int
-        Layers of each of those parts; empty: as many in each.
+        Layers of each of those parts; empty: equal numbers.
     stage_layers : tuple of int
-        Layers of each stage of the schedules to price; empty: the parts themselves where there are as many stages, else
-        equal stages. `cut` sets it; it is no part of the file.
+        Layers of each stage of the schedules to price; empty: the parts themselves if there are as many stages, else
+        equal stages. `cut` sets it; it is not in the file.
     interval : mapping kind -> list of (low, high)
         95 % confidence interval of each of those medians.
     once : mapping kind -> (first, last)
-        Seconds within the first and the last part that a finer cut does not divide: embedding, head and loss.
+        Seconds within the first and the last part that finer stages do not divide: embedding, head and loss.
     overhead : float
-        Seconds that every action costs beside its compute, whatever its size.
+        Seconds that every action costs in addition to its compute, whatever its size.
     latency : float
     bandwidth : float
-        Of a transfer: seconds, and bytes per second (inf where transfers of one size only were measured).
+        Seconds, and bytes per second, of a transfer (inf if only transfers of one size were measured).
     links : mapping "sender-receiver" -> seconds
-        Seconds of one transfer between two devices where they were measured.
+        Seconds of one transfer between two devices, if measured.
     link_fit : LinkFit or None
-        Intervals and residual of latency and bandwidth; None where nothing was transferred.
+        Intervals and residual of latency and bandwidth; None if nothing was transferred.
     transfer_bytes : float
         Bytes of one transfer in the runs.
     jitter : float
@@ -89,9 +89,9 @@ class Profile:
     residual : float
         Median relative error of the fitted runs' action times.
     steps : StepSpread or None
-        How far measured steps lie from predicted ones; None in profiles that were written without.
+        Spread of measured steps around predicted ones; None in profiles that were written without it.
     fitted : list of str
-        The schedules that were fitted, as `name p m`; `ppsim evaluate` calls all others held out.
+        Schedules that were fitted, as `name p m`; `ppsim evaluate` calls all others held out.
     source : str
         Device name of the machine.
     recorded : str
@@ -121,7 +121,7 @@ class Profile:
 
     @property
     def provenance(self) -> dict[str, str]:
-        """Where each cost comes from."""
+        """Origin of each cost."""
         names = {"F": "forward", "B": "backward", "I": "input_grad", "W": "weight_grad"}
         measured = {names[kind]: "measured" for kind in self.seconds}
         return {name: measured.get(name, "derived") for name in names.values()} | {
@@ -131,19 +131,23 @@ class Profile:
         }
 
     def table(self, schedule: ScheduleColumns) -> CostTable:
-        """The costs of `schedule`, on any number of devices.
+        """Return the costs of `schedule`, on any number of devices.
 
-        CostError where a kind was not measured, or `stage_layers` are of another number of stages or layers.
+        Raises CostError if a kind was not measured, or if `stage_layers` has another number of stages or layers.
         """
         stages, devices = schedule.num_stages, schedule.devices
-        once, seconds = completed(self.once), self._needed()
+        once, seconds = completed(self.once), self.completed()
+        if missing := [kind for kind in KINDS if kind not in seconds]:
+            raise CostError(f"the profile has no seconds of {', '.join(missing)}; calibrate on a run that has them")
         at, of = self._edges(stages)
-        parts = {kind: covered(values, at, of, once.get(kind, (0.0, 0.0))) for kind, values in seconds.items()}
+        parts = {
+            kind: seconds_of_stages(values, at, of, once.get(kind, (0.0, 0.0))) for kind, values in seconds.items()
+        }
         return CostTable(
             seconds=np.stack([parts[kind] for kind in KINDS]) + self.overhead,
             overlap=None,
             latency=self._latency(devices),
-            seconds_per_byte=of_all_pairs(1.0 / self.bandwidth, devices),
+            seconds_per_byte=equal_for_all_pairs(1.0 / self.bandwidth, devices),
             transfer_bytes=np.full((2, stages), self.transfer_bytes),
             stage_share=np.round(np.diff(of), 9) / of[-1] * devices,  # equal stages are equal to the last bit
             weight_grad_fraction=np.ones(stages),
@@ -152,15 +156,15 @@ class Profile:
         )
 
     def cut(self, stage_layers: Sequence[int]) -> Profile:
-        """These costs for stages of so many layers each; CostError where they are no whole numbers of at least 1."""
+        """Return these costs for stages with these numbers of layers; CostError if one is not an integer from 1 on."""
         return replace(self, stage_layers=tuple(map(LAYERS, stage_layers)))
 
     def with_link(self, **link: float) -> Profile:
-        """These costs with another `latency`, `bandwidth` or `transfer_bytes`, which then hold between all devices."""
+        """Return these costs with another `latency`, `bandwidth` or `transfer_bytes` between all devices."""
         return replace(self, links={}, **link)
 
     def _edges(self, stages: int) -> tuple[np.ndarray, np.ndarray]:
-        """Where the measured parts begin and end, and where the stages do: (parts + 1) and (stages + 1) layers."""
+        """Return the first layers of measured parts and of stages, and the end: (parts + 1,) and (stages + 1,)."""
         count = len(next(iter(self.seconds.values())))
         parts = _sums(self.layers or [1] * count)
         if not self.stage_layers:
@@ -179,26 +183,20 @@ class Profile:
         return parts * (cut[-1] / parts[-1]), cut
 
     def _latency(self, devices: int) -> Any:
-        """Latency by [sender, receiver], with that of each link where the devices are those of the runs."""
+        """Return the latency by [sender, receiver]; each link has its own if the devices are those of the runs."""
         links = {}
         for pair, seconds in self.links.items() if devices == self.devices else ():
             sender, receiver = (int(number) for number in pair.split("-"))
             links[sender, receiver] = max(seconds - self.transfer_bytes / self.bandwidth, 0.0)
-        return of_nodes(np.arange(devices), self.latency, self.latency, links)
+        return values_by_node(np.arange(devices), self.latency, self.latency, links)
 
     def completed(self) -> dict[str, list[float]]:
-        """Seconds of the kinds that are known or follow: B = I + W, and of a lone B each half."""
+        """Return the seconds by kind, with those that follow: B = I + W, and I and W as halves of a lone B."""
         return completed(self.seconds)
-
-    def _needed(self) -> dict[str, list[float]]:
-        known = self.completed()
-        if missing := [kind for kind in KINDS if kind not in known]:
-            raise CostError(f"the profile has no seconds of {', '.join(missing)}; calibrate on a run that has them")
-        return known
 
 
 def completed(known: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """Seconds by kind with what follows from them: B = I + W, and of a lone B each half."""
+    """Return seconds by kind with those that follow: B = I + W, and I and W as halves of a lone B."""
     seconds = {kind: list(values) for kind, values in known.items()}
     if "B" not in seconds and {"I", "W"} <= seconds.keys():
         seconds["B"] = [i + w for i, w in zip(seconds["I"], seconds["W"], strict=True)]
@@ -208,13 +206,13 @@ def completed(known: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
     return seconds
 
 
-def covered(
+def seconds_of_stages(
     seconds: Sequence[float], parts: np.ndarray, stages: np.ndarray, once: Sequence[float] = (0.0, 0.0)
 ) -> np.ndarray:
-    """Seconds of each of some stages of a model whose parts take `seconds` each.
+    """Return the seconds of each stage of a model whose parts take `seconds` each.
 
-    `parts` and `stages` are where they begin and end, in layers. The seconds of `once` within the first and the last
-    part stay whole in the first and the last stage.
+    `parts` and `stages` are their first layers, and the end. The seconds of `once` within the first and the last part
+    stay undivided in the first and the last stage.
     """
     divided = np.array(seconds, float)
     divided[0] -= once[0]
@@ -226,12 +224,12 @@ def covered(
 
 
 def _sums(values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Sums of the first 0, 1, ... values."""
+    """Return the sums of the first 0, 1, ... values."""
     return np.concatenate([[0.0], np.cumsum(values)])
 
 
 def write_profile(profile: Profile, path: str | PathLike[str]) -> None:
-    """Write a profile as YAML, whole or not at all; units stand in the file."""
+    """Write a profile atomically as YAML; the file gives the units."""
     from io import StringIO
 
     from ruamel.yaml import YAML
@@ -239,14 +237,14 @@ def write_profile(profile: Profile, path: str | PathLike[str]) -> None:
     document = profile_document(profile)
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = None
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment] - keep the order written above
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment] - keep the order of the document
     text = StringIO()
     yaml.dump(document, text)
     write_atomically(path, text.getvalue())
 
 
 def profile_document(profile: Profile) -> dict[str, Any]:
-    """A profile as its file holds it."""
+    """Return the document of a profile's file."""
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "units": {"time": "seconds", "size": "bytes"},
@@ -282,7 +280,7 @@ def _short(value: float) -> float:
 
 
 def read_profile(path: str | PathLike[str]) -> Profile:
-    """Read a profile; ConfigError naming the file, and every fault with its place, for anything that is not one."""
+    """Return the profile in a file; raise ConfigError with the file, and the place of every fault."""
     from ppsim.base.yaml_text import read_yaml
 
     place = str(path)
@@ -299,7 +297,7 @@ def read_profile(path: str | PathLike[str]) -> Profile:
 
 
 def _schema() -> Any:
-    """What a profile's file holds, with the rule of each value."""
+    """Return the schema of a profile's file, with the rule of each value."""
     amount, pair, kind = checked_by(_amount), checked_by(_pair_of(_finite)), checked_by(choice(*KINDS))
     fit = record(
         "LinkFit",
@@ -331,16 +329,16 @@ def _schema() -> Any:
 
 
 def _unknown(document: dict[str, Any], schema: Any) -> list[str]:
-    """The keys of a profile, and of its sections, that mean nothing."""
-    current = {name: value for name, value in document.items() if name not in FORMER}
-    faults = unknown_keys(current, [*SAID_ONCE, *schema.model_fields])
+    """Return a fault for each unknown key of a profile and of its sections."""
+    current = {name: value for name, value in document.items() if name not in FORMER_KEYS}
+    faults = unknown_keys(current, [*FIXED_KEYS, *schema.model_fields])
     for name, kind in (("link_fit", LinkFit), ("steps", StepSpread)):
         faults += unknown_keys(document.get(name), [item.name for item in fields(kind)], name)
     return faults
 
 
 def _faults(found: dict[str, Any]) -> list[str]:
-    """What is wrong with values that are each legal by themselves."""
+    """Return the faults of values that are each legal by themselves."""
     counts = {len(values) for values in found["seconds"].values()}
     faults = []
     if not counts or 0 in counts:
@@ -358,7 +356,7 @@ def _faults(found: dict[str, Any]) -> list[str]:
 
 
 def _pair_of(check: Check) -> Check:
-    """Two values, low and high, each held to `check`."""
+    """Return the check of two values, low and high, each by `check`."""
     pair = rule(lambda value: isinstance(value, list) and len(value) == 2, "must be two numbers, low and high")
     return lambda value: tuple(check(item) for item in pair(value))
 

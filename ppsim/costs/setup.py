@@ -13,7 +13,7 @@ from ppsim.base.short_repr import short_repr
 from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
-from ppsim.costs.operators import Computation, Share, work
+from ppsim.costs.operators import Computation, GpuShare, computation
 from ppsim.costs.sheets import Cluster
 
 Value = TypeVar("Value")
@@ -69,53 +69,49 @@ class Setup:
         tokens = self.model.sequence * layout.microbatch_size / layout.context
         whole = layout.tensor if layout.sequence_parallel else 1
         sequences = layout.microbatch_size / layout.context
-        share = Share(
+        share = GpuShare(
             tokens, sequences, layout.tensor, layout.expert, whole, layout.chosen("fused"), layout.split_experts,
             layout.casts, layout.regroups(self.model), not layout.chosen("grouped_experts"),
         )  # fmt: skip
-        return work(device.rates, layer.operators, self.model.sequence, share)
+        return computation(device.rates, layer.operators, self.model.sequence, share)
 
     def _at_one_rate(self, layer: Layer) -> Computation:
-        """Every FLOP at the achieved part of the peak; what has none is free."""
-        faster = self._fp8_speed - 1  # FLOPs in fp8 count as fewer
-        s, casts, linears = self.model.sequence, self.layout.casts, layer.operators.products
-        saved = s * sum(one.flops for one in linears if casts and casts.reach(one)) * faster / (1 + faster)
-        up, latent = (
-            s
-            * sum(one.flops / (1 + faster * bool(casts and casts.reach(one))) for one in linears if one.module == name)
-            for name in ("up", "latent")
-        )
+        """Return the seconds with every FLOP at the achieved part of the peak; operations without FLOPs are free."""
+        device, casts = self.cluster.device, self.layout.casts
+        faster = (device.peak_fp8 or device.peak) / device.peak - 1  # FLOPs in fp8 count as fewer
+        s, linears = self.model.sequence, layer.operators.products
+        in_fp8 = [bool(casts and casts.apply_to(one)) for one in linears]
+        saved = s * sum(one.flops for one, fp8 in zip(linears, in_fp8, strict=True) if fp8) * faster / (1 + faster)
+
+        def module_flops(name: str) -> float:
+            pairs = zip(linears, in_fp8, strict=True)
+            return s * sum(one.flops / (1 + faster * fp8) for one, fp8 in pairs if one.module == name)
+
         products, core, up, latent, input_grad, weight_grad = (
             self.share(flops) / self.rate
             for flops in (
                 layer.forward - layer.attention_core - saved,
                 layer.attention_core,
-                up,
-                latent,
+                module_flops("up"),
+                module_flops("latent"),
                 layer.input_grad - saved,
                 layer.weight_grad - saved,
             )
         )
         return Computation(products, core, 0.0, 0.0, 0.0, up, latent, input_grad, weight_grad)
 
-    def repeated(self, layer: Layer, recompute: str) -> float:
-        """Seconds of the computation that a backward repeats of a layer."""
+    def repeated_seconds(self, layer: Layer, recompute: str) -> float:
+        """Return the seconds of the computation that a layer's backward repeats under a recompute level."""
         if not layer.recomputable or recompute == "none":
             return 0.0
         if recompute == "full":
             return self.work(layer).forward
         modules = ["core"] * bool(layer.score_bytes) if recompute == "selective" else recompute.split("+")
-        return self.work(layer).again(modules)
-
-    @property
-    def _fp8_speed(self) -> float:
-        """How many times as fast as in bf16 products in fp8 are at one achieved fraction of both peaks."""
-        device = self.cluster.device
-        return (device.peak_fp8 or device.peak) / device.peak
+        return self.work(layer).module_seconds(modules)
 
     @property
     def rate(self) -> float:
-        """FLOP/s that one GPU reaches over all computation of a step, nothing recomputed."""
+        """FLOP/s that one GPU reaches over all computation of a step without recomputation."""
         device = self.cluster.device
         if device.achieved is not None:
             return device.peak * device.achieved
@@ -123,15 +119,15 @@ class Setup:
         return flops / sum(self.work(layer).whole for layer in self.model.layers)
 
     def share(self, amount: float) -> float:
-        """One GPU's share for one microbatch of an amount of one whole sequence."""
+        """Return one GPU's share, for one microbatch, of an amount of one whole sequence."""
         return amount * self.layout.microbatch_size / (self.layout.tensor * self.layout.context)
 
     @cached_property
     def fp8_part(self) -> float:
         """Part of all parameters of a GPU whose products run in fp8."""
-        layers = self.model.layers
-        narrow, held = (sum(map(sum, map(of, layers))) for of in (self.layout.held_in_fp8, self.layout.held))
-        return narrow / held
+        counts = self.layout.fp8_parameters, self.layout.gpu_parameters
+        fp8, every = (sum(map(sum, map(count, self.model.layers))) for count in counts)
+        return fp8 / every
 
     @property
     def border_bytes(self) -> float:
@@ -141,7 +137,7 @@ class Setup:
 
     @property
     def own_border_bytes(self) -> float:
-        """Bytes of them that one GPU holds: all, or with sequence parallelism its part."""
+        """Bytes of `border_bytes` that one GPU holds: all, or its part with sequence parallelism."""
         return self.border_bytes / (self.layout.tensor if self.layout.sequence_parallel else 1)
 
     @property
@@ -151,9 +147,14 @@ class Setup:
         split = layout.sequence_parallel or layout.chosen("scatter_transfers")
         return self.border_bytes / (layout.tensor if split else 1)
 
-    def held(self, layers: Sequence[Layer]) -> tuple[float, float]:
-        """Dense parameters and parameters of routed experts of a stage on one GPU; a tied matrix in one stage once."""
-        dense, experts = (sum(part) for part in zip(*map(self.layout.held, layers), strict=True)) if layers else (0, 0)
+    def gpu_parameters(self, layers: Sequence[Layer]) -> tuple[float, float]:
+        """Return a stage's dense parameters, and those of routed experts, on one GPU.
+
+        A tied matrix that both embedding and head of the stage use counts once.
+        """
+        if not layers:
+            return 0.0, 0.0
+        dense, experts = (sum(part) for part in zip(*map(self.layout.gpu_parameters, layers), strict=True))
         if self.model.tied_embeddings and {"embedding", "head"} <= {layer.name for layer in layers}:
-            dense -= self.layout.held(replace(layers[0], copied_parameters=0))[0]
+            dense -= self.layout.gpu_parameters(replace(layers[0], copied_parameters=0))[0]
         return float(dense), float(experts)

@@ -1,4 +1,4 @@
-"""Shape: the sizes of a transformer, checked and completed."""
+"""Shape: sizes of a transformer, checked and completed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ppsim.base.rules import check_fields, choice, declared, described, flag, wh
 from ppsim.base.short_repr import short_repr
 
 LARGEST = 2**40
-MOST_LAYERS = 2_000
+MAX_LAYERS = 2_000
 
 
 def _needed(what: str, example: str, most: int = LARGEST) -> Any:
@@ -37,7 +37,7 @@ class Shape:
     Raises ConfigError with the field, its value and what is legal.
     """
 
-    num_layers: int = _needed("transformer blocks", "32", MOST_LAYERS)
+    num_layers: int = _needed("transformer blocks", "32", MAX_LAYERS)
     hidden: int = _needed("width", "4096")
     heads: int = _needed("attention heads", "32")
     vocabulary: int = _needed("entries of the vocabulary", "128256")
@@ -73,7 +73,7 @@ class Shape:
     expert_ffn: int = _size("width of one expert", "2048", "`ffn`")
     dense_layers: int = _size("first blocks that keep a dense MLP of width `ffn`", "3")
     prediction_layers: int = _size(
-        "multi-token-prediction modules after the last block (DeepSeek-V3)", "1", most=MOST_LAYERS
+        "multi-token-prediction modules after the last block (DeepSeek-V3)", "1", most=MAX_LAYERS
     )
 
     __repr__ = short_repr
@@ -93,7 +93,7 @@ class Shape:
             raise ConfigError(f"experts={self.experts} needs experts_per_token from 1 to {self.experts}; it is 0")
 
     def _complete(self) -> None:
-        """Fill in the fields that follow from others."""
+        """Set the fields that follow from others."""
         if not self.head_size and self.hidden % self.heads:
             raise ConfigError(
                 f"hidden={self.hidden} is not a multiple of heads={self.heads}; change one, or give head_size"

@@ -67,8 +67,8 @@ class DeviceSheet:
 
     @property
     def rates(self) -> Rates:
-        """The device as its operators see it; only of a sheet without `achieved`."""
-        assert self.operators is not None  # noqa: S101 - held by __post_init__, as the next
+        """Operator law with the peaks and the bandwidth of this device; only for a sheet without `achieved`."""
+        assert self.operators is not None  # noqa: S101 - __post_init__ checked it, and the next
         assert self.memory_bandwidth is not None  # noqa: S101
         return Rates(self.operators, self.peak, self.memory_bandwidth, self.peak_fp8 or 0.0)
 
@@ -99,12 +99,12 @@ class LinkSheet:
 
     @cached_property
     def in_collectives(self) -> LinkSheet:
-        """The link at the rate that collectives reach."""
+        """Link with the bandwidth that collectives reach."""
         return replace(self, bandwidth=self.bandwidth * self.achieved, achieved=1.0) if self.achieved < 1 else self
 
 
 ALL_REDUCES = ("ring", "tree", "fastest")
-PCIE_4 = 16e9 * 16 * 128 / 130 / 8  # 16 GT/s on 16 lanes, of 130 bits 128 are data (PCI Express 4.0)
+PCIE_4 = 16e9 * 16 * 128 / 130 / 8  # 16 GT/s on 16 lanes, 128 of 130 bits are data (PCI Express 4.0)
 _DEVICE_WANTED = instance(DeviceSheet, "ppsim.costs.DEVICES['H100 SXM'] is one")
 _LINK_WANTED = instance(LinkSheet, "ppsim.costs.LINKS['NVLink 4'] is one")
 
@@ -165,7 +165,7 @@ class Cluster:
         check_fields(self)
 
     def nodes(self, devices: int, gpus_per_device: int) -> list[int]:
-        """Node of each of `devices` pipeline devices, each standing for `gpus_per_device` GPUs."""
+        """Return the node of each of `devices` pipeline devices, each standing for `gpus_per_device` GPUs."""
         if self.node_of_device is None:
             return [device * gpus_per_device // self.gpus_per_node for device in range(devices)]
         if len(self.node_of_device) != devices:
@@ -177,7 +177,7 @@ class Cluster:
 
     @property
     def cards(self) -> int:
-        """Network cards that the GPUs of a node use, at most one a GPU."""
+        """Network cards that the GPUs of a node use, at most one per GPU."""
         return min(self.cards_per_node or self.gpus_per_node, self.gpus_per_node)
 
     @property
@@ -185,29 +185,29 @@ class Cluster:
         """GPUs of a node that share a network card."""
         return -(-self.gpus_per_node // self.cards)
 
-    def card_of_devices(self, devices: int, gpus_per_device: int) -> list[tuple[int, int]]:
-        """(node, card) of the first GPU of each pipeline device; neighbouring GPUs of a node share a card."""
-        found, before = [], {}
+    def cards_of_devices(self, devices: int, gpus_per_device: int) -> list[tuple[int, int]]:
+        """Return (node, card) of the first GPU of each device; neighbouring GPUs of a node share a card."""
+        found, used = [], {}
         for node in self.nodes(devices, gpus_per_device):
-            first_gpu = before.get(node, 0)
-            before[node] = first_gpu + gpus_per_device
+            first_gpu = used.get(node, 0)
+            used[node] = first_gpu + gpus_per_device
             found.append((node, first_gpu % self.gpus_per_node // self.gpus_per_card))
         return found
 
     def network_of_group(self, group: int) -> LinkSheet:
-        """The network as one GPU sees it while the `group` neighbouring GPUs that do the same send at once."""
+        """Return the network as one GPU sees it while `group` neighbouring GPUs send at once."""
         return replace(self.network, bandwidth=self.network.bandwidth / min(group, self.gpus_per_card))
 
     def link_of_group(self, size: int) -> LinkSheet:
-        """The link that a collective of `size` neighbouring GPUs is bound by while all groups of a node run theirs."""
+        """Return the link that limits a collective of `size` neighbouring GPUs while all groups of a node run one."""
         link = self.link if size <= self.gpus_per_node else self.network_of_group(self.gpus_per_node)
         return link.in_collectives
 
     def link_of_ring(self, size: int, distance: int) -> LinkSheet:
-        """The link of a ring over `size` GPUs that stand `distance` apart.
+        """Return the link of a ring over `size` GPUs at a `distance` of GPUs from each other.
 
-        Beyond a node, the `distance` rings that run through it side by side share all of its cards, and a ring is never
-        faster than the link inside the node.
+        Beyond a node, its `distance` parallel rings share all of its cards, and a ring is never faster than the link
+        inside the node.
         """
         if size * distance <= self.gpus_per_node:
             return self.link.in_collectives
@@ -219,9 +219,9 @@ _SHEETS = json.loads(Path(__file__).with_name("sheets.json").read_text(encoding=
 
 
 def _law(like: str | None = None, **numbers: Any) -> OperatorLaw:
-    """The law of a sheet: what it says itself, the rest as in the law that it is like."""
-    said = {**_SHEETS["laws"].get(like, {}), **numbers}
-    return OperatorLaw(**{name: FITTED.get(value, value) for name, value in said.items()})
+    """Return the law of a sheet: its own numbers, and the rest from the law that it names."""
+    known = {**_SHEETS["laws"].get(like, {}), **numbers}
+    return OperatorLaw(**{name: FITTED.get(value, value) for name, value in known.items()})
 
 
 DEVICES: Mapping[str, DeviceSheet] = {
@@ -233,12 +233,12 @@ Sheet = TypeVar("Sheet", DeviceSheet, LinkSheet)
 
 
 def find_device(name: str) -> DeviceSheet:
-    """The sheet called `name`, upper and lower case alike; ConfigError with the nearest names otherwise."""
+    """Return the sheet called `name`, in upper or lower case; raise ConfigError with the nearest names otherwise."""
     return _find("device", name, DEVICES)
 
 
 def find_link(name: str) -> LinkSheet:
-    """The sheet called `name`, upper and lower case alike; ConfigError with the nearest names otherwise."""
+    """Return the sheet called `name`, in upper or lower case; raise ConfigError with the nearest names otherwise."""
     return _find("link", name, LINKS)
 
 

@@ -22,26 +22,26 @@ from ppsim.costs.setup import Setup
 
 TABLE = Path(__file__).with_name("spread.json")
 DIMENSIONS = ("hidden", "block_flops", "gpus", "peak")
-PER_DOUBLING = 1.1  # assumed: each doubling beyond what was measured moves both ends apart by a tenth
-SMALL = 2048  # hidden size up to which a model counts as small
+PER_DOUBLING = 1.1  # assumed: each doubling beyond the measured range moves both bounds outwards by a tenth
+SMALL = 2048  # largest hidden size of a small model
 FP8 = ("fp8, dense", "fp8, mixture of experts", f"fp8, small (hidden up to {SMALL})")
 DENSE = {"dense on A100": 312e12, "dense on H100": 989e12, "dense on B200 and GB200": 2250e12}
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The 90 % interval of measured / predicted seconds of a step, and where it comes from.
+    """90 % interval of measured / predicted seconds of a step by derived costs, with its source.
 
     Attributes
     ----------
     low, middle, high : float
-        P5, P50 and P95, to be multiplied with the predicted seconds.
+        P5, P50 and P95: factors of the predicted seconds.
     group : str
-        The class of run that it is of.
+        Class of run whose spread it is.
     runs, sources : int
         Published runs of that class, and sources that published them.
     doublings : float
-        How far the run lies outside of what was measured; 0 inside.
+        Distance of the run from the measured range; 0 inside.
     """
 
     low: float
@@ -54,13 +54,13 @@ class Spread:
 
     @property
     def sentence(self) -> str:
-        """Where the interval comes from."""
+        """Source of the interval."""
         far = f", {self.doublings:.1f} doublings beyond them" if self.doublings >= 0.05 else ""
         return f"derived costs: spread of {self.runs} published runs of its class, {self.group}{far}"
 
 
 def spread_of(setup: Setup, devices: int) -> Spread:
-    """The spread of published runs of the class of a pipeline of `devices` devices."""
+    """Return the spread of published runs of the class to which a pipeline of `devices` devices belongs."""
     group = class_of(setup, devices)
     row, own = _table()["classes"][group], scales(setup, devices)
     doublings = sum(_outside(own[name], *row["measured"][name]) for name in DIMENSIONS)
@@ -69,16 +69,16 @@ def spread_of(setup: Setup, devices: int) -> Spread:
 
 
 def order_of_schedules() -> tuple[float, int]:
-    """The factor that the ratio of two derived steps, of one model by two schedules, is off by at 90 %; of how many."""
+    """Return the 90 % error of the ratio of two schedules' derived steps, as a factor, and the pairs behind it."""
     row = _table()["order"]
     return row["apart"], row["pairs"]
 
 
 def class_of(setup: Setup, devices: int) -> str:
-    """The class of a run: the first that fits of fp8 (small model, experts, neither), experts, small model, sharded
-    weights without pipeline, device.
+    """Return the class of a run: the first of the following that fits.
 
-    A dense model belongs to the device of `DENSE` whose peak is nearest.
+    fp8 (small model, experts, neither), experts, small model, sharded weights without pipeline, device. A dense model
+    belongs to the device of `DENSE` with the nearest peak.
     """
     if setup.layout.casts:
         return FP8[2 if setup.model.hidden <= SMALL else bool(setup.model.experts)]
@@ -92,7 +92,7 @@ def class_of(setup: Setup, devices: int) -> str:
 
 
 def scales(setup: Setup, devices: int) -> dict[str, float]:
-    """What a run is compared by: hidden size, forward FLOPs of a block on one GPU, GPUs and their dense peak."""
+    """Return the sizes by which runs are compared: hidden size, block FLOPs of F on one GPU, GPUs, dense peak."""
     layout, block = setup.layout, setup.model.layers[1 : 1 + setup.model.num_layers][-1]
     return {
         "hidden": setup.model.hidden,
@@ -102,9 +102,9 @@ def scales(setup: Setup, devices: int) -> dict[str, float]:
     }
 
 
-def _outside(value: float, least: float, most: float) -> float:
-    """Doublings between a value and the nearest end of a range; 0 inside, where ends are rounded to four digits."""
-    return max(math.log2(least / value), math.log2(value / most), 0.0)
+def _outside(value: float, low: float, high: float) -> float:
+    """Return the doublings between a value and a range; 0 inside."""
+    return max(math.log2(low / value), math.log2(value / high), 0.0)
 
 
 @cache
@@ -115,11 +115,11 @@ def _table() -> Mapping[str, Any]:
 # 95 % quantiles of Student's t for 1, 2, ... degrees of freedom, and of the normal distribution.
 STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
 NORMAL = 1.645
-INSIDE = 0.9  # of the steps of a run that was left out are to lie in the interval
-ASSUMED = 0.02  # error of the step of a schedule that was not measured, where fewer than two runs could be left out
-HALVED = 0.1  # assumed: what halving a lone B adds to the error of a schedule that splits it
+INSIDE = 0.9  # part of the steps of a left-out run that lies in the interval
+ASSUMED_ERROR = 0.02  # error of the step of an unmeasured schedule if fewer than two runs can be left out
+HALVED_ERROR = 0.1  # assumed: error that halving B adds for a schedule that splits it
 
-HALVES = (
+HALVES_SENTENCE = (
     "I and W were not measured: schedules that split the backward are priced with each as half of B; on real models W "
     "has been 40 % off such a half. One run of zb-h1 settles it"
 )
@@ -127,16 +127,16 @@ HALVES = (
 
 @dataclass(frozen=True)
 class StepSpread:
-    """Measured over predicted seconds of a step, from the traces that a profile was fitted to.
+    """Spread of measured / predicted seconds of a step, from the traces that a profile was fitted to.
 
-    Where runs could be left out, half of the 90 % interval is the `reach` of their steps. Without it, it has two parts
-    that do not depend on each other, so that their squares add up: the error of a schedule that was not measured, and
-    the noise from step to step, by the normal distribution.
+    If runs could be left out of the fit, half of the 90 % interval is the `reach` of their steps. Otherwise it has two
+    independent parts, whose squares add up: the error of a schedule that was not measured, and the noise between steps,
+    by the normal distribution.
 
     Attributes
     ----------
     errors : list of float
-        log(measured / predicted) of the median step of each run that could be left out of the fit of the others.
+        log(measured / predicted) of the median step of each run, predicted by a fit to the others.
     noise : float
         Standard deviation of log(step / median step of its run).
     drift : float
@@ -144,11 +144,11 @@ class StepSpread:
     steps : int
         Steps of all runs.
     disturbed : int
-        Steps beside them that were dropped: see `ppsim.studies.calibration.undisturbed`.
+        Steps that were dropped in addition: see `ppsim.studies.calibration.undisturbed`.
     halved : bool
-        Whether I and W were taken as halves of B.
+        If I and W were taken as halves of B.
     reach : float or None
-        `reach_of` the steps of runs that were left out; None without two of them, and in profiles of earlier versions.
+        `interval_reach` of the steps of left-out runs; None with fewer than two, and in profiles of earlier versions.
     """
 
     errors: list[float]
@@ -163,20 +163,20 @@ class StepSpread:
 
     @property
     def runs(self) -> int:
-        """Runs whose error was left out of their own prediction."""
+        """Number of runs that were predicted by a fit to the others."""
         return len(self.errors)
 
     @property
     def half(self) -> float:
         """Half of the interval of log(measured / predicted)."""
-        return (self._assumed() if self.reach is None else self.reach) + (HALVED if self.halved else 0.0)
+        return (self._assumed() if self.reach is None else self.reach) + (HALVED_ERROR if self.halved else 0.0)
 
     def _assumed(self) -> float:
-        """Half of the interval where no steps of runs that were left out are kept."""
+        """Return half of the interval if the profile has no `reach`."""
         if self.runs > 1:
-            between = student(self.runs) * math.sqrt(sum(error**2 for error in self.errors) / self.runs)
+            between = student_quantile(self.runs) * math.sqrt(sum(error**2 for error in self.errors) / self.runs)
         else:
-            between = NORMAL * ASSUMED
+            between = NORMAL * ASSUMED_ERROR
         return math.hypot(between, NORMAL * self.noise)
 
     @property
@@ -186,7 +186,7 @@ class StepSpread:
 
     @property
     def middle(self) -> float:
-        """P50 of measured / predicted: 1, which the fitted overhead brings about."""
+        """P50 of measured / predicted: 1, because the overhead was fitted."""
         return 1.0
 
     @property
@@ -196,41 +196,42 @@ class StepSpread:
 
     @property
     def sentence(self) -> str:
-        """Where the interval comes from."""
+        """Source of the interval."""
         if self.runs > 1:
             source = f"errors of {self.runs} runs, each left out of the fit, and noise of {self.steps} steps"
         else:
-            unknown = f"{percent_text(ASSUMED, 0)} assumed for a schedule that was not measured"
+            unknown = f"{percent_text(ASSUMED_ERROR, 0)} assumed for a schedule that was not measured"
             source = f"{unknown}, and noise of {self.steps} steps"
-        widened = f"; {percent_text(HALVED, 0)} assumed for I and W as halves of B, which one run of zb-h1 settles"
+        widened = (
+            f"; {percent_text(HALVED_ERROR, 0)} assumed for I and W as halves of B, which one run of zb-h1 settles"
+        )
         return f"calibrated: {source}{widened if self.halved else ''}"
 
-    def of_whole_backward(self) -> StepSpread:
-        """The spread of a schedule without I and W, for which it does not matter how B divides."""
+    def without_halves(self) -> StepSpread:
+        """Return the spread of a schedule without I and W, which does not depend on how B divides."""
         return replace(self, halved=False)
 
 
-def student(degrees: int) -> float:
-    """The 95 % quantile of Student's t; beyond the table by its expansion (Abramowitz and Stegun 26.7.5)."""
+def student_quantile(degrees: int) -> float:
+    """Return the 95 % quantile of Student's t; beyond the table by its expansion (Abramowitz and Stegun 26.7.5)."""
     if degrees <= len(STUDENT):
         return STUDENT[degrees - 1]
     return NORMAL + (NORMAL**3 + NORMAL) / (4 * degrees)
 
 
-def reach_of(left_out: Sequence[np.ndarray]) -> float:
-    """The 90 % quantile of |log(measured / predicted)| over steps of runs that were left out, each run weighing alike.
+def interval_reach(left_out: Sequence[np.ndarray]) -> float:
+    """Return the 90 % quantile of |log(measured / predicted)| over steps of left-out runs, with equal weight per run.
 
-    What a run lies off its prediction as a whole (its median) is taken times Student's t over the normal distribution,
-    as runs are few; how its steps lie around that is taken as it is, whatever its shape. Residuals are pooled over
-    groups as by Dunn, Wasserman and Ramdas 2022, Distribution-free prediction sets for two-layer hierarchical models;
-    the factor is ours.
+    The error of a run as a whole (its median) is multiplied by Student's t over the normal quantile, because runs are
+    few; the distribution of its steps around that is used as it is. Residuals are pooled over groups as by Dunn,
+    Wasserman and Ramdas 2022, Distribution-free prediction sets for two-layer hierarchical models; the factor is ours.
 
     Parameters
     ----------
     left_out : sequence of float64 (steps,)
         log(measured / predicted) of the steps of each run.
     """
-    widened = student(len(left_out)) / NORMAL
+    widened = student_quantile(len(left_out)) / NORMAL
     errors = [np.median(steps) for steps in left_out]
     far = np.abs(np.concatenate([steps + (widened - 1) * error for steps, error in zip(left_out, errors, strict=True)]))
     weight = np.concatenate([np.full(len(steps), 1 / len(steps)) for steps in left_out])

@@ -1,4 +1,4 @@
-"""CostTable: the costs of one schedule as columns, read by the plan and the measures; and the check of a table."""
+"""CostTable: the costs of one schedule as columns, which the plan and the measures read; and the check of a table."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.immutable import EqualColumns
 from ppsim.base.rules import Check, positive, weight
 from ppsim.base.short_repr import short_repr
-from ppsim.costs.pairs import LinkRule, WayRule, values_between
+from ppsim.costs.pairs import LinkRule, PortRule, distinct_values
 from ppsim.schedule.columns import ScheduleColumns
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What a step is to the model and the devices, for throughput and for what fits.
+    """Size of a step for the model and the devices; throughput and memory limits follow from it.
 
     Attributes
     ----------
     tokens : float
-        Of one microbatch, all data-parallel copies of the pipeline together.
+        Tokens of one microbatch, summed over all data-parallel copies of the pipeline.
     flops : float
-        Model FLOPs of one microbatch's forward and backward, all copies together; attention in full, nothing
-        recomputed.
+        Model FLOPs of one microbatch's forward and backward, summed over all copies; attention in full, no
+        recomputation.
     gpus : int
-        Of the whole job.
+        GPUs of the whole job.
     peak : float
         FLOP/s of one GPU, dense.
     memory : float
@@ -53,7 +53,7 @@ class CostTable(EqualColumns):
     seconds : float64 (4, stages)
         Seconds of F, B, I and W of one whole microbatch on each stage; row = code of the kind.
     overlap : float64 (stages, stages) or None
-        Seconds of an OVERLAP_F_B slot by [stage of F, stage of B]; None where there is no fused kernel.
+        Seconds of an OVERLAP_F_B slot by [stage of F, stage of B]; None: there is no fused kernel.
     latency, seconds_per_byte : float64 (devices, devices), or LinkRule
         By [sender, receiver].
     transfer_bytes : float64 (2, stages)
@@ -61,51 +61,51 @@ class CostTable(EqualColumns):
     stage_share : float64 (stages,)
         Activations of one microbatch on each stage, in units of one device share (1/devices of the model).
     weight_grad_fraction : float64 (stages,)
-        Part of those activations that lives until W; the rest ends with I.
+        Part of those activations that lives until W; I frees the rest.
     slice_fraction : float64 (slices,)
         Part of a microbatch's time in each of its slices; sums to 1.
     microbatch_scale : float64 (stages, microbatches of a step) or None
-        Factors of each microbatch's seconds, bytes and activations on each stage; None is 1.
+        Factors of each microbatch's seconds, bytes and activations on each stage; None: 1.
     activation_bytes : float64 (stages,) or None
-        Bytes of one whole microbatch's live activations on each stage; None where no model was given.
+        Bytes of one whole microbatch's live activations on each stage; None: no model was given.
     state_bytes : float64 (3, stages) or None
-        Bytes of weights, gradients and optimizer state of each stage; None where no model was given.
+        Bytes of weights, gradients and optimizer state of each stage; None: no model was given.
     workload : Workload or None
-        None where no model was given.
+        None: no model was given.
     exchange_seconds : float64 (4, stages) or None
-        The part of `seconds` in collectives inside actions, tensor-, context- and expert-parallel ones.
+        Part of `seconds` in tensor-, context- and expert-parallel collectives inside actions.
     overhead : float64 (4, stages) or None
-        The part of `seconds` that every action takes whole, whatever its size: each slice of a microbatch takes all
-        of it, and a fused slot, which is one action, the larger of its two parts'. None is 0.
+        Part of `seconds` that every action takes whole, whatever its size. Each slice of a microbatch takes all of it,
+        and a fused slot, which is one action, the larger one of its two parts. None: 0.
     recompute_bytes : float64 (stages,) or None
-        Bytes that a backward of a whole microbatch holds beside the activations: what it recomputes, or of the loss.
+        Bytes that a backward of a whole microbatch holds in addition to activations: recomputed ones, or the loss's.
     recompute_seconds : float64 (stages,) or None
         Seconds of R of one whole microbatch; None: as long as F.
     input_fraction : float64 (stages,) or None
-        Part of an activation that a stored input holds, from which R makes it again; None: 0.
+        Part of an activation that a stored input holds, from which R recomputes it; None: 0.
     offload_latency, offload_seconds_per_byte : float
-        Of a copy between a device and its host's memory, one way.
+        Costs of a copy between a device and its host's memory, one way.
     offload_bytes : float64 (stages,) or None
-        Bytes of one whole microbatch that an OFFLOAD moves; None: `activation_bytes`, or none where that is not known.
+        Bytes of one whole microbatch that an OFFLOAD moves; None: `activation_bytes`, or nothing if that is None.
     offload_switch : int or None
-        Neighbouring devices (0 to n-1, n to 2n-1 ...) that share a switch, through which one copy to host memory and
-        one back go at a time; None: each device has its own way.
+        Number of neighbouring devices (0 to n-1, n to 2n-1 ...) that share a switch, through which one copy to host
+        memory and one back go at a time; None: each device has its own path.
     vocabulary_seconds : float64 (2, stages) or None
-        Seconds of S and T of one whole microbatch on each stage; None: 0. Where no T stands in the lists S lasts both.
+        Seconds of S and T of one whole microbatch on each stage; None: 0. If the lists have no T, S lasts both.
     vocabulary_reduce_seconds : float
-        Of reducing the input gradient over all parts of an output layer that is cut over devices, and without T in the
-        lists the statistics with it.
+        Seconds of reducing the input gradient over all parts of a split output layer; if the lists have no T, with the
+        statistics.
     vocabulary_statistics_seconds : float or None
-        Of reducing the softmax statistics where T stands in the lists; None: `vocabulary_reduce_seconds`.
+        Seconds of reducing the softmax statistics if the lists have T; None: `vocabulary_reduce_seconds`.
     vocabulary_bytes : float64 (stages,) or None
-        Bytes of one whole microbatch that S holds on each stage until T ends, or S where no T follows; None: 0.
+        Bytes of one whole microbatch that S holds on each stage until its T ends, or its own end without T; None: 0.
     unshard_seconds, reduce_seconds, optimizer_seconds : float64 (stages,) or None
-        Of gathering a stage's weights, reducing its gradients over the data-parallel copies, and stepping its
+        Seconds of gathering a stage's weights, reducing its gradients over the data-parallel copies, and stepping its
         parameters. None: UNSHARD is free, nothing is reduced, the step is free.
-    link_ports : int32 (devices, devices, ports on a way), or WayRule, or None
-        By [sender, receiver] the ports that a transfer goes through; -1 where the way has no more.
+    link_ports : int32 (devices, devices, ports of a pair), or PortRule, or None
+        By [sender, receiver] the ports that a transfer uses; -1 fills pairs with fewer ports.
     port_capacity : int64 (ports,) or None
-        Transfers that each port carries at once, each at its full rate; None where nothing is shared.
+        Transfers that each port carries at once, each at its full rate; None: nothing is shared.
     """
 
     seconds: np.ndarray
@@ -124,7 +124,7 @@ class CostTable(EqualColumns):
     unshard_seconds: np.ndarray | None = None
     reduce_seconds: np.ndarray | None = None
     optimizer_seconds: np.ndarray | None = None
-    link_ports: np.ndarray | WayRule | None = None
+    link_ports: np.ndarray | PortRule | None = None
     port_capacity: np.ndarray | None = None
     overhead: np.ndarray | None = None
     recompute_seconds: np.ndarray | None = None
@@ -142,57 +142,57 @@ class CostTable(EqualColumns):
     __repr__ = short_repr
 
     @property
-    def ways(self) -> np.ndarray | WayRule:
-        """`link_ports`, an array where something like one was given."""
-        return self.link_ports if isinstance(self.link_ports, WayRule) else np.asarray(self.link_ports)
+    def port_columns(self) -> np.ndarray | PortRule:
+        """`link_ports`, as an array if a list was given."""
+        return self.link_ports if isinstance(self.link_ports, PortRule) else np.asarray(self.link_ports)
 
     def scale_of(self, schedule: ScheduleColumns, stage: np.ndarray, microbatch: np.ndarray) -> Any:
-        """The factor of each (stage, microbatch) of a schedule, whose microbatches may be slices; 1.0 without scale."""
+        """Return the factor of each (stage, microbatch or slice) of a schedule; 1.0 if microbatches are equal."""
         if self.microbatch_scale is None:
             return 1.0
         return self.microbatch_scale[stage, microbatch // schedule.slices % schedule.microbatches_of_a_step]
 
 
 class CostModel(Protocol):
-    """Anything that prices a schedule: given numbers, a model on a device sheet, a measured profile."""
+    """Object that prices a schedule: given numbers, a model on a device sheet, a measured profile."""
 
     def table(self, schedule: ScheduleColumns) -> CostTable:
-        """The costs of this schedule; CostError where they do not fit it."""
+        """Return the costs of this schedule; raise CostError if they do not fit it."""
         ...
 
 
 def is_cost_model(costs: object) -> bool:
-    """Whether `costs` prices schedules; a class does not, only what is made from it."""
+    """Return whether `costs` prices schedules; a class does not, only its instances do."""
     return not isinstance(costs, type) and callable(getattr(costs, "table", None))
 
 
+# The check of a table, from whichever cost model.
+
 ROUNDING = 1e-9
-_MAY_BE_NONE = frozenset(
-    ("overlap", "overhead", "activation_bytes", "state_bytes", "exchange_seconds", "recompute_bytes",
-     "unshard_seconds", "reduce_seconds", "optimizer_seconds",
-     "recompute_seconds", "input_fraction", "offload_bytes", "microbatch_scale",
-     "vocabulary_seconds", "vocabulary_bytes")
-)  # fmt: skip
 _FRACTIONS = ("weight_grad_fraction", "slice_fraction", "input_fraction")
+_BY_STAGE = (
+    "stage_share", "weight_grad_fraction", "activation_bytes", "recompute_bytes", "unshard_seconds", "reduce_seconds",
+    "optimizer_seconds", "recompute_seconds", "input_fraction", "vocabulary_bytes", "offload_bytes",
+)  # fmt: skip
+_NUMBERS = ("offload_latency", "offload_seconds_per_byte", "vocabulary_reduce_seconds", "vocabulary_statistics_seconds")
 
 
 def check_table(table: CostTable, schedule: ScheduleColumns) -> None:
-    """Refuse a table that does not fit a schedule with a CostError that names column, place, value and a legal one.
+    """Raise CostError if a table does not fit a schedule: it names column, place, value and a legal value.
 
-    Every column must have the shape that `CostTable` says and hold finite numbers of at least 0, fractions at most 1;
-    the slice fractions sum to 1. Ports are checked where both of their columns are given.
+    Every column must have the shape that `CostTable` gives and hold finite numbers of at least 0, fractions at most 1;
+    the slice fractions sum to 1. Ports are checked if both of their columns are given.
     """
     if not isinstance(table, CostTable):
         raise CostError(f"the cost model gave {shown(table)} for a table; return a ppsim.costs.CostTable")
+    optional = {item.name for item in fields(CostTable) if item.default is None} | {"overlap"}
     for name, shape in _shapes(schedule).items():
         column = getattr(table, name)
-        if column is None and name in _MAY_BE_NONE:
-            continue
-        _check_column(name, column, shape, 1.0 if name in _FRACTIONS else np.inf)
-    for name in ("offload_latency", "offload_seconds_per_byte", "vocabulary_reduce_seconds"):
-        _check_number(name, getattr(table, name))
-    if table.vocabulary_statistics_seconds is not None:
-        _check_number("vocabulary_statistics_seconds", table.vocabulary_statistics_seconds)
+        if column is not None or name not in optional:
+            _check_column(name, column, shape, 1.0 if name in _FRACTIONS else np.inf)
+    for name in _NUMBERS:
+        if getattr(table, name) is not None or name not in optional:
+            _check_number(name, getattr(table, name))
     if table.workload is not None:
         if not isinstance(table.workload, Workload):
             raise CostError(f"workload is {shown(table.workload)}, and must be a ppsim.costs.table.Workload, or None")
@@ -206,7 +206,7 @@ def check_table(table: CostTable, schedule: ScheduleColumns) -> None:
         slices = schedule.slices
         raise CostError(f"slice_fraction sums to {total:g}; the parts of a microbatch sum to 1, such as {1 / slices:g}")
     if table.link_ports is not None and table.port_capacity is not None:
-        _check_ports(table.ways, np.asarray(table.port_capacity), schedule.devices)
+        _check_ports(table.port_columns, np.asarray(table.port_capacity), schedule.devices)
 
 
 def _check_number(name: str, value: object, check: Check = weight) -> None:
@@ -218,17 +218,12 @@ def _check_number(name: str, value: object, check: Check = weight) -> None:
 
 def _shapes(schedule: ScheduleColumns) -> Mapping[str, tuple[int, ...]]:
     stages, links = (schedule.num_stages,), (schedule.devices, schedule.devices)
-    of_stage = (
-        "stage_share", "weight_grad_fraction", "activation_bytes", "recompute_bytes", "unshard_seconds",
-        "reduce_seconds", "optimizer_seconds", "recompute_seconds", "input_fraction", "vocabulary_bytes",
-        "offload_bytes",
-    )  # fmt: skip
     return {
         **dict.fromkeys(("seconds", "overhead", "exchange_seconds"), (4, *stages)),
         "overlap": stages * 2,
         **dict.fromkeys(("latency", "seconds_per_byte"), links),
         **dict.fromkeys(("transfer_bytes", "vocabulary_seconds"), (2, *stages)),
-        **dict.fromkeys(of_stage, stages),
+        **dict.fromkeys(_BY_STAGE, stages),
         "state_bytes": (3, *stages),
         "slice_fraction": (schedule.slices,),
         "microbatch_scale": (schedule.num_stages, schedule.microbatches_of_a_step),
@@ -238,7 +233,7 @@ def _shapes(schedule: ScheduleColumns) -> Mapping[str, tuple[int, ...]]:
 def _check_column(name: str, column: object, shape: tuple[int, ...], largest: float) -> None:
     legal = f"give finite numbers from 0 to 1, such as {1.0 / shape[-1]:g}" if largest == 1.0 else "give such as 1.0"
     if isinstance(column, LinkRule) and column.shape == shape:
-        column = values_between(column)
+        column = distinct_values(column)
     elif not isinstance(column, np.ndarray) or column.dtype != np.float64 or column.shape != shape:
         found = shown(column)
         if isinstance(column, np.ndarray):
@@ -258,7 +253,7 @@ def _check_column(name: str, column: object, shape: tuple[int, ...], largest: fl
     )
 
 
-def _check_ports(link_ports: np.ndarray | WayRule, capacity: np.ndarray, devices: int) -> None:
+def _check_ports(link_ports: np.ndarray | PortRule, capacity: np.ndarray, devices: int) -> None:
     shape = (devices, devices)
     if len(link_ports.shape) != 3 or link_ports.shape[:2] != shape or link_ports.dtype.kind not in "iu":
         raise CostError(
@@ -267,13 +262,13 @@ def _check_ports(link_ports: np.ndarray | WayRule, capacity: np.ndarray, devices
         )
     if capacity.ndim != 1 or capacity.dtype.kind not in "iu" or np.any(capacity < 1):
         raise CostError("port_capacity must list, for each port, how many transfers it carries at once, at least 1")
-    named = link_ports.ports() if isinstance(link_ports, WayRule) else link_ports
+    named = link_ports.ports() if isinstance(link_ports, PortRule) else link_ports
     wrong = named[(named < -1) | (named >= len(capacity))]
     if wrong.size:
         raise CostError(
             f"link_ports names port {wrong[0]}; port_capacity has ports 0 to {len(capacity) - 1}, -1 is none"
         )
-    if isinstance(link_ports, WayRule):
+    if isinstance(link_ports, PortRule):
         return
     in_order = np.sort(link_ports, axis=2)
     twice = (in_order[:, :, 1:] == in_order[:, :, :-1]) & (in_order[:, :, 1:] >= 0)

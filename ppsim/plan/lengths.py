@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.costs.pairs import values_between
+from ppsim.costs.pairs import distinct_values
 from ppsim.costs.table import CostTable
 from ppsim.lowering.rows import crosses_devices
 from ppsim.schedule.barriers import GRADIENT, Barriers, of_several
@@ -168,7 +168,7 @@ def received_by_kind(schedule: ScheduleColumns, table: CostTable) -> np.ndarray 
 
     None if they depend on more than that: links differ, or microbatches differ in their bytes.
     """
-    latency, per_byte = values_between(table.latency), values_between(table.seconds_per_byte)
+    latency, per_byte = distinct_values(table.latency), distinct_values(table.seconds_per_byte)
     microbatches_differ = table.microbatch_scale is not None and table.transfer_bytes.any()
     if microbatches_differ or np.any(latency != latency[0]) or np.any(per_byte != per_byte[0]):
         return None

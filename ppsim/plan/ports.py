@@ -33,7 +33,7 @@ def make_ports(schedule: ScheduleColumns, table: CostTable) -> Ports | None:
     if table.link_ports is None or table.port_capacity is None or not crosses_devices(schedule).any():
         return None
     remote = crosses_devices(schedule)
-    of_transfer = np.full((len(remote), table.ways.shape[2]), -1, np.int32)
+    of_transfer = np.full((len(remote), table.port_columns.shape[2]), -1, np.int32)
     consumer = np.flatnonzero(remote)
-    of_transfer[consumer] = table.ways[schedule.device[schedule.source[consumer]], schedule.device[consumer]]
+    of_transfer[consumer] = table.port_columns[schedule.device[schedule.source[consumer]], schedule.device[consumer]]
     return Ports(of_transfer, np.asarray(table.port_capacity).astype(np.int64))

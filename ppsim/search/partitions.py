@@ -255,10 +255,10 @@ class _Packing:
     ):
         schedule, peaks = summary.actions, summary.peaks
         blocks = [layer for layer in costs.model.layers if layer.name == "block"]
-        levels = costs.layout.recompute_of(schedule.num_stages)
+        levels = costs.layout.recompute_of_stages(schedule.num_stages)
         held = {level: np.mean([costs.activation_bytes(one, level) for one in blocks]) for level in {*levels}}
         parts = parts_of(table, np.array([held[level] for level in levels]) / schedule.slices)
-        weights, *others = (part / len(blocks) for part in costs.layout.state_bytes(costs.held(blocks), 0.0))
+        weights, *others = (part / len(blocks) for part in costs.layout.state_bytes(costs.gpu_parameters(blocks), 0.0))
         state = weights * schedule.weight_versions + sum(others)
         added = (parts[:, peaks.stage] * peaks.held).sum(axis=0) + state[peaks.device, None]
         self.owner, self.limit, self.pieces, self.end = _first_holders(schedule), limit, pieces, end

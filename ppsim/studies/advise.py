@@ -284,7 +284,7 @@ def _of_partition(costs: DerivedCosts, run: Timeline) -> Iterator[tuple[str, Cha
 
 
 def _of_recompute(costs: DerivedCosts, run: Timeline) -> Iterator[tuple[str, Changes]]:
-    now = costs.layout.recompute_of(run.schedule.num_stages)
+    now = costs.layout.recompute_of_stages(run.schedule.num_stages)
     selective = ["selective"] if costs.model.attention == "full" else []
     for level in ["none", *selective, "full"]:
         if set(now) != {level}:

@@ -13,7 +13,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import CostError, DeadlockError, shown
 from ppsim.costs.profile import KINDS, LinkFit, Profile
-from ppsim.costs.spread import StepSpread, reach_of
+from ppsim.costs.spread import StepSpread, interval_reach
 from ppsim.interop.replays import Trace
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
@@ -92,7 +92,7 @@ def _step_spread(traces: Sequence[Trace], layers: Sequence[int], halved: bool, d
         steps=len(noise),
         disturbed=disturbed,
         halved=halved,
-        reach=reach_of(left_out) if len(left_out) > 1 else None,
+        reach=interval_reach(left_out) if len(left_out) > 1 else None,
     )
 
 

@@ -15,7 +15,7 @@ from ppsim.base.errors import BuildError, ConfigError, PpsimError
 from ppsim.base.short_repr import short_repr
 from ppsim.costs import CostModel
 from ppsim.costs.profile import Profile
-from ppsim.costs.spread import HALVES
+from ppsim.costs.spread import HALVES_SENTENCE
 from ppsim.interop.result import plain
 from ppsim.plan.resolve import Plan
 from ppsim.run.schedules import Schedule
@@ -234,7 +234,7 @@ def _notes(measured: Timeline, replayed: float) -> list[str]:
     costs, away = measured.costs, abs(replayed - measured.makespan)
     halved = isinstance(costs, Profile) and "B" in costs.seconds and not {"I", "W"} <= costs.seconds.keys()
     rough = away > REPLAYED_WELL * measured.makespan
-    return [*([ROUGH] if rough else []), *([HALVES] if halved else [])]
+    return [*([ROUGH] if rough else []), *([HALVES_SENTENCE] if halved else [])]
 
 
 @dataclass(frozen=True)

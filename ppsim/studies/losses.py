@@ -15,7 +15,7 @@ from ppsim.analysis.bubbles import iteration_time
 from ppsim.analysis.memory import peak_activations
 from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.config import Config
-from ppsim.costs.pairs import among
+from ppsim.costs.pairs import between_devices
 from ppsim.costs.table import CostModel, CostTable
 from ppsim.plan.jitter import Jitter
 from ppsim.run.schedules import Schedule
@@ -186,8 +186,8 @@ class _CopiedCosts:
         scale = table.microbatch_scale
         return replace(
             table,
-            latency=among(table.latency, self.owner),
-            seconds_per_byte=among(table.seconds_per_byte, self.owner),
+            latency=between_devices(table.latency, self.owner),
+            seconds_per_byte=between_devices(table.seconds_per_byte, self.owner),
             link_ports=None,
             port_capacity=None,
             microbatch_scale=None if scale is None else np.tile(scale, self.copies),
