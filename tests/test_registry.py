@@ -11,6 +11,7 @@ from command_line import ppsim as command
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import things
+from test_closed_forms import check_with_simulations
 
 import ppsim
 from ppsim import BuildError, ConfigError, ScheduleError
@@ -53,6 +54,12 @@ def test_every_family_builds_a_valid_schedule_of_its_name(name):
     ppsim.Schedule.from_orders(schedule.orders(), slices=schedule.slices).validate()
 
 
+@pytest.fixture
+def families_for_now():
+    with registry.registered_for_now():
+        yield
+
+
 FORGETFUL = {
     "a backward": (lambda p, m: [forward_run(0, np.arange(m)), forward_run(1, np.arange(m))], "the backward of 0F0"),
     "a device": (lambda p, m: [concatenate(forward_run(0, 0), backward_run(0, 0)), forward_run(0, [])], "device 1"),
@@ -70,9 +77,8 @@ FORGETFUL = {
 
 @pytest.mark.parametrize("microbatches", [1, 30_000])
 @pytest.mark.parametrize("forgotten", FORGETFUL)
-def test_what_a_family_makes_is_validated(forgotten, microbatches, monkeypatch):
+def test_what_a_family_makes_is_validated(forgotten, microbatches, families_for_now):
     make, fault = FORGETFUL[forgotten]
-    monkeypatch.setattr(registry, "_FAMILIES", registry.families())
     registry.family("forgetful", title="", idea="", makespan="", peak_activations="", source="")(
         lambda devices, microbatches, stages_per_device: make(devices, microbatches)
     )
@@ -100,24 +106,21 @@ def turns(devices, microbatches):
         (lambda p, m: [["0F0", "0B0"]], r"gave \['0F0', '0B0'\]; it must give one Block a device"),
     ],
 )
-def test_a_family_makes_what_was_asked_for(make, fault, monkeypatch):
-    monkeypatch.setattr(registry, "_FAMILIES", registry.families())
+def test_a_family_makes_what_was_asked_for(make, fault, families_for_now):
     registry.family("other", title="", idea="", makespan="", peak_activations="", source="")(lambda p, m, v: make(p, m))
     with pytest.raises(ScheduleError, match=f"^other: the generator {fault}"):
         ppsim.build("other", devices=2, microbatches=4)
 
 
 @pytest.fixture
-def two_by_two(monkeypatch):
-    monkeypatch.setattr(registry, "_FAMILIES", registry.families())
-
+def two_by_two(families_for_now):
     @registry.family(
-        "two-by-two", title="Two by two", idea="Two F, then their B.", makespan="= (m/2)(p+1)(F+B)",
-        peak_activations="= 2", source="This test, 2026",
+        "two-by-two", title="Two by two", idea="Two F, then their B.", makespan="= (m/2)(p+1)(F+B) for m mod 2 = 0",
+        peak_activations="= min(m, 2)", source="This test, 2026",
     )  # fmt: skip
     def pairs(p, m, v):
         for r in range(p):
-            turns = (np.arange(first, first + 2) for first in range(0, m, 2))
+            turns = (np.arange(first, min(first + 2, m)) for first in range(0, m, 2))
             yield concatenate(*(run(r, turn) for turn in turns for run in (forward_run, backward_run)))
 
     return pairs
@@ -136,6 +139,7 @@ def test_a_family_added_to_the_registry_is_seen_everywhere(two_by_two):
     assert "two-by-two" in open_space(UNIT_COSTS, ["schedule.name"]).values["schedule.name"]
     family = ppsim.schedules()["two-by-two"]
     assert "= (m/2)(p+1)(F+B)" in make_schedule_docs.section(family, make_schedule_docs.simulated(family))
+    check_with_simulations(family)
 
 
 def test_whole_numbers_of_any_type_are_sizes():

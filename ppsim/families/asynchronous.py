@@ -37,7 +37,7 @@ def _continuous(name: str, p: int, m: int, iterations: int | None, weight_versio
     "versions of its weights that those started with. The lists hold `iterations` of m microbatches each, numbered on "
     "(microbatch k of iteration i is i m + k); by default the least that show a steady part, 3 or more.",
     constraints="iterations >= max(3, ceil((p+2)/m))",
-    makespan="= (m iterations + p-1)(F+B); steady bubble fraction 0, one iteration every m(F+B)",
+    makespan="= (m iterations + p-1)(F+B); steady bubble fraction 0, {one iteration every|iteration time} m(F+B)",
     peak_activations="= p-r",
     source="Narayanan et al. 2019, PipeDream, SOSP 2019, arXiv 1806.03377",
     asynchronous=True,
@@ -53,7 +53,7 @@ def pipedream(p: int, m: int, v: int, *, iterations: int | None = None) -> Sched
     idea="PipeDream with gradients accumulated over the m >= p microbatches of an iteration: the weights change once "
     "an iteration, and every device needs two versions of them only.",
     constraints="m >= p; iterations >= 3",
-    makespan="= (m iterations + p-1)(F+B); steady bubble fraction 0, one iteration every m(F+B)",
+    makespan="= (m iterations + p-1)(F+B); steady bubble fraction 0, {one iteration every|iteration time} m(F+B)",
     peak_activations="= p-r",
     source="Narayanan et al. 2021, Memory-Efficient Pipeline-Parallel DNN Training, arXiv 2006.09503",
     asynchronous=True,

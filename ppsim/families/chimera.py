@@ -32,7 +32,8 @@ def require_units(name: str, p: int, m: int) -> None:
     "microbatch: it is older than the split in I and W (arXiv 2401.10241), and its backward halving halves the "
     "microbatch, not the gradient. So it gives no order of I and W that could be built.",
     constraints="p even, m a multiple of p",
-    makespan="= (2m+p-2)F at F = B: bubble fraction (p-2)/(2m+p-2); = (p-2)/(3m/2+p-2) at B = 2F for m = p, more above",
+    makespan="= (2m+p-2)F at F = B: bubble fraction (p-2)/(2m+p-2); "
+    "{|bubble fraction }= (p-2)/(3m/2+p-2) at B = 2F for m = p{, more above}",
     peak_activations="= p/2 + 1 + min(r, p-1-r)",
     source="Li and Hoefler 2021, Chimera, arXiv 2107.06925",
 )

@@ -17,7 +17,7 @@ from ppsim.schedule.blocks import Block
     constraints="megatron: p <= group_size <= m, m mod group_size = 0 or >= p; torch: m mod max(1, m // p) = 0; "
     "spread: any",
     makespan="= (p-1)(f+b) + (p(v-1)+1)(f+b) + (mv-p(v-1)-1)o when g = p, m mod p = 0, max(f, b) <= o",
-    peak_activations="= min(mv, 2(p-r-1)+(v-1)g+2)/v",
+    peak_activations="= min(mv, 2(p-r-1)+(v-1)g+2)/v{| where max(f, b) <= o}",
     source="NVIDIA Megatron-LM, megatron/core/pipeline_parallel/combined_1f1b.py (--overlap-moe-expert-parallel-comm)",
 )
 def combined_one_forward_one_backward(

@@ -33,7 +33,7 @@ def require_filled(name: str, p: int, m: int) -> None:
     "most; outer devices fuse fewer pairs and idle less. It does not hold for F unlike I, W > F or a slot shorter than "
     "B (the two directions then wait for each other), nor without a fused kernel, where it is (p/2-1)(F+I-W).",
     constraints="p even, m even, m >= 2p",
-    makespan="= (m-p-1)F&B + (p+1)(F+B) + bubble, bubble (p/2-1)(F&B+B-3W), where F = I, W <= F, B <= F&B",
+    makespan="= (m-p-1)F&B + (p+1)(F+B) + {bubble, bubble |}(p/2-1)(F&B+B-3W), where F = I, W <= F, B <= F&B",
     peak_activations="= p+1",
     source="DeepSeek-AI 2024, DeepSeek-V3, arXiv 2412.19437, figure 5 and table 2; deepseek-ai/DualPipe, "
     "dualpipe/dualpipe.py",
@@ -65,7 +65,7 @@ def dualpipe(p: int, m: int, v: int) -> Iterator[Block]:
     "the V stand for the two directions. PyTorch runs it as ScheduleDualPipeV. The bubble holds where DualPipe's does; "
     "without a fused kernel it is (p-1)(f+i-w).",
     constraints="m >= 2p",
-    makespan="= (2m-2p-1)f&b + (2p+1)(f+b) + bubble, bubble (p-1)(f&b+b-3w), where f = i, w <= f, b <= f&b",
+    makespan="= (2m-2p-1)f&b + (2p+1)(f+b) + {bubble, bubble |}(p-1)(f&b+b-3w), where f = i, w <= f, b <= f&b",
     peak_activations="= (2p+1)/2",
     source="PyTorch 2.13, torch/distributed/pipelining/schedules.py, ScheduleDualPipeV; deepseek-ai/DualPipe, "
     "dualpipe/dualpipev.py",

@@ -19,8 +19,9 @@ GROUPINGS = ("torch", "spread")
     "F and I, so that the W fill most of the drain. PyTorch runs it as ScheduleInterleavedZeroBubble. Groupings: "
     "`torch` (equal rounds), `spread` (any m).",
     constraints="torch: m mod max(1, m // p) = 0; spread: any",
-    makespan="= mv(f+i+w) + (p-1)(f+i-w) for m mod p = 0, w <= f, w <= i; bubble fraction (p-1)/(3vm+p-1) at f = i = w",
-    peak_activations="= p on every device for m mod p = 0",
+    makespan="= mv(f+i+w) + (p-1)(f+i-w) for m mod p = 0, w <= f, w <= i; bubble fraction "
+    "(p-1)/(3vm+p-1) at f = i = w{|, m mod p = 0}",
+    peak_activations="= p {on every device} for m mod p = 0",
     source="PyTorch 2.13, torch/distributed/pipelining/schedules.py, ScheduleInterleavedZeroBubble; Qi et al. 2023, "
     "arXiv 2401.10241",
 )

@@ -21,7 +21,7 @@ def fused_when_warm(forwards: Block, backwards: Block, warmup: int, order: str =
     title="1F1B with overlapped F and B",
     idea="Eager 1F1B with one more warm-up forward: no forward of the steady part then waits for the backward beside "
     "it, so the two share one OVERLAP_F_B slot, in which the transfers of the one hide behind the work of the other.",
-    makespan="= p(F+B) + (m-1)o with o the fused slot, where max(F, B) <= o",
+    makespan="= p(F+B) + (m-1)o {with o the fused slot}, where max(F, B) <= o",
     peak_activations="= min(m, 2(p-r))",
     source="DeepSeek-AI 2024, DeepSeek-V3, arXiv 2412.19437 (the fused slot); NVIDIA Megatron-LM, combined 1F1B",
 )
@@ -38,7 +38,7 @@ def overlapped_one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Bloc
     constraints="megatron: p <= group_size <= m, m mod group_size = 0 or >= p; torch: m mod max(1, m // p) = 0; "
     "spread: any",
     makespan="= (p-1)(f+b) + (p(v-1)+1)(f+b) + (mv-p(v-1)-1)o when g = p, m mod p = 0, max(f, b) <= o",
-    peak_activations="= min(mv, 2(p-r-1)+(v-1)g+2)/v",
+    peak_activations="= min(mv, 2(p-r-1)+(v-1)g+2)/v{| where max(f, b) <= o}",
     source="NVIDIA Megatron-LM, megatron/core/pipeline_parallel/combined_1f1b.py",
 )
 def overlapped_interleaved(

@@ -27,8 +27,9 @@ LONG = 3  # slots that an activation lives at least for its copies to be worth t
     "share a switch and are d2h apart, so that one copies out while the other copies back. What lives at most "
     "3 (d2h + h2d), or finds no slots, stays. Simulate it with `offload_switch=2`.",
     constraints="those of gis; 1 <= chunks <= v",
-    makespan="= gis's where copies take what d2h and h2d say",
-    peak_activations="<= that of gis",
+    makespan="= {gis's where copies take what d2h and h2d say|3mvf + 2(p-1)f + (p-g)(v-1)f at f = i = w for g >= p/2, "
+    "m mod g = 0}",
+    peak_activations="<= {that of gis|min(mv, g(v-1)+p-r)/v for g >= p/2, m mod g = 0}",
     source="Wan et al. 2025, PipeOffload, arXiv 2503.01328; sail-sg/zero-bubble-pipeline-parallelism, "
     "zerobubble/scheduler/offloading.py",
 )

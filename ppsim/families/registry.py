@@ -6,7 +6,8 @@ import difflib
 import inspect
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from ppsim.base.errors import BuildError, ScheduleError, shown
 from ppsim.base.host_memory import memory_bytes
 from ppsim.base.units import value_text
 from ppsim.checks.faults import validate
+from ppsim.families.closed_forms import ClosedForm, closed_forms, printed
 from ppsim.schedule.blocks import Block
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -39,7 +41,8 @@ class RegisteredFamily:
 
     `asynchronous` marks steps that follow each other without a drain, on old weights: no fair rival of those that wait.
     `makespan` and `peak_activations` are closed forms as text in the notation of docs/schedules.md: "=" marks the exact
-    ones, which the tests assert as equalities, "~" the approximate ones.
+    ones, "<=" upper bounds, "~" approximations. `closed_forms` are the exact ones and the bounds, which a test compares
+    with simulations.
     """
 
     name: str
@@ -54,6 +57,7 @@ class RegisteredFamily:
     fixed_stages: bool
     asynchronous: bool
     options: Mapping[str, inspect.Parameter]
+    closed_forms: Sequence[ClosedForm]
 
     def columns(
         self, devices: int, microbatches: int, stages_per_device: int | None = None, **options: Any
@@ -134,28 +138,41 @@ def family(
     stages_per_device: int = 1,
     asynchronous: bool = False,
 ) -> Callable[[SomeGenerator], SomeGenerator]:
-    """Register a generator under `name`; its keyword-only parameters become the family's options.
+    """Return a decorator that registers a generator under `name`.
 
-    It raises BuildError for sizes and options that it does not allow. Where its stages per device have a default any
-    number of them is allowed, else `stages_per_device` alone.
+    Keyword-only parameters of the generator become the family's options. It raises BuildError for sizes and options
+    that it does not allow. If its stages per device have a default, any number of them is allowed, else
+    `stages_per_device` alone. `makespan` and `peak_activations` are texts for `closed_forms`.
     """
 
     def register(generate: SomeGenerator) -> SomeGenerator:
         parameters = inspect.signature(generate).parameters
         options = {key: value for key, value in parameters.items() if value.kind is inspect.Parameter.KEYWORD_ONLY}
-        _, _, usual = (value.default for value in list(parameters.values())[:3])
-        fixed = usual is inspect.Parameter.empty
+        _, _, default = (value.default for value in list(parameters.values())[:3])
+        fixed = default is inspect.Parameter.empty
         _FAMILIES[name] = RegisteredFamily(
-            name, title, idea, constraints, makespan, peak_activations, source, generate,
-            stages_per_device if fixed else usual, fixed, asynchronous, options,
+            name, title, idea, constraints, printed(makespan), printed(peak_activations), source, generate,
+            stages_per_device if fixed else default, fixed, asynchronous, options,
+            (*closed_forms(makespan, "makespan"), *closed_forms(peak_activations, "peak_activations")),
         )  # fmt: skip
         return generate
 
     return register
 
 
+@contextmanager
+def registered_for_now() -> Iterator[None]:
+    """Forget, at the end of the context, the families that are registered in it."""
+    known = dict(_FAMILIES)
+    try:
+        yield
+    finally:
+        _FAMILIES.clear()
+        _FAMILIES.update(known)
+
+
 def families() -> dict[str, RegisteredFamily]:
-    """Every family by name, in the order of docs/schedules.md."""
+    """Return every family by name, in the order of docs/schedules.md."""
     return dict(_FAMILIES)
 
 

@@ -34,7 +34,7 @@ def warmed_up_slices(name: str, p: int, m: int, slices: int, backward: Kind = Ki
     "before, and its B the B of the piece behind. The fill is one piece long instead of one microbatch, and the "
     "activations shrink alike. Slices are numbered microbatch x slices + piece; `slice_costs` gives uneven pieces.",
     constraints="slices >= 1 (default 2)",
-    makespan="= (mk+p-1)(F+B)/k with k slices",
+    makespan="= (mk+p-1)(F+B)/k {with k slices}",
     peak_activations="= min(mk, k+p-1-r)/k",
     source="Sun et al. 2024, Seq1F1B, arXiv 2406.03488",
 )
@@ -49,7 +49,7 @@ def seq1f1b(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
     idea="GPipe over pieces of sequences: all forwards of all pieces, then all backwards, the pieces of each "
     "microbatch reversed. A fill of one piece, at the activations of GPipe.",
     constraints="slices >= 1 (default 2)",
-    makespan="= (mk+p-1)(F+B)/k with k slices",
+    makespan="= (mk+p-1)(F+B)/k {with k slices}",
     peak_activations="= m",
     source="Li et al. 2021, TeraPipe, arXiv 2102.07988",
 )

@@ -39,7 +39,7 @@ def _checked_slices(name: str, p: int, m: int, v: int, slices: int) -> int:
     "whole microbatches, with the warm-up of interleaved 1F1B and k-1 pieces more. Slices are numbered microbatch x "
     "slices + piece.",
     constraints="slices >= 1 (default 2), m a multiple of ceil(p/slices)",
-    makespan="= (mkv+p-1)(f+b)/k with k slices, p mod k = 0",
+    makespan="= (mkv+p-1)(f+b)/k {with k slices}, p mod k = 0",
     peak_activations="= min(mkv, 2(p-r-1)+(v-1)g+k)/(kv)",
     source="Sun et al. 2024, Seq1F1B, arXiv 2406.03488; thunlp/Seq1F1B, megatron/core/pipeline_parallel/schedules.py "
     "(where p mod k = 0)",
@@ -64,7 +64,7 @@ def interleaved_seq1f1b(p: int, m: int, v: int = 2, *, slices: int = 2) -> Sched
     "`slice_costs: {attention: part}` (of a model `causal`) prices that; exchanging context between devices evens "
     "them, which is the default of equal slices. Slices are numbered microbatch x slices + piece.",
     constraints="slices a multiple of p (default p)",
-    makespan="= (mnv+p-1)(f+b)/n with n slices",
+    makespan="= (mnv+p-1)(f+b)/n {with n slices}",
     peak_activations="= min(mnv, nv+2(p-r-1))/(nv)",
     source="Li et al. 2025, SlimPipe, arXiv 2504.14519",
 )

@@ -14,7 +14,7 @@ from ppsim.schedule.columns import ScheduleColumns
     "so that W fill most of the drain. A bubble of pieces, and of that a third at F = I = W. Slices are numbered "
     "microbatch x slices + piece.",
     constraints="slices >= 1 (default 2)",
-    makespan="= m(F+I+W) + (p-1)(F+I-W)/k with k slices, for mk >= p+k-1, W <= F, W <= I",
+    makespan="= m(F+I+W) + (p-1)(F+I-W)/k {with k slices}, for mk >= p+k-1, W <= F, W <= I",
     peak_activations="= min(mk, p+k-1)/k",
     source="Sun et al. 2024, Seq1F1B, arXiv 2406.03488 (zero-bubble variant); Qi et al. 2023, arXiv 2401.10241",
 )

@@ -20,7 +20,7 @@ from ppsim.schedule.blocks import Block, concatenate, fuse, repeat, run
     "the formula's 1.4 for each further device, where the makers' pairs, whose parts start together, idle 2.0. I leave "
     "their W for the drain. For m < 3p-1 the lists of 3p-1 microbatches are built and the surplus is dropped.",
     constraints="m >= 2p",
-    makespan="= 6mf + (p-1)f at f = i = w, m >= 3p-1, with or without a fused kernel; ~ 2m(f+i+w) + (p-1)(f+i-w)",
+    makespan="= 6mf + (p-1)f at f = i = w, m >= 3p-1{, with or without a fused kernel}; ~ 2m(f+i+w) + (p-1)(f+i-w)",
     peak_activations="= max(3p+1, 3p+r)/2 for m >= 3p-1",
     source="STP 2025, arXiv 2510.27257 (its table says 3p/2 activations); MICLAB-BUPT/STP, stp/schedule.py",
     stages_per_device=2,

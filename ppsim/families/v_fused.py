@@ -23,7 +23,7 @@ LENGTH = np.array([1, 1, 2, 2])
     "thirds of 1F1B's activations, with about three quarters of its bubble. Built for b = 2f.",
     constraints="devices >= 1, microbatches >= 1",
     makespan="~ at b = 2f, m >= 2p: 6mf + 4.5pf",
-    peak_activations="= floor(2p/3) + 1 once m fills the pipeline",
+    peak_activations="{|largest }= floor(2p/3) + 1 {once m fills the pipeline|for m >= 2p}",
     source="Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv 2405.15362; "
     "sail-sg/zero-bubble-pipeline-parallelism, zerobubble/scheduler/v1f1b.py",
     stages_per_device=2,

@@ -15,8 +15,8 @@ from ppsim.schedule.blocks import Block, alternate, concatenate, run
     idea="Stage r and stage 2p-1-r sit on device r: forwards go down one leg of a V and up the other, so that the last "
     "stage's device is the first's and backwards start early everywhere. No bubble at f = i = w (measured per device), "
     "with the activations of 1F1B. For m < 2p-1 the lists of 2p-1 microbatches are built and the surplus is dropped.",
-    makespan="= at f = i = w, m >= 2p-1: span = 6mf (span bubble 0), makespan = (6m+p-1)f",
-    peak_activations="= p on every device for m >= 2p-1",
+    makespan="= at f = i = w, m >= 2p-1: span = 6mf{ (span bubble 0)}, makespan = (6m+p-1)f",
+    peak_activations="= p {on every device} for m >= 2p-1",
     source="Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 6; PyTorch 2.13, "
     "ScheduleZBVZeroBubble",
     stages_per_device=2,

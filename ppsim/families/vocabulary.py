@@ -28,10 +28,12 @@ VARIANTS = ("1", "2", "interlaced")
     "`vocabulary_reduce` and `vocabulary_statistics`; the look-up of the input embedding is priced with stage 0, its "
     "weights are cut too.",
     constraints="devices >= 1, microbatches >= 1, backward >= forward; variant 1 (default), 2 or interlaced",
-    makespan="= (m+p-1)(F+B) + m(S+T) + c at p > 1, 1F1B's bubble, with a reduction of c <= F in variant 2, and in "
-    "variant 1 m > 1, statistics in at most F and the gradient in c <= S; interlaced = (m+p-1)(F+B) + m(S+T+c+c'), c' "
-    "of the statistics",
-    peak_activations="= min(m, p-r+2) in variant 1, min(m, p-r+1) in variant 2, min(m, floor(3p/2)-r) interlaced",
+    makespan="= (m+p-1)(F+B) + m(S+T) + c at p > 1{, 1F1B's bubble, with a reduction of c <= F in variant 2, and in "
+    "variant 1 m > 1, statistics in at most F, the gradient in c <= S, and S and T at least F/4|, F <= B, variant < 3, "
+    "m > 1, c <= F, c' <= F, c <= S, S >= F/4, T >= F/4}; {interlaced|} = (m+p-1)(F+B) + m(S+T+c+c'){, c' of the "
+    "statistics|, F <= B, variant = 3, p > 1}",
+    peak_activations="= min(m, p-r+2) {in|for} variant{| =} 1, min(m, p-r+1) {in|for} variant{| =} 2, "
+    "min(m, floor(3p/2)-r) {interlaced|for variant = 3; F <= B}",
     source="Yeung et al. 2024, Balancing Pipeline Parallelism with Vocabulary Parallelism, arXiv 2411.05288; "
     "sail-sg/VocabularyParallelism, megatron/core/pipeline_parallel/vocab_parallel_schedule.py and "
     "interlaced_schedule.py; interlaced: Lin et al. 2024, nnScaler, OSDI '24",

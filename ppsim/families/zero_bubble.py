@@ -51,7 +51,7 @@ def zb_h1(p: int, m: int, v: int) -> Iterator[Block]:
     "completely: no bubble at F = I = W (measured per device, the optimizer step not synchronised), for nearly twice "
     "the activations of 1F1B.",
     constraints="m >= 2p-1",
-    makespan="span = m(F+I+W) + (p-1) max(0, F+I-2W, I-F) at c = 0: span bubble 0 at F = I = W",
+    makespan="span = m(F+I+W) + (p-1) max(0, F+I-2W, I-F) at c = 0: span bubble{| fraction} 0 at F = I = W",
     peak_activations="= 2p-1",
     source="Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, figure 3",
 )

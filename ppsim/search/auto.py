@@ -37,7 +37,7 @@ NO_STARTS = ("naive", "zb-auto", "bpipe", "ripipe", "mario", "pipe-offload")  # 
     "`memory_limit_bytes`). It starts from every family that fits, from the same orders pulled tighter and from greedy "
     "list scheduling, and goes on by local search in rounds (`rounds`, or as many as fit into `seconds`).",
     constraints="the limit at least what one microbatch holds on a device (1 for equal stages)",
-    makespan="<= that of every family on the same placement that fits the limit, where transfers do not queue",
+    makespan="<= {that of every family on the same placement that fits the limit, where transfers do not queue}",
     peak_activations="<= memory_limit",
     source="docs/synthesis.md; list scheduling and local search after Kolisch and Hartmann 2006, "
     "doi 10.1016/j.ejor.2005.01.065",

@@ -33,8 +33,9 @@ RECOMPUTED_PARTS = (0.5, 1.0)  # of the stages, from the first on, whose activat
     "but where a backward directly follows its forward, and R moves ahead into idle time, so that it does not wait for "
     "the gradient. What is idle follows from `costs`.",
     constraints="those of interleaved-1f1b",
-    makespan="<= interleaved-1f1b's with backwards longer by what they recompute",
-    peak_activations="<= p (p v stages)",
+    makespan="<= {interleaved-1f1b's with backwards longer by what they recompute|"
+    "(mv+p-1)(f+b+f) for c = 0, m mod p = 0}",
+    peak_activations="<= p{ (p v stages)}",
     source="Ascend/MindSpeed, docs/en/features/recompute_independent_pipelining.md and "
     "mindspeed/core/pipeline_parallel/ripipe_schedules.py: --recompute-in-bubble, --recompute-in-advance",
 )
@@ -53,7 +54,7 @@ def ripipe(p: int, m: int, v: int = 2, *, mode: str = "in-bubble", costs: CostMo
     "gradient arrives, and further ahead where the device is idle; forwards go ahead into idle time as far as the "
     "memory that recomputing freed holds them: no device holds more than in 1F1B without it. What is idle follows from "
     "`costs`.",
-    makespan="<= 1F1B's with backwards longer by a forward",
+    makespan="<= {1F1B's with backwards longer by a forward|(m+p-1)(F+B+F) + 2c floor((p-1)(m+p-1)/p)}",
     peak_activations="<= min(m, p-r)",
     source="Liu et al. 2025, Mario: Near Zero-cost Activation Checkpointing in Pipeline Parallelism, doi "
     "10.1145/3710848.3710878",

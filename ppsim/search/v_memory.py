@@ -37,7 +37,7 @@ _METHOD = (
     idea="A V of stages in which a microbatch's forward and backward follow each other closely: about half of 1F1B's "
     "activations, and about half of its bubble. " + _METHOD,
     makespan="~ at f = i = w: 6mf + 3pf, bubble about p/2m",
-    peak_activations="= ceil((p+1)/2) once m fills the pipeline, never more",
+    peak_activations="{|largest }= ceil((p+1)/2) {once m fills the pipeline, never more|for m >= 2p}",
     source=_SOURCE,
     stages_per_device=2,
 )
@@ -54,7 +54,7 @@ def v_half(p: int, m: int, v: int, *, costs: CostModel | None = None, search: bo
     idea="The V with the shortest life of an activation: about a third of 1F1B's activations, with about two thirds of "
     "its bubble. " + _METHOD,
     makespan="~ at f = i = w: 6mf + 4pf, bubble about 2p/3m",
-    peak_activations="= ceil((p+2)/3) once m fills the pipeline, never more",
+    peak_activations="{|largest }= ceil((p+2)/3) {once m fills the pipeline, never more|for m >= 2p}",
     source=_SOURCE,
     stages_per_device=2,
 )

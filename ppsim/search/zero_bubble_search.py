@@ -67,7 +67,7 @@ _METHOD = (
     "costs (each stage's own times and the transfers; default F = I = W); the best span is kept, at equal span the "
     'best makespan (`objective="makespan"`: the other way round).'
 )
-_MAKESPAN = "<= that of 1f1b, zb-h1 and zb-h2 where they fit the limit, by the chosen measure"
+_MAKESPAN = "<= {that of 1f1b, zb-h1 and zb-h2 where they fit the limit, by the chosen measure}"
 _SOURCE = "Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 3 (the idea; the method is ours)"
 
 
