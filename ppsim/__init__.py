@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # not imported: who interrupts the program while it loads typing would see a traceback
+TYPE_CHECKING = False  # not imported: an interrupt while typing loads would show a traceback
 if TYPE_CHECKING:
-    from typing import Any
-
     from ppsim.base.errors import BuildError, ConfigError, CostError, DeadlockError, PpsimError, ScheduleError
     from ppsim.config import Config, load_config
     from ppsim.costs import Cluster, Costs, DerivedCosts, Layout, Model
@@ -32,44 +30,37 @@ __all__ = [
     "simulate_many", "sweep", "what_fits", "with_offload", "with_recompute",
 ]  # fmt: skip
 
-# Where each name is, to be loaded when it is first asked for: `ppsim --help` then starts without NumPy.
-_HOMES = {
-    "ppsim.base.errors": ("BuildError", "ConfigError", "CostError", "DeadlockError", "PpsimError", "ScheduleError"),
-    "ppsim.config": ("Config", "load_config"),
-    "ppsim.costs": ("Cluster", "Costs", "DerivedCosts", "Layout", "Model"),
-    "ppsim.plan.jitter": ("Jitter",),
-    "ppsim.run.batches": ("Batch", "simulate_many"),
-    "ppsim.run.schedules": (
-        "Family",
-        "Program",
-        "Schedule",
-        "build",
-        "lower",
-        "schedules",
-        "with_offload",
-        "with_recompute",
-    ),
-    "ppsim.run.simulation": ("simulate",),
-    "ppsim.run.timelines": ("Timeline",),
-    "ppsim.studies.advise": ("advise",),
-    "ppsim.studies.choose": ("choose",),
-    "ppsim.studies.compare": ("compare",),
-    "ppsim.studies.explain": ("explain",),
-    "ppsim.studies.fits": ("what_fits",),
-    "ppsim.studies.sweep": ("Sweep", "sweep"),
-}
+if not TYPE_CHECKING:  # type checkers report a name that is not imported above
+    # The module of each name, imported at the first use of one of its names: `ppsim --help` starts without NumPy.
+    _HOMES = {
+        "ppsim.base.errors": ("BuildError", "ConfigError", "CostError", "DeadlockError", "PpsimError", "ScheduleError"),
+        "ppsim.config": ("Config", "load_config"),
+        "ppsim.costs": ("Cluster", "Costs", "DerivedCosts", "Layout", "Model"),
+        "ppsim.plan.jitter": ("Jitter",),
+        "ppsim.run.batches": ("Batch", "simulate_many"),
+        "ppsim.run.schedules": (
+            "Family", "Program", "Schedule", "build", "lower", "schedules", "with_offload", "with_recompute",
+        ),
+        "ppsim.run.simulation": ("simulate",),
+        "ppsim.run.timelines": ("Timeline",),
+        "ppsim.studies.advise": ("advise",),
+        "ppsim.studies.choose": ("choose",),
+        "ppsim.studies.compare": ("compare",),
+        "ppsim.studies.explain": ("explain",),
+        "ppsim.studies.fits": ("what_fits",),
+        "ppsim.studies.sweep": ("Sweep", "sweep"),
+    }  # fmt: skip
 
+    def __getattr__(name):
+        for home, names in _HOMES.items():
+            if name in names:
+                globals()[name] = getattr(import_module(home), name)
+                return globals()[name]
+        from importlib.util import find_spec
 
-def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            globals()[name] = getattr(import_module(home), name)
-            return globals()[name]
-    from importlib.util import find_spec
-
-    if find_spec(f"{__name__}.{name}") is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f"{__name__}.{name}")
+        if find_spec(f"{__name__}.{name}") is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module(f"{__name__}.{name}")
 
 
 def __dir__() -> list[str]:

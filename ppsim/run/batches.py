@@ -49,6 +49,11 @@ class Batch:
     """
 
     makespan: np.ndarray
+    span: np.ndarray
+    bubble_fraction: np.ndarray
+    bubble_ratio: np.ndarray
+    span_bubble_fraction: np.ndarray
+    peak_activations: np.ndarray
 
     def __init__(self, schedule: Schedule, transport: str, engine: str, cases: int, samples: int, seed: int):
         self.schedule, self.transport, self.engine = schedule, transport, engine
@@ -64,10 +69,6 @@ class Batch:
         return equal(vars(self), vars(other)) if isinstance(other, Batch) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> np.ndarray: ...
 
     def __len__(self) -> int:
         """Number of runs."""
