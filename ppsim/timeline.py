@@ -8,8 +8,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from ppsim.base.arrays import SizedColumns
 from ppsim.base.immutable import Column, EqualColumns, equal, unwritable
-from ppsim.base.lists import Counted
 from ppsim.costs.table import CostModel, CostTable
 from ppsim.engines.times import Times
 from ppsim.plan.host_copies import OFFLOADS, RELOADS
@@ -19,7 +19,7 @@ from ppsim.schedule.columns import ScheduleColumns
 
 
 @dataclass(frozen=True, eq=False)
-class StreamSpans(Counted, EqualColumns):
+class StreamSpans(SizedColumns, EqualColumns):
     """When things that are no compute actions ran, one entry each, device by device in time order.
 
     Attributes

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 import ppsim
 from ppsim.explorer.guard import is_loopback
-from ppsim.explorer.server import MOST_BYTES, make_app
+from ppsim.explorer.server import MAX_FILE_BYTES, make_app
 
 CASE = {
     "schedule": "zb-h1", "devices": 4, "microbatches": 8, "forward": 1, "input_grad": 1, "weight_grad": 1,
@@ -222,7 +222,7 @@ def test_requests_of_the_wrong_kind_are_refused(client):
     assert client.get("/../pyproject.toml").status_code == 404
     assert said(client.post("/api/file/exe", json=CASE))
     assert client.post("/api/simulate", content=json.dumps(CASE)).status_code == 415
-    large = b'{"csv": "' + b"x" * MOST_BYTES + b'"}'
+    large = b'{"csv": "' + b"x" * MAX_FILE_BYTES + b'"}'
     headers = {"content-type": "application/json"}
     assert client.post("/api/validate", content=large, headers=headers).status_code == 413
 

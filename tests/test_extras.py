@@ -8,7 +8,7 @@ import pytest
 from command_line import ROOT, UNIT_COSTS, ppsim
 
 import ppsim as library
-from ppsim.base.extras import EXTRA_OF
+from ppsim.base.host import EXTRA_OF
 from ppsim.studies.compare import compare
 from ppsim.studies.optimum import optimum
 

@@ -109,7 +109,7 @@ def test_no_matrix_of_all_pairs_is_made(name):
 
 def test_too_many_pairs_of_devices_say_what_they_need(monkeypatch):
     ledger = ppsim.simulate(ppsim.build("1f1b", devices=8, microbatches=1)).ledger()
-    monkeypatch.setattr("ppsim.base.host_memory.memory_bytes", lambda: 3_000)
+    monkeypatch.setattr("ppsim.base.host.memory_bytes", lambda: 3_000)
     with pytest.raises(
         ppsim.ConfigError, match=r"needs about .* of memory, and this machine has 3 kB; use fewer devices"
     ):

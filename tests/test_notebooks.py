@@ -4,7 +4,7 @@ import make_notebooks
 import nbformat
 import pytest
 
-MOST_BYTES = 300_000  # of a stored lesson
+MAX_FILE_BYTES = 300_000  # of a stored lesson
 LESSONS = pytest.mark.parametrize("path", make_notebooks.LESSONS, ids=lambda path: path.stem)
 
 
@@ -15,7 +15,7 @@ def test_a_lesson_runs_and_shows_what_is_stored(path, monkeypatch):
     assert texts(now) == texts(stored), f"{path.name} is out of date; run `make docs`"
     assert pictures(now) == pictures(stored)
     assert pictures(stored)
-    assert path.stat().st_size < MOST_BYTES
+    assert path.stat().st_size < MAX_FILE_BYTES
 
 
 @LESSONS

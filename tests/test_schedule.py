@@ -269,8 +269,8 @@ def test_columns_of_a_schedule_take_ten_bytes_an_action():
 def test_a_slot_taken_apart_is_two_actions():
     slots = fuse(run(Kind.F, 0, [1, 2]), run(Kind.B, 0, [0, 1]))
     assert slots.joined.tolist() == [False, True, False, True]
-    assert slots.apart().joined.tolist() == [False] * 4
-    assert slots.apart().microbatch.tolist() == slots.microbatch.tolist() == [1, 0, 2, 1]
+    assert slots.unfused().joined.tolist() == [False] * 4
+    assert slots.unfused().microbatch.tolist() == slots.microbatch.tolist() == [1, 0, 2, 1]
 
 
 @pytest.mark.parametrize("devices", [0, 1, 3, 9])

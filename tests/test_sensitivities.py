@@ -9,7 +9,7 @@ from random_runs import ROUND_SECONDS, rerun, runs
 
 import ppsim
 from ppsim.actions import Kind
-from ppsim.schedule.barriers import of_several
+from ppsim.schedule.barriers import spans_devices
 
 STEP = 1e-5
 
@@ -23,7 +23,7 @@ def gained_of_transfers(run):
     """Of all transfers and collectives; what one device does alone stays at 0."""
     plan, columns = run.plan, {"transfer_seconds": run.plan.transfer_seconds + STEP * run.plan.remote}
     if plan.barriers is not None:
-        columns["barrier_seconds"] = plan.barrier_seconds + STEP * of_several(run.schedule, plan.barriers)
+        columns["barrier_seconds"] = plan.barrier_seconds + STEP * spans_devices(run.schedule, plan.barriers)
     return (rerun(run, **columns).makespan - run.makespan) / STEP
 
 

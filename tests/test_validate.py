@@ -14,7 +14,7 @@ import ppsim
 import ppsim.base.compiling
 from ppsim import DeadlockError, Schedule, ScheduleError
 from ppsim.actions import Kind
-from ppsim.base.distinct import distinct
+from ppsim.base.arrays import distinct
 
 
 def faults(orders, **options):

@@ -8,8 +8,8 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.analysis.memory import activations_over_time, memory_over_time, static_memory
+from ppsim.base.arrays import SizedColumns
 from ppsim.base.immutable import EqualColumns, kept
-from ppsim.base.lists import Counted
 from ppsim.base.short_repr import short_repr
 from ppsim.plan.streams import POST_VALIDATED
 from ppsim.timeline import TimelineColumns
@@ -166,7 +166,7 @@ def _per_second(timeline: TimelineColumns, per_microbatch: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Bubbles(Counted, EqualColumns):
+class Bubbles(SizedColumns, EqualColumns):
     """The idle times between compute actions, device by device in time order; `seconds` sum to `device_idle`.
 
     Attributes

@@ -8,11 +8,11 @@ import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.graph import COLLECTIVE, OPTIMIZER, StepGraph, grouped, step_graph
+from ppsim.base.arrays import distinct
 from ppsim.base.compiling import call_fastest, kernel
-from ppsim.base.distinct import distinct
 from ppsim.base.immutable import EqualColumns
 from ppsim.base.short_repr import short_repr
-from ppsim.schedule.barriers import of_several
+from ppsim.schedule.barriers import spans_devices
 from ppsim.timeline import TimelineColumns
 
 
@@ -142,7 +142,7 @@ def sensitivities(run: TimelineColumns) -> Sensitivities:
     of_stream = graph.stream_kind.astype(np.int32)
     of_stream[of_stream == OPTIMIZER] = optimizer
     if run.plan.barriers is not None:
-        shared = of_several(run.schedule, run.plan.barriers)
+        shared = spans_devices(run.schedule, run.plan.barriers)
         of_stream[of_stream == COLLECTIVE] = np.where(shared, transfer, -1)
     counted[2 * rows :, 0] = np.maximum(of_stream, -1)
 

@@ -12,8 +12,7 @@ import numpy as np
 from ppsim.actions import KIND_NAMES
 from ppsim.analysis.bubbles import device_idle
 from ppsim.analysis.gaps import PHASES, WAITING, Gaps, idle_at_ends
-from ppsim.base.extras import need
-from ppsim.base.host_memory import require_memory
+from ppsim.base.host import need, require_memory
 from ppsim.base.immutable import EqualColumns
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import aligned

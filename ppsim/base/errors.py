@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-MOST_FAULTS_SHOWN = 20
+MAX_FAULTS_SHOWN = 20
 LONGEST_SHOWN = 60  # characters of a value in a message
 
 
@@ -71,7 +71,7 @@ def listing(heading: str, faults: Sequence[str]) -> str:
     """One message out of many faults: the sentence alone if there is one, else a heading and a line each."""
     if len(faults) == 1:
         return faults[0]
-    lines = [f"  - {fault}" for fault in faults[:MOST_FAULTS_SHOWN]]
-    if len(faults) > MOST_FAULTS_SHOWN:
-        lines.append(f"  - and {len(faults) - MOST_FAULTS_SHOWN} more")
+    lines = [f"  - {fault}" for fault in faults[:MAX_FAULTS_SHOWN]]
+    if len(faults) > MAX_FAULTS_SHOWN:
+        lines.append(f"  - and {len(faults) - MAX_FAULTS_SHOWN} more")
     return f"{heading}:\n" + "\n".join(lines)

@@ -13,12 +13,12 @@ from typing import Any, BinaryIO, cast
 
 from ppsim.base.errors import ConfigError, shown
 
-MOST_BYTES = 2**29  # of one file: a schedule of 50 million actions
-MOST_OF_A_CONFIG = 2**21  # bytes of a config, a profile or a model's config.json
+MAX_FILE_BYTES = 2**29  # of one file: a schedule of 50 million actions
+MAX_CONFIG_BYTES = 2**21  # bytes of a config, a profile or a model's config.json
 _NEWLINE = re.compile("\r\n?")
 
 
-def read_text(path: str | PathLike[str], most: int = MOST_BYTES) -> str:
+def read_text(path: str | PathLike[str], most: int = MAX_FILE_BYTES) -> str:
     """The text of a UTF-8 file, unpacked where its name ends in .gz.
 
     Raises ConfigError when it is missing, a folder, unreadable, not text, or holds more than `most` bytes: a device or

@@ -9,7 +9,7 @@ from ppsim.lowering.rows import crosses_devices
 from ppsim.schedule.barriers import awaited_rows, turn_of_collectives, with_barriers
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.recurrence import run_lists
-from ppsim.schedule.waiting import lenient_source, standing, waiting_cycle, waiting_message
+from ppsim.schedule.waiting import blocked_rows, lenient_source, waiting_cycle, waiting_message
 
 Node = tuple[str, int]
 
@@ -24,7 +24,7 @@ def find_waiting_cycle(schedule: ScheduleColumns) -> list[str]:
     position, _ = run_lists(*with_barriers(schedule, source))
     position = position[: schedule.devices]
     source = awaited_rows(schedule, source, position)
-    blocked = standing(schedule, position, source >= 0)
+    blocked = blocked_rows(schedule, position, source >= 0)
     return waiting_cycle(schedule, blocked, source) if blocked else []
 
 
@@ -139,7 +139,7 @@ def deadlock_error(
     position = np.asarray(position)
     awaited = awaited_rows(schedule, schedule.source, position)
     open_barrier = (awaited >= 0) & (schedule.source < 0)
-    missing = standing(schedule, position, (crosses_devices(schedule) & ~arrived) | open_barrier, fused)
+    missing = blocked_rows(schedule, position, (crosses_devices(schedule) & ~arrived) | open_barrier, fused)
     if transport == "async" or posts is None:
         cycle = waiting_cycle(schedule, missing, awaited)
     else:

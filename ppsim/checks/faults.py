@@ -1,17 +1,18 @@
 """The one validator: every fault of a schedule's compute actions, as sentences that name the place and the rule."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind, is_backward
-from ppsim.base.distinct import distinct
+from ppsim.base.arrays import distinct, list_of_rows
+from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.errors import DeadlockError, ScheduleError, listing
-from ppsim.base.lists import list_of_rows
 from ppsim.checks.deadlock import find_waiting_cycle
-from ppsim.checks.one_pass import source_of_valid
 from ppsim.checks.program_faults import program_faults
-from ppsim.checks.sentences import MOST_OF_ONE_RULE, first_faults, place, position
+from ppsim.checks.sentences import MAX_FAULTS_PER_RULE, first_faults, located, position
 from ppsim.schedule.barriers import find_barriers
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.waiting import waiting_message
@@ -68,12 +69,12 @@ def _number_faults(schedule: ScheduleColumns) -> Iterator[str]:
     ):
         if column.min() < 0:
             lowest = int(np.argmin(column))
-            yield f"{place(schedule, lowest)} names {word} {column[lowest]}; {word} numbers run 0, 1, 2 ..."
+            yield f"{located(schedule, lowest)} names {word} {column[lowest]}; {word} numbers run 0, 1, 2 ..."
         if size > len(schedule.kind):
             present = distinct(column)
             absent = int(np.argmax(present != np.arange(len(present))))
             yield (
-                f"{place(schedule, int(np.argmax(column)))} names {word} {size - 1}, but no action names "
+                f"{located(schedule, int(np.argmax(column)))} names {word} {size - 1}, but no action names "
                 f"{word} {absent}; {word} numbers run 0, 1, 2 ... without gaps"
             )
 
@@ -118,7 +119,7 @@ def _doubled(schedule: ScheduleColumns, rows: np.ndarray, pairs: np.ndarray) -> 
 def _missing_forwards(schedule: ScheduleColumns, present: np.ndarray) -> Iterator[str]:
     stages, microbatches = schedule.num_stages, schedule.microbatches
     gaps = stages * microbatches - len(present)
-    shown = _first_absent(present, min(gaps, MOST_OF_ONE_RULE))
+    shown = _first_absent(present, min(gaps, MAX_FAULTS_PER_RULE))
     for pair in shown:
         name = _name(schedule, Kind.F, pair)
         yield f"{name} is missing: {stages} stages x {microbatches} microbatches each need one F"
@@ -166,7 +167,7 @@ def _vocabulary_faults(schedule: ScheduleColumns, present: dict[Kind, np.ndarray
     for kind, (stage, microbatch) in zip(kinds, found, strict=True):
         counted = np.isin(microbatch, numbers)
         counts = np.bincount(np.searchsorted(parts, stage[counted]), minlength=len(parts))
-        for part in parts[counts < len(numbers)][:MOST_OF_ONE_RULE].tolist():
+        for part in parts[counts < len(numbers)][:MAX_FAULTS_PER_RULE].tolist():
             absent = np.setdiff1d(numbers, microbatch[stage == part])
             yield (
                 f"{part}{kind.name}{absent[0]} is missing: stage {part} holds a part of the output layer, so it needs "
@@ -208,7 +209,9 @@ def _order_faults(schedule: ScheduleColumns) -> Iterator[str]:
         earlier, later = early_rows[at_early], late_rows[at_late]
         wrong = (schedule.device[earlier] == schedule.device[later]) & (earlier > later)
         yield from first_faults(
-            lambda late, early, rule=rule: f"{place(schedule, late)} stands before {place(schedule, early)}: {rule}",
+            lambda late, early, rule=rule: (
+                f"{located(schedule, late)} stands before {located(schedule, early)}: {rule}"
+            ),
             later[wrong],
             earlier[wrong],
         )
@@ -222,7 +225,7 @@ def _output_faults(schedule: ScheduleColumns) -> Iterator[str]:
     wrong = np.flatnonzero(barriers.has > np.arange(len(barriers.has)))
     yield from first_faults(
         lambda part, output: (
-            f"{place(schedule, part)} stands before {place(schedule, output)}: S needs the output of the last stage"
+            f"{located(schedule, part)} stands before {located(schedule, output)}: S needs the output of the last stage"
         ),
         wrong,
         barriers.has[wrong],
@@ -234,8 +237,8 @@ def _output_faults(schedule: ScheduleColumns) -> Iterator[str]:
     swapped = (np.diff(row) < 0) & (np.diff(device[last]) == 0) & (np.diff(of_row) == 0)
     yield from first_faults(
         lambda early, late: (
-            f"{place(schedule, early)} stands before {place(schedule, late)}, and on the device that sends their input "
-            f"it is the other way round: the collectives of one sender run in one order on all devices"
+            f"{located(schedule, early)} stands before {located(schedule, late)}, and on the device that sends their "
+            f"input it is the other way round: the collectives of one sender run in one order on all devices"
         ),
         row[1:][swapped],
         row[:-1][swapped],
@@ -258,7 +261,7 @@ def _slice_faults(schedule: ScheduleColumns) -> Iterator[str]:
         before, after = rows[:-1], rows[1:]
         same = (schedule.stage[before] == schedule.stage[after]) & (whole[before] == whole[after])
         late = same & ((schedule.microbatch[after] - schedule.microbatch[before]) * step < 0)
-        yield from first_faults(lambda row, rule=rule: f"{place(schedule, row)} comes too late: {rule}", after[late])
+        yield from first_faults(lambda row, rule=rule: f"{located(schedule, row)} comes too late: {rule}", after[late])
 
 
 def _first_absent(present: np.ndarray, count: int) -> list[int]:
@@ -278,3 +281,107 @@ def _first_absent(present: np.ndarray, count: int) -> list[int]:
 def _name(schedule: ScheduleColumns, kind: Kind, pair: int) -> str:
     stage, microbatch = divmod(pair, schedule.microbatches)
     return f"{stage}{kind.name}{microbatch}"
+
+
+_F, _I, _W, _R = (int(kind) for kind in (Kind.F, Kind.I, Kind.W, Kind.R))
+
+
+def source_of_valid(schedule: ScheduleColumns) -> np.ndarray | None:
+    """`schedule.source` where compute actions have no fault and run to their end, None otherwise; int32.
+
+    Lists with S or T, of which some wait for many at once, are left to the other checks too.
+    """
+    stages, microbatches, rows = schedule.num_stages, schedule.microbatches, len(schedule.kind)
+    cells = stages * microbatches
+    if (
+        schedule.cuts_vocabulary or not 0 < 2 * cells <= rows
+    ):  # each needs an F and a backward, and the tables stay as small as the columns
+        return None
+    source, row_of = np.empty(rows, np.int32), np.full(2 * cells, -1, np.int32)
+    weights, again = np.full(cells, False, bool), np.zeros(cells if schedule.recomputes else 0, bool)
+    valid = call_fastest(
+        follow, rows, schedule.offsets, schedule.kind, schedule.stage, schedule.microbatch, stages, microbatches,
+        row_of, weights, again, source,
+    )  # fmt: skip
+    return source if valid and _slices_in_order(schedule, row_of) else None
+
+
+def _slices_in_order(schedule: ScheduleColumns, row_of: np.ndarray) -> bool:
+    """Whether the slices of each microbatch go forward in rising and backward in falling order."""
+    if schedule.slices == 1:
+        return True
+    if schedule.microbatches % schedule.slices:
+        return False
+    forward, backward = np.diff(row_of.reshape(2, -1, schedule.slices))
+    return bool((forward > 0).all() and (backward < 0).all())
+
+
+@kernel(allocates=True)
+def follow(offsets, kind, stage, microbatch, stages, microbatches, row_of, weights, again, source):
+    """Walk the lists and fill `source`; False at the first fault or a standstill. Compiled, or plain on lists.
+
+    Sweeps over the devices, up and down, let each run as far as it can. `row_of`, by stage * microbatches + microbatch,
+    first F and then B or I, holds the row once it has run, -1 before; `weights` says whether W has run, `again` whether
+    R has. Beside `recurrence.walk` this walk stays because it finds the source of a row, checks the row and runs it
+    while the row is at hand, in less time than finding the sources alone would take. Lists that let few devices run in
+    a sweep are left to the other checks, whose time does not grow with the number of sweeps.
+    """
+    devices, cells = len(offsets) - 1, stages * microbatches
+    position = offsets[:-1].copy()
+    forwards = inputs = weight_grads = recomputes = 0
+    left, visits, step = offsets[-1], -64 * devices, 1
+    while left > 0:
+        before = left
+        device = 0 if step > 0 else devices - 1
+        while 0 <= device < devices:
+            first, last, begin = offsets[device], offsets[device + 1], position[device]
+            if first == last:
+                return False
+            row = begin
+            while row < last:
+                code, at, number = kind[row], stage[row], microbatch[row]
+                if at < 0 or number < 0:
+                    return False
+                own = at * microbatches + number
+                need = -1
+                if code == _W:
+                    made = row_of[cells + own]
+                    if made < first or kind[made] != _I or weights[own]:
+                        return False
+                    weights[own] = True
+                    weight_grads += 1
+                elif code == _R:
+                    if row_of[own] < first or row_of[own] >= last or row_of[cells + own] >= 0 or again[own]:
+                        return False
+                    again[own] = True
+                    recomputes += 1
+                else:
+                    if code == _F:
+                        if at > 0:
+                            need = row_of[own - microbatches]
+                            if need < 0:
+                                break
+                        forwards += 1
+                    else:
+                        if row_of[own] < first or row_of[own] >= last:
+                            return False
+                        own += cells
+                        if at + 1 < stages:
+                            need = row_of[own + microbatches]
+                            if need < 0:
+                                break
+                        inputs += code == _I
+                    if row_of[own] >= 0:
+                        return False
+                    row_of[own] = row
+                source[row] = need
+                row += 1
+            position[device] = row
+            left -= row - begin
+            device += step
+        visits += devices
+        if left == before or visits > 8 * (offsets[-1] - left):
+            return False
+        step = -step
+    counted = 2 * forwards + inputs + recomputes == offsets[-1]
+    return counted and forwards == cells and inputs == weight_grads

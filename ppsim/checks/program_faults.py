@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import FIRST_SHARDING, FIRST_TRANSFER, Kind, is_send
-from ppsim.checks.copy_faults import copy_faults
-from ppsim.checks.sentences import first_faults, place
+from ppsim.checks.sentences import first_faults, located
 from ppsim.lowering.rows import transfer_ends
 from ppsim.lowering.sharding import last_backwards
 from ppsim.schedule.columns import ScheduleColumns
@@ -58,7 +57,7 @@ def transfer_faults(program: ScheduleColumns) -> Iterator[str]:
     order = np.argsort(end, kind="stable")
     again = order[1:][end[order][1:] == end[order][:-1]]
     yield from first_faults(
-        lambda row, at: f"{place(program, row)} appears twice; each transfer is sent and received once",
+        lambda row, at: f"{located(program, row)} appears twice; each transfer is sent and received once",
         rows[again],
         end[again],
     )
@@ -99,7 +98,7 @@ def _misplaced(program: ScheduleColumns, ends: _Ends, rows: np.ndarray, end: np.
     elsewhere = program.device[action] != program.device[rows]
     yield from first_faults(
         lambda row, action: (
-            f"{place(program, row)} stands on the wrong device: {program.label(action)} runs on device "
+            f"{located(program, row)} stands on the wrong device: {program.label(action)} runs on device "
             f"{program.device[action]}"
         ),
         rows[elsewhere],
@@ -108,13 +107,15 @@ def _misplaced(program: ScheduleColumns, ends: _Ends, rows: np.ndarray, end: np.
     sends = is_send(ends.kind[end])
     early = ~elsewhere & sends & (rows < action)
     yield from first_faults(
-        lambda row, action: f"{place(program, row)} stands before {program.label(action)}, whose result it sends",
+        lambda row, action: f"{located(program, row)} stands before {program.label(action)}, whose result it sends",
         rows[early],
         action[early],
     )
     late = ~elsewhere & ~sends & (rows > action)
     yield from first_faults(
-        lambda row, action: f"{place(program, row)} stands after {program.label(action)}, which needs what it receives",
+        lambda row, action: (
+            f"{located(program, row)} stands after {program.label(action)}, which needs what it receives"
+        ),
         rows[late],
         action[late],
     )
@@ -123,10 +124,10 @@ def _misplaced(program: ScheduleColumns, ends: _Ends, rows: np.ndarray, end: np.
 def _pointless(program: ScheduleColumns, ends: _Ends, row: int, end: int) -> str:
     if end < 0:
         rule = "needs" if is_send(program.kind[row]) else "sends"
-        return f"{place(program, row)} carries nothing: no action {rule} it"
+        return f"{located(program, row)} carries nothing: no action {rule} it"
     own, other = int(ends.own[end]), int(ends.other[end])
     return (
-        f"{place(program, row)} carries nothing: {program.label(own)} and {program.label(other)} both run on device "
+        f"{located(program, row)} carries nothing: {program.label(own)} and {program.label(other)} both run on device "
         f"{program.device[own]}"
     )
 
@@ -160,8 +161,8 @@ def crossed_transfers(program: ScheduleColumns) -> Iterator[str]:
     first = crossed[first]
     yield from first_faults(
         lambda send, receive: (
-            f"{place(program, send)} meets {place(program, receive)}: transfers between two devices are received in "
-            f"the order in which they are sent, and PyTorch would hand over the wrong tensor without an error"
+            f"{located(program, send)} meets {located(program, receive)}: transfers between two devices are received "
+            f"in the order in which they are sent, and PyTorch would hand over the wrong tensor without an error"
         ),
         ends.row[sent[first]],
         ends.row[received[first]],
@@ -205,7 +206,7 @@ def gather_faults(program: ScheduleColumns) -> Iterator[str]:
         ),
     ):
         found = rows[wrong]
-        yield from first_faults(lambda row, rule=rule: f"{place(program, row)} {rule}", found)
+        yield from first_faults(lambda row, rule=rule: f"{located(program, row)} {rule}", found)
 
 
 def _stage_keys(program: ScheduleColumns, rows: np.ndarray) -> np.ndarray:
@@ -221,7 +222,8 @@ def reduction_faults(program: ScheduleColumns) -> Iterator[str]:
     same = (np.diff(program.stage[rows]) == 0) & (np.diff(program.device[rows]) == 0)
     again = rows[1:][same]
     yield from first_faults(
-        lambda row: f"{place(program, row)} appears twice; a stage's gradients are reduced once a step", again
+        lambda row: f"{located(program, row)} appears twice; a stage's gradients are reduced once a step",
+        again,
     )
     last = last_backwards(program)
     known, wanted = _stage_keys(program, last), _stage_keys(program, rows)
@@ -230,7 +232,7 @@ def reduction_faults(program: ScheduleColumns) -> Iterator[str]:
     early = behind > rows
     yield from first_faults(
         lambda row, backward: (
-            f"{place(program, row)} stands before {program.label(backward)}, which adds to the gradients that it "
+            f"{located(program, row)} stands before {program.label(backward)}, which adds to the gradients that it "
             f"reduces"
         ),
         rows[early],
@@ -238,6 +240,90 @@ def reduction_faults(program: ScheduleColumns) -> Iterator[str]:
     )
     foreign = rows[behind < 0]
     yield from first_faults(
-        lambda row: f"{place(program, row)} has no gradients to reduce: no backward of its stage runs on the device",
+        lambda row: f"{located(program, row)} has no gradients to reduce: no backward of its stage runs on the device",
         foreign,
+    )
+
+
+_RULES = {
+    (Kind.OFFLOAD, Kind.F): "an activation leaves after its forward",
+    (Kind.RELOAD, Kind.OFFLOAD): "an activation comes back after it has left",
+    (Kind.R, Kind.RELOAD): "R needs the stored input back",
+    (Kind.B, Kind.RELOAD): "a backward needs its activation back",
+    (Kind.I, Kind.RELOAD): "a backward needs its activation back",
+}
+
+
+def copy_faults(program: ScheduleColumns) -> Iterator[str]:
+    """One sentence for each fault of the copies to host memory and back; those of the compute actions are others'.
+
+    In the list of one device an activation's actions read: F, OFFLOAD, RELOAD, then R where there is one, backward.
+    """
+    rows_of = {kind: _rows_by_pair(program, program.kind == kind) for kind in (Kind.OFFLOAD, Kind.RELOAD)}
+    if not any(len(pairs) for pairs, _ in rows_of.values()):
+        return
+    for pairs, rows in rows_of.values():
+        again = rows[1:][pairs[1:] == pairs[:-1]]
+        yield from first_faults(lambda row: f"{located(program, row)} appears twice; an activation leaves once", again)
+    yield from _unpaired(program, rows_of[Kind.OFFLOAD], rows_of[Kind.RELOAD])
+    yield from _foreign(program)
+    for (late, early), rule in _RULES.items():
+        yield from _late(program, early, late, rule)
+
+
+def _pairs(program: ScheduleColumns, rows: np.ndarray) -> np.ndarray:
+    """One number for stage and microbatch of each row."""
+    return program.stage[rows].astype(np.int64) * program.microbatches + program.microbatch[rows]
+
+
+def _rows_by_pair(program: ScheduleColumns, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Stage and microbatch as one number, sorted, and the row of each."""
+    rows = np.flatnonzero(chosen)
+    pairs = _pairs(program, rows)
+    order = np.argsort(pairs, kind="stable")
+    return pairs[order], rows[order]
+
+
+def _unpaired(
+    program: ScheduleColumns, offloads: tuple[np.ndarray, np.ndarray], reloads: tuple[np.ndarray, np.ndarray]
+) -> Iterator[str]:
+    for own, other, missing in ((offloads, reloads, Kind.RELOAD), (reloads, offloads, Kind.OFFLOAD)):
+        alone = own[1][~np.isin(own[0], other[0])]
+        yield from first_faults(
+            lambda row, missing=missing: (
+                f"{located(program, row)} stands without {program.stage[row]}{missing.name}{program.microbatch[row]}: "
+                f"what leaves for host memory comes back before its backward"
+            ),
+            alone,
+        )
+
+
+def _foreign(program: ScheduleColumns) -> Iterator[str]:
+    """Copies on a device that does not run the forward."""
+    pairs, rows = _rows_by_pair(program, program.kind == Kind.F)
+    copies = np.flatnonzero((program.kind == Kind.OFFLOAD) | (program.kind == Kind.RELOAD))
+    wanted = _pairs(program, copies)
+    found = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
+    here = (pairs[found] == wanted) & (program.device[rows[found]] == program.device[copies])
+    yield from first_faults(
+        lambda row: (
+            f"{located(program, row)} has nothing to copy: no {program.stage[row]}F{program.microbatch[row]} runs on "
+            f"the device"
+        ),
+        copies[~here],
+    )
+
+
+def _late(program: ScheduleColumns, early: Kind, late: Kind, rule: str) -> Iterator[str]:
+    """Pairs of rows of one activation on one device in the wrong order."""
+    (early_pairs, early_rows), (late_pairs, late_rows) = (
+        _rows_by_pair(program, program.kind == kind) for kind in (early, late)
+    )
+    _, at_early, at_late = np.intersect1d(early_pairs, late_pairs, return_indices=True)
+    before, after = early_rows[at_early], late_rows[at_late]
+    wrong = (program.device[before] == program.device[after]) & (before > after)
+    yield from first_faults(
+        lambda after, before: f"{located(program, after)} stands before {located(program, before)}: {rule}",
+        after[wrong],
+        before[wrong],
     )

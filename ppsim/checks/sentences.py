@@ -6,14 +6,14 @@ import numpy as np
 
 from ppsim.schedule.columns import ScheduleColumns
 
-MOST_OF_ONE_RULE = 50
+MAX_FAULTS_PER_RULE = 50
 
 
 def first_faults(sentence: Callable[..., str], *columns: np.ndarray) -> Iterator[str]:
     """A sentence for each of the first entries of equally long columns, and how many more there are."""
-    for entries in zip(*(column[:MOST_OF_ONE_RULE].tolist() for column in columns), strict=True):
+    for entries in zip(*(column[:MAX_FAULTS_PER_RULE].tolist() for column in columns), strict=True):
         yield sentence(*entries)
-    more = len(columns[0]) - MOST_OF_ONE_RULE
+    more = len(columns[0]) - MAX_FAULTS_PER_RULE
     if more > 0:
         yield f"{more} more faults like: {sentence(*(column[-1].item() for column in columns))}"
 
@@ -26,6 +26,6 @@ def position(schedule: ScheduleColumns, row: int) -> str:
     return f"device {device}, position {index}"
 
 
-def place(schedule: ScheduleColumns, row: int) -> str:
+def located(schedule: ScheduleColumns, row: int) -> str:
     """A row's text and where it stands."""
     return f"{schedule.label(row)} ({position(schedule, row)})"

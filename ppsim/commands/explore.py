@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from ppsim.base.errors import ConfigError
-from ppsim.base.extras import need
+from ppsim.base.host import need
 from ppsim.commands.reporting import command, say
 
 Configs = Annotated[

@@ -53,7 +53,7 @@ def crew(
 def _cluster(dask: str | None, slurm: Sequence[str] | None) -> Executor | None:
     if not (dask or slurm):
         return None
-    from ppsim.base.yaml_text import read_yaml
+    from ppsim.base.documents import read_yaml
     from ppsim.studies.worker_pool import SlurmJobs, dask_executor
 
     given = {key: read_yaml(text, f"--slurm {key}").value for key, text in settings_of(slurm, "--slurm").items()}

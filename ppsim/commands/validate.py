@@ -14,7 +14,7 @@ from ppsim.commands import options
 from ppsim.commands.reporting import DONE, answer, command, exit_status, say
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.run.schedules import Program, Schedule
-from ppsim.schedule.columns import MOST_SLICES
+from ppsim.schedule.columns import MAX_SLICES
 
 SCHEMA = "ppsim.validate/1"
 
@@ -55,8 +55,8 @@ def validate(
 def _slices(text: str) -> int:
     # Python turns no text of more than 4,300 digits into a number; leading zeros aside, ten are enough.
     digits = text.lstrip("0") if text.isascii() and text.isdigit() else ""
-    if not 1 <= len(digits) <= len(str(MOST_SLICES)) or int(digits) > MOST_SLICES:
-        raise ConfigError(f"--slices {text:.40}: must be a whole number of at least 1 and at most {MOST_SLICES}")
+    if not 1 <= len(digits) <= len(str(MAX_SLICES)) or int(digits) > MAX_SLICES:
+        raise ConfigError(f"--slices {text:.40}: must be a whole number of at least 1 and at most {MAX_SLICES}")
     return int(digits)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
+from ppsim.base.documents import Path
 from ppsim.base.errors import ConfigError, CostError
-from ppsim.base.yaml_text import Path
 from ppsim.config.schema import MEASURED, Fault
 from ppsim.costs import Costs
 from ppsim.costs.derive import DerivedCosts

@@ -10,10 +10,10 @@ from os import PathLike
 from typing import Any
 
 from ppsim.actions import Kind
+from ppsim.base.documents import MAX_DEPTH, Document, Path, read_yaml
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.files import MOST_OF_A_CONFIG, read_text
+from ppsim.base.files import MAX_CONFIG_BYTES, read_text
 from ppsim.base.short_repr import short_repr
-from ppsim.base.yaml_text import DEEPEST, Document, Path, read_yaml
 from ppsim.config.assembly import assembled, missing_keys
 from ppsim.config.schema import Fault, check
 from ppsim.costs import CostModel, Costs
@@ -185,7 +185,7 @@ def load_config(path: str | PathLike[str], *, overrides: Mapping[str, Any] | Non
 
 
 def _read(place: str) -> Document:
-    document = read_yaml(read_text(place, most=MOST_OF_A_CONFIG), place)
+    document = read_yaml(read_text(place, most=MAX_CONFIG_BYTES), place)
     if document.value is None:
         raise ConfigError(f"{place}: is empty; write sections such as `schedule:` and `costs:`")
     if not isinstance(document.value, dict):
@@ -285,8 +285,8 @@ def _overridden(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
     """`data` with the plain value at a dotted key replaced; sections on the way are made."""
     if not isinstance(key, str):
         raise ConfigError(f"override {shown(key)}: write keys as text with dots, such as schedule.name")
-    if key.count(".") >= DEEPEST:
-        raise ConfigError(f"override {shown(key)}: nested deeper than {DEEPEST} levels")
+    if key.count(".") >= MAX_DEPTH:
+        raise ConfigError(f"override {shown(key)}: nested deeper than {MAX_DEPTH} levels")
     first, _, rest = key.partition(".")
     if not first or (not rest and key.endswith(".")):
         raise ConfigError(f"override {shown(key)}: write keys with dots between them, such as schedule.name")

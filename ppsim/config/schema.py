@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from ppsim.base.documents import checked_by, known_keys
+from ppsim.base.documents import Path, checked_by, known_keys
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import (
     Check,
@@ -23,7 +23,6 @@ from ppsim.base.rules import (
     whole_number,
 )
 from ppsim.base.units import parse_quantity
-from ppsim.base.yaml_text import Path
 from ppsim.costs.given import Costs
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model

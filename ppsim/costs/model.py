@@ -14,7 +14,7 @@ from typing import Any
 
 from ppsim.base.documents import read_json
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.files import MOST_OF_A_CONFIG, read_text
+from ppsim.base.files import MAX_CONFIG_BYTES, read_text
 from ppsim.costs.layers import Layer, block, embedding, head, prediction
 from ppsim.costs.shape import MAX_LAYERS, Shape
 
@@ -143,7 +143,7 @@ def _read(source: str | PathLike[str] | Mapping[str, Any]) -> _Document:
         raise ConfigError(f"{shown(source)} is no config; give the path of a config.json, or its content as a mapping")
     path = os.path.join(source, "config.json") if os.path.isdir(source) else source
     place = os.fspath(path)
-    fields = read_json(read_text(path, most=MOST_OF_A_CONFIG), place, "a config.json")
+    fields = read_json(read_text(path, most=MAX_CONFIG_BYTES), place, "a config.json")
     if not isinstance(fields, dict):
         raise ConfigError(f"{place}: {shown(fields)} is no config; a config.json holds an object")
     return _Document(place, fields)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ppsim.base.documents import check_document, read_json
 from ppsim.base.errors import ConfigError, CostError
-from ppsim.base.files import MOST_OF_A_CONFIG, read_text, write_atomically
+from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
 from ppsim.base.short_repr import short_repr
 from ppsim.costs.operators import SCORES_AGAIN
 
@@ -205,9 +205,9 @@ def write_operators(law: FittedLaw, path: str | PathLike[str]) -> None:
 
 def read_operators(path: str | PathLike[str]) -> FittedLaw:
     """Return the law in a file that `ppsim calibrate --operators` wrote; raise ConfigError for any other file."""
-    from ppsim.base.yaml_text import read_yaml
+    from ppsim.base.documents import read_yaml
 
-    document = read_yaml(read_text(path, most=MOST_OF_A_CONFIG), str(path)).value
+    document = read_yaml(read_text(path, most=MAX_CONFIG_BYTES), str(path)).value
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ConfigError(f"{path}: not a device's operators: schema must be {SCHEMA}, as `ppsim calibrate` writes it")
     numbers = {name: value for name, value in document.items() if name != "schema"}

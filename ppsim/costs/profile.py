@@ -12,7 +12,7 @@ import numpy as np
 
 from ppsim.base.documents import check_document, check_schema, checked_by, document_error, record, unknown_keys
 from ppsim.base.errors import CostError, shown
-from ppsim.base.files import MOST_OF_A_CONFIG, read_text, write_atomically
+from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
 from ppsim.base.rules import Check, choice, number, rule, whole_number
 from ppsim.base.short_repr import short_repr
 from ppsim.costs.given import LARGEST, SMALLEST_BANDWIDTH
@@ -281,10 +281,10 @@ def _short(value: float) -> float:
 
 def read_profile(path: str | PathLike[str]) -> Profile:
     """Return the profile in a file; raise ConfigError with the file, and the place of every fault."""
-    from ppsim.base.yaml_text import read_yaml
+    from ppsim.base.documents import read_yaml
 
     place = str(path)
-    document = read_yaml(read_text(path, most=MOST_OF_A_CONFIG), place).value
+    document = read_yaml(read_text(path, most=MAX_CONFIG_BYTES), place).value
     check_schema(document, SCHEMA, place, f"{WHAT}, as `ppsim calibrate` writes")
     schema = _schema()
     if faults := _unknown(document, schema):

@@ -6,7 +6,7 @@ import numpy as np
 import simpy
 from simpy.events import EventPriority
 
-from ppsim.base.lists import list_of_rows
+from ppsim.base.arrays import list_of_rows
 from ppsim.plan.dispatch import Choices
 
 LAST = 2  # a priority behind SimPy's own: after everything else that happens at the same time

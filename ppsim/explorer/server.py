@@ -20,7 +20,7 @@ from ppsim.explorer.guard import LOOPBACK, Guard, policy
 from ppsim.explorer.workers import BusyError, GoneError, TimedWorkers, TooLateError
 from ppsim.plots.viewer import script, style
 
-MOST_BYTES = 8 * 2**20  # of a request; a CSV file of a million actions
+MAX_FILE_BYTES = 8 * 2**20  # of a request; a CSV file of a million actions
 SECONDS = 60.0
 AT_ONCE, WAITING = 2, 16
 _PARTS = ("page.html", "page.css", "state.js", "show.js", "controls.js", "page.js")
@@ -145,8 +145,8 @@ async def _read(request: Request) -> dict[str, Any]:
     body = bytearray()
     async for piece in request.stream():
         body += piece
-        if len(body) > MOST_BYTES:
-            raise RefusedError(413, f"more than {MOST_BYTES} bytes; a {CSV_NAME} may have a million actions or so")
+        if len(body) > MAX_FILE_BYTES:
+            raise RefusedError(413, f"more than {MAX_FILE_BYTES} bytes; a {CSV_NAME} may have a million actions or so")
     try:
         case = json.loads(body, parse_constant=_refuse)
     except (ValueError, RecursionError):

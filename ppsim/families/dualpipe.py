@@ -90,7 +90,7 @@ def eight_steps(q: int, h: int, count: int) -> Block:
     steady = repeat(concatenate(near_far, far_near), count - 2 * h + inner)
     if outer == 0:
         # The innermost device runs its very first pair one after the other: nothing is there to hide yet.
-        steady = concatenate(steady[:2].apart(), steady[2:])
+        steady = concatenate(steady[:2].unfused(), steady[2:])
     pairs = repeat(concatenate(b1, b0), inner)
     split_from = 2 * (inner // 2) + (q % 2 == 0)
     pairs = concatenate(pairs[:split_from], pairs[split_from:].as_kind(Kind.I))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ppsim.base.errors import BuildError, ScheduleError, shown
-from ppsim.base.host_memory import memory_bytes
+from ppsim.base.host import memory_bytes
 from ppsim.base.units import value_text
 from ppsim.checks.faults import validate
 from ppsim.families.closed_forms import ClosedForm, closed_forms, printed

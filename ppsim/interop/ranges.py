@@ -54,7 +54,7 @@ def _table(microbatches: int, ranks: int, chunks: int) -> list[tuple[int, int]]:
 
 
 STEP = "ProfilerStep#"
-MOST_DIGITS = 10  # more than the largest number of a microbatch has
+MAX_DIGITS = 10  # more than the largest number of a microbatch has
 Span = tuple[float, float]  # start and end, seconds
 Match = tuple[float, float, tuple[str, str | None]]  # start and end, and what `Pattern.kind` says of its name
 
@@ -158,10 +158,10 @@ def _by_number(rank: int, found: list[Match]) -> dict[str, list[Span]]:
 
 
 def _number(text: str) -> int:
-    if text.isdecimal() and len(text) <= MOST_DIGITS:
+    if text.isdecimal() and len(text) <= MAX_DIGITS:
         return int(text)
     raise ConfigError(
-        f"the group of a range's name is {shown(text)}; it must be the microbatch, such as 0, in at most {MOST_DIGITS} "
+        f"the group of a range's name is {shown(text)}; it must be the microbatch, such as 0, in at most {MAX_DIGITS} "
         "digits"
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER
-from ppsim.base.errors import MOST_FAULTS_SHOWN, ConfigError
+from ppsim.base.errors import MAX_FAULTS_SHOWN, ConfigError
 from ppsim.base.units import of_number
 from ppsim.lowering.rows import crosses_devices
 from ppsim.schedule.columns import ScheduleColumns
@@ -143,7 +143,7 @@ def _first_of_each(stages: Mapping[int, frozenset[int]], num_stages: int, place:
     for rank in sorted(stages):
         first.setdefault(stages[rank], rank)
     there = frozenset().union(*first)
-    if missing := list(islice((stage for stage in range(num_stages) if stage not in there), MOST_FAULTS_SHOWN)):
+    if missing := list(islice((stage for stage in range(num_stages) if stage not in there), MAX_FAULTS_SHOWN)):
         left = num_stages - len(there) - len(missing)
         more = f" and {left} more" if left else ""
         raise ConfigError(

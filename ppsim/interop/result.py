@@ -15,7 +15,7 @@ from ppsim.actions import KIND_NAMES, NO_MICROBATCH, Kind
 from ppsim.analysis.bubbles import Bubbles
 from ppsim.analysis.interval import INTERVAL, QUANTILES, step_interval, step_quantiles
 from ppsim.analysis.measures import shown_in
-from ppsim.base.extras import need
+from ppsim.base.host import need
 from ppsim.costs.given import PARAMETERS
 from ppsim.schedule.orders import orders
 from ppsim.timeline import TimelineColumns

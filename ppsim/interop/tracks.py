@@ -12,9 +12,9 @@ from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.critical_path import latest_before
 from ppsim.analysis.graph import BARRIER, COLLECTIVE, OPTIMIZER, StepGraph, step_graph
 from ppsim.analysis.memory import activations_over_time
+from ppsim.base.arrays import list_of_rows
 from ppsim.base.errors import ConfigError
-from ppsim.base.lists import list_of_rows
-from ppsim.schedule.barriers import BARRIER_NAMES, members
+from ppsim.schedule.barriers import BARRIER_NAMES, participants
 from ppsim.timeline import StreamSpans, TimelineColumns
 
 NO_ARROW = 0
@@ -297,7 +297,7 @@ class Tracks:
         run, self.member, self.joined = self.timeline, np.empty(0, np.int64), np.empty(0, np.int64)
         self.member_stream = self.member_track = np.empty(0, np.int32)
         if run.plan.barriers is not None:
-            device, barrier = members(self.schedule, run.plan.barriers)
+            device, barrier = participants(self.schedule, run.plan.barriers)
             takes_time = (run.barrier_end > run.barrier_start)[barrier]
             self.member, self.joined = device[takes_time], barrier[takes_time]
             self.member_stream = list_of_rows(run.plan.barriers.streams)[self.joined]

@@ -1,14 +1,18 @@
-"""From a schedule to a program: the steps in their order."""
+"""From a schedule to a program: SEND and RECV are inserted where PyTorch's runtime inserts them."""
 
+import numpy as np
+
+from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError
+from ppsim.lowering.posts import transfer_posts
+from ppsim.lowering.rows import TransferEnds, transfer_ends
 from ppsim.lowering.sharding import insert_sharding
-from ppsim.lowering.transfers import insert_transfers, postpone_receives
 from ppsim.schedule.columns import ScheduleColumns
 
 RECEIVES = ("early", "just-in-time")
 
 
-def lower(schedule: ScheduleColumns, sharded: bool = False, receive: str = "early") -> ScheduleColumns:
+def lower_schedule(schedule: ScheduleColumns, sharded: bool = False, receive: str = "early") -> ScheduleColumns:
     """The program of a valid schedule, or of the compute actions and copies of a program; see `ppsim.lower`.
 
     Raises DeadlockError where the two parts of a fused slot wait for each other through another device, ConfigError
@@ -19,3 +23,90 @@ def lower(schedule: ScheduleColumns, sharded: bool = False, receive: str = "earl
     lists = schedule.unlowered
     program = insert_transfers(insert_sharding(lists) if sharded else lists)
     return postpone_receives(program) if receive == "just-in-time" else program
+
+
+def insert_transfers(schedule: ScheduleColumns) -> ScheduleColumns:
+    """The schedule with a SEND behind each producer whose consumer sits on another device, and the matching RECV.
+
+    They stand where `transfer_posts` says. DeadlockError where the two parts of a fused slot wait for each other.
+    """
+    posts = transfer_posts(schedule, "async")
+    count, rows = len(posts.transfer), len(schedule.kind)
+    post_at = posts.before + np.arange(count)
+    row_at = np.arange(rows) + np.cumsum(np.bincount(posts.before, minlength=rows + 1))[:rows]
+    named = np.where(posts.is_send, schedule.source[posts.transfer], posts.transfer)  # the SENDing or RECVing action
+
+    def merged(of_rows: np.ndarray, of_posts: np.ndarray) -> np.ndarray:
+        column = np.empty(count + rows, of_rows.dtype)
+        column[row_at], column[post_at] = of_rows, of_posts
+        return column
+
+    forward = schedule.kind[posts.transfer] == Kind.F
+    sends, receives = np.where(forward, Kind.SEND_F, Kind.SEND_B), np.where(forward, Kind.RECV_F, Kind.RECV_B)
+    return ScheduleColumns(
+        merged(schedule.kind, np.where(posts.is_send, sends, receives)),
+        merged(schedule.stage, schedule.stage[named]),
+        merged(schedule.microbatch, schedule.microbatch[named]),
+        schedule.offsets + posts.offsets,
+        joined=merged(schedule.joined, np.zeros(count, bool)),
+        is_valid=True,
+        **schedule.traits,
+    )
+
+
+def postpone_receives(program: ScheduleColumns) -> ScheduleColumns:
+    """The program with each RECV just before the action that needs it, or before an earlier SEND to the same peer.
+
+    The second only on the lower device of a pair: it posts its RECV first, so that two devices that send to each other
+    do not wait for each other. A RECV takes along those that stood before it on the same pair: they arrive first.
+    Source of the order: PyTorch, torch/distributed/pipelining/schedules.py, `_defer_recv_ops`. That one takes nothing
+    along, so that it crosses the receives of some schedules (torch 2.13: ZB-V on 2 devices with 3 microbatches or
+    more), which gives wrong gradients.
+    """
+    ends = transfer_ends(program)
+    count = len(program.kind)
+    receive = ~ends.is_send
+    row, consumer = ends.row[receive], ends.consumer[receive]
+    link = program.device[ends.row].astype(np.int64) * program.devices + ends.peer
+    slot = consumer - program.joined[consumer]
+    flushed_at = _next_flushing_send(program, ends, link)
+    at_consumer = slot < flushed_at
+    before = np.where(at_consumer, slot, flushed_at)
+    # What a RECV stands before, then its turn among those that stand there; both as one number each.
+    _, target = np.unique(before * (count + 1) + np.where(at_consumer, consumer, row), return_inverse=True)
+    taken_along = _smallest_to_come(target, link[receive])
+    earliest = np.full(len(row), count)
+    np.minimum.at(earliest, target, before)
+
+    anchor, rank = np.arange(count), np.full(count, len(row))
+    anchor[row], rank[row] = earliest[taken_along], taken_along
+    order = np.lexsort((rank, anchor))
+    return ScheduleColumns(
+        program.kind[order],
+        program.stage[order],
+        program.microbatch[order],
+        program.offsets,
+        joined=program.joined[order],
+        is_valid=True,
+        **program.traits,
+    )
+
+
+def _next_flushing_send(program: ScheduleColumns, ends: TransferEnds, link: np.ndarray) -> np.ndarray:
+    """For each RECV the row of the next SEND of its link if its device is the lower one of the two, else a late row."""
+    late = len(program.kind)
+    flushing = ends.is_send & (program.device[ends.row] < ends.peer)
+    sends = np.sort(link[flushing] * (late + 1) + ends.row[flushing])
+    receives = link[~ends.is_send] * (late + 1) + ends.row[~ends.is_send]
+    found_link, found_row = np.divmod(np.append(sends, -1)[np.searchsorted(sends, receives)], late + 1)
+    return np.where(found_link == link[~ends.is_send], found_row, late)
+
+
+def _smallest_to_come(values: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """For each entry the smallest value from it on in its group; values lie from 0 to below their number."""
+    order = np.argsort(group, kind="stable")
+    _, number = np.unique(group[order], return_inverse=True)
+    apart = values[order] + number * (len(values) + 1)
+    smallest = np.empty_like(values)
+    smallest[order] = np.minimum.accumulate(apart[::-1])[::-1] - number * (len(values) + 1)
+    return smallest

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind, is_backward, is_copy
+from ppsim.base.arrays import DeviceLists
 from ppsim.base.immutable import EqualColumns
-from ppsim.base.lists import DeviceLists
 from ppsim.costs.table import CostTable
 from ppsim.lowering.rows import row_tables
 from ppsim.plan.holding import moved_bytes

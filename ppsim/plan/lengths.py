@@ -10,7 +10,7 @@ from ppsim.actions import Kind
 from ppsim.costs.pairs import distinct_values
 from ppsim.costs.table import CostTable
 from ppsim.lowering.rows import crosses_devices
-from ppsim.schedule.barriers import GRADIENT, Barriers, of_several
+from ppsim.schedule.barriers import GRADIENT, Barriers, spans_devices
 from ppsim.schedule.columns import ScheduleColumns
 
 HOST_MEMORY = -1  # in place of a device, for copies to the memory of the device's host
@@ -239,7 +239,7 @@ def barrier_seconds(schedule: ScheduleColumns, table: CostTable, barriers: Barri
     reduce, statistics = table.vocabulary_reduce_seconds, table.vocabulary_statistics_seconds
     if statistics is None or GRADIENT not in barriers.kind:
         statistics = reduce
-    seconds = np.where(of_several(schedule, barriers), np.array([0.0, statistics, reduce])[barriers.kind], 0.0)
+    seconds = np.where(spans_devices(schedule, barriers), np.array([0.0, statistics, reduce])[barriers.kind], 0.0)
     part = np.flatnonzero((schedule.kind == Kind.S) & (barriers.needs >= 0))
     output = barriers.producer[barriers.first[barriers.needs[part]]]
     sent = transfer_bytes(schedule, table, output)

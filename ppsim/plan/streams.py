@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind
+from ppsim.base.arrays import DeviceLists
 from ppsim.base.immutable import EqualColumns
-from ppsim.base.lists import DeviceLists
 from ppsim.costs.table import CostTable
 from ppsim.lowering.sharding import last_backwards
 from ppsim.schedule.columns import ScheduleColumns

@@ -11,7 +11,7 @@ import numpy as np
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.bubbles import bubble_fraction, iteration_time, makespan, steady_bubble_fraction
 from ppsim.analysis.interval import short_interval
-from ppsim.base.distinct import distinct
+from ppsim.base.arrays import distinct
 from ppsim.base.errors import ConfigError
 from ppsim.base.units import counted, percent_text, seconds_text
 from ppsim.plots import palette

@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.extras import need
+from ppsim.base.host import need
 from ppsim.base.rules import is_number
 from ppsim.base.units import ScaledUnit, time_unit
 from ppsim.plots import palette

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.lists import Counted
-from ppsim.schedule.barriers import BARRIER_NAMES, members
+from ppsim.base.arrays import SizedColumns
+from ppsim.schedule.barriers import BARRIER_NAMES, participants
 from ppsim.timeline import TimelineColumns
 
 GATHERS, RELOADS, REDUCTIONS, OFFLOADS = "gathers", "reloads", "reductions", "offloads"
@@ -46,7 +46,7 @@ _LANE, _GAP = 0.18, 0.02  # fractions of a device's row
 
 
 @dataclass(frozen=True)
-class Spans(Counted):
+class Spans(SizedColumns):
     """Spans of time as columns, device by device in time order.
 
     Attributes
@@ -136,7 +136,7 @@ def _collectives(timeline: TimelineColumns) -> list[LaneSpans]:
     barriers = timeline.plan.barriers
     if barriers is None or not np.any(timeline.barrier_end > timeline.barrier_start):
         return []
-    device, barrier = members(timeline.schedule, barriers)
+    device, barrier = participants(timeline.schedule, barriers)
     start, end = timeline.barrier_start[barrier], timeline.barrier_end[barrier]
     order = np.lexsort((start, device))
     order = order[(end > start)[order]]

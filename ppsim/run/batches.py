@@ -10,7 +10,7 @@ import numpy as np
 from ppsim.analysis.measures import MEASURES, shown_in
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.extras import need
+from ppsim.base.host import need
 from ppsim.base.immutable import equal
 from ppsim.base.progress import track
 from ppsim.base.units import seconds_text, value_text

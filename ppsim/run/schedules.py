@@ -12,12 +12,12 @@ import numpy as np
 from ppsim.base.errors import BuildError, ConfigError, PpsimError
 from ppsim.base.files import write_atomically
 from ppsim.checks.faults import validate
-from ppsim.checks.runnable import check
+from ppsim.checks.runnable import check_runnable
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel
 from ppsim.engines.running import run_plan
 from ppsim.families import registry
-from ppsim.lowering.program import lower as lowered
+from ppsim.lowering.program import lower_schedule
 from ppsim.plan.resolve import make_plan
 from ppsim.plots.slot_table import MAX_TIMED, schedule_html, schedule_table
 from ppsim.schedule.columns import ScheduleColumns
@@ -96,7 +96,7 @@ class Schedule(ScheduleColumns):
 
         ConfigError for an unknown transport.
         """
-        check(self, transport, pytorch=pytorch)
+        check_runnable(self, transport, pytorch=pytorch)
 
 
 class Program(Schedule):
@@ -312,4 +312,4 @@ def lower(schedule: Schedule, sharded: bool = False, receive: str = "early") -> 
     if not isinstance(schedule, ScheduleColumns):
         raise ConfigError(f"lower takes a Schedule or a Program, not {type(schedule).__name__}; see ppsim.build")
     validate(schedule)
-    return _as(Program, lowered(schedule, sharded, receive))
+    return _as(Program, lower_schedule(schedule, sharded, receive))

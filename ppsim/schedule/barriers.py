@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import Kind, is_backward
+from ppsim.base.arrays import SizedColumns, list_of_rows
 from ppsim.base.immutable import EqualColumns, kept
-from ppsim.base.lists import Counted, list_of_rows
 from ppsim.schedule.columns import ScheduleColumns
 
 BROADCAST, STATISTICS, GRADIENT = BARRIER_KINDS = range(3)  # in the order in which a microbatch meets them
@@ -21,7 +21,7 @@ BARRIER_NAMES = ("broadcast", "reduction of statistics", "reduction of gradient"
 
 
 @dataclass(frozen=True, eq=False)
-class Barriers(Counted, EqualColumns):
+class Barriers(SizedColumns, EqualColumns):
     """Collectives of one microbatch each, stream by stream: those of one sender run one after the other.
 
     The sender is the device of the microbatch's last stage, and its list says the order: a broadcast stands behind the
@@ -150,7 +150,7 @@ def _own_output(schedule: ScheduleColumns, sent: np.ndarray) -> np.ndarray:
     return np.where(own, of_row, -1).astype(np.int32)
 
 
-def members(schedule: ScheduleColumns, barriers: Barriers) -> tuple[np.ndarray, np.ndarray]:
+def participants(schedule: ScheduleColumns, barriers: Barriers) -> tuple[np.ndarray, np.ndarray]:
     """Device and barrier of all that take part, which add to it or wait for it: device by device, barriers rising."""
     waiting = np.flatnonzero(barriers.needs >= 0)
     device = np.concatenate([schedule.device[barriers.producer], schedule.device[waiting]]).astype(np.int64)
@@ -158,9 +158,9 @@ def members(schedule: ScheduleColumns, barriers: Barriers) -> tuple[np.ndarray, 
     return np.divmod(np.unique(device * len(barriers) + barrier), len(barriers))
 
 
-def of_several(schedule: ScheduleColumns, barriers: Barriers) -> np.ndarray:
+def spans_devices(schedule: ScheduleColumns, barriers: Barriers) -> np.ndarray:
     """Where more than one device takes part in a barrier, bool: what one device does alone takes no time."""
-    return np.bincount(members(schedule, barriers)[1], minlength=len(barriers)) > 1
+    return np.bincount(participants(schedule, barriers)[1], minlength=len(barriers)) > 1
 
 
 def with_barriers(schedule: ScheduleColumns, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -75,7 +75,7 @@ class Block:
         """The same rows, of stages from 0 on, so many stages later."""
         return Block.of(self.code + (stages << MICROBATCH_BITS))
 
-    def apart(self) -> "Block":
+    def unfused(self) -> "Block":
         """The same rows, none fused with another."""
         return Block.of(self.code & ~(1 << JOINED_BIT))
 

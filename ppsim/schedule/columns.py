@@ -10,15 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_copy, is_vocabulary
-from ppsim.base.distinct import distinct
+from ppsim.base.arrays import distinct, list_of_rows
 from ppsim.base.errors import ScheduleError, shown, visible
 from ppsim.base.immutable import unwritable
-from ppsim.base.lists import list_of_rows
 from ppsim.base.units import counted
 from ppsim.schedule.block_columns import columns
 from ppsim.schedule.blocks import Block
 
-MOST_SLICES = 2**31 - 1
+MAX_SLICES = 2**31 - 1
 _COMPARED = ("kind", "stage", "microbatch", "offsets", "joined", "weight_versions", "evicted")
 _PLAIN = ("slices", "iterations", "name", "is_valid", "found")
 
@@ -341,6 +340,6 @@ def _whole_slices(slices: Any) -> int:
         count = operator.index(slices)
     except TypeError:
         count = 0
-    if isinstance(slices, bool) or not 1 <= count <= MOST_SLICES:
+    if isinstance(slices, bool) or not 1 <= count <= MAX_SLICES:
         raise ScheduleError(f"slices={shown(slices)} must be a whole number of at least 1 (and below 2**31)")
     return count

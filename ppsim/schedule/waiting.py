@@ -9,7 +9,7 @@ from ppsim.schedule.barriers import turn_of_collectives
 from ppsim.schedule.columns import ScheduleColumns
 
 
-def standing(
+def blocked_rows(
     schedule: ScheduleColumns, position: np.ndarray, waits: np.ndarray, fused: np.ndarray | None = None
 ) -> dict[int, int]:
     """The row at which each device that stands still waits, by device.

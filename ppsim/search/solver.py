@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.base.errors import ConfigError
-from ppsim.base.extras import need
+from ppsim.base.host import need
 from ppsim.schedule.blocks import occurrence
 from ppsim.search.problem import Lists
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ppsim.analysis.memory import check_headroom, peak_activations
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, PpsimError
-from ppsim.base.extras import need
+from ppsim.base.host import need
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
 from ppsim.config import Config

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ppsim.analysis.measures import MEASURES
 from ppsim.analysis.memory import check_headroom
 from ppsim.base.errors import ConfigError
-from ppsim.base.extras import need
+from ppsim.base.host import need
 from ppsim.base.rules import checked_call
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table

@@ -14,7 +14,7 @@ from ppsim.analysis.interval import INTERVAL, surely_faster
 from ppsim.analysis.measures import shown_in
 from ppsim.analysis.memory import peak_activations
 from ppsim.base.errors import BuildError, ConfigError, PpsimError, shown
-from ppsim.base.extras import need
+from ppsim.base.host import need
 from ppsim.base.rules import checked_call
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table

@@ -12,10 +12,10 @@ from os import PathLike
 from typing import Any
 
 from ppsim.actions import Kind
+from ppsim.base.documents import read_yaml
 from ppsim.base.errors import BuildError, ConfigError, shown
-from ppsim.base.files import MOST_OF_A_CONFIG, read_text
+from ppsim.base.files import MAX_CONFIG_BYTES, read_text
 from ppsim.base.rules import whole_number
-from ppsim.base.yaml_text import read_yaml
 from ppsim.config import Config, load_config, make_config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layers import RECOMPUTE
@@ -204,7 +204,7 @@ def _read(source: Source) -> tuple[dict[str, Any], str]:
     if isinstance(source, Mapping):
         return dict(source), "config"
     place = str(os.fspath(source))
-    value = read_yaml(read_text(place, most=MOST_OF_A_CONFIG), place).value
+    value = read_yaml(read_text(place, most=MAX_CONFIG_BYTES), place).value
     if not isinstance(value, dict):
         raise ConfigError(f"{place}: {shown(value)} is no config; write sections such as `model:` and `hardware:`")
     return value, place

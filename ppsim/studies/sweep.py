@@ -12,13 +12,13 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from ppsim.analysis.measures import MEASURES, Measure
+from ppsim.base.documents import read_yaml
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.extras import need
+from ppsim.base.host import need
 from ppsim.base.rules import checked_call, is_number
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import WIDTH, aligned, html_table, layout_lines
 from ppsim.base.units import EXAMPLES, parse_quantity, value_text
-from ppsim.base.yaml_text import read_yaml
 from ppsim.config import Config, Source, source_of
 from ppsim.studies.compare import is_asynchronous
 from ppsim.studies.points import MEASURED, Point, own_changes, run_points

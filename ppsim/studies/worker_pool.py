@@ -15,7 +15,7 @@ from os import PathLike
 from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.extras import need
+from ppsim.base.host import need
 from ppsim.studies.store import Store
 
 MOST_WORKERS = 4096  # a slip of the keys must not fill a machine with processes

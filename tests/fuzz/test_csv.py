@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 import ppsim
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.schedule.csv_cells import blocks, plain_cells
-from ppsim.schedule.orders import read_csv
+from ppsim.schedule.orders import blocks, plain_cells, read_csv
 from tests.fuzz.cases import COUNTS, fuzz
 
 actions = st.sampled_from(

@@ -1,4 +1,4 @@
-"""Lists kept in one column: list i owns the rows `offsets[i]:offsets[i + 1]`."""
+"""Columns of values: lists kept in one column, and distinct values."""
 
 from dataclasses import fields
 from typing import Any
@@ -22,8 +22,14 @@ class DeviceLists:
         return list_of_rows(self.offsets)
 
 
-class Counted:
+class SizedColumns:
     """For a dataclass of columns: as many things as the first column has entries."""
 
     def __len__(self: Any) -> int:
         return len(getattr(self, fields(self)[0].name))
+
+
+def distinct(column: np.ndarray) -> np.ndarray:
+    """Every value of a column once, in rising order."""
+    ordered = np.sort(column, axis=None)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]

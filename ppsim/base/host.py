@@ -1,8 +1,10 @@
-"""How much memory this machine has, and what would need more."""
+"""What this machine offers: its memory, and the libraries that a core install leaves out."""
 
 import os
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.units import value_text
@@ -29,3 +31,23 @@ def require_memory(what: str, needed: float, instead: str) -> None:
     if needed > memory_bytes():
         need, there = value_text(float(needed), "bytes"), value_text(float(memory_bytes()), "bytes")
         raise ConfigError(f"{what} needs about {need} of memory, and this machine has {there}; {instead}")
+
+
+EXTRA_OF = {
+    "pandas": "notebook",
+    "plotly": "notebook",
+    "ortools": "solver",
+    "distributed": "dask",
+    "submitit": "slurm",
+    "starlette": "explore",
+    "uvicorn": "explore",
+}
+
+
+def need(module: str, purpose: str) -> Any:
+    """The module, imported now; ConfigError with the pip line that adds its library, where it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError:
+        library = module.partition(".")[0]
+        raise ConfigError(f"{purpose} needs {library}: pip install 'ppsim[{EXTRA_OF[library]}]'") from None
