@@ -1,4 +1,4 @@
-"""Lower bounds: what no order of the same actions on the same devices can beat."""
+"""Lower bounds on the makespan of a run: what no order of the same actions on the same devices can beat."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
-from ppsim.analysis.counting_bounds import Chain, chain_of, least_makespan
+from ppsim.analysis.counting_bounds import DevicePath, device_path, makespan_bounds
 from ppsim.analysis.memory import peak_activations
 from ppsim.base.immutable import kept
 from ppsim.base.short_repr import short_repr
 from ppsim.lowering.rows import row_tables
+from ppsim.plan.holding import Holding
 from ppsim.plan.host_copies import OFFLOADS
 from ppsim.schedule.barriers import BARRIER_KINDS
 from ppsim.schedule.columns import ScheduleColumns
@@ -30,18 +31,18 @@ class LowerBound:
     which : str
         Its name.
     device : int or None
-        The device it speaks of; None for the dataflow of one microbatch.
+        The device of the bound; None for the dataflow of one microbatch.
     gap : float
-        makespan / seconds - 1: how far above the bound the run is, a fraction; 0 where it is proven shortest.
+        makespan / seconds - 1, a fraction; 0 proves that no order is shorter.
     bounds : mapping name -> seconds
-        busiest device: its compute seconds. fill + work + drain: the least time before a device's first action, its
-        compute seconds and the least time after its last. dataflow: the longest way of one microbatch. memory: each
-        activation is held for at least its way to the last stage and back (an evicted or offloaded one only while its
-        own actions run), so that a device which may hold `peak_activations` at once needs (sum of holding times) / peak
-        seconds between its fill and its drain. copies: the same as fill + work + drain, of what one copy engine, or one
-        switch, copies one way. collectives: the same, of one stream of collectives. counting: the nth action of a kind
-        and stage follows the nth before it, and whatever frees the memory that it takes; then what a device can have
-        run by a time, and behind one, within its peak (`counting_bounds`; not where fused slots are timed).
+        busiest device: its compute seconds. fill + work + drain: the shortest time before a device's first action, its
+        compute seconds and the shortest time after its last. dataflow: the longest path of one microbatch. memory: each
+        activation is held for at least its path to the last stage and back (an evicted or offloaded one only while its
+        own actions run), so that a device with `peak_activations` needs (sum of holding times) / peak seconds between
+        its fill and its drain. copies: fill + work + drain of what one copy engine, or one switch, copies one way.
+        collectives: the same for one stream of collectives. counting: the nth action of a kind and stage follows the
+        nth before it, and whatever frees the memory that it takes; from this follows what a device can have run by a
+        time and after one within its peak (`ppsim.analysis.counting_bounds`). Runs with timed fused slots have none.
     """
 
     seconds: float
@@ -55,25 +56,27 @@ class LowerBound:
 
 @kept
 def lower_bound(run: TimelineColumns) -> LowerBound:
-    """The lower bounds of a run; placement, costs and (for the memory bound) each device's peak are taken as given."""
-    offsets = run.schedule.offsets[:-1]
-    lengths, weight = _lengths(run), _weight_rows(run)
-    before, after = _ways(run, lengths, weight)
+    """Return the lower bounds of a run for its placement, costs and (for the memory bound) peaks of the devices."""
+    offsets, peaks = run.schedule.offsets[:-1], peak_activations(run)
+    lengths, weight = _lengths(run), _weight_rows(run.schedule)
+    before, after = _shortest_times_around(run, lengths, weight)
     head = np.minimum.reduceat(before, offsets)
     tail = np.minimum.reduceat(after, offsets)
     per_device = {
         "busiest device": run.device_busy,
         "fill + work + drain": head + run.device_busy + tail,
-        "memory": head + _holding(run, before, lengths, weight) / np.maximum(peak_activations(run), 1e-300) + tail,
+        "memory": head + _shortest_holding(run, before, lengths, weight) / np.maximum(peaks, 1e-300) + tail,
     }
     if run.plan.copies is not None:
-        per_device["copies"] = _copying(run, lengths, before, after)
-    chains = _chains(run, lengths, weight)
-    if chains:
-        per_device["counting"] = least_makespan(chains, _limits(run), makespan(run))
+        per_device["copies"] = _copy_bounds(run, lengths, before, after)
+    paths = _device_paths(run, lengths, weight)
+    if paths:
+        moves = run.plan.copies is not None or run.schedule.recomputes
+        limits = np.full(run.schedule.devices, np.inf) if moves else peaks
+        per_device["counting"] = makespan_bounds(paths, limits, makespan(run))
     unrounded = {name: float(seconds.max()) for name, seconds in per_device.items()}
     if run.plan.barriers is not None:
-        unrounded["collectives"] = _collecting(run, lengths, before, after)
+        unrounded["collectives"] = _collective_bound(run, lengths, before, after)
     unrounded["dataflow"] = float((before + lengths + after).max())
     bounds = {name: _without_rounding(seconds, makespan(run)) for name, seconds in unrounded.items()}
     which = max(bounds, key=lambda name: bounds[name])
@@ -84,33 +87,54 @@ def lower_bound(run: TimelineColumns) -> LowerBound:
 
 
 def _without_rounding(bound: float, makespan: float) -> float:
-    """The bound, unless it differs from the makespan by no more than the rounding of sums: then the makespan."""
+    """Return the makespan if the bound differs from it only by the rounding of sums, else the bound."""
     return makespan if makespan * (1.0 - 1e-12) <= bound <= makespan * (1.0 + 1e-9) else bound
 
 
+# Rows
+
+
 def _lengths(run: TimelineColumns) -> np.ndarray:
-    """Seconds of each row; both rows of a timed fused slot last the slot."""
+    """Return the seconds of each row; both rows of a timed fused slot last as long as the slot."""
     lengths = run.plan.seconds.copy()
     first, second = run.plan.slots[:2]
     lengths[second] = lengths[first]
     return lengths
 
 
-def _ways(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Least seconds before each row's start, and after its end, by the dataflow of its microbatch alone."""
+def _table_of(schedule: ScheduleColumns, kind: Kind) -> np.ndarray:
+    """Return the row of a kind by [stage, microbatch], or -1."""
+    table = np.full((schedule.num_stages, schedule.microbatches), -1, np.int64)
+    rows = np.flatnonzero(schedule.kind == kind)
+    table[schedule.stage[rows], schedule.microbatch[rows]] = rows
+    return table
+
+
+def _weight_rows(schedule: ScheduleColumns) -> np.ndarray:
+    """Return the W of the I of each stage and microbatch by [stage, microbatch], or -1."""
+    return np.where(_table_of(schedule, Kind.I) >= 0, _table_of(schedule, Kind.W), -1)
+
+
+# Dataflow of one microbatch
+
+
+def _shortest_times_around(
+    run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the shortest seconds before each row's start and after its end, by the dataflow of its microbatch."""
     transfer, stages = run.plan.transfer_seconds, run.schedule.num_stages
     forward, backward = row_tables(run.schedule)
-    again = _table_of(run.schedule, Kind.R)
-    away_seconds = _away_seconds(run)
-    again_seconds = away_seconds + np.where(again >= 0, lengths[again], 0.0)
+    recompute = _table_of(run.schedule, Kind.R)
+    copy_seconds = _copy_seconds(run)
+    between = copy_seconds + np.where(recompute >= 0, lengths[recompute], 0.0)  # from the end of F to its backward
     before, after = np.zeros(len(lengths)), np.zeros(len(lengths))
 
     def arrival(row: np.ndarray, source: np.ndarray) -> np.ndarray:
-        """Least seconds until the results of `source` are where `row` needs them."""
+        """Return the shortest seconds until the results of `source` are where `row` needs them."""
         return before[source] + lengths[source] + transfer[row]
 
     def onward(target: np.ndarray) -> np.ndarray:
-        """Least seconds from the end of what `target` needs to the end of all that follows it."""
+        """Return the shortest seconds from the end of what `target` needs to the end of all that follows it."""
         return transfer[target] + lengths[target] + after[target]
 
     for stage in range(1, stages):
@@ -118,11 +142,11 @@ def _ways(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> tupl
     _through_barriers(run, lengths, before)
     for stage in range(stages - 1, -1, -1):
         row, own = backward[stage], forward[stage]
-        before[row] = np.maximum(before[row], before[own] + lengths[own] + again_seconds[stage])
+        before[row] = np.maximum(before[row], before[own] + lengths[own] + between[stage])
         if stage < stages - 1:
             before[row] = np.maximum(before[row], arrival(row, backward[stage + 1]))
     for stage in range(stages):
-        row, own_weight = backward[stage], weight[backward[stage]]
+        row, own_weight = backward[stage], weight[stage]
         after[row] = np.where(own_weight >= 0, lengths[own_weight], 0.0)
         before[own_weight[own_weight >= 0]] = (before[row] + lengths[row])[own_weight >= 0]
         if stage:
@@ -130,66 +154,18 @@ def _ways(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> tupl
     _back_through_barriers(run, lengths, after)
     for stage in range(stages - 1, -1, -1):
         row, own = forward[stage], backward[stage]
-        after[row] = np.maximum(after[row], again_seconds[stage] + lengths[own] + after[own])
+        after[row] = np.maximum(after[row], between[stage] + lengths[own] + after[own])
         if stage < stages - 1:
             after[row] = np.maximum(after[row], onward(forward[stage + 1]))
-    with_again = again >= 0
-    own, row = forward[with_again], backward[with_again]
-    before[again[with_again]] = before[own] + lengths[own] + away_seconds[with_again]
-    after[again[with_again]] = lengths[row] + after[row]
+    known = recompute >= 0
+    own, row = forward[known], backward[known]
+    before[recompute[known]] = before[own] + lengths[own] + copy_seconds[known]
+    after[recompute[known]] = lengths[row] + after[row]
     return before, after
 
 
-def _away_seconds(run: TimelineColumns) -> np.ndarray:
-    """Seconds of the copies of each activation out and back, by [stage, microbatch]."""
-    seconds = np.zeros((run.schedule.num_stages, run.schedule.microbatches))
-    if run.plan.copies is not None:
-        np.add.at(seconds, (run.plan.copies.stage, run.plan.copies.microbatch), run.plan.copies.seconds)
-    return seconds
-
-
-def _copying(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """Least seconds by what a device, or its switch, copies one way, float64 (devices,).
-
-    The least time before the first copy, all copies, and the least time after the last.
-    """
-    copies, least = run.plan.copies, np.zeros(run.schedule.devices)
-    if copies is None:
-        return least
-    at = copies.stage, copies.microbatch
-    own, user = (table[at] for table in row_tables(run.schedule))
-    again = _table_of(run.schedule, Kind.R)[at]
-    user = np.where(again >= 0, again, user)
-    others = _away_seconds(run)[at] - copies.seconds
-    is_out = copies.way == OFFLOADS
-    head = before[own] + lengths[own] + np.where(is_out, 0.0, others)
-    tail = lengths[user] + after[user] + np.where(is_out, others, 0.0)
-    line = np.where(copies.line >= 0, copies.line, copies.lines + 2 * copies.device + copies.way)
-    _, first, number = np.unique(line, return_index=True, return_inverse=True)
-    heads, tails = np.full((2, len(first)), np.inf)
-    np.minimum.at(heads, number, head)
-    np.minimum.at(tails, number, tail)
-    np.maximum.at(least, copies.device[first], heads + np.bincount(number, copies.seconds) + tails)
-    return least
-
-
-def _collecting(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray, after: np.ndarray) -> float:
-    """Least seconds by what a stream of collectives runs one after the other, the largest of all streams."""
-    barriers, seconds = run.plan.barriers, run.plan.barrier_seconds
-    if barriers is None or seconds is None:
-        return 0.0
-    ready, to_come = np.zeros((2, len(barriers)))
-    np.maximum.at(ready, barriers.of_producer, (before + lengths)[barriers.producer])
-    waiting = np.flatnonzero(barriers.needs >= 0)
-    np.maximum.at(to_come, barriers.needs[waiting], (lengths + after)[waiting])
-    begins = barriers.streams[:-1]
-    heads, tails = (np.minimum.reduceat(np.where(seconds > 0, column, np.inf), begins) for column in (ready, to_come))
-    every = heads + np.add.reduceat(seconds, begins) + tails
-    return float(np.where(np.isfinite(every), every, 0.0).max())
-
-
 def _through_barriers(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray) -> None:
-    """Raise `before` of all that waits for a barrier, in the order in which a microbatch meets them."""
+    """Raise `before` of all rows that wait for a barrier, in the order in which a microbatch meets the barriers."""
     barriers, seconds = run.plan.barriers, run.plan.barrier_seconds
     if barriers is None or seconds is None:
         return
@@ -203,7 +179,7 @@ def _through_barriers(run: TimelineColumns, lengths: np.ndarray, before: np.ndar
 
 
 def _back_through_barriers(run: TimelineColumns, lengths: np.ndarray, after: np.ndarray) -> None:
-    """Raise `after` of all that a barrier needs, the other way round."""
+    """Raise `after` of all rows that a barrier needs, in the reverse order."""
     barriers, seconds = run.plan.barriers, run.plan.barrier_seconds
     if barriers is None or seconds is None:
         return
@@ -218,70 +194,99 @@ def _back_through_barriers(run: TimelineColumns, lengths: np.ndarray, after: np.
     np.maximum.at(after, barriers.has[own], (lengths + after)[own])
 
 
-def _chains(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> list[Chain]:
-    """The microbatches by the devices that they run on; none where slots that run two actions at once are timed."""
-    schedule, table, transfer = run.schedule, run.table, run.plan.transfer_seconds
-    if len(run.plan.slots[0]) or schedule.iterations > 1:
-        return []
-    forward, backward = row_tables(schedule)
-    weight = weight[backward]
-    paths, path_of = np.unique(schedule.device[forward], axis=1, return_inverse=True)
-    chains = []
-    for number, device_of in enumerate(paths.T):
-        own = path_of.ravel() == number
-        rows, back, after = forward[:, own], backward[:, own], weight[:, own]
-        seconds = [lengths[rows], lengths[back], np.where(after >= 0, lengths[after], 0.0)]
-        waits = [np.append(transfer[rows[1:]].min(axis=1), 0.0), np.append(0.0, transfer[back[:-1]].min(axis=1))]
-        kept = np.where((after >= 0).all(axis=1), table.weight_grad_fraction, 0.0)
-        least = np.concatenate([column.min(axis=1) for column in seconds])
-        share = table.stage_share / schedule.slices * _least_scale(run, own)
-        chains.append(chain_of(int(own.sum()), device_of, least, np.concatenate(waits), share, kept))
-    return chains
+# Copy engines and streams of collectives
 
 
-def _limits(run: TimelineColumns) -> np.ndarray:
-    """What each device may hold: its peak, or anything where activations leave it or are made again."""
-    moves = run.plan.copies is not None or run.schedule.recomputes
-    return np.full(run.schedule.devices, np.inf) if moves else peak_activations(run)
+def _copy_seconds(run: TimelineColumns) -> np.ndarray:
+    """Return the seconds of the copies of each activation out and back, by [stage, microbatch]."""
+    seconds = np.zeros((run.schedule.num_stages, run.schedule.microbatches))
+    if run.plan.copies is not None:
+        np.add.at(seconds, (run.plan.copies.stage, run.plan.copies.microbatch), run.plan.copies.seconds)
+    return seconds
 
 
-def _least_scale(run: TimelineColumns, own: np.ndarray) -> np.ndarray:
-    """The least part of a whole activation that one of these microbatches is, by stage."""
-    stage, microbatch = np.indices((run.schedule.num_stages, len(own)))[:, :, own]
-    scale = run.table.scale_of(run.schedule, stage, microbatch)
-    return np.broadcast_to(scale, stage.shape).min(axis=1)
+def _copy_bounds(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Return the shortest seconds by what a device, or its switch, copies one way, float64 (devices,).
+
+    They are the shortest time before the first copy, all copies, and the shortest time after the last.
+    """
+    copies, bounds = run.plan.copies, np.zeros(run.schedule.devices)
+    if copies is None:
+        return bounds
+    at = copies.stage, copies.microbatch
+    own, user = (table[at] for table in row_tables(run.schedule))
+    recompute = _table_of(run.schedule, Kind.R)[at]
+    user = np.where(recompute >= 0, recompute, user)
+    others = _copy_seconds(run)[at] - copies.seconds
+    is_out = copies.way == OFFLOADS
+    head = before[own] + lengths[own] + np.where(is_out, 0.0, others)
+    tail = lengths[user] + after[user] + np.where(is_out, others, 0.0)
+    line = np.where(copies.line >= 0, copies.line, copies.lines + 2 * copies.device + copies.way)
+    _, first, number = np.unique(line, return_index=True, return_inverse=True)
+    heads, tails = np.full((2, len(first)), np.inf)
+    np.minimum.at(heads, number, head)
+    np.minimum.at(tails, number, tail)
+    np.maximum.at(bounds, copies.device[first], heads + np.bincount(number, copies.seconds) + tails)
+    return bounds
 
 
-def _weight_rows(run: TimelineColumns) -> np.ndarray:
-    """For each row the W of the same stage and microbatch where the row is its I, else -1."""
+def _collective_bound(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray, after: np.ndarray) -> float:
+    """Return the shortest seconds by what one stream of collectives runs one after the other."""
+    barriers, seconds = run.plan.barriers, run.plan.barrier_seconds
+    if barriers is None or seconds is None:
+        return 0.0
+    ready, to_come = np.zeros((2, len(barriers)))
+    np.maximum.at(ready, barriers.of_producer, (before + lengths)[barriers.producer])
+    waiting = np.flatnonzero(barriers.needs >= 0)
+    np.maximum.at(to_come, barriers.needs[waiting], (lengths + after)[waiting])
+    begins = barriers.streams[:-1]
+    heads, tails = (np.minimum.reduceat(np.where(seconds > 0, column, np.inf), begins) for column in (ready, to_come))
+    every = heads + np.add.reduceat(seconds, begins) + tails
+    return float(np.where(np.isfinite(every), every, 0.0).max())
+
+
+# Memory
+
+
+def _activation_parts(run: TimelineColumns) -> np.ndarray:
+    """Return `holding.parts_of` of each activation in device shares, float64 (3, stages, microbatches)."""
     schedule = run.schedule
-    table = _table_of(schedule, Kind.W)
-    return np.where(schedule.kind == Kind.I, table[schedule.stage, schedule.microbatch], -1)
+    holding = Holding(schedule, run.table, run.table.stage_share)
+    return holding.parts(*np.indices((schedule.num_stages, schedule.microbatches)))
 
 
-def _table_of(schedule: ScheduleColumns, kind: Kind) -> np.ndarray:
-    """Row of a kind by [stage, microbatch], or -1."""
-    table = np.full((schedule.num_stages, schedule.microbatches), -1, np.int64)
-    rows = np.flatnonzero(schedule.kind == kind)
-    table[schedule.stage[rows], schedule.microbatch[rows]] = rows
-    return table
-
-
-def _holding(run: TimelineColumns, before: np.ndarray, lengths: np.ndarray, weight_rows: np.ndarray) -> np.ndarray:
-    """Least sum over a device's activations of (amount x seconds held), one entry a device."""
-    schedule, table = run.schedule, run.table
+def _shortest_holding(run: TimelineColumns, before: np.ndarray, lengths: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return the smallest sum over a device's activations of amount x seconds held, float64 (devices,)."""
+    schedule = run.schedule
+    whole, for_weight, stored = _activation_parts(run)
     forward, backward = row_tables(schedule)
-    weight = weight_rows[backward]
     held = before[backward] + lengths[backward] - before[forward]
     if run.plan.copies is not None:
         away = run.plan.copies.stage, run.plan.copies.microbatch
         held[away] = lengths[forward[away]] + lengths[backward[away]]
-    again = _table_of(schedule, Kind.R)
-    stored = np.zeros(schedule.num_stages) if table.input_fraction is None else table.input_fraction
-    short = lengths[again] + lengths[backward]  # what R makes again lives no shorter than R and its backward
-    held = np.where(again >= 0, stored[:, None] * held + (1.0 - stored)[:, None] * short, held)
-    kept = np.where(weight >= 0, lengths[weight] * table.weight_grad_fraction[:, None], 0.0)
-    amount = (held + kept) * table.stage_share[:, None] / schedule.slices
-    place = np.indices(held.shape)
-    amount = amount * table.scale_of(schedule, place[0], place[1])
+    recompute = _table_of(schedule, Kind.R)
+    recomputed = lengths[recompute] + lengths[backward]  # the shortest life of what R recomputes
+    amount = np.where(recompute >= 0, stored * held + (whole - stored) * recomputed, whole * held)
+    amount += np.where(weight >= 0, lengths[weight] * for_weight, 0.0)
     return np.bincount(schedule.device[forward].ravel(), amount.ravel(), minlength=schedule.devices)
+
+
+def _device_paths(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> list[DevicePath]:
+    """Return the microbatches by the devices that they run on; none if fused slots are timed."""
+    schedule, transfer = run.schedule, run.plan.transfer_seconds
+    if len(run.plan.slots[0]) or schedule.iterations > 1:
+        return []
+    whole, for_weight, _ = _activation_parts(run)
+    forward, backward = row_tables(schedule)
+    devices, path_of = np.unique(schedule.device[forward], axis=1, return_inverse=True)
+    paths = []
+    for number, device_of in enumerate(devices.T):
+        own = path_of.ravel() == number
+        rows, back, after = forward[:, own], backward[:, own], weight[:, own]
+        seconds = [lengths[rows], lengths[back], np.where(after >= 0, lengths[after], 0.0)]
+        waits = [np.append(transfer[rows[1:]].min(axis=1), 0.0), np.append(0.0, transfer[back[:-1]].min(axis=1))]
+        shortest = np.concatenate([column.min(axis=1) for column in seconds])
+        until_weight = np.where((after >= 0).all(axis=1), for_weight[:, own].min(axis=1), 0.0)
+        share = whole[:, own].min(axis=1)
+        paths.append(device_path(int(own.sum()), device_of, shortest, np.concatenate(waits), share, until_weight))
+    return paths

@@ -1,4 +1,10 @@
-"""Lower bounds on the step time by counting: when the nth action of a kind can have ended on a stage, in any order."""
+"""Lower bounds on the step time by counting: when the nth action of a kind can have ended on a stage, in any order.
+
+Microbatches that run on the same devices are interchangeable: the nth F of a stage starts after the nth F of the stage
+before it, and when its device has freed enough memory. From these times follows what a device can have run by a time,
+and after one. Before a time it has run no more F than fit together with what can have been freed by then; after a time
+it runs no more I, B and W than were held then or belong to later F. The device idles for the rest of the time.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +14,33 @@ import numpy as np
 
 from ppsim.base.compiling import call_fastest, kernel
 
-EVER = 2**31  # more than there are microbatches
-ROUNDING = 1e-9  # part of an amount by which sums of amounts may differ
+UNLIMITED = 2**31  # more than there are microbatches
+ROUNDING = 1e-9  # fraction of an amount by which sums of amounts may differ
+PASSES = 2  # no third pass has raised the bound so far
+EQUAL = 1e-11  # fraction of the longest time by which equal times may differ
 
 
-class Chain(NamedTuple):
-    """Microbatches (or slices) that run on the same devices, `number` of them, with the least of their costs.
+# When the nth action can end
+
+
+class DevicePath(NamedTuple):
+    """Microbatches (or slices) that run on the same devices, `number` of them, with the smallest of their costs.
 
     Attributes
     ----------
     number : int
     device_of : int64 (stages,)
     lengths : float64 (3 x stages,)
-        Seconds of F, of I or B, and of W (0 where there is none).
+        Seconds of F, of I or B, and of W (0 if there is none).
     waits : float64 (2 x stages,)
-        Seconds from the end of F to its arrival at the next stage, and of I or B at the one before.
-    share, kept : float64 (stages,)
-        What F adds to what its device holds, and the part of it that W frees; I or B frees the rest.
+        Seconds from the end of F to its arrival at the next stage, and of I or B at the stage before.
+    share, for_weight : float64 (stages,)
+        What F adds to what its device holds, and the part that W frees; I or B frees the rest.
     local, first, last : int64 (stages,)
-        Stages device by device, the deepest of each last; those of the same device up to stage s, and s itself last,
-        stand at `local[first[s] : last[s]]`.
+        `local` lists the stages device by device in rising order. `local[first[s] : last[s]]` are the stages of the
+        device of s up to s itself.
     between : float64 (stages,)
-        Seconds of F and I or B that a device runs of its deeper stages between F and I or B of the same microbatch.
+        Seconds of F and I or B of its deeper stages that a device runs between F and I or B of the same microbatch.
     """
 
     number: int
@@ -37,166 +48,181 @@ class Chain(NamedTuple):
     lengths: np.ndarray
     waits: np.ndarray
     share: np.ndarray
-    kept: np.ndarray
+    for_weight: np.ndarray
     local: np.ndarray
     first: np.ndarray
     last: np.ndarray
     between: np.ndarray
 
     def frees(self) -> np.ndarray:
-        """What F, I or B, and W free at their ends, float64 (3, stages)."""
-        return np.stack([np.zeros(len(self.share)), self.share * (1.0 - self.kept), self.share * self.kept])
+        """Return what F, I or B, and W free at their ends, float64 (3, stages)."""
+        return np.stack([np.zeros(len(self.share)), self.share - self.for_weight, self.for_weight])
 
 
-class Room(NamedTuple):
-    """How far `time_of_room` has come, by stage: what is free by then, that time, and the events that it counted."""
+class Freed(NamedTuple):
+    """What the stages have freed so far: amounts, times and counted events, as `time_of_free_memory` goes on.
 
-    freed: np.ndarray
+    Attributes
+    ----------
+    amount, time : float64 (stages,)
+    counted : int64
+        Number of events by stage, position among the stages of its device, and kind.
+    """
+
+    amount: np.ndarray
     time: np.ndarray
-    taken: np.ndarray  # by stage, place among the stages of its device, and kind
+    counted: np.ndarray
 
 
-def chain_of(
-    count: int, device_of: np.ndarray, lengths: np.ndarray, waits: np.ndarray, share: np.ndarray, kept: np.ndarray
-) -> Chain:
-    """A chain of `count` microbatches; the arguments are those of `Chain`. Amounts too small to count are none."""
+def device_path(
+    number: int,
+    device_of: np.ndarray,
+    lengths: np.ndarray,
+    waits: np.ndarray,
+    share: np.ndarray,
+    for_weight: np.ndarray,
+) -> DevicePath:
+    """Return the path of `number` microbatches; the arguments are those of `DevicePath`. Tiny amounts become 0."""
     share = np.where(share > ROUNDING * share.max(), share, 0.0)
-    kept = np.select([kept < ROUNDING, kept > 1.0 - ROUNDING], [0.0, 1.0], kept)
+    no_part, whole = for_weight < ROUNDING * share, for_weight > (1.0 - ROUNDING) * share
+    for_weight = np.select([no_part, whole], [0.0, share], for_weight)
     local = np.argsort(device_of, kind="stable")
     ordered = device_of[local]
     first, last = np.searchsorted(ordered, device_of), np.argsort(local) + 1
     runs = np.append(0.0, np.cumsum(lengths.reshape(3, -1)[:2].sum(axis=0)[local]))
     between = runs[np.searchsorted(ordered, device_of, side="right")] - runs[last]
-    return Chain(count, device_of, lengths, waits, share, kept, local, first, last, between)
+    return DevicePath(number, device_of, lengths, waits, share, for_weight, local, first, last, between)
 
 
-def least_ends(
-    chain: Chain, limits: np.ndarray, known: tuple[np.ndarray, np.ndarray] | None = None
+def earliest_ends(
+    path: DevicePath, limits: np.ndarray, known: tuple[np.ndarray, np.ndarray] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Least seconds before the nth F, I or B, W of each stage ends, and from the start of the nth last to the end.
+    """Return the earliest ends of the nth F, I or B, and W of each stage, and the shortest times from the start of the
+    nth last to the end of all, seconds, float64 (3, stages, number) each.
 
-    float64 (3, stages, number) each. `limits` are what each device may hold; `known` are such times that hold anyway.
+    `limits` is what each device may hold; `known` are such times that hold anyway.
     """
-    stages = len(chain.device_of)
-    shape = 3, stages, chain.number
+    stages = len(path.device_of)
+    shape = 3, stages, path.number
     ends, tails = (np.zeros(shape), np.zeros(shape)) if known is None else known
-    limit = limits[chain.device_of]
-    alone = _how_many(limit, chain.share * chain.kept)
-    held = np.append(0.0, np.cumsum(chain.share[chain.local]))
-    held = held[chain.last] - held[chain.first]
-    f_frees = np.stack([chain.share, *np.zeros((2, stages))])
-    widest = int((chain.last - chain.first).max())
+    limit = limits[path.device_of]
+    fitting = _number_that_fits(limit, path.for_weight)
+    held = np.append(0.0, np.cumsum(path.share[path.local]))
+    held = held[path.last] - held[path.first]
+    freed_by_f = np.stack([path.share, *np.zeros((2, stages))])
+    widest = int((path.last - path.first).max())
     results = []
-    for count, times, frees in ((count_forward, ends, chain.frees()), (count_backward, tails, f_frees)):
-        room = Room(np.zeros(stages), np.zeros(stages), np.zeros(stages * widest * 3, np.int64))
+    for loop, times, frees in ((count_forward, ends, path.frees()), (count_backward, tails, freed_by_f)):
+        freed = Freed(np.zeros(stages), np.zeros(stages), np.zeros(stages * widest * 3, np.int64))
         results.append(times.ravel().copy())
         call_fastest(
-            count, times.size, chain, limit, alone, held, frees.ravel(), room, results[-1], *np.zeros((3, stages))
+            loop, times.size, path, limit, fitting, held, frees.ravel(), freed, results[-1], *np.zeros((3, stages))
         )
     return results[0].reshape(shape), results[1].reshape(shape)
 
 
-def _how_many(limit: np.ndarray, amount: np.ndarray) -> np.ndarray:
-    """How many of an amount fit; a little more than the limit counts as fitting."""
+def _number_that_fits(limit: np.ndarray, amount: np.ndarray) -> np.ndarray:
+    """Return how many of an amount fit; a little more than the limit counts as fitting."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        number = np.where(amount > 0, np.floor(limit / amount * (1 + ROUNDING) + ROUNDING), EVER)
-    return np.minimum(number, EVER).astype(np.int64)
+        number = np.where(amount > 0, np.floor(limit / amount * (1 + ROUNDING) + ROUNDING), UNLIMITED)
+    return np.minimum(number, UNLIMITED).astype(np.int64)
 
 
 @kernel
-def count_forward(chain, limit, alone, held, frees, room, ends, full, whole, back):
-    """Raise `ends`; the last three keep what a device has run of a stage at least: by F to W, F to I, and I to W."""
-    stages, count = len(chain.device_of), chain.number
+def count_forward(path, limit, fitting, held, frees, freed, ends, full, whole, back):
+    """Raise `ends`. The last three are earliest ends of runs of a stage: from F to W, F to I, and I to W."""
+    stages, count = len(path.device_of), path.number
     for k in range(count):
         for s in range(stages):
             start = ends[s * count + k - 1] if k > 0 else 0.0
             if s > 0:
-                start = max(start, ends[(s - 1) * count + k] + chain.waits[s - 1])
-            start = max(start, time_of_room(chain, frees, room, ends, s, k, (k + 1) * held[s] - limit[s], held[s]))
-            start = max(ends[s * count + k] - chain.lengths[s], start)
-            ends[s * count + k] = start + chain.lengths[s]
-            from_forward = chain.lengths[s] + chain.between[s] + chain.lengths[stages + s]
+                start = max(start, ends[(s - 1) * count + k] + path.waits[s - 1])
+            needed = (k + 1) * held[s] - limit[s]
+            start = max(start, time_of_free_memory(path, frees, freed, ends, s, k, needed, held[s]))
+            start = max(ends[s * count + k] - path.lengths[s], start)
+            ends[s * count + k] = start + path.lengths[s]
+            from_forward = path.lengths[s] + path.between[s] + path.lengths[stages + s]
             run_more(whole, s, start, from_forward)
-            run_more(full, s, start, from_forward + chain.lengths[2 * stages + s])
+            run_more(full, s, start, from_forward + path.lengths[2 * stages + s])
         for s in range(stages - 1, -1, -1):
             i, w = (stages + s) * count + k, (2 * stages + s) * count + k
             start = ends[s * count + k]
             if s < stages - 1:
-                start = max(start, ends[i + count] + chain.waits[stages + s + 1])
+                start = max(start, ends[i + count] + path.waits[stages + s + 1])
             if k > 0:
                 start = max(start, ends[i - 1])
-            length, weight = chain.lengths[stages + s], chain.lengths[2 * stages + s]
+            length, weight = path.lengths[stages + s], path.lengths[2 * stages + s]
             ends[i] = max(ends[i], start + length, whole[s])
             ends[w] = max(ends[w], ends[i] + weight, full[s], run_more(back, s, ends[i] - length, length + weight))
 
 
 @kernel
 def run_more(times, s, start, seconds):
-    """Let a stage's time go on by `seconds`, from `start` at the earliest."""
+    """Advance a stage's time by `seconds`, from `start` at the earliest; return it."""
     times[s] = max(times[s], start) + seconds
     return times[s]
 
 
 @kernel
-def time_of_room(chain, frees, room, times, s, k, needed, held):
-    """Least seconds before the stages of a device up to s have freed as much as is `needed` by events before the kth.
+def time_of_free_memory(path, frees, freed, times, s, k, needed, held):
+    """Return the earliest time at which events before the kth, on stages of a device up to s, have freed `needed`.
 
     What is freed soonest counts first, whichever stage frees it.
     """
-    stages, count, first, found = len(chain.device_of), chain.number, chain.first[s], 0
-    widest = len(room.taken) // (3 * stages)
-    while room.freed[s] < needed - ROUNDING * held and found >= 0:
+    stages, count, first, found = len(path.device_of), path.number, path.first[s], 0
+    widest = len(freed.counted) // (3 * stages)
+    while freed.amount[s] < needed - ROUNDING * held and found >= 0:
         found, soonest, amount = -1, np.inf, 0.0
-        for place in range(chain.last[s] - first):
+        for position in range(path.last[s] - first):
             for kind in range(3):
-                event = 3 * (s * widest + place) + kind
-                cell, n = kind * stages + chain.local[first + place], room.taken[event]
+                event = 3 * (s * widest + position) + kind
+                cell, n = kind * stages + path.local[first + position], freed.counted[event]
                 if n < k and frees[cell] > 0.0 and times[cell * count + n] < soonest:
                     found, soonest, amount = event, times[cell * count + n], frees[cell]
         if found >= 0:
-            room.taken[found] += 1
-            room.freed[s] += amount
-            room.time[s] = max(room.time[s], soonest)
-    return room.time[s]
+            freed.counted[found] += 1
+            freed.amount[s] += amount
+            freed.time[s] = max(freed.time[s], soonest)
+    return freed.time[s]
 
 
 @kernel
-def count_backward(chain, limit, alone, held, frees, room, tails, full, whole, back):
+def count_backward(path, limit, fitting, held, frees, freed, tails, full, whole, back):
     """Raise `tails`, as `count_forward` from the end."""
-    stages, count = len(chain.device_of), chain.number
+    stages, count = len(path.device_of), path.number
     for k in range(count):
         for s in range(stages):
             i, w = (stages + s) * count + k, (2 * stages + s) * count + k
-            length, weight = chain.lengths[stages + s], chain.lengths[2 * stages + s]
-            behind = tails[w - 1] if k > 0 else 0.0
-            if k >= alone[s]:
-                behind = max(behind, tails[s * count + k - alone[s]])
-            tails[w] = max(tails[w], behind + weight)
-            run_more(full, s, behind, chain.lengths[s] + chain.between[s] + length + weight)
-            run_more(back, s, behind, length + weight)
-            behind = tails[w]
+            length, weight = path.lengths[stages + s], path.lengths[2 * stages + s]
+            after = tails[w - 1] if k > 0 else 0.0
+            if k >= fitting[s]:
+                after = max(after, tails[s * count + k - fitting[s]])
+            tails[w] = max(tails[w], after + weight)
+            run_more(full, s, after, path.lengths[s] + path.between[s] + length + weight)
+            run_more(back, s, after, length + weight)
+            after = tails[w]
             if s > 0:
-                behind = max(behind, tails[i - count] + chain.waits[stages + s])
+                after = max(after, tails[i - count] + path.waits[stages + s])
             if k > 0:
-                behind = max(behind, tails[i - 1])
-            behind = max(behind, time_of_room(chain, frees, room, tails, s, k, (k + 1) * held[s] - limit[s], held[s]))
-            tails[i] = max(tails[i], behind + length, back[s])
-            run_more(whole, s, tails[i] - length, chain.lengths[s] + chain.between[s] + length)
+                after = max(after, tails[i - 1])
+            needed = (k + 1) * held[s] - limit[s]
+            after = max(after, time_of_free_memory(path, frees, freed, tails, s, k, needed, held[s]))
+            tails[i] = max(tails[i], after + length, back[s])
+            run_more(whole, s, tails[i] - length, path.lengths[s] + path.between[s] + length)
         for s in range(stages - 1, -1, -1):
-            behind = tails[(s + 1) * count + k] + chain.waits[s] if s < stages - 1 else tails[(stages + s) * count + k]
+            after = tails[(s + 1) * count + k] + path.waits[s] if s < stages - 1 else tails[(stages + s) * count + k]
             if k > 0:
-                behind = max(behind, tails[s * count + k - 1])
-            tails[s * count + k] = max(tails[s * count + k], behind + chain.lengths[s], full[s], whole[s])
+                after = max(after, tails[s * count + k - 1])
+            tails[s * count + k] = max(tails[s * count + k], after + path.lengths[s], full[s], whole[s])
 
 
-PASSES = 2  # a third has not been seen to raise the bound
-EQUAL = 1e-11  # part of the longest time by which equal times may differ
+# What a device can have run by a time
 
 
-class Count(NamedTuple):
-    """All actions of a kind and stage: when the nth can start and end at the earliest, and what it takes and frees.
+class CountedActions(NamedTuple):
+    """All actions of a kind and stage: when the nth can start and end at the earliest, and what each takes and frees.
 
-    Seconds from the beginning, or for the nth last from the end backwards; there what W and I hold is taken, and F
+    Seconds from the beginning, or for the nth last from the end backwards. Backwards W and I take what they hold, and F
     frees it.
     """
 
@@ -207,91 +233,91 @@ class Count(NamedTuple):
     frees: float
 
 
-class MostRun(NamedTuple):
-    """What a device can have run by some times, seconds of work in rising order, and how long it has idled by then."""
+class WorkByTime(NamedTuple):
+    """The most work that a device can have run by some times, seconds in rising order, and its idle time by then."""
 
     work: np.ndarray
     idle: np.ndarray
     times: np.ndarray
 
-    def least_seconds(self, work: np.ndarray) -> np.ndarray:
-        """Seconds before a device has run so much work, 0 where nothing is known."""
+    def seconds_for(self, work: np.ndarray) -> np.ndarray:
+        """Return the shortest time in which a device runs this much work, 0 if nothing is known."""
         last = np.searchsorted(self.work, work * (1.0 - ROUNDING)) - 1
         return np.where(last >= 0, work + self.idle[np.maximum(last, 0)], 0.0)
 
 
-def least_makespan(chains: list[Chain], limits: np.ndarray, enough: float = np.inf) -> np.ndarray:
-    """Seconds that no order of the chains' actions beats, by what each device must run, float64 (devices,).
+def makespan_bounds(paths: list[DevicePath], limits: np.ndarray, enough: float = np.inf) -> np.ndarray:
+    """Return the seconds that no order of the actions beats, by what each device must run, float64 (devices,).
 
-    `limits` is what each device may hold, in the unit of the chains' shares. What a device has idled at least by a time
-    raises the least times of its actions, and with them those of other devices; not where `enough` is reached already.
+    `limits` is what each device may hold, in the unit of the shares. The idle time of a device raises the earliest
+    times of its actions, and with them those of other devices; this second pass is left out if `enough` is reached.
     """
-    limits = np.array([_in_whole_amounts(limit, chains, d) for d, limit in enumerate(limits.tolist())])
-    known = [least_ends(chain, limits) for chain in chains]
-    least, most = _least_steps(chains, known, limits)
+    limits = np.array([_in_whole_amounts(limit, paths, d) for d, limit in enumerate(limits.tolist())])
+    known = [earliest_ends(path, limits) for path in paths]
+    bounds, work = _step_bounds(paths, known, limits)
     for _ in range(PASSES - 1):
-        if least.max() >= enough * (1.0 - ROUNDING):
+        if bounds.max() >= enough * (1.0 - ROUNDING):
             break
         known = [
-            least_ends(chain, limits, _raised(chain, times, most, limits))
-            for chain, times in zip(chains, known, strict=True)
+            earliest_ends(path, limits, _raised(path, times, work, limits))
+            for path, times in zip(paths, known, strict=True)
         ]
-        least, most = _least_steps(chains, known, limits)
-    return least
+        bounds, work = _step_bounds(paths, known, limits)
+    return bounds
 
 
-def _least_steps(chains: list[Chain], known: list, limits: np.ndarray) -> tuple[np.ndarray, list]:
-    """Least seconds of a step by each device, and what it can have run before a time and behind one."""
-    most = [_most_run(chains, known, d, limit) for d, limit in enumerate(limits.tolist())]
-    return np.array([_least_step(chains, d, *sides) for d, sides in enumerate(most)]), most
+def _step_bounds(paths: list[DevicePath], known: list, limits: np.ndarray) -> tuple[np.ndarray, list]:
+    """Return the bound of each device, and the work that it can have run before a time and after one."""
+    work = [_work_of_device(paths, known, d, limit) for d, limit in enumerate(limits.tolist())]
+    return np.array([_device_bound(paths, d, *sides) for d, sides in enumerate(work)]), work
 
 
-def _least_step(chains: list[Chain], device: int, before: MostRun, behind: MostRun) -> float:
-    """Least seconds of a step by what a device can have run before a time, and the rest behind it."""
-    work = sum(chain.number * chain.lengths.reshape(3, -1)[:, chain.device_of == device].sum() for chain in chains)
-    rest = work - behind.work  # runs before the last of the times behind
-    makespans = np.where(rest > ROUNDING * work, before.least_seconds(rest) + behind.times, work)
+def _device_bound(paths: list[DevicePath], device: int, before: WorkByTime, after: WorkByTime) -> float:
+    """Return the shortest step by the work that a device can have run before a time, and the rest after it."""
+    work = sum(path.number * path.lengths.reshape(3, -1)[:, path.device_of == device].sum() for path in paths)
+    rest = work - after.work  # runs before the last of the times from the end
+    makespans = np.where(rest > ROUNDING * work, before.seconds_for(rest) + after.times, work)
     return float(makespans.max(initial=work))
 
 
-def _in_whole_amounts(limit: float, chains: list[Chain], device: int) -> float:
-    """The limit, rounded down to a multiple of the least amount held where all amounts are multiples of it."""
-    held = np.concatenate([chain.frees()[:, chain.device_of == device].ravel() for chain in chains])
-    least = held[held > 0].min(initial=np.inf)
-    times = held / least
-    if not limit < np.inf > least or np.any(np.abs(times - np.rint(times)) > ROUNDING):
+def _in_whole_amounts(limit: float, paths: list[DevicePath], device: int) -> float:
+    """Return the limit, rounded down to a multiple of the smallest amount held if all amounts are multiples of it."""
+    held = np.concatenate([path.frees()[:, path.device_of == device].ravel() for path in paths])
+    unit = held[held > 0].min(initial=np.inf)
+    times = held / unit
+    if not limit < np.inf > unit or np.any(np.abs(times - np.rint(times)) > ROUNDING):
         return limit
-    return float(np.floor(limit / least * (1 + ROUNDING) + ROUNDING) * least)
+    return float(np.floor(limit / unit * (1 + ROUNDING) + ROUNDING) * unit)
 
 
-def _most_run(chains: list[Chain], known: list, device: int, limit: float) -> tuple[MostRun, MostRun]:
-    """What a device can have run by each time from the beginning, and from the end backwards."""
-    before, behind = [], []
-    for chain, (ends, tails) in zip(chains, known, strict=True):
-        frees = chain.frees()
-        for s in np.flatnonzero(chain.device_of == device):
-            for kind, seconds in enumerate(chain.lengths.reshape(3, -1)[:, s].tolist()):
-                takes = chain.share[s] if kind == 0 else 0.0
-                for counts, times, held in (
-                    (before, ends, (takes, frees[kind, s])), (behind, tails, (frees[kind, s], takes))
+def _work_of_device(paths: list[DevicePath], known: list, device: int, limit: float) -> tuple[WorkByTime, WorkByTime]:
+    """Return what a device can have run by each time from the beginning, and from the end backwards."""
+    before, after = [], []
+    for path, (ends, tails) in zip(paths, known, strict=True):
+        frees = path.frees()
+        for s in np.flatnonzero(path.device_of == device):
+            for kind, seconds in enumerate(path.lengths.reshape(3, -1)[:, s].tolist()):
+                takes = path.share[s] if kind == 0 else 0.0
+                for counted, times, held in (
+                    (before, ends, (takes, frees[kind, s])), (after, tails, (frees[kind, s], takes))
                 ):  # fmt: skip
-                    counts.append(Count(times[kind, s] - seconds, times[kind, s], seconds, *held))
-    return _most_of(before, limit, len(chains) == 1), _most_of(behind, limit, len(chains) == 1)
+                    counted.append(CountedActions(times[kind, s] - seconds, times[kind, s], seconds, *held))
+    return _work_by_time(before, limit, len(paths) == 1), _work_by_time(after, limit, len(paths) == 1)
 
 
-def _most_of(counts: list[Count], limit: float, alone: bool) -> MostRun:
-    """What can have run by the times at which something more can start.
+def _work_by_time(counted: list[CountedActions], limit: float, one_path: bool) -> WorkByTime:
+    """Return the most work that can have run by the times at which something more can start.
 
-    `alone`: microbatches go through the stages of the device in one order, so that all kinds that take room must have
-    taken it once before anything is freed; for what cannot have started yet, room is kept.
+    With `one_path`, microbatches pass the stages of the device in one order, so that all kinds that take memory must
+    have taken it once before anything is freed. Memory is then reserved for what cannot have started yet.
     """
-    every = np.concatenate([count.starts for count in counts])
+    every = np.concatenate([actions.starts for actions in counted])
     order = np.argsort(every, kind="stable")
     times = every[order]
     earlier = np.searchsorted(times, times - EQUAL * times[-1])  # how many of all can have started before
-    numbers = [len(count.starts) for count in counts]
-    kind = np.repeat(np.arange(len(counts)), numbers)[order]
-    seconds, takes = (np.array([getattr(count, name) for count in counts]) for name in ("seconds", "takes"))
+    numbers = [len(actions.starts) for actions in counted]
+    kind = np.repeat(np.arange(len(counted)), numbers)[order]
+    seconds, takes = (np.array([getattr(actions, name) for actions in counted]) for name in ("seconds", "takes"))
     taking = takes * (takes @ numbers > limit)
 
     def started(amount: np.ndarray) -> np.ndarray:
@@ -299,36 +325,38 @@ def _most_of(counts: list[Count], limit: float, alone: bool) -> MostRun:
 
     work = started((seconds * (taking == 0))[kind])
     if taking.any():
-        begun = {which: started(kind == which) for which in np.flatnonzero(taking).tolist()}
-        room = limit + _freed(counts, times)
-        if alone:
-            room -= sum(takes[which] * (number == 0) for which, number in begun.items())
-        for which in sorted(begun, key=lambda which: -seconds[which] / takes[which]):  # most work for its room first
-            fitting = np.minimum(begun[which], np.maximum(room, 0.0) / takes[which])
-            work += seconds[which] * fitting
-            room -= takes[which] * fitting
-    return MostRun(np.maximum.accumulate(work), np.maximum.accumulate(times - work), times)
+        begun = {number: started(kind == number) for number in np.flatnonzero(taking).tolist()}
+        free = limit + _freed(counted, times)
+        if one_path:
+            free -= sum(takes[number] * (starts == 0) for number, starts in begun.items())
+        for number in sorted(begun, key=lambda number: -seconds[number] / takes[number]):  # most work per memory first
+            fitting = np.minimum(begun[number], np.maximum(free, 0.0) / takes[number])
+            work += seconds[number] * fitting
+            free -= takes[number] * fitting
+    return WorkByTime(np.maximum.accumulate(work), np.maximum.accumulate(times - work), times)
 
 
-def _freed(counts: list[Count], times: np.ndarray) -> np.ndarray:
-    """The most that can have been freed by each time."""
-    ends = np.concatenate([count.ends for count in counts])
+def _freed(counted: list[CountedActions], times: np.ndarray) -> np.ndarray:
+    """Return the most that can have been freed by each time."""
+    ends = np.concatenate([actions.ends for actions in counted])
     order = np.argsort(ends, kind="stable")
-    amounts = np.repeat([count.frees for count in counts], [len(count.ends) for count in counts])[order]
+    amounts = np.repeat([actions.frees for actions in counted], [len(actions.ends) for actions in counted])[order]
     return np.append(0.0, np.cumsum(amounts))[np.searchsorted(ends[order], times, side="right")]
 
 
-class Forced(NamedTuple):
-    """What must have run on a device when something of a stage has, for each microbatch: seconds, and what it frees.
+# How idle time raises the earliest ends
+
+
+class RequiredWork(NamedTuple):
+    """Work that must have run on a device before an action of a stage ends, per microbatch.
 
     Attributes
     ----------
     seconds : float
-        Of all that must have run of each microbatch.
     held : float
-        What of a microbatch was held and must have been freed, but for what the device may hold.
+        What a microbatch held and must have freed, apart from what the device may hold.
     rate : float
-        Least seconds for each amount freed.
+        The fewest seconds for each amount freed.
     """
 
     seconds: float
@@ -336,49 +364,52 @@ class Forced(NamedTuple):
     rate: float
 
     def work(self, number: int, limit: float) -> np.ndarray:
-        """Seconds for the first 1, 2, ... `number` microbatches under a limit, float64 (number,)."""
+        """Return the seconds for the first 1, 2, ... `number` microbatches under a limit, float64 (number,)."""
         n = np.arange(1.0, number + 1.0)
         over = np.maximum(n * self.held - limit, 0.0)
         return n * self.seconds + (over * self.rate if over[-1] > 0.0 else 0.0)
 
 
 def _raised(
-    chain: Chain, times: tuple[np.ndarray, np.ndarray], most: list[tuple[MostRun, MostRun]], limits: np.ndarray
+    path: DevicePath,
+    times: tuple[np.ndarray, np.ndarray],
+    work: list[tuple[WorkByTime, WorkByTime]],
+    limits: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The least times, raised to when a device can have run all that must come before an action, or behind it."""
+    """Return the times, raised to when a device can have run all that must come before an action, or after it."""
     raised = times[0].copy(), times[1].copy()
-    for s, d in enumerate(chain.device_of.tolist()):
-        for side, kind, forced in _forced(chain, s):
-            least = most[d][side].least_seconds(forced.work(chain.number, float(limits[d])))
-            raised[side][kind, s] = np.maximum(raised[side][kind, s], least)
+    for s, d in enumerate(path.device_of.tolist()):
+        for side, kind, required in _required_work(path, s):
+            shortest = work[d][side].seconds_for(required.work(path.number, float(limits[d])))
+            raised[side][kind, s] = np.maximum(raised[side][kind, s], shortest)
     return raised
 
 
-def _forced(chain: Chain, s: int) -> list[tuple[int, int, Forced]]:
-    """What must have run on its device when the nth F, I and W of stage s end, and behind the nth last I and F.
+def _required_work(path: DevicePath, s: int) -> list[tuple[int, int, RequiredWork]]:
+    """Return the work required before the nth F, I and W of stage s end, and after the nth last I and F.
 
-    (0 before or 1 behind, kind, what). Before the nth F starts, n F of each stage of the device up to s have started,
-    and what does not fit was freed, by I or by I and W; before the nth I ends, so have n F of all its stages and n I of
-    those from s on, of which W alone may free more. Backwards from the end, W and I take, and F frees.
+    Each entry is (0 before or 1 after, kind, work). Before the nth F starts, n F of each stage of the device up to s
+    have started, and I, or I and W, freed what does not fit. Before the nth I ends, n F of all stages of the device and
+    n I of those from s on have ended; W alone may free more of these. Backwards from the end W and I take, and F frees.
     """
-    own = chain.local[chain.first[s] :]
-    own = own[chain.device_of[own] == chain.device_of[s]]
+    own = path.local[path.first[s] :]
+    own = own[path.device_of[own] == path.device_of[s]]
     upper, deeper, above = own[own <= s], own[own >= s], own[own < s]
-    f, i, w = chain.lengths.reshape(3, -1)
-    _, by_i, by_w = chain.frees()
-    by_both = np.minimum(_rate(i, by_i), _rate(i + w, chain.share))
+    f, i, w = path.lengths.reshape(3, -1)
+    _, by_i, by_w = path.frees()
+    by_both = np.minimum(_rate(i, by_i), _rate(i + w, path.share))
     by_more = np.append(np.minimum(_rate(i, by_i), _rate(w, by_w))[deeper], by_both[above]).min()
-    by_f, share = _rate(f, chain.share), chain.share
+    by_f, share = _rate(f, path.share), path.share
     to_i, held = f[own].sum() + i[deeper].sum(), share[own].sum() - by_i[deeper].sum()
     return [
-        (0, 0, Forced(f[upper].sum(), share[upper].sum(), by_both[upper].min())),
-        (0, 1, Forced(to_i, held, by_more)),
-        (0, 2, Forced(to_i + w[s], held - by_w[s], by_more)),
-        (1, 1, Forced((i + w)[upper].sum(), share[upper].sum(), by_f[upper].min())),
-        (1, 0, Forced(f[deeper].sum() + (i + w)[own].sum(), share[above].sum(), by_f[own].min())),
+        (0, 0, RequiredWork(f[upper].sum(), share[upper].sum(), by_both[upper].min())),
+        (0, 1, RequiredWork(to_i, held, by_more)),
+        (0, 2, RequiredWork(to_i + w[s], held - by_w[s], by_more)),
+        (1, 1, RequiredWork((i + w)[upper].sum(), share[upper].sum(), by_f[upper].min())),
+        (1, 0, RequiredWork(f[deeper].sum() + (i + w)[own].sum(), share[above].sum(), by_f[own].min())),
     ]
 
 
 def _rate(seconds: np.ndarray, amount: np.ndarray) -> np.ndarray:
-    """Seconds for each amount; inf where it is none."""
+    """Return the seconds for each amount; inf if it is 0."""
     return np.divide(seconds, amount, out=np.full(len(amount), np.inf), where=amount > 0)

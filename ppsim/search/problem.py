@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.analysis.counting_bounds import chain_of, least_makespan
+from ppsim.analysis.counting_bounds import device_path, makespan_bounds
 from ppsim.base.compiling import call_fastest
 from ppsim.base.errors import BuildError, shown
 from ppsim.costs.given import Costs
@@ -192,8 +192,8 @@ class Problem:
     def least_makespan(self) -> float:
         """Seconds that no order beats, by counting what each device must have run (`analysis.counting_bounds`)."""
         kept = self.kept if self.split else np.zeros(self.stages)
-        chain = chain_of(self.m, self.device_of, self.lengths, self.waits, self.share, kept)
-        return max(self.least_work, float(least_makespan([chain], self.limits).max()))
+        path = device_path(self.m, self.device_of, self.lengths, self.waits, self.share, self.share * kept)
+        return max(self.least_work, float(makespan_bounds([path], self.limits).max()))
 
     @cached_property
     def least_work(self) -> float:
