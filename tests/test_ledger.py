@@ -40,7 +40,7 @@ def test_every_idle_second_has_one_cause(run):
 @settings(max_examples=100)
 @given(runs())
 def test_the_gaps_alone_sum_to_what_is_idle_between_actions(run):
-    gaps = Gaps(run).walk()
+    gaps = Gaps(run)
     between = run.device_end - run.device_start - run.device_busy
     np.testing.assert_allclose(gaps.idle.sum(axis=0), between, rtol=0.0, atol=1e-9 * max(run.makespan, 1e-300))
     assert gaps.seconds("overhead").sum() <= 1e-9 * run.makespan  # a simulated device always waits for something

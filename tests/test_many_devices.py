@@ -77,11 +77,11 @@ def test_a_profile_prices_the_links_that_it_measured():
 @settings(deadline=None, max_examples=50)
 @given(runs(streams=True))
 def test_a_ledger_in_leaps_is_the_ledger_row_by_row(run):
-    row_by_row = gaps.Gaps(run).walk()
+    row_by_row = gaps.Gaps(run)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gaps, "_LONG", 0)
-        patch.setattr(gaps, "_DEAR", 0)
-        leaps = gaps.Gaps(run).walk()
+        patch.setattr(gaps, "_ROUNDS_BEFORE_LEAPS", 0)
+        patch.setattr(gaps, "_LEAP_COST", 0)
+        leaps = gaps.Gaps(run)
     np.testing.assert_allclose(leaps.idle, row_by_row.idle, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(leaps.waited, row_by_row.waited, rtol=1e-9, atol=1e-12)
 
@@ -118,10 +118,10 @@ def test_too_many_pairs_of_devices_say_what_they_need(monkeypatch):
 
 def test_of_many_devices_a_document_lists_the_longest_waits_and_sums_the_others(monkeypatch):
     ledger = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=1)).ledger()
-    monkeypatch.setattr(ledgers, "_MOST_LISTED", 0)
-    monkeypatch.setattr(ledgers, "_LEAST_LISTED", 4)
+    monkeypatch.setattr(ledgers, "_MAX_LISTED", 0)
+    monkeypatch.setattr(ledgers, "_MIN_LISTED_PER_DEVICE", 4)
     whole = ledger.to_dict()["blame"]
-    monkeypatch.setattr(ledgers, "_AT_A_TIME", 4)  # device by device
+    monkeypatch.setattr(ledgers, "_WAITS_AT_ONCE", 4)  # device by device
     assert ledger.to_dict()["blame"] == whole
     of_first = [tuple(wait.values()) for wait in whole if wait["device"] == 0]
     assert of_first == [(0, 1, "B", 2.0), (0, 2, "B", 2.0), (0, 3, "B", 2.0), (0, 1, "F", 1.0), (0, None, "F", 2.0)]
@@ -131,10 +131,10 @@ def test_of_many_devices_a_document_lists_the_longest_waits_and_sums_the_others(
 @settings(deadline=None, max_examples=50)
 @given(runs(streams=True), st.integers(0, 3))
 def test_a_ledger_of_a_few_devices_at_a_time_is_that_of_all(run, block):
-    whole = gaps.Gaps(run).walk()
+    whole = gaps.Gaps(run)
     idle, waited = np.zeros_like(whole.idle), np.zeros_like(whole.waited)
     for first in range(0, run.schedule.devices, block + 1):
-        part = gaps.Gaps(run, devices=slice(first, first + block + 1)).walk()
+        part = gaps.Gaps(run, devices=slice(first, first + block + 1))
         idle, waited = idle + part.idle, waited + part.waited
     np.testing.assert_allclose(idle, whole.idle, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(waited, whole.waited, rtol=1e-9, atol=1e-12)

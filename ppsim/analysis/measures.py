@@ -14,63 +14,10 @@ from ppsim.analysis.bubbles import iteration_time, model_flop_utilisation, stead
 from ppsim.analysis.ledger import ledger
 from ppsim.analysis.memory import peak_activations, peak_memory
 from ppsim.base.units import percent_text, value_text
-from ppsim.plan.lengths import by_kind_and_stage
+from ppsim.plan.lengths import collective_fraction
 from ppsim.timeline import TimelineColumns
 
-IDLE_CAUSES = ("transfer", "queue", "sharding")
-
-
-def exposed_communication(timeline: TimelineColumns) -> np.ndarray:
-    """Seconds of each device in collectives inside its actions, and idle because of communication.
-
-    The idle part is what the bubble ledger puts under transfer, queue and sharding.
-    """
-    idle = ledger(timeline)
-    return collectives_inside(timeline) + sum(idle[cause] for cause in IDLE_CAUSES)
-
-
-def collectives_inside(timeline: TimelineColumns) -> np.ndarray:
-    """Seconds of each device in tensor-, context- and expert-parallel collectives that lengthen its actions.
-
-    An OVERLAP_F_B slot hides its collectives behind the computation of both parts: exposed is what the slot is longer
-    than that. Where noise or a slow device lengthens an action, its collectives take the same part of it as without.
-    """
-    schedule, table, plan = timeline.schedule, timeline.table, timeline.plan
-    if table.exchange_seconds is None:
-        return np.zeros(schedule.devices)
-    computing = by_kind_and_stage(schedule, table.seconds - table.exchange_seconds)
-    whole = by_kind_and_stage(schedule, table.seconds)
-    first, second, forward, backward = plan.slots
-    if len(second) and table.overlap is not None:
-        computing[first] += computing[second]
-        whole[first] = table.overlap[schedule.stage[forward], schedule.stage[backward]]
-        whole[second] = computing[second] = 0.0
-    part = np.divide(whole - computing, whole, out=np.zeros_like(whole), where=whole > 0)
-    return np.add.reduceat(plan.seconds * np.clip(part, 0.0, 1.0), schedule.offsets[:-1])
-
-
-def stages_held(timeline: TimelineColumns) -> np.ndarray:
-    """Stages that each device runs."""
-    return np.bincount(timeline.schedule.holdings[:, 0], minlength=timeline.schedule.devices)
-
-
-def transfers_sent(timeline: TimelineColumns) -> np.ndarray:
-    """Transfers that each device sends in one step."""
-    schedule, plan = timeline.schedule, timeline.plan
-    sent = np.bincount(schedule.device[plan.source[plan.remote]], minlength=schedule.devices)
-    return sent // schedule.iterations
-
-
-def pareto_front(pairs: Sequence[tuple[float, float]]) -> list[int]:
-    """Indices of the pairs that no other pair is at most equal to in both and below in one, by rising first number."""
-    front: list[int] = []
-    for index in sorted(range(len(pairs)), key=lambda index: pairs[index]):
-        if not front or pairs[index][1] < pairs[front[-1]][1]:
-            front.append(index)
-    return front
-
-
-Place = Literal["summary", "devices", "json", "compare", "table", "what-if", "batch", "notebook"]
+Output = Literal["summary", "devices", "json", "compare", "table", "what-if", "batch", "notebook"]
 
 
 @dataclass(frozen=True)
@@ -82,26 +29,25 @@ class Measure:
     name, unit : str
         Its name on a timeline and in every document, and what its number counts.
     definition : str
-        What it means, in one sentence.
+        Its meaning in one sentence.
     of : function of a timeline
-        A number, one number a device, a LowerBound, or None where the costs do not say.
-    shown : places
+        Returns a number, one number per device, a LowerBound, or None if the costs do not say.
+    shown : outputs
         `summary` and its table of `devices`; `json`: the result document; `compare`: its rows, and of these its
-        printed `table`; `what-if`; `batch`: one number a run; `notebook`: the line above its chart.
+        printed `table`; `what-if`; `batch`: one number per run; `notebook`: the line above its chart.
     formula, short, used_by, heading : str
-        The definition as a formula; a shorter definition, for a line of the summary; who uses it, for the glossary; its
+        The definition as a formula; a shorter definition for a line of the summary; who uses it, for the glossary; the
         name above a narrow column (default: `name` in words).
     over_devices : "max" or "sum"
-        How one number is made of one a device.
+        How one number follows from one per device.
     schedules : str
-        Where steps follow each other without a drain (asynchronous), a number of the whole run says nothing of a step
-        and is `synchronous`; of one step only they have the `asynchronous` ones.
+        If steps follow each other without a drain (asynchronous), a number of the whole run says nothing about a step:
+        it is `synchronous`. Only asynchronous schedules have the `asynchronous` measures.
     guarded : bool
-        Whether `ppsim check` holds it to a baseline.
+        Whether `ppsim check` checks it against a baseline.
     bigger_is_worse : bool
-        Which way it gets worse.
     optional : bool
-        Whether a page leaves it out where it is not known, or 0 on every device.
+        Whether a page leaves it out if it is not known, or 0 on every device.
     fixed_by_order : bool
         Whether the order of the lists sets it, so that all samples of jitter share it.
     """
@@ -110,7 +56,7 @@ class Measure:
     unit: str
     definition: str
     of: Callable[[TimelineColumns], Any]
-    shown: tuple[Place, ...]
+    shown: tuple[Output, ...]
     formula: str = ""
     short: str = ""
     used_by: str = ""
@@ -124,7 +70,7 @@ class Measure:
 
     @property
     def title(self) -> str:
-        """Its name in words, as above a column."""
+        """The name in words, as above a column."""
         return self.heading or self.name.replace("_", " ")
 
     @property
@@ -134,18 +80,18 @@ class Measure:
 
     @property
     def brief(self) -> str:
-        """The meaning, short enough for a line."""
+        """The meaning in one line."""
         return self.short or self.meaning
 
     def number(self, run: TimelineColumns) -> Any:
-        """One number of a run, of all devices together; None where it is not known."""
+        """Return one number for all devices of a run together; None if it is not known."""
         value = self.of(run)
         if isinstance(value, np.ndarray):
             return getattr(value, self.over_devices)().item()
         return value.seconds if isinstance(value, LowerBound) else value
 
     def text(self, run: TimelineColumns) -> str:
-        """The number with its unit, and what a reader asks next: which device, or the fraction itself."""
+        """Return the number with its unit, and the device of the largest value, or the fraction itself."""
         value, number = self.of(run), value_text(self.number(run), self.unit, "unknown")
         if isinstance(value, np.ndarray) and self.over_devices == "max":
             return f"{number} (device {value.argmax()})"
@@ -154,19 +100,48 @@ class Measure:
         return f"{value:.4f} ({number})" if self.unit == "fraction" and value is not None else number
 
     def phrase(self, run: TimelineColumns) -> str:
-        """Name and number within a sentence, a fraction with what it is a part of."""
+        """Return name and number for use in a sentence; a fraction comes with its definition."""
         number = value_text(self.number(run), self.unit)
         word = f" {self.unit.split()[0]}" if number[-1].isdigit() else ""
         return f"{self.title} {number}{word}{f' ({self.definition})' if self.unit == 'fraction' else ''}"
 
-    def says_something(self, run: TimelineColumns) -> bool:
-        """Whether a page about this run has a line for it."""
+    def is_shown_for(self, run: TimelineColumns) -> bool:
+        """Return whether the output for this run shows the measure."""
         if self.schedules == "asynchronous" and run.schedule.iterations == 1:
             return False
         return not self.optional or bool(np.any(self.of(run)))
 
 
-_PAGES: tuple[Place, ...] = ("summary", "json", "compare", "table", "what-if")
+# What devices hold and send, beside the measures of other modules
+
+
+def stages_held(run: TimelineColumns) -> np.ndarray:
+    """Return the number of stages of each device."""
+    return np.bincount(run.schedule.holdings[:, 0], minlength=run.schedule.devices)
+
+
+def transfers_sent(run: TimelineColumns) -> np.ndarray:
+    """Return the number of transfers that each device sends in one step."""
+    schedule, plan = run.schedule, run.plan
+    sent = np.bincount(schedule.device[plan.source[plan.remote]], minlength=schedule.devices)
+    return sent // schedule.iterations
+
+
+def exposed_communication(run: TimelineColumns) -> np.ndarray:
+    """Return the seconds of each device in collectives inside its actions, and idle because of communication.
+
+    Collectives are tensor-, context- and expert-parallel ones. Noise or a slow device lengthens them as it lengthens
+    their actions. The idle part is the ledger's transfer, queue and sharding.
+    """
+    schedule, idle = run.schedule, ledger(run)
+    exposed = idle["transfer"] + idle["queue"] + idle["sharding"]
+    fraction = collective_fraction(schedule, run.table)
+    if fraction is not None:
+        exposed += np.add.reduceat(run.plan.seconds * fraction, schedule.offsets[:-1])
+    return exposed
+
+
+_PAGES: tuple[Output, ...] = ("summary", "json", "compare", "table", "what-if")
 _ROWS = (
     Measure(
         "stages_per_device", "stages", "per device: stages that it runs", stages_held, ("compare", "table"),
@@ -283,11 +258,20 @@ _ROWS = (
 MEASURES = {measure.name: measure for measure in _ROWS}
 
 
-def shown_in(place: Place) -> list[Measure]:
-    """The measures that a place shows, in the order of the glossary."""
-    return [measure for measure in MEASURES.values() if place in measure.shown]
+def shown_in(output: Output) -> list[Measure]:
+    """Return the measures that an output shows, in the order of the glossary."""
+    return [measure for measure in MEASURES.values() if output in measure.shown]
 
 
 def guarded() -> dict[str, Measure]:
-    """The measures that the gate holds to a baseline, by name."""
+    """Return the measures that the gate checks against a baseline, by name."""
     return {name: measure for name, measure in MEASURES.items() if measure.guarded}
+
+
+def pareto_front(pairs: Sequence[tuple[float, float]]) -> list[int]:
+    """Return the indices of the Pareto front of two measures of which less is better, by rising first measure."""
+    front: list[int] = []
+    for index in sorted(range(len(pairs)), key=lambda index: pairs[index]):
+        if not front or pairs[index][1] < pairs[front[-1]][1]:
+            front.append(index)
+    return front

@@ -145,7 +145,7 @@ def answer(case: Case, configs: Configs) -> dict[str, Any]:
                     "worse": None if measure.name == "lower_bound" else measure.bigger_is_worse,
                 }
                 for measure in shown_in("summary")
-                if measure.says_something(run)
+                if measure.is_shown_for(run)
             ],
             "lower_bound": plain(run.lower_bound()),
             "memory": _memory(run),

@@ -80,7 +80,7 @@ def side_by_side(timelines: Sequence[TimelineColumns]) -> str:
 
 def _measures_of(timelines: Sequence[TimelineColumns]) -> list[Measure]:
     """Return the measures that apply to any of the timelines."""
-    return [measure for measure in shown_in("summary") if any(map(measure.says_something, timelines))]
+    return [measure for measure in shown_in("summary") if any(map(measure.is_shown_for, timelines))]
 
 
 def _what_ran(timeline: TimelineColumns) -> str:
@@ -127,7 +127,7 @@ def _device_rows(timeline: TimelineColumns) -> list[tuple[str, ...]]:
 
 def _of_devices(timeline: TimelineColumns) -> list[Measure]:
     """Return the measures that have a column in the table of devices."""
-    return [row for row in shown_in("devices") if row.of(timeline) is not None and row.says_something(timeline)]
+    return [row for row in shown_in("devices") if row.of(timeline) is not None and row.is_shown_for(timeline)]
 
 
 def _range_text(values: np.ndarray, unit: str) -> str:

@@ -46,7 +46,7 @@ def run_numbers(run: Timeline, *beside: Timeline) -> Numbers:
     numbers: Numbers = {
         measure.name: (measure.number(run), measure.unit)
         for measure in shown_in("what-if")
-        if any(map(measure.says_something, (run, *beside)))
+        if any(map(measure.is_shown_for, (run, *beside)))
     }
     numbers[BUSY] = (float(run.device_busy.sum()), "device-seconds")
     least = NOISE * run.makespan * run.schedule.devices
