@@ -1,4 +1,4 @@
-"""Effects: what derived costs are made of, each declared once with its formula, its sentence and its source.
+"""Effects: the parts of derived costs, each declared once with its formula, its sentence and its source.
 
 A new effect is an entry here, and a field of Layout or Cluster if a config switches it on. `DerivedCosts` adds up the
 seconds of every entry; config, summary, JSON and docs/cost-model.md (`make docs`) read the declarations.

@@ -30,7 +30,7 @@ def _levels(value: Any) -> str | tuple[str, ...]:
     return value if isinstance(value, str) else levels
 
 
-# What a framework does unless a layout says otherwise.
+# Policies of a framework that a layout does not set itself.
 FRAMEWORKS: Mapping[str, Mapping[str, Any]] = {
     "megatron-lm": {"scatter_transfers": True, "context_exchange": "ring"},
     "megatron-core": {
