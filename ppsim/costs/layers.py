@@ -16,7 +16,7 @@ b sequences, width h and a heads, they come to:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ppsim.costs.shape import Shape
@@ -168,27 +168,27 @@ class Layer:
     """
 
     name: str
-    forward: float
-    input_grad: float
-    weight_grad: float
-    attention_core: float
-    split_parameters: int
-    copied_parameters: int
-    expert_parameters: int
-    split_bytes: float
-    copied_bytes: float
-    score_bytes: float
-    norm_bytes: float
-    activated_bytes: float
-    up_bytes: float
-    latent_bytes: float
-    fp8_copied_bytes: float
-    fp8_split_bytes: float
-    fp8_norm_bytes: float
-    fp8_activated_bytes: float
-    weight_grad_bytes: float
-    input_bytes: float
-    operators: Operators
+    forward: float = 0.0
+    input_grad: float = 0.0
+    weight_grad: float = 0.0
+    attention_core: float = 0.0
+    split_parameters: int = 0
+    copied_parameters: int = 0
+    expert_parameters: int = 0
+    split_bytes: float = 0.0
+    copied_bytes: float = 0.0
+    score_bytes: float = 0.0
+    norm_bytes: float = 0.0
+    activated_bytes: float = 0.0
+    up_bytes: float = 0.0
+    latent_bytes: float = 0.0
+    fp8_copied_bytes: float = 0.0
+    fp8_split_bytes: float = 0.0
+    fp8_norm_bytes: float = 0.0
+    fp8_activated_bytes: float = 0.0
+    weight_grad_bytes: float = 0.0
+    input_bytes: float = 0.0
+    operators: Operators = field(default_factory=Operators)
     recomputable: bool = True
     logits: float = 0.0
 
@@ -245,10 +245,14 @@ def embedding(model: Shape) -> Layer:
     s, h = model.sequence, model.hidden
     positions = s * h if model.positions == "learned" else 0
     return Layer(
-        "embedding", 0.0, 0.0, 0.0, 0.0, model.vocabulary * h, positions, 0,
-        0.0, float(s * h * model.dropout), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, VALUE_BYTES * s * h,
-        Operators(other_bytes=2.0 * VALUE_BYTES * s * h, passes=1), recomputable=False,
-    )  # fmt: skip
+        "embedding",
+        split_parameters=model.vocabulary * h,
+        copied_parameters=positions,
+        copied_bytes=float(s * h * model.dropout),
+        input_bytes=VALUE_BYTES * s * h,
+        operators=Operators(other_bytes=2.0 * VALUE_BYTES * s * h, passes=1),
+        recomputable=False,
+    )
 
 
 def head(model: Shape) -> Layer:
@@ -427,10 +431,7 @@ def _layer(
 def _sum(name: str, layers: list[Layer]) -> Layer:
     """Return one layer that is the sum of `layers`."""
     all_operators = sum((layer.operators for layer in layers), Operators())
-    amounts = [
-        field
-        for field in Layer.__dataclass_fields__
-        if field not in ("name", "recomputable", "input_bytes", "operators")
-    ]
-    totals: dict[str, Any] = {field: sum(getattr(layer, field) for layer in layers) for field in amounts}
+    others = ("name", "recomputable", "input_bytes", "operators")
+    amounts = [item.name for item in fields(Layer) if item.name not in others]
+    totals: dict[str, Any] = {name: sum(getattr(layer, name) for layer in layers) for name in amounts}
     return replace(layers[0], name=name, operators=all_operators, **totals)
