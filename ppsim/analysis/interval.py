@@ -1,4 +1,4 @@
-"""Between which seconds a real step of a simulated run is to be expected."""
+"""The 90 % interval of the real step time of a simulated run."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ QUANTILES = "seconds of a real step: 5 in 100 are expected below P5, 50 below P5
 
 
 def spread(timeline: TimelineColumns) -> Spread | StepSpread | None:
-    """How far real steps lie from this one: as published runs of its class do, or as the traces of a calibration do.
+    """Return the spread of real steps around a simulated one; None if the times of computation were given.
 
-    None where the times of computation were given.
+    It is that of published runs of the same class, or of the traces of a calibration.
     """
     costs, schedule = timeline.costs, timeline.schedule
     if isinstance(costs, Profile):
@@ -33,23 +33,23 @@ def spread(timeline: TimelineColumns) -> Spread | StepSpread | None:
 
 
 def step_interval(timeline: TimelineColumns) -> tuple[float, float] | None:
-    """(low, high) seconds of the step at 90 %: `iteration_time` times the ends of the spread; None without one."""
+    """Return (low, high) seconds: `iteration_time` times the bounds of the spread; None without a spread."""
     found = spread(timeline)
     return None if found is None else (iteration_time(timeline) * found.low, iteration_time(timeline) * found.high)
 
 
 def step_quantiles(timeline: TimelineColumns) -> dict[str, float] | None:
-    """P5, P50 and P95 of a real step in seconds; None without a spread."""
+    """Return P5, P50 and P95 of a real step in seconds; None without a spread."""
     found, step = spread(timeline), iteration_time(timeline)
     return None if found is None else {"P5": step * found.low, "P50": step * found.middle, "P95": step * found.high}
 
 
 def surely_faster(one: TimelineColumns, other: TimelineColumns) -> bool:
-    """Whether a real step of `one` is shorter than one of `other` at 90 %, both of the same model on the same machine.
+    """Return if a real step of `one` is shorter than one of `other` at 90 %, for one model on one machine.
 
-    Intervals of a profile are each schedule's own error: they must not meet. Those of derived costs are mostly the
-    model's and the machine's, which both share: the steps must lie further apart than published pairs lie from their
-    predicted ratio. False where no spread is known.
+    Intervals of a profile are each schedule's own error: they must not overlap. Errors of derived costs come mostly
+    from the model and the machine, which both share: the steps must differ by more than published pairs differ from
+    their predicted ratio. False if no spread is known.
     """
     first, second = spread(one), spread(other)
     if first is None or second is None:
@@ -60,7 +60,7 @@ def surely_faster(one: TimelineColumns, other: TimelineColumns) -> bool:
 
 
 def interval_text(timeline: TimelineColumns) -> str | None:
-    """The interval and where it comes from, as one line; None without one."""
+    """Return the interval and its source as one line; None without an interval."""
     found, interval = spread(timeline), step_interval(timeline)
     if found is None or interval is None:
         return None
@@ -72,12 +72,12 @@ def interval_text(timeline: TimelineColumns) -> str | None:
 
 
 def short_interval(timeline: TimelineColumns) -> str:
-    """The interval in a few characters, such as ` (90 %: 4.2 s to 5.7 s)`; nothing without one."""
-    return interval_ends(step_interval(timeline))
+    """Return the interval as in ` (90 %: 4.2 s to 5.7 s)`; empty without one."""
+    return bounds_text(step_interval(timeline))
 
 
-def interval_ends(interval: tuple[float, float] | None) -> str:
-    """Both ends, as ` (90 %: 4.2 s to 5.7 s)`; nothing without them."""
+def bounds_text(interval: tuple[float, float] | None) -> str:
+    """Return the bounds of an interval as in ` (90 %: 4.2 s to 5.7 s)`; empty without them."""
     if interval is None:
         return ""
     return f" (90 %: {seconds_text(interval[0], 3)} to {seconds_text(interval[1], 3)})"

@@ -241,9 +241,9 @@ class Memory(EqualColumns):
     weights, gradients, optimizer_state, activations, transfer_buffers : bytes
         They sum to `peak`.
     moment : seconds
-        When the peak is first reached.
+        Time at which the peak is first reached.
     capacity : bytes or None
-        Memory of one device; None where the costs name no device.
+        Memory of one device; None if the costs name no device.
     """
 
     weights: np.ndarray
@@ -262,17 +262,16 @@ class Memory(EqualColumns):
         return np.sum([getattr(self, part) for part in PARTS], axis=0)
 
     def fits(self, headroom: float = 0.0, capacity: float | str | None = None) -> bool:
-        """Whether every device's peak stays within its memory less `headroom`, a part of it from 0 to below 1.
+        """Return if every device's peak fits in its memory - `headroom`, a fraction of it from 0 to below 1.
 
-        `capacity`, a number of bytes or text such as "80 GB", replaces the device sheet's. What allocators lose to
-        fragments, and what the framework and its communication libraries hold, is not in the peak: headroom is for
-        them. Raises CostError where no capacity is known, ConfigError for a headroom outside 0..1 or a capacity that is
-        no size.
+        `capacity`, a number of bytes or text such as "80 GB", replaces the device sheet's. The peak contains neither
+        the fragments of allocators nor what the framework and its communication libraries hold: headroom is for them.
+        Raises CostError if no capacity is known, ConfigError for a headroom outside 0..1 or a capacity that is no size.
         """
         return bool((self.spare(headroom, capacity) >= 0).all())
 
     def spare(self, headroom: float = 0.0, capacity: float | str | None = None) -> np.ndarray:
-        """Bytes left on each device below its memory less `headroom`; negative where it does not fit."""
+        """Return the free bytes of each device below its memory - `headroom`; negative if it does not fit."""
         check_headroom(headroom)
         limit = self.capacity if capacity is None else _bytes(capacity)
         if limit is None:
@@ -280,12 +279,12 @@ class Memory(EqualColumns):
         return limit * (1 - headroom) - self.peak
 
     def to_dict(self) -> dict[str, Any]:
-        """All parts, the peak and its moment as plain lists, in bytes and seconds."""
+        """Return all parts, the peak and its time as plain lists, in bytes and seconds."""
         arrays = {name: getattr(self, name).tolist() for name in (*PARTS, "peak", "moment")}
         return {**arrays, "capacity": self.capacity}
 
     def summary(self) -> str:
-        """A table with one row a device, with units."""
+        """Return a table with one row per device, with units."""
         names = ("device", *PARTS, "peak", "moment")
         rows = [[name.replace("_", " ") for name in names]]
         for device in range(len(self.peak)):
@@ -301,7 +300,7 @@ class Memory(EqualColumns):
 
 
 def check_headroom(headroom: Any) -> None:
-    """ConfigError unless `headroom` is a part from 0 to below 1."""
+    """Raise ConfigError unless `headroom` is a fraction from 0 to below 1."""
     if isinstance(headroom, bool) or not isinstance(headroom, int | float) or not 0 <= headroom < 1:
         raise ConfigError(f"headroom={shown(headroom)} must be a part of the memory from 0 to below 1, such as 0.1")
 
@@ -313,14 +312,15 @@ def _bytes(capacity: float | str) -> float:
         raise ConfigError(f"capacity: {error}") from None
 
 
-def memory(timeline: TimelineColumns) -> Memory:
-    """The breakdown of each device's peak; CostError where the costs do not say what is held."""
-    devices = timeline.schedule.devices
+def memory(run: TimelineColumns) -> Memory:
+    """Return the breakdown of each device's peak; CostError if the costs do not say what is held."""
+    devices = run.schedule.devices
     parts, moment = np.empty((len(PARTS), devices)), np.empty(devices)
     for device in range(devices):
-        times, columns = memory_parts_over_time(timeline, device)
+        times, columns = memory_parts_over_time(run, device)
         highest = int(columns.sum(axis=0).argmax())
         parts[:, device], moment[device] = columns[:, highest], times[highest]
-    workload = timeline.table.workload
+    workload = run.table.workload
     capacity = None if workload is None else workload.memory
-    return Memory(parts[0], parts[1], parts[2], parts[3], parts[4], moment, capacity)
+    weights, gradients, optimizer, activations, buffers = map(unwritable, parts)
+    return Memory(weights, gradients, optimizer, activations, buffers, unwritable(moment), capacity)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ppsim.analysis.interval import interval_ends
+from ppsim.analysis.interval import bounds_text
 from ppsim.base.errors import CostError
 from ppsim.base.files import write_atomically
 from ppsim.base.tables import WIDTH, aligned
@@ -221,6 +221,6 @@ def _better(explanation: Explanation) -> str:
     sure = "" if better.certain or better.interval is None else "; the intervals meet, so this is not certain"
     return (
         f"faster within this memory: {better.schedule} with {counted(better.stages_per_device, 'stage')} a device, "
-        f"{seconds_text(better.step)}{interval_ends(better.interval)} instead of {seconds_text(better.step_now)} "
+        f"{seconds_text(better.step)}{bounds_text(better.interval)} instead of {seconds_text(better.step_now)} "
         f"({change}), activation peak {peak} instead of {peak_now}{sure}"
     )
