@@ -44,10 +44,10 @@ def printed(monkeypatch):
         found.append((left, [tuple(row) for row in rows]))
         return real(rows, left)
 
-    for floor in ("analysis", "plots", "studies", "commands"):
-        package = importlib.import_module(f"ppsim.{floor}")
+    for layer in ("analysis", "plots", "studies", "commands"):
+        package = importlib.import_module(f"ppsim.{layer}")
         for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"ppsim.{floor}.{module.name}")
+            importlib.import_module(f"ppsim.{layer}.{module.name}")
     for module in list(sys.modules.values()):
         if getattr(module, "aligned", None) is real:
             monkeypatch.setattr(module, "aligned", spy)
