@@ -14,6 +14,7 @@ from ppsim.costs.layers import MODULES, RECOMPUTE, Layer, Linear
 from ppsim.costs.model import Model
 from ppsim.costs.operators import GRADIENT_BYTES, RECIPES, Casts
 from ppsim.costs.partition import LayoutString
+from ppsim.frameworks import POLICIES
 
 WEIGHT_BYTES, OPTIMIZER_BYTES = 2, 12
 
@@ -30,19 +31,8 @@ def _levels(value: Any) -> str | tuple[str, ...]:
     return value if isinstance(value, str) else levels
 
 
-# Policies of a framework that a layout does not set itself.
-FRAMEWORKS: Mapping[str, Mapping[str, Any]] = {
-    "megatron-lm": {"scatter_transfers": True, "context_exchange": "ring"},
-    "megatron-core": {
-        "overlap_tensor": True, "overlap_data": True, "context_exchange": "ring", "gradient_buffers": True,
-    },
-    "torchtitan": {
-        "overlap_data": True, "sharded_by": "block", "loss_bytes": 8, "fp8_experts": False, "fp8_inputs": False,
-        "grouped_experts": True, "shard_copies": True,
-    },
-    "deepspeed": {"overlap_data": True, "sharded_by": "block", "loss_bytes": 8, "context_exchange": "all-to-all"},
-}  # fmt: skip
-OTHERWISE: Mapping[str, Any] = {
+# Policies that neither a layout nor its framework sets.
+DEFAULT_POLICIES: Mapping[str, Any] = {
     "overlap_tensor": False,
     "overlap_data": False,
     "sharded_by": "stage",
@@ -115,7 +105,7 @@ class Layout:
     recompute_stages: int | None = _stages("apply `recompute` to this many first stages", "2", "all")
     recompute_blocks: int | None = _stages("apply `recompute` to this many blocks of each stage", "2", "all")
     framework: str = declared(
-        ", ".join(f"`{name}`" for name in FRAMEWORKS) + ": whose defaults hold below", choice(*FRAMEWORKS),
+        ", ".join(f"`{name}`" for name in POLICIES) + ": whose defaults hold below", choice(*POLICIES),
         "megatron-lm", example="torchtitan",
     )  # fmt: skip
     overlap_tensor: bool | None = _by_framework("tensor-parallel collectives run under the products beside them")
@@ -195,7 +185,7 @@ class Layout:
     def chosen(self, policy: str) -> Any:
         """Return the value of a policy: this layout's own, or else the framework's."""
         own = getattr(self, policy)
-        return FRAMEWORKS[self.framework].get(policy, OTHERWISE[policy]) if own is None else own
+        return POLICIES[self.framework].get(policy, DEFAULT_POLICIES[policy]) if own is None else own
 
     @property
     def shards_blocks(self) -> bool:
