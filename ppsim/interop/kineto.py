@@ -19,7 +19,7 @@ from ppsim.base.documents import check_document, document_error
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import is_number
 from ppsim.interop.events import read_events
-from ppsim.interop.primus import is_primus, read_primus
+from ppsim.interop.primus_dumps import is_primus, read_primus
 from ppsim.interop.ranges import STEP, Match, Pattern, Span, named_ranges, outermost, pattern_of, whole_steps
 from ppsim.interop.ranks import on_one_clock, one_pipeline, pipeline_group, refuse_other_pipelines
 from ppsim.interop.replays import Trace, program_of, read_trace
