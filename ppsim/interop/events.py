@@ -1,4 +1,4 @@
-"""Reads the events of a Chrome trace one by one, so that files of gigabytes take the memory of what is kept."""
+"""Reader of Chrome trace events, one by one: a file of gigabytes takes only the memory of its result."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Event = dict[str, Any]
 
 
 def read_events(path: Path, keep: Callable[[Event], Event | None]) -> tuple[dict[str, Any], list[Event]]:
-    """The entries of a Chrome trace beside its events, and what `keep` gives for each event, where it gives anything.
+    """Return the entries of a Chrome trace except its events, and what `keep` returns for each event, except None.
 
-    Raises ConfigError naming the file where it is no JSON object, cut short, holds an entry of more than 64 MiB, or
+    Raises ConfigError naming a file that is no JSON object, is cut short, holds an entry of more than 64 MiB, or
     unpacks to more than 64 GiB or 100 times its size.
     """
     head: dict[str, Any] = {}
@@ -62,14 +62,14 @@ def _characters(path: Path) -> Iterator[str]:
 
 
 class _Text:
-    """Values of a JSON text that comes in pieces."""
+    """The values of a JSON text that comes in pieces."""
 
     def __init__(self, pieces: Iterator[str]):
         self.pieces, self.text, self.at = pieces, "", 0
         self.decoder = json.JSONDecoder()
 
     def value(self) -> Any:
-        """The next value."""
+        """Return the next value."""
         self._skip_space()
         while True:
             try:
@@ -83,13 +83,13 @@ class _Text:
                 return value
 
     def items(self) -> Iterator[Any]:
-        """The items of the next value, a list."""
+        """Yield the items of the next value, a list."""
         self.expect("[")
         while not self.ends_with("]"):
             yield self.value()
 
     def ends_with(self, bracket: str) -> bool:
-        """Whether `bracket` closes what is read, else whether a comma leads to the next item; both are passed."""
+        """Return whether `bracket` comes next, and pass it; else pass a comma, if there is one."""
         self._skip_space()
         found = self.text[self.at : self.at + 1]
         if found == bracket:
@@ -100,7 +100,7 @@ class _Text:
         return False
 
     def expect(self, character: str) -> None:
-        """Pass `character`; ValueError where something else stands."""
+        """Pass `character`; raise ValueError for anything else."""
         self._skip_space()
         found = self.text[self.at : self.at + 1]
         if found != character:
@@ -114,7 +114,7 @@ class _Text:
                 return
 
     def _more(self) -> bool:
-        """Append the next piece and drop what has been read; False at the end."""
+        """Append the next piece and drop what has been read; return False at the end."""
         piece = next(self.pieces, None)
         if piece is None:
             return False

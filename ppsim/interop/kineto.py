@@ -32,13 +32,13 @@ WAITING = "SendRecv"  # in the names of NCCL's point-to-point kernels, which wai
 
 
 class Launches:
-    """What was launched and when it ran, gathered event by event; ROCm's events have the same categories."""
+    """Launches and kernels of a trace, gathered event by event; ROCm's events have the same categories."""
 
     def __init__(self) -> None:
         self._launches, self._kernels = array("d"), array("d")
 
     def take(self, event: dict[str, Any]) -> bool:
-        """Whether an event is a launch or a kernel; then it is kept here, as far as it has its numbers."""
+        """Return whether an event is a launch or a kernel; keep it here, if its numbers are valid."""
         category = event.get("cat")
         if category not in LAUNCH and category not in KERNEL:
             return False
@@ -53,7 +53,7 @@ class Launches:
         return True
 
     def on_gpu(self, spans: Iterable[Span]) -> list[Span]:
-        """For each range of the host from when to when its kernels run, seconds; the range itself where it has none."""
+        """Return the (start, end) of the kernels of each host range, seconds; the range itself without kernels."""
         launched, start, end = self._by_launch
         found = []
         for span in spans:
@@ -65,7 +65,7 @@ class Launches:
 
     @cached_property
     def _by_launch(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """When each kernel was launched, began and ended, in the order of the launches."""
+        """Launch, start and end of each kernel, in the order of the launches."""
         launches, kernels = (np.array(part).reshape(-1, 3) for part in (self._launches, self._kernels))
         launches = launches[np.argsort(launches[:, 0], kind="stable")]
         at = np.searchsorted(launches[:, 0], kernels[:, 0])
@@ -81,7 +81,7 @@ RECEIVED = ("gloo:recv", "nccl:recv")
 ENGINE = "autograd::engine::evaluate_function"
 SUFFIXES = (".json", ".json.gz")
 GPU = "gpu_user_annotation"
-STAGE = re.compile(r"\(?(\d{1,10})[FBIW]\d")  # longer numbers are refused where the actions are read
+STAGE = re.compile(r"\(?(\d{1,10})[FBIW]\d")  # the reader of actions rejects longer numbers
 BEFORE_ANOTHER = re.compile(r"(\d{1,10})(SEND_F|RECV_B)\d")  # of a stage that another one follows
 MOST_MICROSECONDS, MOST_NANOSECONDS = 1e18, 2**63  # far beyond any clock
 BLOCKED = 1e-4  # seconds; an action that waited less for its input shows no arrival, as that may have been long before
@@ -89,7 +89,7 @@ BLOCKED = 1e-4  # seconds; an action that waited less for its input shows no arr
 
 @dataclass(frozen=True)
 class _Rank:
-    """One rank's file: absolute seconds since `base` nanoseconds."""
+    """One rank's file; seconds count from `base` nanoseconds."""
 
     path: str
     rank: int
@@ -107,18 +107,18 @@ class _Rank:
 
     @cached_property
     def stages(self) -> frozenset[int]:
-        """Those that its `PP:` ranges name."""
+        """The stages that its `PP:` ranges name."""
         return frozenset(int(found[1]) for action in self.ranges if (found := STAGE.match(action)))
 
     @cached_property
     def num_stages(self) -> int:
-        """At least so many stages the pipeline has."""
+        """The smallest number of stages that the ranges allow."""
         following = {int(found[1]) + 1 for action in self.ranges if (found := BEFORE_ANOTHER.match(action))}
         return 1 + max(self.stages | following, default=-1)
 
 
 def read_any_trace(path: str | PathLike[str], ranges: tuple[str, str] | None = None) -> Trace:
-    """A measured run: a trace file of the replay harness, a Primus dump, or profiler traces, one file a rank.
+    """Read a measured run: a trace file of the replay harness, a Primus dump, or profiler traces, one file per rank.
 
     `ranges` is as in `read_kineto`. Raises ConfigError naming the file for anything else, ScheduleError for a faulty
     program.
@@ -135,16 +135,18 @@ def read_any_trace(path: str | PathLike[str], ranges: tuple[str, str] | None = N
 def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = None) -> Trace:
     """Read PyTorch profiler traces of a pipeline's ranks.
 
-    Each rank has one file, .json or .json.gz, in `folder`; it is read event by event, so that files of gigabytes pass.
-    Ranges named `PP:<action>`, as `_PipelineScheduleRuntime` records, say what they are: the n-th range of an action's
-    name is that of the n-th step. Without them the patterns of `ppsim.interop.ranges` are looked for, or `ranges`: two
-    regular expressions that match the names of forwards and of backwards. Of several pipelines, which tensor and data
-    parallelism run side by side, the first whole one is read. Clocks are set where there are several hosts, or where an
-    action would start before its input is made. An action starts when its input has arrived, not when it began to wait
-    for it. Ranges on a GPU (`gpu_user_annotation`) are taken before those on the host; functions, which are on the host
-    alone, last as long as the kernels that they launch.
+    Each rank has one file, .json or .json.gz, in `folder`, which is read event by event: files may have gigabytes.
 
-    Raises ConfigError for files that are no such traces, ScheduleError where the ranges are no valid program.
+    - Ranges named `PP:<action>`, as `_PipelineScheduleRuntime` records, name their action; the n-th range of a name
+      belongs to the n-th step. Without them the patterns of `ppsim.interop.ranges` are looked for, or `ranges`: two
+      regular expressions that match the names of forwards and of backwards.
+    - Tensor and data parallelism run several pipelines side by side: the first whole one is read.
+    - Clocks are set if there are several hosts, or if an action would start before its input is made.
+    - An action starts when its input has arrived, not when it began to wait for it.
+    - Ranges on a GPU (`gpu_user_annotation`) replace those on the host. Functions, which are only on the host, last as
+      long as the kernels that they launch.
+
+    Raises ConfigError for files that are no such traces, ScheduleError if the ranges are no valid program.
     """
     files = sorted(path for path in Path(folder).iterdir() if path.name.endswith(SUFFIXES) and path.is_file())
     if not files:
@@ -179,7 +181,7 @@ def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = No
 
 
 def _of_one_pipeline(ranks: list[_Rank], place: str) -> list[_Rank]:
-    """The ranks of one pipeline, in order of their stages."""
+    """Return the ranks of one pipeline, in stage order."""
     for one, other in pairwise(ranks):
         if one.rank == other.rank:
             raise ConfigError(
@@ -199,7 +201,7 @@ def _of_one_pipeline(ranks: list[_Rank], place: str) -> list[_Rank]:
 def _named_by_pattern(
     folder: str | PathLike[str], ranks: list[_Rank], patterns: tuple[Pattern, ...]
 ) -> tuple[list[_Rank], str]:
-    """The ranks with their ranges named by the first pattern that all of them have, and its name."""
+    """Return the ranks with ranges named by the first pattern that all of them match, and the pattern's name."""
     for number, pattern in enumerate(patterns):
         if all(rank.matches[number] for rank in ranks):
             try:
@@ -218,14 +220,14 @@ def _named_by_pattern(
 
 
 def _run(ranges: dict[str, list[Span]], rank: _Rank) -> dict[str, list[Span]]:
-    """When the actions of a rank ran: on its GPU, where they are ranges of the host that launch kernels."""
+    """Return when the actions of a rank ran: on its GPU, if they are host ranges that launch kernels."""
     if rank.launches is None:
         return ranges
     return {action: rank.launches.on_gpu(spans) for action, spans in ranges.items()}
 
 
 def _computation(pattern: Pattern, matches: list[Match], received: np.ndarray) -> list[Match]:
-    """The ranges without the wait for an input that some begin with."""
+    """Return the ranges without the wait for an input at their start."""
     if not pattern.receives:
         return matches
     after = []
@@ -244,7 +246,7 @@ class _DistributedInfo:
 
 @dataclass(frozen=True)
 class _Head:
-    """What is read of a file beside its events."""
+    """The entries that are read of a file, except its events."""
 
     distributedInfo: _DistributedInfo  # noqa: N815 - the profiler's own key
     traceEvents: None  # noqa: N815 - read one by one
@@ -302,7 +304,7 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
 
 
 def _event_faults(number: int, event: dict[str, Any]) -> Iterator[str]:
-    """Which times of a range are not finite; events are too many for a schema."""
+    """Yield the faults of a range's times; events are too many for a schema."""
     for name, least in (("ts", -MOST_MICROSECONDS), ("dur", 0.0)):
         value: Any = event.get(name)
         if not (is_number(value) and least <= value <= MOST_MICROSECONDS):
@@ -311,9 +313,9 @@ def _event_faults(number: int, event: dict[str, Any]) -> Iterator[str]:
 
 
 def _on_gpu_first(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The events without those of the host whose name is on the GPU too, there on the busiest of their streams.
+    """Return the events, each name from the busiest of its GPU streams if it has any, else from the host.
 
-    The profiler shows a range on each stream that it has kernels on, such as those of computation and of collectives.
+    The profiler shows a range on each stream that its kernels use, such as those of computation and of collectives.
     """
     on_gpu = [event for event in events if event.get("cat") == GPU]
     busy: dict[str, float] = {}
@@ -333,7 +335,7 @@ def _stream(event: dict[str, Any]) -> str:
 
 
 def _ranges(events: list[dict[str, Any]]) -> dict[str, list[Span]]:
-    """(start, end) in seconds of each action's ranges in time order, actions in the order of their first range."""
+    """Return each action's ranges as (start, end) in seconds, in time order; actions in order of their first range."""
     ranges: dict[str, list[Span]] = {}
     for event in sorted(events, key=lambda one: (one["ts"], one["dur"], one["name"])):
         if event["name"].startswith(PREFIX):
@@ -342,24 +344,24 @@ def _ranges(events: list[dict[str, Any]]) -> dict[str, list[Span]]:
 
 
 def _matches(events: list[dict[str, Any]], pattern: Pattern) -> list[Match]:
-    """The ranges whose names a pattern knows."""
+    """Return the ranges whose names match a pattern."""
     return [(*_span(event), kind) for event in events if (kind := pattern.kind(event["name"]))]
 
 
 def _in_order(spans: Any) -> np.ndarray:
-    """(spans, 2) starts and ends in seconds, in time order."""
+    """Return starts and ends in seconds, in time order, float64 (spans, 2)."""
     pairs = np.array(spans, float).reshape(-1, 2)
     return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
 
 
 def _span(event: dict[str, Any]) -> Span:
-    """Start and end in seconds."""
+    """Return start and end in seconds."""
     start = float(event["ts"])
     return start / 1e6, (start + float(event["dur"])) / 1e6
 
 
 def _times(program: ScheduleColumns, ranks: list[_Rank]) -> tuple[np.ndarray, np.ndarray]:
-    """Start and end of each row of each step, seconds on rank 0's time base; nan where nothing was recorded."""
+    """Return start and end of each row of each step, seconds on rank 0's time base; nan if nothing was recorded."""
     steps = max(len(spans) for rank in ranks for spans in rank.ranges.values())
     start, end = (np.full((steps, len(program.kind)), np.nan) for _ in range(2))
     for device, rank in enumerate(ranks):
@@ -381,7 +383,7 @@ def _times(program: ScheduleColumns, ranks: list[_Rank]) -> tuple[np.ndarray, np
 
 
 def _edges(program: ScheduleColumns, row: int, parts: int, span: Span, rank: _Rank) -> list[float]:
-    """Where the actions of one range begin and end; the backward of a fused one is where autograd runs."""
+    """Return when the actions of one range begin and end; the backward of a fused one lasts while autograd runs."""
     if parts == 1:
         return [span[0], span[1]]
     inside = rank.engine[(rank.engine[:, 0] >= span[0]) & (rank.engine[:, 1] <= span[1])]
@@ -393,9 +395,9 @@ def _edges(program: ScheduleColumns, row: int, parts: int, span: Span, rank: _Ra
 def _set_arrivals(
     program: ScheduleColumns, rows: slice, received: np.ndarray, start: np.ndarray, end: np.ndarray
 ) -> None:
-    """A RECV ends when its wait returned, and the action that needs it starts then.
+    """Let a RECV end when its wait returned, and let its consumer start then.
 
-    On a GPU, where no wait is on the host, the ranges stay as they are.
+    On a GPU the host does not wait, and the ranges stay as they are.
     """
     ends = transfer_ends(program)
     mine = ~ends.is_send & (ends.row >= rows.start) & (ends.row < rows.stop)

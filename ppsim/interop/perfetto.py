@@ -1,4 +1,10 @@
-"""Trace files for ui.perfetto.dev: TrackEvent protobuf, or Chrome trace events in JSON."""
+"""Trace files for ui.perfetto.dev: TrackEvent protobuf, or Chrome trace events in JSON.
+
+A packet has the same bytes at the same offsets as all packets of its sort, so that a sort is written as one matrix. For
+this, times and track numbers are padded to one width, which protobuf readers accept. Field numbers: google/perfetto,
+protos/perfetto/trace/trace_packet.proto and track_event/{track_event,track_descriptor,counter_descriptor,
+debug_annotation}.proto.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +21,7 @@ from ppsim.timeline import TimelineColumns
 
 
 def json_pieces(trace: Tracks) -> Iterator[bytes]:
-    """The file, piece by piece, one event a line: devices are processes, tracks threads, times microseconds."""
+    """Yield the JSON file in pieces, one event per line: devices are processes, tracks threads, times microseconds."""
     yield b'{"displayTimeUnit":"ms","traceEvents":[\n'
     yield ",\n".join(_names(trace)).encode()
     for every, levels in trace.pieces():
@@ -57,7 +63,7 @@ def _arguments(trace: Tracks, stage: int, microbatch: int, prefix: int, suffix: 
 
 
 def _begins(trace: Tracks, prefix: int) -> bool:
-    """Whether slices of this name are actions, where arrows begin, and not transfers, where they go on."""
+    """Return whether slices of this name are actions, where arrows begin; at transfers arrows go on."""
     return "SEND" not in trace.prefixes[prefix]
 
 
@@ -79,7 +85,7 @@ def write_trace(timeline: TimelineColumns, path: str | PathLike[str], file_forma
     """Write a trace for ui.perfetto.dev as TrackEvent protobuf ("pftrace") or Chrome trace events ("json").
 
     Without `file_format` a path that ends in .json gives JSON and any other protobuf. Raises ConfigError for an unknown
-    format, for times that a trace cannot hold and for a path that cannot be written.
+    format, for times that a trace cannot hold, and for a path that cannot be written.
     """
     if file_format is None:
         file_format = "json" if str(path).lower().endswith(".json") else "pftrace"
@@ -93,7 +99,7 @@ def write_trace(timeline: TimelineColumns, path: str | PathLike[str], file_forma
 
 
 class Encoder:
-    """Writes the packets of one trace."""
+    """Encoder of the packets of one trace."""
 
     def __init__(self, trace: Tracks):
         self.trace = trace
@@ -104,7 +110,7 @@ class Encoder:
         self.number_width = len(_varint(max(trace.schedule.num_stages, trace.schedule.microbatches)))
 
     def pieces(self) -> Iterator[bytes]:
-        """The file, piece by piece."""
+        """Yield the protobuf file in pieces."""
         yield b"".join(self._descriptors())
         for every, levels in self.trace.pieces():
             for slices in every:
@@ -112,7 +118,7 @@ class Encoder:
             yield self._levels(levels)
 
     def _descriptors(self) -> Iterator[bytes]:
-        """A track for each device, and under it, in order, its own tracks."""
+        """Yield a track for each device and the tracks below it, in order."""
         for device in range(self.trace.schedule.devices):
             name = _field(2, f"device {device}".encode())
             yield _packet(_field(60, _field(1, device + 1) + name + _field(11, 3)))
@@ -122,7 +128,7 @@ class Encoder:
             yield _packet(_field(60, place + _field(2, track.name.encode()) + counter))
 
     def _slices(self, slices: Slices) -> bytes:
-        """A begin and an end for each slice; a slice inside another begins and ends inside it."""
+        """Return a begin and an end for each slice; a slice inside another begins and ends inside it."""
         count = len(slices.track)
         begin, end = 2 * np.arange(count), 2 * np.arange(count) + 1
         second = np.flatnonzero(slices.inside)
@@ -136,7 +142,7 @@ class Encoder:
         return stream.written()
 
     def _alike(self, slices: Slices) -> Iterator[np.ndarray]:
-        """Rows of slices whose begin packets are equally long and hold the same fields."""
+        """Yield the rows of slices whose begin packets have the same length and fields."""
         waits = slices.waited_prefix >= 0
         sort = self.prefix_length[slices.prefix]
         for part in (
@@ -164,7 +170,7 @@ class Encoder:
         return body
 
     def _name(self, prefix: np.ndarray, suffix: np.ndarray) -> list[Part]:
-        """Names of one length each part, in two columns of bytes."""
+        """Return names, each part of one length, in two columns of bytes."""
         return [
             self.prefix[prefix, : self.prefix_length[prefix[0]]],
             self.suffix[suffix, : self.suffix_length[suffix[0]]],
@@ -177,7 +183,7 @@ class Encoder:
         return stream.written()
 
     def _event(self, time: np.ndarray, track: np.ndarray, sort: int, body: list[Part]) -> list[Part]:
-        """The parts of a packet with one TrackEvent."""
+        """Return the parts of a packet with one TrackEvent."""
         uuid = _padded(track + np.int64(_uuid(self.trace, 0)), self.track_width)
         event: list[Part] = [_field(9, sort) + _key(11, 0), uuid, *body]
         packet = [
@@ -190,7 +196,7 @@ class Encoder:
 
 
 class _Stream:
-    """Packets of several sorts, each sort added at once, in an order of their own."""
+    """Packets of several sorts; each sort is added at once, and the packets have an order of their own."""
 
     def __init__(self, count: int):
         self.widths = np.zeros(count, np.int64)
@@ -213,7 +219,7 @@ class _Stream:
 
 
 def _annotation(name: bytes, value: list[Part]) -> list[Part]:
-    """A DebugAnnotation of a TrackEvent: what a click on its slice shows."""
+    """Return a DebugAnnotation of a TrackEvent, which a click on its slice shows."""
     parts = [_field(10, name), *value]
     return [_key(4, 2) + _varint(_width(parts)), *parts]
 
@@ -223,7 +229,7 @@ def _width(parts: list[Part]) -> int:
 
 
 def _uuid(trace: Tracks, track: int) -> int:
-    """The numbers after those of the devices, which begin at 1."""
+    """Return the number of a track: devices have the numbers from 1 on, and tracks those after them."""
     return trace.schedule.devices + 1 + track
 
 
@@ -250,18 +256,18 @@ def _packet(content: bytes) -> bytes:
 
 
 def _padded(numbers: np.ndarray, width: int) -> np.ndarray:
-    """Varints of one width, (n, width) uint8: short ones go on with zeros."""
+    """Return varints of one width, uint8 (n, width): short ones are padded with zeros."""
     groups = np.stack([numbers >> 7 * group & 127 for group in range(width)], axis=1).astype(np.uint8)
     groups[:, :-1] |= 128
     return groups
 
 
 def _fixed(numbers: np.ndarray) -> np.ndarray:
-    """64-bit numbers, little-endian, (n, 8) uint8."""
+    """Return 64-bit numbers, little-endian, uint8 (n, 8)."""
     return numbers.astype(numbers.dtype.newbyteorder("<")).view(np.uint8).reshape(-1, 8)
 
 
 def _texts(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """ASCII texts as rows of uint8, padded, and their lengths."""
+    """Return ASCII texts as padded rows of uint8, and their lengths."""
     column = np.array(texts, "S")
     return column.view(np.uint8).reshape(len(texts), -1), np.char.str_len(column).astype(np.int64)

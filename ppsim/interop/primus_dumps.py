@@ -1,4 +1,4 @@
-"""Primus' `dump_pp_data` folders: start and end of every forward and backward of a Megatron-LM run, one file a rank.
+"""Primus' `dump_pp_data` folders: start and end of each forward and backward of a Megatron-LM run, one file per rank.
 
 `config.json` holds pp_size, vp_size and num_mbs; `pp_rank_R.json` maps each training iteration to lists of
 milliseconds from the rank's own begin of it (AMD-AGI/Primus, its pipeline visualisation tool), without transfers.
@@ -15,7 +15,7 @@ import numpy as np
 from ppsim.base.documents import check_document, document_error, path_text, read_json
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import read_text
-from ppsim.interop.ranges import numbered
+from ppsim.interop.ranges import megatron_actions
 from ppsim.interop.ranks import clock_shifts
 from ppsim.interop.replays import Trace, program_of
 
@@ -44,7 +44,7 @@ class _Iteration:
 
 
 def is_primus(folder: str | PathLike[str]) -> bool:
-    """Whether a folder holds what `dump_pp_data` writes."""
+    """Return whether a folder holds what `dump_pp_data` writes."""
     return (Path(folder) / CONFIG).is_file() and any(Path(folder).glob("pp_rank_*.json"))
 
 
@@ -52,9 +52,9 @@ def read_primus(folder: str | PathLike[str]) -> Trace:
     """Read a dump; each iteration is a step.
 
     The ranks' clocks are set so that transfers take equally long in both directions between neighbours. The first
-    iteration, in which kernels are compiled and communicators made, is there but disturbs no median.
+    iteration compiles kernels and makes communicators; it is read, but medians do not notice it.
 
-    Raises ConfigError naming file and field of every fault, ScheduleError where the times give no valid schedule.
+    Raises ConfigError naming file and field of every fault, ScheduleError if the times give no valid schedule.
     """
     folder = Path(folder)
     place = str(folder / CONFIG)
@@ -83,7 +83,7 @@ def read_primus(folder: str | PathLike[str]) -> Trace:
 
 
 def _read_rank(path: Path, sizes: _Sizes) -> dict[str, _Iteration]:
-    """The iterations of one rank by number, each list as long as the rank has actions of a kind."""
+    """Return the iterations of one rank by number; each list has an entry per action of its kind."""
     place = str(path)
     iterations = check_document(dict[str, _Iteration], read_json(read_text(path), place, WHAT), place, WHAT)
     faults = []
@@ -108,7 +108,7 @@ def _read_rank(path: Path, sizes: _Sizes) -> dict[str, _Iteration]:
 
 
 def _times(iteration: _Iteration) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Start and end of a rank's actions in time order, milliseconds, and whether each is a forward."""
+    """Return start and end of a rank's actions in time order, milliseconds, and whether each is a forward."""
     start = np.array([*iteration.fwd_start, *iteration.bwd_start])
     end = np.array([*iteration.fwd_end, *iteration.bwd_end])
     order = np.argsort(start, kind="stable")
@@ -117,10 +117,10 @@ def _times(iteration: _Iteration) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _order(rank: int, iteration: _Iteration, sizes: _Sizes) -> list[str]:
     forward = _times(iteration)[2]
-    return numbered(["F" if one else "B" for one in forward], rank, sizes.pp_size, sizes.chunks)
+    return megatron_actions(["F" if one else "B" for one in forward], rank, sizes.pp_size, sizes.chunks)
 
 
 def _column(edge: str, ranks: list[dict[str, _Iteration]], number: str) -> np.ndarray:
-    """Seconds of one edge of all actions of an iteration, rank by rank."""
+    """Return the starts or ends (`edge`) of all actions of an iteration in seconds, rank by rank."""
     which = 0 if edge == "start" else 1
     return np.concatenate([_times(rank[number])[which] for rank in ranks]) * MILLISECOND

@@ -1,4 +1,9 @@
-"""Named ranges of training frameworks, turned into actions by pattern, order and count."""
+"""Named ranges of training frameworks, turned into actions by pattern, order and count.
+
+Without microbatches in the names, the n-th forward and backward of a rank follow Megatron-LM's numbering
+(NVIDIA/Megatron-LM, megatron/core/pipeline_parallel/schedules.py, `get_schedule_table`): groups of as many microbatches
+as there are ranks pass through all chunks of a rank, and backwards take the chunks in reverse.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +15,10 @@ from itertools import pairwise
 from ppsim.base.errors import ConfigError, shown
 
 
-def numbered(kinds: Sequence[str], rank: int, ranks: int, chunks: int) -> list[str]:
-    """The actions of a rank, from "F" and "B" in the order in which it ran them.
+def megatron_actions(kinds: Sequence[str], rank: int, ranks: int, chunks: int) -> list[str]:
+    """Return the actions of a rank, from "F" and "B" in the order in which it ran them.
 
-    Raises ConfigError where the forwards are not as many as the backwards, or do not fill all chunks.
+    Raises ConfigError if the numbers of forwards and backwards differ, or do not fill all chunks.
     """
     forwards, backwards = kinds.count("F"), kinds.count("B")
     if forwards != backwards or forwards % chunks:
@@ -21,7 +26,7 @@ def numbered(kinds: Sequence[str], rank: int, ranks: int, chunks: int) -> list[s
             f"rank {rank} has {forwards} forwards and {backwards} backwards of one step; they must be equally many, a "
             f"multiple of its {chunks} model chunk(s)"
         )
-    table = _table(forwards // chunks, ranks, chunks)
+    table = _forward_order(forwards // chunks, ranks, chunks)
     order = {
         "F": iter([f"{chunk * ranks + rank}F{microbatch}" for chunk, microbatch in table]),
         "B": iter([f"{(chunks - 1 - chunk) * ranks + rank}B{microbatch}" for chunk, microbatch in table]),
@@ -30,9 +35,9 @@ def numbered(kinds: Sequence[str], rank: int, ranks: int, chunks: int) -> list[s
 
 
 def chunks_of(kinds: Sequence[str], ranks: int) -> int:
-    """Model chunks of the last rank: with v of them its first backward comes after (v - 1) ranks + 1 forwards.
+    """Return the model chunks of the last rank: its first backward comes after (chunks - 1) ranks + 1 forwards.
 
-    1 where every forward precedes every backward (GPipe), or the count fits no interleaved schedule.
+    1 if every forward precedes every backward (GPipe), or if the count fits no interleaved schedule.
     """
     if "B" not in kinds:
         return 1
@@ -41,8 +46,8 @@ def chunks_of(kinds: Sequence[str], ranks: int) -> int:
     return 1 + (before - 1) // ranks if whole else 1
 
 
-def _table(microbatches: int, ranks: int, chunks: int) -> list[tuple[int, int]]:
-    """(chunk, microbatch) of the n-th forward."""
+def _forward_order(microbatches: int, ranks: int, chunks: int) -> list[tuple[int, int]]:
+    """Return (chunk, microbatch) of each forward in order."""
     if chunks == 1:
         return [(0, microbatch) for microbatch in range(microbatches)]
     return [
@@ -63,8 +68,8 @@ Match = tuple[float, float, tuple[str, str | None]]  # start and end, and what `
 class Pattern:
     """Regular expressions that match the whole name of a forward's and a backward's range.
 
-    A group in one of them is the microbatch; without it the n-th range has Megatron-LM's n-th microbatch. `receives`
-    says that a range begins with the wait for its input.
+    A group in one of them is the microbatch; without a group the n-th range has Megatron-LM's n-th microbatch. With
+    `receives`, a range begins with the wait for its input.
     """
 
     name: str
@@ -74,7 +79,7 @@ class Pattern:
     receives: bool = False
 
     def kind(self, name: str) -> tuple[str, str | None] | None:
-        """Its kind, "F" or "B", and the microbatch that the name gives; None for other ranges."""
+        """Return the kind, "F" or "B", of a range and the microbatch in its name; None for other ranges."""
         for kind, expression in (("F", self.forward), ("B", self.backward)):
             if match := re.fullmatch(expression, name):
                 return kind, next(iter(match.groups()), None)
@@ -102,7 +107,7 @@ PATTERNS = (
 
 
 def pattern_of(ranges: tuple[str, str] | None) -> tuple[Pattern, ...]:
-    """The patterns to look for: the two regular expressions given, or the known ones."""
+    """Return the patterns to look for: the two regular expressions given, or the known ones."""
     if ranges is None:
         return PATTERNS
     try:
@@ -118,7 +123,7 @@ def pattern_of(ranges: tuple[str, str] | None) -> tuple[Pattern, ...]:
 
 
 def outermost(events: Iterable[Match]) -> list[Match]:
-    """(start, end, what) in time order without those that lie within another."""
+    """Return the ranges in time order, without those that lie within another."""
     kept: list[Match] = []
     for event in sorted(events, key=lambda one: (one[0], -one[1])):
         if not kept or event[1] > kept[-1][1]:
@@ -127,16 +132,16 @@ def outermost(events: Iterable[Match]) -> list[Match]:
 
 
 def named_ranges(matches: list[list[Match]], steps: list[list[float]]) -> list[dict[str, list[Span]]]:
-    """For each rank its actions with the (start, end) of each step, from matched ranges.
+    """Return each rank's actions with the (start, end) of each step, from matched ranges.
 
     Parameters
     ----------
     matches : list
-        For each rank (start, end, (kind, microbatch or None)), seconds, in time order.
+        Per rank (start, end, (kind, microbatch or None)), seconds, in time order.
     steps : list
-        For each rank the starts of the profiler's steps, seconds; empty where it marked none.
+        Per rank the starts of the profiler's steps, seconds; empty if it marked none.
 
-    Raises ConfigError where forwards and backwards of a rank are not equally many.
+    Raises ConfigError if the numbers of forwards and backwards of a rank differ.
     """
     ranks = len(matches)
     if all(what[1] is not None for rank in matches for _, _, what in rank):
@@ -167,16 +172,16 @@ def _number(text: str) -> int:
 
 
 def _by_step(found: list[Match], begins: list[float]) -> list[list[Match]]:
-    """The ranges of each step of the profiler; all of them where it marked none."""
+    """Return the ranges of each step of the profiler; all of them if it marked none."""
     edges = [*sorted(begins), float("inf")] if begins else [float("-inf"), float("inf")]
     return [[one for one in found if first <= one[0] < last] for first, last in pairwise(edges)]
 
 
 def _by_drained_pipeline(matches: list[list[Match]]) -> list[list[list[Match]]]:
-    """Each rank's ranges of each step, where no step is marked.
+    """Return each rank's ranges of each step, if no step is marked.
 
-    A step ends where the first rank has run as many backwards as forwards, which it does at no other time if there are
-    more ranks; the others' steps hold equally many ranges each.
+    A step ends when the first rank has run as many backwards as forwards. With more ranks, this happens at no other
+    time. All steps of another rank hold the same number of ranges.
     """
     open_forwards, steps = 0, 0
     for _, _, (kind, _) in matches[0]:
@@ -194,7 +199,7 @@ def _by_drained_pipeline(matches: list[list[Match]]) -> list[list[list[Match]]]:
 def _by_count(rank: int, parts: list[list[Match]], ranks: int, chunks: int) -> dict[str, list[Span]]:
     named: dict[str, list[Span]] = {}
     for part in parts:
-        actions = numbered([what[0] for _, _, what in part], rank, ranks, chunks)
+        actions = megatron_actions([what[0] for _, _, what in part], rank, ranks, chunks)
         for action, (start, end, _) in zip(actions, part, strict=True):
             named.setdefault(action, []).append((start, end))
     return named
@@ -205,15 +210,15 @@ COMPUTED = re.compile(r"(\d+)([FBIW])(\d+)")
 
 
 def whole_steps(ranks: list[dict[str, list[Span]]], shifts: list[float]) -> list[dict[str, list[Span]]]:
-    """The ranges of named actions without those of a first step that had begun before the recording.
+    """Return the ranges of named actions without those of a first step that had begun before the recording.
 
-    On the rank that runs stage 0 such a step shows backwards whose forwards are missing; it ends where, after these,
-    nothing is open. The next step begins on each rank with its first forward after that.
+    On the rank of stage 0 such a step shows backwards whose forwards are missing. It ends after these, when no forward
+    waits for its backward. The next step begins on each rank with its first forward after that.
 
     Parameters
     ----------
     ranks : list
-        For each rank its actions with the (start, end) of each step.
+        Per rank its actions with the (start, end) of each step.
     shifts : list of float
         Seconds to add to each rank's times.
     """
@@ -232,7 +237,7 @@ def whole_steps(ranks: list[dict[str, list[Span]]], shifts: list[float]) -> list
 
 
 def _begin_of_step(in_time: list[tuple[float, float, str]], earliest: float) -> int:
-    """Position of the first forward after a time, or of what prepares it."""
+    """Return the index of the first forward after a time, or of the action that prepares it."""
     forwards = (
         number for number, (start, _, action) in enumerate(in_time) if start >= earliest and FORWARD.match(action)
     )
@@ -243,7 +248,7 @@ def _begin_of_step(in_time: list[tuple[float, float, str]], earliest: float) -> 
 
 
 def _end_of_begun_step(in_time: list[tuple[float, float, str]]) -> float | None:
-    """When the last action of a step ends whose forwards are missing; None where all backwards follow theirs."""
+    """Return when a step whose first forwards are missing ends; None if every backward follows its forward."""
     computed = [(end, parts) for _, end, action in in_time if (parts := COMPUTED.findall(action))]
     seen: set[tuple[str, str]] = set()
     orphans = -1

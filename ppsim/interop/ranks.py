@@ -19,18 +19,18 @@ from ppsim.schedule.columns import ScheduleColumns
 def on_one_clock(
     program: ScheduleColumns, start: np.ndarray, end: np.ndarray, hosts: int
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """The times with the ranks' clocks set where they need it, and the largest move in seconds.
+    """Return the times on one clock, and the largest move of a rank's clock in seconds.
 
-    They need it on several hosts, and where an action would start before its input is made.
+    Clocks are set if there are several hosts, or if an action would start before its input is made.
 
     Parameters
     ----------
     program : ScheduleColumns
         With or without transfers.
     start, end : float64 (steps, rows)
-        Seconds; nan where nothing was recorded.
+        Seconds; nan if nothing was recorded.
     hosts : int
-        On which the ranks ran.
+        Number of hosts on which the ranks ran.
     """
     compute = np.flatnonzero(program.kind < FIRST_TRANSFER)
     shift, soonest = clock_shifts(program.compute, start[:, compute], end[:, compute])
@@ -41,18 +41,18 @@ def on_one_clock(
 
 
 def clock_shifts(schedule: ScheduleColumns, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, float]:
-    """Seconds to add to each device's times, and how soon after its input was made any action starts, as recorded.
+    """Return the seconds to add to each device's times, and the shortest recorded time from an input to its action.
 
-    Between two devices that feed each other, the shortest time from the end of what one makes to the start of what
-    needs it is taken to be equal in both directions, as clocks are set over a network (Mills 1991, Internet time
-    synchronization). Devices are set one after the other along such pairs from device 0; what no pair reaches stays.
+    Between two devices that feed each other, the shortest time from the end of a producer to the start of its consumer
+    is assumed to be equal in both directions, as clocks are set over a network (Mills 1991, Internet time
+    synchronization). Devices are set one after the other along such pairs from device 0; others keep their clocks.
 
     Parameters
     ----------
     schedule : ScheduleColumns
         Compute actions only.
     start, end : float64 (steps, rows)
-        Seconds; nan where nothing was recorded.
+        Seconds; nan if nothing was recorded.
     """
     consumer = np.flatnonzero(crosses_devices(schedule))
     producer = schedule.source[consumer]
@@ -63,7 +63,7 @@ def clock_shifts(schedule: ScheduleColumns, start: np.ndarray, end: np.ndarray) 
 
 
 def _shifts(least: np.ndarray) -> np.ndarray:
-    """Seconds to add to each device's times."""
+    """Return the seconds to add to each device's times."""
     shift, known = np.zeros(len(least)), [0]
     for device in known:
         for other in np.flatnonzero(np.isfinite(least[device]) & np.isfinite(least[:, device])).tolist():
@@ -75,14 +75,14 @@ def _shifts(least: np.ndarray) -> np.ndarray:
     return shift
 
 
-EARLY = 0.5  # of a usual action
-# What a group of ranks is for: torch.distributed.device_mesh ("mesh_pp"), which torchtitan uses, and Megatron-LM's
+EARLY = 0.5  # fraction of the median action
+# The purpose of a group of ranks: torch.distributed.device_mesh ("mesh_pp"), which torchtitan uses, and Megatron-LM's
 # megatron/core/parallel_state.py ("PIPELINE_MODEL_PARALLEL_GROUP").
 PIPELINE_GROUP = re.compile(r"mesh_pp|pp|.*pipeline.*", re.IGNORECASE)
 
 
 def pipeline_group(rank: int, groups: Any) -> tuple[int, ...]:
-    """The ranks of a rank's pipeline in order of their stages, by the profiler's `pg_config`; () where it has none."""
+    """Return the ranks of a rank's pipeline in stage order, from the profiler's `pg_config`; () without one."""
     for group in groups if isinstance(groups, list) else []:
         match group:
             case {"pg_desc": str(name), "ranks": list(ranks)} if PIPELINE_GROUP.fullmatch(name) and rank in ranks:
@@ -97,22 +97,22 @@ def one_pipeline(
     world_size: int,
     place: str,
 ) -> list[int]:
-    """The ranks, in order of their stages, of the first pipeline of which all ranks are there.
+    """Return the ranks, in stage order, of the first pipeline whose ranks are all there.
 
     Parameters
     ----------
     groups : mapping rank -> ranks
         `pipeline_group` of each rank that is there.
     stages : mapping rank -> stages
-        Those that each rank runs, where its ranges name them; else empty.
+        The stages of each rank, if its ranges name them; else empty.
     num_stages : int
-        Stages of which something is named.
+        Number of stages that ranges name.
     world_size : int
-        Ranks of the whole run; 0 where it is not known.
+        Ranks of the whole run; 0 if it is not known.
     place : str
         The folder.
 
-    Raises ConfigError, beginning with `place`, where ranks are missing.
+    Raises ConfigError, beginning with `place`, if ranks are missing.
     """
     found = sorted(groups)
     if all(groups.values()):
@@ -138,7 +138,7 @@ def one_pipeline(
 
 
 def _first_of_each(stages: Mapping[int, frozenset[int]], num_stages: int, place: str) -> list[int]:
-    """The lowest rank of those that run the same stages: the others are its copies for other data, or parts of it."""
+    """Return the lowest rank of each group with equal stages; the others are data- or tensor-parallel copies."""
     first: dict[frozenset[int], int] = {}
     for rank in sorted(stages):
         first.setdefault(stages[rank], rank)
@@ -154,14 +154,16 @@ def _first_of_each(stages: Mapping[int, frozenset[int]], num_stages: int, place:
 
 
 def refuse_other_pipelines(program: ScheduleColumns, start: np.ndarray, end: np.ndarray, place: str) -> None:
-    """ConfigError where the actions of two devices usually start before their inputs are made: no clocks explain that.
+    """Raise ConfigError if the actions of two devices usually start before their inputs are made.
+
+    No clocks explain that.
 
     Parameters
     ----------
     program : ScheduleColumns
         With or without transfers.
     start, end : float64 (steps, rows)
-        Seconds, on clocks that were set; nan where nothing was recorded.
+        Seconds, on one clock; nan if nothing was recorded.
     place : str
         The folder.
     """

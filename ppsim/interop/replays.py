@@ -36,16 +36,16 @@ MOST_SECONDS = 1e9
 
 @dataclass(frozen=True, eq=False)
 class Trace(EqualColumns):
-    """What a replay measured.
+    """A measured run: times of every row of a program in each step.
 
     Attributes
     ----------
     path : str
         The file.
     program : ScheduleColumns
-        What was replayed.
+        The program that ran.
     issue, start, end : float64 (steps, rows of the program), seconds
-        When each row was handed over, began and ended, from the begin of its step; nan where nothing was recorded.
+        When each row was issued, began and ended, from the begin of its step; nan if nothing was recorded.
     transfer_bytes : float
         Bytes of one transfer.
     document : mapping
@@ -64,7 +64,7 @@ class Trace(EqualColumns):
 
     @classmethod
     def of_clock(cls, path: str, program: ScheduleColumns, start: np.ndarray, end: np.ndarray, **rest: Any) -> Trace:
-        """What another tool measured, in seconds of one clock over all steps and with nothing said of transfers."""
+        """Return the trace of another tool: seconds on one clock over all steps, and no bytes of transfers."""
         origin = np.nanmin(start, axis=1, keepdims=True)
         return cls(path, program, start - origin, start - origin, end - origin, 0.0, rest)
 
@@ -76,7 +76,7 @@ class Trace(EqualColumns):
 
     @property
     def framework(self) -> str:
-        """What trained, where the trace says so, else nothing."""
+        """The framework that trained, or empty if the trace does not say."""
         return str(self.document.get("framework", ""))
 
     @property
@@ -86,7 +86,7 @@ class Trace(EqualColumns):
 
     @property
     def recorded(self) -> str:
-        """Date of the run, or nothing."""
+        """Date of the run, or empty."""
         return str(self.document.get("recorded", ""))
 
     @cached_property
@@ -96,7 +96,7 @@ class Trace(EqualColumns):
 
     @cached_property
     def notes(self) -> list[str]:
-        """What is missing from the file or not certain, as sentences; empty where all is there."""
+        """Sentences about what is missing from the file or uncertain."""
         missing = np.isnan(self.start) | np.isnan(self.end)
         lost, steps = missing[:, self.compute], int(missing[:, self.compute].any(axis=1).sum())
         said = []
@@ -127,7 +127,7 @@ class Trace(EqualColumns):
 
     @cached_property
     def usable_steps(self) -> np.ndarray:
-        """The steps whose compute actions are all there, or else those that hold any; int64."""
+        """The steps whose compute actions are all recorded, or else those with any; int64."""
         known = ~(np.isnan(self.start) | np.isnan(self.end))[:, self.compute]
         whole = np.flatnonzero(known.all(axis=1))
         return whole if len(whole) else np.flatnonzero(known.any(axis=1))
@@ -140,15 +140,15 @@ class Trace(EqualColumns):
 
     @cached_property
     def median_step(self) -> int:
-        """The one of `usable_steps` whose step time is the median."""
+        """The step of `usable_steps` with the median step time."""
         order = self.usable_steps[np.argsort(self.step_seconds, kind="stable")]
         return int(order[(len(order) - 1) // 2])
 
     @cached_property
     def transfers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(consuming compute row, SEND row, RECV row) of each transfer; the first counts in `program.compute`.
+        """Consuming row of `program.compute`, SEND row and RECV row of each transfer.
 
-        Where the program holds no transfers, all that cross devices, with -1 as their SEND and RECV rows.
+        If the program holds no transfers, these are all rows that need another device, with -1 as SEND and RECV rows.
         """
         if self.times_only:
             consumer = np.flatnonzero(crosses_devices(self.program))
@@ -163,14 +163,14 @@ class Trace(EqualColumns):
 
     @cached_property
     def times_only(self) -> bool:
-        """Whether stages sit on several devices and no transfer between them was recorded."""
+        """True if stages are on several devices and no transfer between them was recorded."""
         return not self.program.is_program and bool(crosses_devices(self.program).any())
 
     def transfer_times(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """When each of `transfers` could begin (posted at both ends) and when it had arrived; seconds or nan.
+        """Return when each of `transfers` could begin (posted at both ends) and when it had arrived; seconds or nan.
 
-        Where none was recorded, a device that had nothing else to do began when the transfer arrived, from the end of
-        the action that made it; the others are taken to last as long as the median of those, at most until their use.
+        If none was recorded, a transfer begins at the end of its producer. For a consumer whose device was idle, it has
+        arrived when the consumer starts. The others last as long as the median of these, at most until their use.
         """
         if self.times_only:
             return self._inferred_times(step)
@@ -186,7 +186,7 @@ class Trace(EqualColumns):
         return np.minimum(begin, start), np.where(waited, start, np.minimum(begin + usual, start))
 
     def waited(self, step: int) -> np.ndarray:
-        """Whether the consumer of each of `transfers` had nothing else to do when the action that makes it ended."""
+        """Return whether the consumer's device of each of `transfers` was idle when its producer ended."""
         consumer, source = self.transfers[0], self.program.compute.source
         first, end = self.program.compute.offsets[:-1], self.end[step, self.compute]
         before = np.roll(end, 1)
@@ -194,9 +194,9 @@ class Trace(EqualColumns):
         return before[consumer] < end[source[consumer]]
 
     def timeline(self, step: int | None = None) -> TimelineColumns:
-        """One measured step as a Timeline (default: the median one), drawn and measured like a simulated one.
+        """Return one measured step (default: the median one) as a timeline, like a simulated one.
 
-        Actions whose times are missing take no time, at the end of the action before them.
+        Actions without times take 0 s at the end of the action before them.
         """
         step = self.median_step if step is None else step
         if not -len(self.end) <= step < len(self.end):
@@ -222,9 +222,9 @@ class Trace(EqualColumns):
         return TimelineColumns(plan, table, costs, times, engine="measured", framework=self.framework)
 
     def _costs(self, step: int) -> Profile:
-        """What one step's actions took: of each kind and stage the median, or that of the kind where a stage has none.
+        """Return the median seconds of one step's actions by kind and stage; the kind's median for a stage without any.
 
-        A kind of which nothing was recorded has 0 s, as its actions have in the timeline.
+        A kind without records has 0 s, as its actions have in the timeline.
         """
         schedule = self.program.compute
         taken = (self.end - self.start)[step, self.compute]
@@ -255,7 +255,7 @@ def read_trace(path: str | PathLike[str]) -> Trace:
 
 
 def program_of(orders: list[list[str]], name: str, complaint: str) -> ScheduleColumns:
-    """The valid program that a trace is of; errors, ConfigError or ScheduleError, begin with `complaint`."""
+    """Return the valid program of a trace; errors, ConfigError or ScheduleError, begin with `complaint`."""
     try:
         program = read_orders(orders, name)
         validate(program)
@@ -266,7 +266,7 @@ def program_of(orders: list[list[str]], name: str, complaint: str) -> ScheduleCo
 
 
 def _schema() -> Any:
-    """What is read of a trace file; the rest is passed on."""
+    """Return the schema of what is read of a trace file; the rest is passed on."""
     times = (list[list[float | None]], ...)
     return record(
         "Trace",
@@ -279,7 +279,7 @@ def _schema() -> Any:
 
 
 def trace_of(document: Any, place: str) -> Trace:
-    """The trace that a document of the harness holds; `place` names it in errors, which are those of `read_trace`."""
+    """Return the trace of a document of the harness; errors are those of `read_trace` and begin with `place`."""
     check_schema(document, SCHEMA, place, f"{WHAT}, as the replay harness writes")
     found = check_document(_schema(), document, place, WHAT)
     program = program_of(found.orders, found.schedule, place)
@@ -295,7 +295,7 @@ def trace_of(document: Any, place: str) -> Trace:
 
 
 def _refuse_backward_times(trace: Trace) -> None:
-    """ConfigError naming the first action that ends before it starts."""
+    """Raise ConfigError naming the first action that ends before it starts."""
     step, position = np.nonzero(trace.end[:, trace.compute] < trace.start[:, trace.compute])
     if len(step):
         row = int(trace.compute[position[0]])
@@ -307,7 +307,7 @@ def _refuse_backward_times(trace: Trace) -> None:
 
 
 def _shape_faults(steps: list[Any], program: ScheduleColumns) -> list[str]:
-    """Where there are not as many lists as devices, or more times than actions."""
+    """Return a fault for each number of lists that is not that of devices, and each list longer than its actions."""
     if not steps:
         return ["'steps' holds no step"]
     actions, faults = np.diff(program.offsets).tolist(), []
@@ -325,23 +325,23 @@ def _shape_faults(steps: list[Any], program: ScheduleColumns) -> list[str]:
 
 
 def _column(steps: list[Any], name: str, program: ScheduleColumns) -> np.ndarray:
-    """Values of all steps as (steps, rows); rows that a device did not record are nan."""
+    """Return the values of all steps, float64 (steps, rows); nan for rows that a device did not record."""
     column = np.full((len(steps), len(program.kind)), np.nan)
     for number, step in enumerate(steps):
         for first, values in zip(program.offsets[:-1].tolist(), getattr(step, name), strict=True):
             column[number, first : first + len(values)] = np.array(values, float)  # None becomes nan
-    column[~(np.abs(column) < MOST_SECONDS)] = np.nan  # infinite and absurd times are as good as none
+    column[~(np.abs(column) < MOST_SECONDS)] = np.nan  # infinite and absurd times count as missing
     return column
 
 
 def _median(values: np.ndarray, otherwise: float) -> float:
-    """Median of what was recorded; `otherwise` where nothing was."""
+    """Return the median of what was recorded, or `otherwise`."""
     known = values[~np.isnan(values)]
     return float(np.median(known)) if len(known) else otherwise
 
 
 def _filled(schedule: ScheduleColumns, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Times without holes: an action whose times are missing takes no time, at the latest end before it."""
+    """Return times without gaps: an action without times takes 0 s at the latest end before it."""
     start, end = start.copy(), end.copy()
     for device in range(schedule.devices):
         first, last = int(schedule.offsets[device]), int(schedule.offsets[device + 1])
@@ -353,7 +353,7 @@ def _filled(schedule: ScheduleColumns, start: np.ndarray, end: np.ndarray) -> tu
 
 
 def action_errors(measured: TimelineColumns, predicted: TimelineColumns) -> dict[str, np.ndarray]:
-    """Action by action: measured and predicted start and end in seconds, and their differences, as columns.
+    """Return measured and predicted start and end of each action in seconds, and their differences, as columns.
 
     Both timelines must be of the same orders; ConfigError otherwise.
     """

@@ -29,9 +29,9 @@ SURE = {"interval": INTERVAL, "quantiles": QUANTILES}
 
 
 def result_document(timeline: TimelineColumns) -> dict[str, Any]:
-    """The measures of a timeline under the names of docs/glossary.md, as plain Python values that JSON can hold.
+    """Return the measures of a timeline under the names of docs/glossary.md, as plain Python values for JSON.
 
-    What is not known (memory without a model) or has no bound (the bandwidth of a free link) is None, never nan or inf.
+    Unknown values (memory without a model) and infinite ones (the bandwidth of a free link) are None, never nan or inf.
     """
     schedule, measures = timeline.schedule, shown_in("json")
     sizes = {name: getattr(schedule, name) for name in ("name", "devices", "num_stages", "iterations", "slices")}
@@ -56,7 +56,7 @@ def result_document(timeline: TimelineColumns) -> dict[str, Any]:
 
 
 def _stage_document(timeline: TimelineColumns) -> dict[str, Any]:
-    """Which layers each stage got, where the costs know them: counts by name, and in Megatron-LM's notation."""
+    """Return the layers of each stage, if the costs know them: counts by name, and Megatron-LM's notation."""
     if not hasattr(timeline.costs, "stages"):
         return {}
     costs: Any = timeline.costs
@@ -65,7 +65,7 @@ def _stage_document(timeline: TimelineColumns) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """`value` in types that JSON can hold: arrays become lists, and numbers that are not finite become None."""
+    """Return `value` in types that JSON can hold: arrays become lists, and numbers that are not finite become None."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if is_dataclass(value) and not isinstance(value, type):
@@ -80,9 +80,9 @@ def plain(value: Any) -> Any:
 
 
 def _cost_document(timeline: TimelineColumns) -> dict[str, Any]:
-    """Each cost as the engine used it, with its unit and provenance: times and bytes with one value a stage.
+    """Return each cost as the engine used it, with its unit and provenance: times and bytes with one value per stage.
 
-    Latency and bandwidth are one number, or the list of different values where pairs of devices differ.
+    Latency and bandwidth are one number, or the list of different values if pairs of devices differ.
     """
     provenance = getattr(timeline.costs, "provenance", {})
     document = {}
@@ -96,10 +96,10 @@ def _cost_document(timeline: TimelineColumns) -> dict[str, Any]:
 
 
 def timeline_frame(timeline: TimelineColumns) -> pandas.DataFrame:
-    """One row an action, device by device in list order.
+    """Return one row per action, device by device in list order.
 
-    Columns: device; action (its text, such as `2F0`); kind; stage and microbatch (-1 for an OVERLAP_F_B slot, which has
-    two of each: see its action); start and end in seconds.
+    Columns: device; action (its text, such as `2F0`); kind; stage and microbatch (-1 for an OVERLAP_F_B slot, whose
+    action names two of each); start and end in seconds.
     """
     pandas = need("pandas", "a table of a timeline")
     columns = _columns(timeline)
@@ -109,14 +109,14 @@ def timeline_frame(timeline: TimelineColumns) -> pandas.DataFrame:
 
 
 def timeline_csv(timeline: TimelineColumns) -> str:
-    """The rows of `timeline_frame` as CSV text with a header."""
+    """Return the rows of `timeline_frame` as CSV text with a header."""
     columns = _columns(timeline)
     columns["kind"] = np.array(KIND_NAMES)[columns["kind"]]
     return _csv(columns)
 
 
 def bubbles_csv(bubbles: Bubbles) -> str:
-    """A row a bubble with the names of `Bubbles`, under a header; an empty cell where a memory is not known."""
+    """Return one CSV row per bubble under the names of `Bubbles`; an empty cell if a memory is not known."""
     columns = {item.name: getattr(bubbles, item.name) for item in fields(bubbles)}
     unknown = np.isnan(bubbles.free_memory)
     columns["free_memory"] = np.where(unknown, None, bubbles.free_memory.astype(object))  # type: ignore[arg-type]

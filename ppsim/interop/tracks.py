@@ -1,4 +1,4 @@
-"""What a trace shows, as columns: tracks, slices on them, arrows between slices, and counters."""
+"""The content of a trace as columns: tracks, slices on them, arrows between slices, and counters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONGEST_SECONDS = 4e9
 
 @dataclass(frozen=True)
 class Track:
-    """One line of a trace, standing under its device; `counts` where it holds a counter instead of slices."""
+    """One line of a trace, below its device; `counts` if it holds a counter instead of slices."""
 
     name: str
     device: int
@@ -34,7 +34,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Slices:
-    """Boxes on tracks; those of one track stand in the order in which they begin.
+    """Boxes on tracks; those of one track are in the order of their starts.
 
     Attributes
     ----------
@@ -44,15 +44,15 @@ class Slices:
     prefix : int64
         Index of the first part of the name in `Tracks.prefixes`.
     suffix : int32
-        Index of its second part, the microbatch, in `Tracks.suffixes`; the last of those is empty.
+        Index of its second part, the microbatch, in `Tracks.suffixes`; the last suffix is empty.
     arrow_in, arrow_out : int64
-        Arrow that ends, and arrow that begins or goes on, at this slice; NO_ARROW where there is none.
+        Arrow that ends, and arrow that begins or goes on, at this slice; NO_ARROW for none.
     inside : bool
-        True where the slice lies inside the one before it (the second part of a timed fused slot).
+        True if the slice is inside the one before it (the second part of a timed fused slot).
     stage, microbatch : int32
-        -1 where the slice is about all of them.
+        -1 if the slice belongs to all of them.
     waited_prefix, waited_suffix : int64, int32
-        The name of what ended last of all that had to end before the slice, in parts like its own; prefix -1 for none.
+        The name of the predecessor that ended last, in two parts; prefix -1 for none.
     """
 
     track: np.ndarray
@@ -71,7 +71,7 @@ class Slices:
 
 @dataclass(frozen=True)
 class Levels:
-    """A counter: from each time (int64, nanoseconds) on, its track has a value (float64)."""
+    """A counter: the value (float64) of its track from each time (int64, nanoseconds) on."""
 
     track: np.ndarray
     time: np.ndarray
@@ -87,10 +87,10 @@ _STREAMS = {
 
 
 class Tracks:
-    """The tracks of a timeline, and what is on them in pieces of some hundred thousand slices.
+    """The tracks of a timeline, and their content in pieces of some hundred thousand slices.
 
-    An arrow is named by the row that consumes what it stands for, plus one. Transfers that take no time have no slice;
-    their arrow goes from action to action.
+    The number of an arrow is its consuming row + 1. Transfers that take no time have no slice; their arrow goes from
+    action to action.
     """
 
     def __init__(self, timeline: TimelineColumns):
@@ -115,7 +115,7 @@ class Tracks:
         self._lay_waits()
 
     def pieces(self) -> Iterator[tuple[list[Slices], Levels]]:
-        """Slices and live activations of some devices at a time; no track spans two pieces.
+        """Yield slices and live activations of some devices at a time; no track spans two pieces.
 
         The slices are the actions, the transfers sent, the gathers, reductions and copies, the collectives of an output
         layer, and the optimizer steps.
@@ -125,12 +125,12 @@ class Tracks:
         for last in range(1, devices + 1):
             if last == devices or offsets[last] - offsets[first] >= ROWS_AT_ONCE:
                 slices = [self._actions(first, last), self._transfers(first, last)]
-                slices += [*self._beside(first, last), *self._collectives(first, last)]
+                slices += [*self._streamed(first, last), *self._collectives(first, last)]
                 yield slices, self._levels(first, last)
                 first = last
 
     def _lay_transfers(self, remote: np.ndarray) -> None:
-        """Sort the transfers by link and start; lanes of a link part those that overlap."""
+        """Sort the transfers by link and start; those of a link that overlap get separate lanes."""
         start, end = (
             _nanoseconds(column[remote]) for column in (self.timeline.transfer_start, self.timeline.transfer_end)
         )
@@ -146,7 +146,7 @@ class Tracks:
         self.links = [(int(first), int(last)) for first, last in pairwise(bounds)]
 
     def _lay_waits(self) -> None:
-        """For each node of the step's graph the name of what it waited for, past what has no name."""
+        """Find for each node of the step's graph the name of its last predecessor that has a name."""
         graph = step_graph(self.timeline)
         self.stream_kind = graph.stream_kind
         prefix, suffix = self._names_of_nodes(graph)
@@ -157,7 +157,7 @@ class Tracks:
         self.waited_suffix = np.where(before >= 0, suffix[before], self.no_suffix)
 
     def _names_of_nodes(self, graph: StepGraph) -> tuple[np.ndarray, np.ndarray]:
-        """Prefix and suffix of the rows, the transfers and what runs on streams; prefix -1 where there is no name."""
+        """Return prefix and suffix of rows, transfers and what runs on streams; prefix -1 for no name."""
         run, schedule, stages = self.timeline, self.schedule, self.schedule.num_stages
         rows = schedule.kind.astype(np.int64) * stages + schedule.stage
         copies, barriers = run.plan.copies, run.plan.barriers
@@ -181,7 +181,7 @@ class Tracks:
         return prefix, np.concatenate([schedule.microbatch, schedule.microbatch[source], suffixes])
 
     def _sends(self, producer: np.ndarray) -> np.ndarray:
-        """The first part of the name of the transfer that sends what each of these rows makes."""
+        """Return the prefix of the transfer that sends the result of each of these rows."""
         send = np.where(self.schedule.kind[producer] == Kind.F, Kind.SEND_F, Kind.SEND_B).astype(np.int64)
         return send * self.schedule.num_stages + self.schedule.stage[producer]
 
@@ -209,7 +209,7 @@ class Tracks:
             self.level_track[device] = self._add("live activations", device, counts=True)
 
     def _add_lanes(self, first: int, last: int) -> None:
-        """Tracks for the transfers `first` to `last` of one link: as many as it takes for none to overlap."""
+        """Add tracks for the transfers `first` to `last` of one link, so many that no two on one track overlap."""
         start, end = self.transfer_start[first:last], self.transfer_end[first:last]
         lanes = 1
         while np.any(start[lanes:] < end[:-lanes]):
@@ -246,22 +246,35 @@ class Tracks:
         mine = slice(*np.searchsorted(self.sender, [first, last]))
         transfer = self.transfer[mine]
         producer = self.timeline.plan.source[transfer]
-        return Slices(
+        return self._outer_slices(
             self.transfer_track[mine],
-            self.transfer_start[mine],
-            self.transfer_end[mine],
+            (self.transfer_start[mine], self.transfer_end[mine]),
             self._sends(producer),
-            self.schedule.microbatch[producer],
-            np.full(len(transfer), NO_ARROW),
-            transfer + 1,
-            np.zeros(len(transfer), bool),
             self.schedule.stage[producer],
             self.schedule.microbatch[producer],
-            *self._waited(len(self.schedule.kind) + transfer),
+            len(self.schedule.kind) + transfer,
+            transfer + 1,
         )
 
-    def _beside(self, first: int, last: int) -> Iterator[Slices]:
-        """What runs beside the actions: each stream has a track, and the optimizer step stands behind the actions."""
+    def _outer_slices(
+        self,
+        track: np.ndarray,
+        times: tuple[np.ndarray, np.ndarray],
+        prefix: np.ndarray,
+        stage: np.ndarray,
+        microbatch: np.ndarray,
+        nodes: np.ndarray,
+        arrow_out: np.ndarray | None = None,
+    ) -> Slices:
+        """Return slices of these nodes, at which no arrow ends and which are not inside others."""
+        suffix = np.where(microbatch < 0, self.no_suffix, microbatch).astype(np.int32)
+        no_arrow, inside = np.full(len(track), NO_ARROW), np.zeros(len(track), bool)
+        arrow_out = no_arrow if arrow_out is None else arrow_out
+        waited = self._waited(nodes)
+        return Slices(track, *times, prefix, suffix, no_arrow, arrow_out, inside, stage, microbatch, *waited)
+
+    def _streamed(self, first: int, last: int) -> Iterator[Slices]:
+        """Yield what runs on streams, each on its own track, and the optimizer steps on the track of the actions."""
         run, stages = self.timeline, self.schedule.num_stages
         streams = [
             (spans, self.stream_track[kind], kind * stages, kind)
@@ -276,24 +289,18 @@ class Tracks:
             if spans is None:
                 continue
             mine = (spans.device >= first) & (spans.device < last) & (spans.end > spans.start)
-            count = np.count_nonzero(mine)
-            numbers = np.full(count, -1, np.int32) if spans.microbatch is None else spans.microbatch[mine]
-            yield Slices(
+            stage = spans.stage[mine]
+            yield self._outer_slices(
                 track[spans.device[mine]],
-                _nanoseconds(spans.start[mine]),
-                _nanoseconds(spans.end[mine]),
-                prefix + spans.stage[mine].astype(np.int64),
-                np.where(numbers < 0, self.no_suffix, numbers).astype(np.int32),
-                np.full(count, NO_ARROW),
-                np.full(count, NO_ARROW),
-                np.zeros(count, bool),
-                spans.stage[mine],
-                numbers,
-                *self._waited(2 * len(self.schedule.kind) + np.flatnonzero(self.stream_kind == kind)[mine]),
+                (_nanoseconds(spans.start[mine]), _nanoseconds(spans.end[mine])),
+                prefix + stage.astype(np.int64),
+                stage,
+                np.full_like(stage, -1) if spans.microbatch is None else spans.microbatch[mine],
+                2 * len(self.schedule.kind) + np.flatnonzero(self.stream_kind == kind)[mine],
             )
 
     def _find_members(self) -> None:
-        """The collectives that take time, with the devices that take part in them, stream by stream on each device."""
+        """Find the collectives that take time and their devices, stream by stream on each device."""
         run, self.member, self.joined = self.timeline, np.empty(0, np.int64), np.empty(0, np.int64)
         self.member_stream = self.member_track = np.empty(0, np.int32)
         if run.plan.barriers is not None:
@@ -304,28 +311,22 @@ class Tracks:
             self.member_track = np.zeros_like(self.member_stream)
 
     def _collectives(self, first: int, last: int) -> Iterator[Slices]:
-        """The collectives of an output layer, on every device that takes part."""
+        """Yield the collectives of an output layer, on every device that takes part."""
         run = self.timeline
         mine = slice(*np.searchsorted(self.member, [first, last]))
-        barrier, count = self.joined[mine], len(self.joined[mine])
-        if run.plan.barriers is not None and count:
-            microbatch = run.plan.barriers.microbatch[barrier]
-            yield Slices(
+        barrier = self.joined[mine]
+        if run.plan.barriers is not None and len(barrier):
+            yield self._outer_slices(
                 self.member_track[mine],
-                _nanoseconds(run.barrier_start[barrier]),
-                _nanoseconds(run.barrier_end[barrier]),
+                (_nanoseconds(run.barrier_start[barrier]), _nanoseconds(run.barrier_end[barrier])),
                 self.first_collective + run.plan.barriers.kind[barrier].astype(np.int64),
-                microbatch,
-                np.full(count, NO_ARROW),
-                np.full(count, NO_ARROW),
-                np.zeros(count, bool),
-                np.full(count, -1, np.int32),
-                microbatch,
-                *self._waited(2 * len(self.schedule.kind) + np.flatnonzero(self.stream_kind == COLLECTIVE)[barrier]),
+                np.full(len(barrier), -1, np.int32),
+                run.plan.barriers.microbatch[barrier],
+                2 * len(self.schedule.kind) + np.flatnonzero(self.stream_kind == COLLECTIVE)[barrier],
             )
 
     def _streams(self) -> dict[Kind, StreamSpans]:
-        """What runs on streams of a device beside its actions, by kind."""
+        """Return the spans of each kind on streams of the devices."""
         run = self.timeline
         return dict(zip(_STREAMS, (run.unshards, run.reductions, run.offloads, run.reloads), strict=True))
 
