@@ -329,13 +329,12 @@ def balanced_with(
     end: int,
     most_blocks: Sequence[int] | None = None,
     late: bool = False,
-) -> tuple[tuple[float, float], LayoutString]:
-    """Return `balanced` with all predictions in stage `end`, after the most work of a device and the sum of squares.
+) -> tuple[tuple[bool, float, float], LayoutString]:
+    """Return the rank and the layout string of `balanced` with all predictions in stage `end`; a lower rank is better.
 
-    One block after the other goes to the device with the least work, there to the stage with the least.
+    The rank is whether memory is too small, the most work of a device, and the sum of squares. One block after the
+    other goes to the device with the least work, there to the stage with the least.
     """
-    if most_blocks is None or sum(most_blocks) < pieces.blocks:
-        most_blocks = [pieces.blocks] * (max(device_of_stage) + 1)
     order = -1 if late else 1
     work = [0.0] * len(device_of_stage)
     work[0] += pieces.embedding
@@ -345,7 +344,9 @@ def balanced_with(
     own: dict[int, list[int]] = {}
     for stage in range(end + 1)[::order]:  # a block cannot come after a prediction module
         own.setdefault(device_of_stage[stage], []).append(stage)
-    room = list(most_blocks)
+    too_small = most_blocks is not None and sum(most_blocks[device] for device in own) < pieces.blocks
+    unlimited = [pieces.blocks] * len(load)
+    room = unlimited if most_blocks is None or too_small else list(most_blocks)
     waiting = [(float(load[device]), order * device) for device in own if room[device]]
     heapq.heapify(waiting)
     texts = [""] * len(work)
@@ -362,4 +363,4 @@ def balanced_with(
     texts[0] = "E" + texts[0]
     texts[end] += "m" * pieces.predictions
     texts[-1] += "L"
-    return (float(load.max()), float((load**2).sum())), LayoutString(texts)
+    return (too_small, float(load.max()), float((load**2).sum())), LayoutString(texts)
