@@ -1,9 +1,9 @@
 """Lower bounds on the step time by counting: when the nth action of a kind can have ended on a stage, in any order.
 
-Microbatches that run on the same devices are interchangeable: the nth F of a stage starts after the nth F of the stage
-before it, and when its device has freed enough memory. From these times follows what a device can have run by a time,
-and after one. Before a time it has run no more F than fit together with what can have been freed by then; after a time
-it runs no more I, B and W than were held then or belong to later F. The device idles for the rest of the time.
+Microbatches that run on the same devices are interchangeable. The nth F of a stage starts after the nth F of the stage
+before it, and when its device has freed enough memory. From these times follows the work that a device can have run by
+a time, and after one. Before a time it has run no more F than fit with the memory freed by then. After a time it runs
+no more I, B and W than were held then or belong to later F. The device idles for the rest of the time.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class DevicePath(NamedTuple):
 
 
 class Freed(NamedTuple):
-    """What the stages have freed so far: amounts, times and counted events, as `time_of_free_memory` goes on.
+    """Amounts that the stages have freed so far, with their times and the number of counted events.
 
     Attributes
     ----------
@@ -97,10 +97,10 @@ def device_path(
 def earliest_ends(
     path: DevicePath, limits: np.ndarray, known: tuple[np.ndarray, np.ndarray] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the earliest ends of the nth F, I or B, and W of each stage, and the shortest times from the start of the
-    nth last to the end of all, seconds, float64 (3, stages, number) each.
+    """Return two bounds in seconds on the F, the I or B, and the W of each stage, float64 (3, stages, number) each.
 
-    `limits` is what each device may hold; `known` are such times that hold anyway.
+    The first is the earliest end of the nth; the second is the shortest time from the start of the nth last to the end
+    of all. `limits` is the amount that each device may hold; `known` are such times that hold anyway.
     """
     stages = len(path.device_of)
     shape = 3, stages, path.number
@@ -167,7 +167,7 @@ def run_more(times, s, start, seconds):
 def time_of_free_memory(path, frees, freed, times, s, k, needed, held):
     """Return the earliest time at which events before the kth, on stages of a device up to s, have freed `needed`.
 
-    What is freed soonest counts first, whichever stage frees it.
+    The earliest event counts first, on any of these stages.
     """
     stages, count, first, found = len(path.device_of), path.number, path.first[s], 0
     widest = len(freed.counted) // (3 * stages)

@@ -165,7 +165,7 @@ class Gaps:
 
 
 class _Leaps:
-    """Where the cursor at each of some rows is after up to `2**_DOUBLINGS` rounds, and what it attributes on the way.
+    """Up to `2**_DOUBLINGS` rounds at once of the cursor at each of some rows, with what they attribute.
 
     Attributes
     ----------

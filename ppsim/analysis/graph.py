@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,6 +41,8 @@ class StepGraph(EqualColumns):
         nan if the node does not exist.
     stream_kind : int8 array, one entry per node from 2 n on
         Kind.UNSHARD, REDUCE_GRAD, OFFLOAD, RELOAD, or one of `BARRIER`, `OPTIMIZER` and `COLLECTIVE`.
+    stream_device, stream_stage, stream_microbatch : int64 arrays, likewise
+        -1 if the node belongs to several or all of them.
     """
 
     before: np.ndarray
@@ -48,6 +51,9 @@ class StepGraph(EqualColumns):
     start: np.ndarray
     end: np.ndarray
     stream_kind: np.ndarray
+    stream_device: np.ndarray
+    stream_stage: np.ndarray
+    stream_microbatch: np.ndarray
 
     @cached_property
     def order(self) -> np.ndarray:
@@ -98,24 +104,24 @@ def step_graph(run: TimelineColumns) -> StepGraph:
     """Return the graph of a run, with the order of its queues and with this run's order at ports."""
     plan, node = run.plan, run.plan.slot_of_row
     rows = len(plan.seconds)
-    kind, seconds, start, end, stream_edges = _stream_nodes(run, node)
+    streams, stream_edges = _stream_nodes(run, node)
     edges = [_list_edges(plan, node), *_transfer_edges(plan, node)]
     if plan.posts is not None:
         edges += _queue_edges(plan, plan.posts, node)
     if plan.ports is not None and plan.posts is not None:
-        starts = np.concatenate([run.row_start, run.transfer_start, start])
+        starts = np.concatenate([run.row_start, run.transfer_start, streams.start])
         depth = _depth_at_equal_starts(starts, [*edges, *stream_edges])[rows : 2 * rows]
         edges.append(_port_edges(run, plan.ports, plan.posts, _latest_ends(run, edges), depth))
     seconds, start, end = (
         np.concatenate([np.where(plan.fused, np.nan, of_row), np.where(plan.remote, of_transfer, np.nan), of_stream])
         for of_row, of_transfer, of_stream in (
-            (plan.seconds, plan.transfer_seconds, seconds),
-            (run.row_start, run.transfer_start, start),
-            (run.row_end, run.transfer_end, end),
+            (plan.seconds, plan.transfer_seconds, streams.seconds),
+            (run.row_start, run.transfer_start, streams.start),
+            (run.row_end, run.transfer_end, streams.end),
         )
     )
     before, after = _joined([*edges, *stream_edges])
-    return StepGraph(before, after, seconds, start, end, kind)
+    return StepGraph(before, after, seconds, start, end, streams.kind, *streams[4:])
 
 
 def _joined(edges: list[Edges]) -> Edges:
@@ -223,40 +229,56 @@ def _depth_at_equal_starts(starts: np.ndarray, edges: list[Edges]) -> np.ndarray
 # Streams
 
 
-def _stream_nodes(
-    run: TimelineColumns, node: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, list[Edges]]:
-    """Return kind, seconds, start and end of what runs on streams, numbered on from the transfers, and its edges.
+class _Streams(NamedTuple):
+    kind: np.ndarray
+    seconds: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    device: np.ndarray
+    stage: np.ndarray
+    microbatch: np.ndarray
 
-    `node` is the node of each row.
-    """
+
+def _stream_nodes(run: TimelineColumns, node: np.ndarray) -> tuple[_Streams, list[Edges]]:
+    """Return what runs on streams, numbered on from the transfers, and its edges; `node` is the node of each row."""
     plan, edges = run.plan, []
-    columns: list[tuple[np.ndarray, ...]] = [(np.empty(0, np.int8), np.empty(0), np.empty(0), np.empty(0))]
+    found = [_Streams(np.empty(0, np.int8), *np.empty((3, 0)), *np.empty((3, 0), np.int64))]
     count = 2 * len(node)
 
-    def add(kind: int | np.ndarray, *times: np.ndarray) -> np.ndarray:
-        """Add nodes with their seconds, starts and ends; return their numbers."""
+    def add(kind: int | np.ndarray, *columns: np.ndarray | int) -> np.ndarray:
+        """Add nodes with the columns of `_Streams`; return their numbers."""
         nonlocal count
-        columns.append((np.broadcast_to(kind, len(times[0])).astype(np.int8), *times))
-        count += len(times[0])
-        return np.arange(count - len(times[0]), count)
+        first, length = count, np.size(columns[0])
+        count += length
+        found.append(_Streams(*(np.broadcast_to(column, length) for column in (kind, *columns))))
+        return np.arange(first, count)
 
     if (gathers := plan.gathers) is not None:
-        own = add(Kind.UNSHARD, gathers.seconds, run.unshard_start, run.unshard_end)
+        own = add(Kind.UNSHARD, gathers.seconds, run.unshard_start, run.unshard_end, gathers.device, gathers.stage, -1)
         edges += [_posting_rows(run, gathers, node, own), (own, node[gathers.user]), _in_turn(gathers.device, own)]
     reduced = np.empty(0, np.int64)
     if (reductions := plan.reductions) is not None:
-        reduced = add(Kind.REDUCE_GRAD, reductions.seconds, run.reduce_start, run.reduce_end)
+        reduced = add(
+            Kind.REDUCE_GRAD,
+            reductions.seconds,
+            run.reduce_start,
+            run.reduce_end,
+            reductions.device,
+            reductions.stage,
+            -1,
+        )
         edges += [(node[reductions.after], reduced), _in_turn(reductions.device, reduced)]
     if run.optimizer_steps is not None and plan.optimizer_seconds is not None:
         exists = plan.optimizer == "sync"
         ready = np.array([run.gradients_ready.max() if exists else np.nan])
-        barrier = add(BARRIER, np.array([0.0 if exists else np.nan]), ready, ready)
-        step = add(OPTIMIZER, plan.optimizer_seconds, run.step_start, run.step_end)
+        barrier = add(BARRIER, np.array([0.0 if exists else np.nan]), ready, ready, -1, -1, -1)
+        devices = np.arange(run.schedule.devices)
+        step = add(OPTIMIZER, plan.optimizer_seconds, run.step_start, run.step_end, devices, -1, -1)
         edges += _optimizer_edges(run, node, reduced, barrier, step)
     if (copies := plan.copies) is not None:
         kind = np.where(copies.way == RELOADS, Kind.RELOAD, Kind.OFFLOAD)
-        own = add(kind, copies.seconds, run.copy_start, run.copy_end)
+        about = copies.device, copies.stage, copies.microbatch
+        own = add(kind, copies.seconds, run.copy_start, run.copy_end, *about)
         needed, late, behind = copies.user >= 0, copies.after >= 0, copies.behind
         edges += [
             _posting_rows(run, copies, node, own),
@@ -265,15 +287,14 @@ def _stream_nodes(
             (own[needed], node[copies.user[needed]]),
         ]
     if (barriers := plan.barriers) is not None and plan.barrier_seconds is not None:
-        own = add(COLLECTIVE, plan.barrier_seconds, run.barrier_start, run.barrier_end)
+        own = add(COLLECTIVE, plan.barrier_seconds, run.barrier_start, run.barrier_end, -1, -1, barriers.microbatch)
         waiting, earlier = np.flatnonzero(barriers.needs >= 0), np.flatnonzero(barriers.following >= 0)
         edges += [
             (node[barriers.producer], own[barriers.of_producer]),
             (own[earlier], own[earlier + 1]),
             (own[barriers.needs[waiting]], node[waiting]),
         ]
-    kind, seconds, start, end = (np.concatenate(parts) for parts in zip(*columns, strict=True))
-    return kind, seconds, start, end, edges
+    return _Streams(*map(np.concatenate, zip(*found, strict=True))), edges
 
 
 def _in_turn(device: np.ndarray, own: np.ndarray) -> Edges:

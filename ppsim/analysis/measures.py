@@ -112,7 +112,7 @@ class Measure:
         return not self.optional or bool(np.any(self.of(run)))
 
 
-# What devices hold and send, beside the measures of other modules
+# Stages, transfers and communication of devices
 
 
 def stages_held(run: TimelineColumns) -> np.ndarray:

@@ -192,7 +192,7 @@ def _in_time_order(changes: list[Changes]) -> Changes:
 
 
 def _is_last_of_its_time(times: np.ndarray) -> np.ndarray:
-    """Return where the last entry of each time is; at one time memory is freed before it is taken."""
+    """Return a mask of the last entry of each time: all changes at one time count together."""
     return np.append(np.diff(times) > 0, True)[: len(times)]
 
 
@@ -234,7 +234,7 @@ def _consumers(run: TimelineColumns) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Memory(EqualColumns):
-    """What each device holds at its peak; arrays with one entry per device.
+    """The parts of each device's memory at its peak; arrays with one entry per device.
 
     Attributes
     ----------

@@ -81,7 +81,7 @@ class Trace(EqualColumns):
 
     @property
     def transport(self) -> str:
-        """How its transfers queued, as `ppsim.simulate` takes it."""
+        """The transport of its transfers, as in `ppsim.simulate`."""
         return str(self.document.get("transport", "async"))
 
     @property

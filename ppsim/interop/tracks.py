@@ -10,12 +10,12 @@ import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.critical_path import latest_before
-from ppsim.analysis.graph import BARRIER, COLLECTIVE, OPTIMIZER, StepGraph, step_graph
+from ppsim.analysis.graph import BARRIER, COLLECTIVE, OPTIMIZER, step_graph
 from ppsim.analysis.memory import activations_over_time
 from ppsim.base.arrays import list_of_rows
 from ppsim.base.errors import ConfigError
 from ppsim.schedule.barriers import BARRIER_NAMES, participants
-from ppsim.timeline import StreamSpans, TimelineColumns
+from ppsim.timeline import TimelineColumns
 
 NO_ARROW = 0
 ROWS_AT_ONCE = 200_000
@@ -110,6 +110,7 @@ class Tracks:
         self.arrow_out = np.full(len(timeline.row_start), NO_ARROW, np.int64)
         remote = np.flatnonzero(timeline.plan.remote)
         self.arrow_out[timeline.plan.source[remote]] = remote + 1
+        self.graph, self.first_stream = step_graph(timeline), 2 * len(timeline.row_start)
         self._lay_transfers(remote)
         self._lay_tracks()
         self._lay_waits()
@@ -147,38 +148,28 @@ class Tracks:
 
     def _lay_waits(self) -> None:
         """Find for each node of the step's graph the name of its last predecessor that has a name."""
-        graph = step_graph(self.timeline)
-        self.stream_kind = graph.stream_kind
-        prefix, suffix = self._names_of_nodes(graph)
-        before = latest_before(graph)
+        prefix, suffix = self._names_of_nodes()
+        self.stream_prefix = prefix[self.first_stream :]
+        before = latest_before(self.graph)
         while np.any(unnamed := (before >= 0) & (prefix[before] < 0)):
             before[unnamed] = before[before[unnamed]]
         self.waited_prefix = np.where(before >= 0, prefix[before], -1)
         self.waited_suffix = np.where(before >= 0, suffix[before], self.no_suffix)
 
-    def _names_of_nodes(self, graph: StepGraph) -> tuple[np.ndarray, np.ndarray]:
+    def _names_of_nodes(self) -> tuple[np.ndarray, np.ndarray]:
         """Return prefix and suffix of rows, transfers and what runs on streams; prefix -1 for no name."""
-        run, schedule, stages = self.timeline, self.schedule, self.schedule.num_stages
-        rows = schedule.kind.astype(np.int64) * stages + schedule.stage
-        copies, barriers = run.plan.copies, run.plan.barriers
-        on_stage = [run.unshards.stage, run.reductions.stage]
-        if np.any(graph.stream_kind == OPTIMIZER):
-            on_stage.append(np.zeros(1 + schedule.devices, np.int32))
-        on_stage += [] if copies is None else [copies.stage]
-        first_copy = sum(map(len, on_stage)) - (0 if copies is None else len(copies.stage))
-        on_stage += [] if barriers is None else [np.zeros(len(barriers), np.int32)]
-        streams = graph.stream_kind.astype(np.int64) * stages + np.concatenate(on_stage)
+        schedule, graph, source = self.schedule, self.graph, self.timeline.plan.source
+        stages, barriers = schedule.num_stages, self.timeline.plan.barriers
+        streams = graph.stream_kind.astype(np.int64) * stages + graph.stream_stage
         streams[graph.stream_kind == OPTIMIZER] = len(self.prefixes) - 1
         streams[graph.stream_kind == BARRIER] = -1
-        suffixes = np.full(len(streams), self.no_suffix)
-        if copies is not None:
-            suffixes[first_copy : first_copy + len(copies.stage)] = copies.microbatch
         if barriers is not None:
             streams[graph.stream_kind == COLLECTIVE] = self.first_collective + barriers.kind.astype(np.int64)
-            suffixes[graph.stream_kind == COLLECTIVE] = barriers.microbatch
-        source = run.plan.source
-        prefix = np.concatenate([rows, self._sends(source), streams])
-        return prefix, np.concatenate([schedule.microbatch, schedule.microbatch[source], suffixes])
+        prefix = np.concatenate(
+            [schedule.kind.astype(np.int64) * stages + schedule.stage, self._sends(source), streams]
+        )
+        suffix = np.where(graph.stream_microbatch < 0, self.no_suffix, graph.stream_microbatch)
+        return prefix, np.concatenate([schedule.microbatch, schedule.microbatch[source], suffix])
 
     def _sends(self, producer: np.ndarray) -> np.ndarray:
         """Return the prefix of the transfer that sends the result of each of these rows."""
@@ -190,7 +181,7 @@ class Tracks:
         self.compute_track, self.level_track = (np.empty(self.schedule.devices, np.int32) for _ in range(2))
         self.transfer_track = np.empty(len(self.transfer), np.int32)
         self.stream_track = {kind: np.zeros_like(self.compute_track) for kind in _STREAMS}
-        owners = {kind: set(spans.device) for kind, spans in self._streams().items()}
+        owners = {kind: set(self.graph.stream_device[self.graph.stream_kind == kind]) for kind in _STREAMS}
         self._find_members()
         links = iter([*self.links, (len(self.transfer), len(self.transfer))])
         first, last = next(links)
@@ -275,28 +266,18 @@ class Tracks:
 
     def _streamed(self, first: int, last: int) -> Iterator[Slices]:
         """Yield what runs on streams, each on its own track, and the optimizer steps on the track of the actions."""
-        run, stages = self.timeline, self.schedule.num_stages
-        streams = [
-            (spans, self.stream_track[kind], kind * stages, kind)
-            for kind, spans in self._streams().items()
-            if len(spans)
-        ]
-        # the last prefix, for their stage is -1
-        for spans, track, prefix, kind in (
-            *streams,
-            (run.optimizer_steps, self.compute_track, len(self.prefixes), OPTIMIZER),
-        ):
-            if spans is None:
-                continue
-            mine = (spans.device >= first) & (spans.device < last) & (spans.end > spans.start)
-            stage = spans.stage[mine]
+        graph, device = self.graph, self.graph.stream_device
+        start, end = graph.start[self.first_stream :], graph.end[self.first_stream :]
+        chosen = (device >= first) & (device < last) & (end > start)
+        for kind, track in {**self.stream_track, OPTIMIZER: self.compute_track}.items():
+            nodes = np.flatnonzero(chosen & (graph.stream_kind == kind))
             yield self._outer_slices(
-                track[spans.device[mine]],
-                (_nanoseconds(spans.start[mine]), _nanoseconds(spans.end[mine])),
-                prefix + stage.astype(np.int64),
-                stage,
-                np.full_like(stage, -1) if spans.microbatch is None else spans.microbatch[mine],
-                2 * len(self.schedule.kind) + np.flatnonzero(self.stream_kind == kind)[mine],
+                track[device[nodes]],
+                (_nanoseconds(start[nodes]), _nanoseconds(end[nodes])),
+                self.stream_prefix[nodes],
+                graph.stream_stage[nodes].astype(np.int32),
+                graph.stream_microbatch[nodes].astype(np.int32),
+                self.first_stream + nodes,
             )
 
     def _find_members(self) -> None:
@@ -322,13 +303,8 @@ class Tracks:
                 self.first_collective + run.plan.barriers.kind[barrier].astype(np.int64),
                 np.full(len(barrier), -1, np.int32),
                 run.plan.barriers.microbatch[barrier],
-                2 * len(self.schedule.kind) + np.flatnonzero(self.stream_kind == COLLECTIVE)[barrier],
+                self.first_stream + np.flatnonzero(self.graph.stream_kind == COLLECTIVE)[barrier],
             )
-
-    def _streams(self) -> dict[Kind, StreamSpans]:
-        """Return the spans of each kind on streams of the devices."""
-        run = self.timeline
-        return dict(zip(_STREAMS, (run.unshards, run.reductions, run.offloads, run.reloads), strict=True))
 
     def _levels(self, first: int, last: int) -> Levels:
         curves = [activations_over_time(self.timeline, device) for device in range(first, last)]
