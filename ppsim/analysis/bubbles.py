@@ -9,7 +9,7 @@ import numpy as np
 from ppsim.actions import Kind, is_backward
 from ppsim.analysis.memory import activations_over_time, memory_over_time, static_memory
 from ppsim.base.arrays import SizedColumns
-from ppsim.base.immutable import EqualColumns, kept
+from ppsim.base.immutable import EqualColumns, kept, unwritable
 from ppsim.base.short_repr import short_repr
 from ppsim.plan.streams import POST_VALIDATED
 from ppsim.timeline import TimelineColumns
@@ -204,7 +204,8 @@ def bubble_list(run: TimelineColumns) -> Bubbles:
     begin, end = float(run.device_start.min()), float(run.device_end.max())
     parts = [_bubbles_of(run, device, begin, end) for device in range(run.schedule.devices)]
     devices = np.repeat(np.arange(len(parts), dtype=np.int32), [part.shape[1] for part in parts])
-    return Bubbles(devices, *np.concatenate(parts, axis=1))
+    start, seconds, activations, free = map(unwritable, np.concatenate(parts, axis=1))
+    return Bubbles(unwritable(devices), start, seconds, activations, free)
 
 
 def _bubbles_of(run: TimelineColumns, device: int, begin: float, end: float) -> np.ndarray:

@@ -306,7 +306,8 @@ class _Sums:
         """Return the sums of all that was added."""
         self._sum_up()
         pair, kind = np.divmod(self.cells[0], _KINDS)
-        return Blame(*np.divmod(pair, self.devices), kind, self.seconds[0])
+        waiting, holder = np.divmod(pair, self.devices)
+        return Blame(*map(unwritable, (waiting, holder, kind, self.seconds[0])))
 
 
 # The ledger as text

@@ -259,7 +259,7 @@ class Memory(EqualColumns):
     @cached_property
     def peak(self) -> np.ndarray:
         """Bytes of each device at its peak."""
-        return np.sum([getattr(self, part) for part in PARTS], axis=0)
+        return unwritable(np.sum([getattr(self, part) for part in PARTS], axis=0))
 
     def fits(self, headroom: float = 0.0, capacity: float | str | None = None) -> bool:
         """Return if every device's peak fits in its memory - `headroom`, a fraction of it from 0 to below 1.

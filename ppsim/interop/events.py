@@ -14,9 +14,9 @@ from typing import Any
 from ppsim.base.errors import ConfigError
 
 CHUNK = 1 << 20  # bytes read at a time
-LONGEST_VALUE = 1 << 26  # characters of one event or one entry of the head
-MOST_UNPACKED = 1 << 36  # bytes of one file
-MOST_TIMES_PACKED = 100  # of a packed file; the profiler traces in tests/data unpack to 10 times their size
+MAX_VALUE_LENGTH = 1 << 26  # characters of one event or one entry of the head
+MAX_UNPACKED = 1 << 36  # bytes of one file
+MAX_TIMES_PACKED = 100  # of a packed file; the profiler traces in tests/data unpack to 10 times their size
 EVENTS = "traceEvents"
 _SPACE = re.compile(r"[ \t\r\n]*")
 
@@ -52,7 +52,7 @@ def read_events(path: Path, keep: Callable[[Event], Event | None]) -> tuple[dict
 def _characters(path: Path) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     packed = path.suffix == ".gz"
-    most = min(MOST_UNPACKED, max(MOST_TIMES_PACKED * path.stat().st_size, CHUNK)) if packed else MOST_UNPACKED
+    most = min(MAX_UNPACKED, max(MAX_TIMES_PACKED * path.stat().st_size, CHUNK)) if packed else MAX_UNPACKED
     with gzip.open(path) if packed else path.open("rb") as file:
         while chunk := file.read(CHUNK):
             if file.tell() > most:
@@ -119,6 +119,6 @@ class _Text:
         if piece is None:
             return False
         self.text, self.at = self.text[self.at :] + piece, 0
-        if len(self.text) > LONGEST_VALUE:
-            raise ValueError(f"it holds one value of more than {LONGEST_VALUE >> 20} MiB")
+        if len(self.text) > MAX_VALUE_LENGTH:
+            raise ValueError(f"it holds one value of more than {MAX_VALUE_LENGTH >> 20} MiB")
         return True

@@ -27,7 +27,7 @@ from ppsim.lowering.rows import transfer_ends
 from ppsim.schedule.columns import ScheduleColumns
 
 LAUNCH, KERNEL = ("cuda_runtime", "cuda_driver"), ("kernel", "gpu_memcpy", "gpu_memset")
-MOST = 1e18  # microseconds, and launches
+MAX_NUMBER = 1e18  # microseconds, and launches
 WAITING = "SendRecv"  # in the names of NCCL's point-to-point kernels, which wait for another rank
 
 
@@ -45,7 +45,7 @@ class Launches:
         arguments = event.get("args")
         correlation = arguments.get("correlation") if isinstance(arguments, dict) else None
         numbers: list[Any] = [correlation, event.get("ts"), event.get("dur")]
-        known = all(is_number(value) and abs(value) < MOST for value in numbers) and numbers[2] >= 0
+        known = all(is_number(value) and abs(value) < MAX_NUMBER for value in numbers) and numbers[2] >= 0
         if known and WAITING not in str(event.get("name")):
             number, start, lasts = map(float, numbers)
             where = self._launches if category in LAUNCH else self._kernels
@@ -83,7 +83,7 @@ SUFFIXES = (".json", ".json.gz")
 GPU = "gpu_user_annotation"
 STAGE = re.compile(r"\(?(\d{1,10})[FBIW]\d")  # the reader of actions rejects longer numbers
 BEFORE_ANOTHER = re.compile(r"(\d{1,10})(SEND_F|RECV_B)\d")  # of a stage that another one follows
-MOST_MICROSECONDS, MOST_NANOSECONDS = 1e18, 2**63  # far beyond any clock
+MAX_MICROSECONDS, MAX_NANOSECONDS = 1e18, 2**63  # far beyond any clock
 BLOCKED = 1e-4  # seconds; an action that waited less for its input shows no arrival, as that may have been long before
 
 
@@ -278,9 +278,9 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
     place = str(path)
     head = check_document(_Head, document, place, "a profiler trace of a distributed run")
     faults = [fault for number, event in enumerate(events) for fault in _event_faults(number, event)]
-    if abs(head.baseTimeNanoseconds) > MOST_NANOSECONDS:
+    if abs(head.baseTimeNanoseconds) > MAX_NANOSECONDS:
         base = shown(head.baseTimeNanoseconds)
-        faults.append(f"baseTimeNanoseconds: {base} must be a whole number of at most {MOST_NANOSECONDS}")
+        faults.append(f"baseTimeNanoseconds: {base} must be a whole number of at most {MAX_NANOSECONDS}")
     if faults:
         raise document_error(faults, place, "a profiler trace")
     on_host = not any(event.get("cat") == GPU and not event["name"].startswith(STEP) for event in events)
@@ -305,9 +305,9 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
 
 def _event_faults(number: int, event: dict[str, Any]) -> Iterator[str]:
     """Yield the faults of a range's times; events are too many for a schema."""
-    for name, least in (("ts", -MOST_MICROSECONDS), ("dur", 0.0)):
+    for name, least in (("ts", -MAX_MICROSECONDS), ("dur", 0.0)):
         value: Any = event.get(name)
-        if not (is_number(value) and least <= value <= MOST_MICROSECONDS):
+        if not (is_number(value) and least <= value <= MAX_MICROSECONDS):
             said = f"{name} {shown(value)} must be a finite number of microseconds, dur at least 0"
             yield f"range {number} ({shown(event['name'])}): {said}"
 

@@ -31,7 +31,7 @@ SCHEMA = "ppsim.trace/1"
 WHAT = "a trace"
 COLUMNS = ("issue", "start", "end")
 UNKNOWN = "unknown device"
-MOST_SECONDS = 1e9
+MAX_SECONDS = 1e9
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,7 +330,7 @@ def _column(steps: list[Any], name: str, program: ScheduleColumns) -> np.ndarray
     for number, step in enumerate(steps):
         for first, values in zip(program.offsets[:-1].tolist(), getattr(step, name), strict=True):
             column[number, first : first + len(values)] = np.array(values, float)  # None becomes nan
-    column[~(np.abs(column) < MOST_SECONDS)] = np.nan  # infinite and absurd times count as missing
+    column[~(np.abs(column) < MAX_SECONDS)] = np.nan  # infinite and absurd times count as missing
     return column
 
 
