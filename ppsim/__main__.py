@@ -13,10 +13,10 @@ def main() -> None:
         # While modules load an exception may come out as another one: NumPy makes an ImportError of it.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background jobs ignore it
             signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
-        from ppsim.cli import main as run
+        from ppsim.cli import run_command_line
     except KeyboardInterrupt:
         os._exit(INTERRUPTED)
-    run()
+    run_command_line()
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ def options(
     """Simulate pipeline-parallel training schedules: step time, bubbles, memory, Gantt charts."""
 
 
-def main() -> None:
+def run_command_line() -> None:
     """Run the command line; the process ends with its exit status.
 
     Who asks it to stop ends it by an exception, so that temporary files are removed on the way.

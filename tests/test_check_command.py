@@ -127,8 +127,8 @@ def test_an_update_killed_while_writing_leaves_the_old_baseline_whole(baseline):
     program = (
         "import os, signal, sys\n"
         "os.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "from ppsim.cli import main\n"
-        "main()\n"
+        "from ppsim.cli import run_command_line\n"
+        "run_command_line()\n"
     )
     arguments = ["check", str(UNIT_COSTS), "--baseline", str(baseline), "--update", *WORSE]
     done = subprocess.run([sys.executable, "-c", program, *arguments], env=ENVIRONMENT, check=False)

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 import ppsim
-from ppsim.explorer.guard import is_loopback
-from ppsim.explorer.server import MAX_FILE_BYTES, make_app
+from ppsim.explorer.server import MAX_FILE_BYTES, is_loopback, make_app
 
 CASE = {
     "schedule": "zb-h1", "devices": 4, "microbatches": 8, "forward": 1, "input_grad": 1, "weight_grad": 1,

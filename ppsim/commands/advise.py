@@ -10,7 +10,7 @@ from ppsim.analysis.measures import MEASURES
 from ppsim.base.tables import WIDTH, aligned, layout_lines
 from ppsim.base.units import difference_text, percent_text, seconds_text, value_text
 from ppsim.commands import options
-from ppsim.commands.case import takes_case
+from ppsim.commands.options import takes_case
 from ppsim.commands.reporting import answer, command
 from ppsim.config import Config
 from ppsim.studies import advise as study

@@ -13,7 +13,7 @@ import typer
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.commands import options
-from ppsim.commands.case import settings_of
+from ppsim.commands.options import settings_of
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command, say
 from ppsim.studies.gate import (
     Finding,

@@ -12,7 +12,7 @@ import typer
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import counted, percent_text, seconds_text, value_text
-from ppsim.commands import many
+from ppsim.commands import options
 from ppsim.commands.options import Framework, Headroom, JsonTarget, file_option, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command, say
 from ppsim.studies import choose as study
@@ -67,16 +67,16 @@ def choose(
     asynchronous: Annotated[
         bool, typer.Option("--asynchronous", help="Look at schedules that train on old weights too.")
     ] = False,
-    store: many.StoreFile = None,
-    workers: many.Workers = None,
-    dask: many.Dask = None,
-    slurm: many.Slurm = None,
+    store: options.StoreFile = None,
+    workers: options.Workers = None,
+    dask: options.Dask = None,
+    slurm: options.Slurm = None,
     csv: Annotated[Path | None, file_option("Write the winner's schedule for PyTorch.")] = None,
     json: JsonTarget = None,
 ) -> None:
     """Choose layout and schedule: the most tokens per second that fits; exit with status 1 where nothing fits."""
     keys, values, part = _keys(free, "--free"), _keys(only, "--only"), read_headroom(headroom)
-    with many.crew(workers, dask, slurm, store) as executor:
+    with options.executor_of(workers, dask, slurm, store) as executor:
         found = study.choose(
             config,
             keys,

@@ -15,7 +15,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned, layout_lines
 from ppsim.base.units import percent_text, value_text
 from ppsim.commands import options
-from ppsim.commands.case import takes_case
+from ppsim.commands.options import takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, check_endings, command, say
 from ppsim.config import Config
 from ppsim.costs.spread import Spread, order_of_schedules

@@ -16,7 +16,7 @@ from ppsim.base.files import write_atomically
 from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.commands import options
-from ppsim.commands.case import read_case
+from ppsim.commands.options import read_case
 from ppsim.commands.reporting import answer, check_endings, command, say
 from ppsim.costs.profile import Profile, write_profile
 from ppsim.interop.kineto import read_any_trace

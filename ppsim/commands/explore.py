@@ -31,8 +31,7 @@ def explore(configs: Configs = None, port: Port = 0, host: Host = "127.0.0.1", n
     """Serve a page that shows schedules as their sizes and costs change, until Ctrl-C."""
     uvicorn = need("uvicorn", "ppsim explore")
     need("starlette", "ppsim explore")
-    from ppsim.explorer.guard import is_loopback
-    from ppsim.explorer.server import make_app
+    from ppsim.explorer.server import is_loopback, make_app
 
     token = None if is_loopback(host) else secrets.token_urlsafe(24)
     app = make_app(_named(configs or []), host=None if _any_address(host) else host, token=token)

@@ -11,8 +11,7 @@ import typer
 
 from ppsim.base.tables import layout_lines
 from ppsim.base.units import percent_text, seconds_text, value_text
-from ppsim.commands.case import read_case
-from ppsim.commands.options import Headroom, JsonTarget, Settings, read_headroom
+from ppsim.commands.options import Headroom, JsonTarget, Settings, read_case, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
 from ppsim.run.timelines import Timeline
 from ppsim.studies.fits import Fitting, what_fits

@@ -12,7 +12,7 @@ from ppsim.analysis.measures import MEASURES
 from ppsim.base.errors import ConfigError
 from ppsim.base.units import seconds_text
 from ppsim.commands import options
-from ppsim.commands.case import MEMORY_FLAGS, takes_case
+from ppsim.commands.options import MEMORY_FLAGS, takes_case
 from ppsim.commands.reporting import answer, command, say
 from ppsim.config import Config
 from ppsim.studies import optimum as study

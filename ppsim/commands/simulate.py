@@ -10,8 +10,7 @@ import typer
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
-from ppsim.commands.case import takes_case
-from ppsim.commands.options import JsonTarget, file_option
+from ppsim.commands.options import JsonTarget, file_option, takes_case
 from ppsim.commands.reporting import check_endings, command, print_data, say, takes_colours, write_json
 from ppsim.config import Config
 from ppsim.interop.result import bubbles_csv, timeline_csv

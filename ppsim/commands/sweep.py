@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from ppsim.base.files import write_atomically
-from ppsim.commands import many, options
-from ppsim.commands.case import read_source, settings_of, takes_case
+from ppsim.commands import options
+from ppsim.commands.options import read_source, settings_of, takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, check_endings, command, say
 from ppsim.config import Source
 from ppsim.plots.chart_files import PICTURES, save_figure
@@ -33,10 +33,10 @@ def sweep(
             help="Values of a key: a,b,c or 8:128:x2 (each twice the last) or 0:1ms:5 (5 values). Repeatable.",
         ),
     ] = None,
-    store: many.StoreFile = None,
-    workers: many.Workers = None,
-    dask: many.Dask = None,
-    slurm: many.Slurm = None,
+    store: options.StoreFile = None,
+    workers: options.Workers = None,
+    dask: options.Dask = None,
+    slurm: options.Slurm = None,
     table: Annotated[
         Path | None, options.file_option("Write the table: FILE.csv, .md (Markdown) or .tex (LaTeX).")
     ] = None,
@@ -53,7 +53,7 @@ def sweep(
     check_endings(("--table", table, TABLES), ("--chart", chart, PICTURES), ("--front", front, PICTURES))
     values = {key: study.parse_values(text, key) for key, text in settings_of(over, "--over").items()}
     source = read()
-    with many.crew(workers, dask, slurm, store) as executor:
+    with options.executor_of(workers, dask, slurm, store) as executor:
         found = study.sweep(source, values, executor=executor, workers=workers, store=store)
     _write(found, table, chart, front, measure)
     answer(found.to_dict(), json, found.summary)

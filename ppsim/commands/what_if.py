@@ -12,7 +12,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.tables import aligned
 from ppsim.base.units import difference_text, parse_quantity, percent_text, value_text
 from ppsim.commands import options
-from ppsim.commands.case import OPTIONS, read_case, takes_case
+from ppsim.commands.options import OPTIONS, read_case, takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
 from ppsim.config import Config, load_config
 from ppsim.costs.given import PARAMETERS

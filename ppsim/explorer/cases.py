@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
+import shlex
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,14 +15,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ruamel.yaml import YAML
+
 from ppsim.analysis.measures import shown_in
 from ppsim.base.compiling import ROWS_WORTH_COMPILING, ROWS_WORTH_LOADING, can_compile
 from ppsim.base.errors import ConfigError, CostError, PpsimError, shown
+from ppsim.base.rules import declarations
 from ppsim.config import Config, load_config, make_config, source_of
-from ppsim.explorer.copies import copies_of
-from ppsim.explorer.keys import keys_of, may_change
+from ppsim.costs import Layout, Model
 from ppsim.interop.result import plain
 from ppsim.lowering.posts import TRANSPORTS
+from ppsim.plan.streams import OPTIMIZERS
 from ppsim.plots.boxes import make_boxes
 from ppsim.plots.chart_files import save_comparison
 from ppsim.plots.page_data import page_data
@@ -42,6 +47,10 @@ KEYS = {
     "input_grad": "costs.input_grad", "weight_grad": "costs.weight_grad", "overlap": "costs.overlap",
     "latency": "costs.latency", "transport": "transport",
 }  # fmt: skip
+FLAGS = {
+    key: f"--{name.replace('_', '-')}" for name, key in KEYS.items()
+}  # config key -> its option of `ppsim simulate`
+OPTION = "schedule.options."
 OF_A_FAMILY = ("name", "devices", "microbatches", "stages_per_device", "options")
 
 Case = Mapping[str, Any]
@@ -128,7 +137,7 @@ def _check_actions(config: Config) -> None:
         raise ConfigError(f"{actions} actions are more than the explorer draws; stay below {MOST_ACTIONS}")
 
 
-def answer(case: Case, configs: Configs) -> dict[str, Any]:
+def simulated_case(case: Case, configs: Configs) -> dict[str, Any]:
     """The chart of a case, its measures with their definitions, ledger, memory and texts to copy; PpsimError."""
     with config_of(case, configs) as config:
         run = _simulated(config)
@@ -149,7 +158,7 @@ def answer(case: Case, configs: Configs) -> dict[str, Any]:
             ],
             "lower_bound": plain(run.lower_bound()),
             "memory": _memory(run),
-            "copies": copies_of(config, _shown_changes(case, configs), configs.get(case.get("config", ""))),
+            "copies": _copies(config, _shown_changes(case, configs), configs.get(case.get("config", ""))),
         }  # fmt: skip
 
 
@@ -214,7 +223,8 @@ def load_engine() -> None:
     for rows in (2 * ROWS_WORTH_LOADING, ROWS_WORTH_COMPILING):  # many only where nothing compiled lies on the disk
         case = {"schedule": "1f1b", "devices": 8, "microbatches": rows // 16}
         if all(
-            answer({**case, "transport": transport}, {})["engine"] == "compiled" for transport in ("directed", "async")
+            simulated_case({**case, "transport": transport}, {})["engine"] == "compiled"
+            for transport in ("directed", "async")
         ):
             break
     _loaded.set()
@@ -281,3 +291,117 @@ def faults_body(faults: list[str]) -> bytes:
 def _without_folder(sentence: str) -> str:
     """A sentence about a dropped file, by the name that its user knows."""
     return re.sub(rf"\S*[/\\]{re.escape(CSV_NAME)}", CSV_NAME, sentence)
+
+
+def _copies(config: Config, changes: Mapping[str, Any], path: str | None) -> dict[str, str]:
+    """The texts `command`, `config` and `python` of a config: the file at `path`, or none, with dotted keys changed."""
+    return {
+        "command": _command(changes, path),
+        "config": _yaml(config),
+        "python": _python(changes, path),
+    }
+
+
+def _command(changes: Mapping[str, Any], path: str | None) -> str:
+    words = ["ppsim", "simulate", *([path] if path else [])]
+    for key, value in changes.items():
+        if value is None:
+            words += ["--set", f"{key}=null"]
+        elif key == "schedule.csv":
+            words += ["--schedule", str(value)]
+        elif key in FLAGS:
+            words += [FLAGS[key], _text(value)]
+        elif key.startswith(OPTION):
+            words += ["--option", f"{key.removeprefix(OPTION)}={_text(value)}"]
+        else:
+            words += ["--set", f"{key}={_text(value)}"]
+    return shlex.join(words)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _yaml(config: Config) -> str:
+    writer, text = YAML(typ="safe", pure=True), io.StringIO()
+    writer.default_flow_style = False
+    writer.dump({key: value for key, value in source_of(config).data.items() if value is not None}, text)
+    return text.getvalue()
+
+
+def _python(changes: Mapping[str, Any], path: str | None) -> str:
+    if path:
+        return (
+            f"import ppsim\n\nrun = ppsim.load_config({path!r}, overrides={_plain(changes)!r}).simulate()\n"
+            "print(run.summary())\n"
+        )
+    schedule = _under(changes, "schedule.")
+    options = _under(changes, OPTION)
+    if "csv" in schedule:
+        made = f"ppsim.Schedule.from_csv({str(schedule['csv'])!r})"
+    else:
+        sizes = [
+            f"{key}={schedule[key]!r}" for key in ("devices", "microbatches", "stages_per_device") if key in schedule
+        ]
+        made = f"ppsim.build({', '.join([repr(schedule['name']), *sizes, *_arguments(options)])})"
+    costs = f"ppsim.Costs({', '.join(_arguments(_under(changes, 'costs.')))})"
+    transport = f", transport={changes['transport']!r}" if "transport" in changes else ""
+    return (
+        f"import ppsim\n\nschedule = {made}\nrun = ppsim.simulate(schedule, {costs}{transport})\nprint(run.summary())\n"
+    )
+
+
+def _under(changes: Mapping[str, Any], section: str) -> dict[str, Any]:
+    return {key.removeprefix(section): value for key, value in changes.items() if key.startswith(section)}
+
+
+def _arguments(values: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={value!r}" for key, value in values.items()]
+
+
+def _plain(changes: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: value if isinstance(value, bool | int | float | str | None) else str(value)
+        for key, value in changes.items()
+    }
+
+
+_MODEL = {f"model.{item.name}" for item in declarations(Model)}
+
+
+def may_change(key: str) -> bool:
+    """Whether the page may set a dotted key."""
+    given = key.startswith(("layout.", "hardware.", "costs.")) and key != "costs.profile"
+    return given or key in _MODEL or key in ("optimizer", "batch")
+
+
+def keys_of(path: str) -> list[dict[str, Any]]:
+    """Each key that a config has and the page may change, and all of its layout: key, value, legal values, meaning."""
+    data = source_of(path).data
+    layout = data.get("layout", {})
+    about = {f"model.{item.name}": item for item in declarations(Model)}
+    found = [
+        _row(f"layout.{item.name}", layout.get(item.name, item.default), item.metadata["what"])
+        for item in (declarations(Layout) if "layout" in data or "model" in data else ())
+    ]
+    for key, value in _flat(data):
+        if may_change(key) and not key.startswith("layout."):
+            found.append(_row(key, value, about[key].metadata["what"] if key in about else ""))
+    if "optimizer" not in data:
+        found.append(_row("optimizer", None, "the optimizer step: " + ", ".join(OPTIMIZERS)))
+    return found
+
+
+def _row(key: str, value: Any, meaning: str) -> dict[str, Any]:
+    plain = value if value is None or isinstance(value, bool | int | float | str) else json.dumps(value)
+    legal = [True, False] if isinstance(value, bool) else list(OPTIMIZERS) if key == "optimizer" else None
+    return {"key": key, "value": plain, "legal": legal, "meaning": meaning}
+
+
+def _flat(section: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of a config with its dotted key."""
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value

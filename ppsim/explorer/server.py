@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import ipaddress
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
+from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ppsim.explorer.cases import CSV_NAME, ENDINGS, answer, choices, faults_body, file_of, response_of, validated
-from ppsim.explorer.guard import LOOPBACK, Guard, policy
+from ppsim.explorer.cases import (
+    CSV_NAME,
+    ENDINGS,
+    choices,
+    faults_body,
+    file_of,
+    response_of,
+    simulated_case,
+    validated,
+)
 from ppsim.explorer.workers import BusyError, GoneError, TimedWorkers, TooLateError
 from ppsim.plots.viewer import script, style
 
@@ -105,7 +120,7 @@ class _Endpoints:
         return Response(self.offered, media_type="application/json")
 
     async def simulate(self, request: Request) -> Response:
-        return await _worked(request, lambda case: (answer, case, self.configs))
+        return await _worked(request, lambda case: (simulated_case, case, self.configs))
 
     async def validate(self, request: Request) -> Response:
         return await _worked(request, lambda case: (validated, case.get("csv")))
@@ -162,3 +177,79 @@ def _refuse(name: str) -> Any:
 
 def _no(status: int, sentence: str) -> Response:
     return Response(faults_body([sentence]), status, media_type="application/json")
+
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server at `host`."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def policy(*pages: str) -> str:
+    """The Content-Security-Policy under which just the scripts and styles that stand in `pages` run."""
+
+    def hashes(tag: str) -> str:
+        found = [text for page in pages for text in re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)]
+        digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in found]
+        return " ".join(f"'sha256-{digest}'" for digest in digests)
+
+    return (
+        f"default-src 'none'; script-src {hashes('script')}; style-src {hashes('style')}; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+class Guard:
+    """Refuses what does not come from the server's own page, and adds the headers that protect it."""
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str] | None, token: str | None, policy: str):
+        self.app, self.token = app, token
+        self.hosts = None if hosts is None else frozenset(hosts)
+        self.headers = {
+            "content-security-policy": policy,
+            "x-content-type-options": "nosniff",
+            "x-frame-options": "DENY",
+            "referrer-policy": "no-referrer",
+            "cross-origin-opener-policy": "same-origin",
+            "cross-origin-resource-policy": "same-origin",
+            "cache-control": "no-store",
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 403 with a sentence, or pass the request on."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return
+
+        async def protected(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in self.headers.items():
+                    headers[name] = value
+            await send(message)
+
+        fault = self._fault(Headers(scope=scope), scope["query_string"])
+        app = Response(faults_body([fault]), 403, media_type="application/json") if fault else self.app
+        await app(scope, receive, protected)
+
+    def _fault(self, headers: Headers, query: bytes) -> str | None:
+        host, origin = headers.get("host", ""), headers.get("origin")
+        name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
+        if len(headers.getlist("host")) != 1 or (self.hosts is not None and name.strip("[]").lower() not in self.hosts):
+            return "Host: this server is not called so; open the address that `ppsim explore` printed"
+        if origin is not None and origin.lower() not in (f"http://{host.lower()}", f"https://{host.lower()}"):
+            return "Origin: only the explorer's own page may ask"
+        if headers.get("sec-fetch-site", "same-origin") == "cross-site":
+            return "Sec-Fetch-Site: only the explorer's own page may ask"
+        if self.token is not None:
+            given = headers.get("x-ppsim-token") or parse_qs(query.decode("latin-1")).get("token", [""])[0]
+            if not secrets.compare_digest(given.encode(), self.token.encode()):
+                return "token: missing or wrong; open the whole address that `ppsim explore` printed"
+        return None
