@@ -1,4 +1,4 @@
-"""TimelineColumns: the result of a simulation or of a measurement, as columns that are never written to again."""
+"""TimelineColumns: the result of a simulation or of a measurement, as columns that nobody can write to."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Self
 import numpy as np
 
 from ppsim.base.arrays import SizedColumns
-from ppsim.base.immutable import Column, EqualColumns, equal, unwritable
+from ppsim.base.immutable import Columns, EqualColumns, cached_column, closed, equal
 from ppsim.costs.table import CostModel, CostTable
-from ppsim.engines.times import Times
+from ppsim.engines.times import RowEnds, Times, unqueued_times
 from ppsim.plan.host_copies import OFFLOADS, RELOADS
 from ppsim.plan.resolve import Plan
 from ppsim.plan.streams import Gathers, Reductions
@@ -20,15 +20,15 @@ from ppsim.schedule.columns import ScheduleColumns
 
 @dataclass(frozen=True, eq=False)
 class StreamSpans(SizedColumns, EqualColumns):
-    """When things that are no compute actions ran, one entry each, device by device in time order.
+    """Start and end of things that are not compute actions, one entry each, device by device in time order.
 
     Attributes
     ----------
     device, stage : int32
-        Stage -1 where it is about all stages of the device.
+        Stage -1 for all stages of the device together.
     start, end : float64, seconds
     microbatch : int32 or None
-        None where it is about all microbatches.
+        None for all microbatches together.
     """
 
     device: np.ndarray
@@ -41,44 +41,41 @@ class StreamSpans(SizedColumns, EqualColumns):
 NOTHING = StreamSpans(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0), np.empty(0))
 
 
-class TimelineColumns:
+class TimelineColumns(Columns):
     """Start and end of every action and transfer, and what follows from them.
 
     Attributes
     ----------
     schedule : ScheduleColumns
         The compute schedule that ran.
-    row_start, row_end : float64 arrays, seconds, one entry a row of the schedule
-        An OVERLAP_F_B slot is two rows; `start` and `end` have one entry an action.
-    transfer_start, transfer_end : float64 arrays, seconds, one entry a row
-        Of the transfer that the row consumes; nan where it consumes none.
-    unshard_start, unshard_end : float64 arrays, seconds, one entry an UNSHARD that takes time
+    row_start, row_end : float64 arrays, seconds, one entry per row of the schedule
+        An OVERLAP_F_B slot is two rows; `start` and `end` have one entry per action.
+    transfer_start, transfer_end : float64 arrays, seconds, one entry per row
+        The transfer that the row needs; nan if it needs none.
+    unshard_start, unshard_end : float64 arrays, seconds, one entry per UNSHARD that takes time
         In program order, device by device; `unshards` has them with their devices and stages.
-    reduce_start, reduce_end : float64 arrays, seconds, one entry a gradient reduction that takes time
+    reduce_start, reduce_end : float64 arrays, seconds, one entry per gradient reduction that takes time
         Device by device; `reductions` has them with their devices and stages.
-    copy_start, copy_end : float64 arrays, seconds, one entry an OFFLOAD or RELOAD
-        In program order, device by device; `offloads` and `reloads` have them apart.
-    barrier_start, barrier_end : float64 arrays, seconds, one entry a collective of an output layer cut over devices
+    copy_start, copy_end : float64 arrays, seconds, one entry per OFFLOAD or RELOAD
+        In program order, device by device; `offloads` and `reloads` have them separately.
+    barrier_start, barrier_end : float64 arrays, seconds, one entry per collective of an output layer cut over devices
         In the order of `plan.barriers`.
-    step_start, step_end : float64 arrays, seconds, one entry a device
-        Of its optimizer step; empty where none was asked for.
+    step_start, step_end : float64 arrays, seconds, one entry per device
+        Its optimizer step; empty if none was requested.
     engine, transport : str
-        What ran.
+        The engine and the transport that ran.
     framework : str
-        What trained, of a measured step whose trace says so: "Megatron-LM", "Primus" or "PyTorch"; else empty.
+        The framework of a measured step, if its trace gives one: "Megatron-LM", "Primus" or "PyTorch"; else empty.
     costs : CostModel
-        What priced it; `table` holds its columns.
+        The costs that ran; `table` holds their columns.
     name : str or None
-        Of the config that it is a run of, for titles; see `named`.
+        The config's name, for titles; see `named`.
     """
 
     plan: Plan
     table: CostTable
     costs: CostModel
-    row_start: np.ndarray = Column.field()
     row_end: np.ndarray
-    transfer_start: np.ndarray = Column.field()
-    transfer_end: np.ndarray = Column.field()
     unshard_start: np.ndarray
     unshard_end: np.ndarray
     reduce_start: np.ndarray
@@ -94,14 +91,25 @@ class TimelineColumns:
     name: str | None = None
 
     def __init__(
-        self, plan: Plan, table: CostTable, costs: CostModel, times: Times, *, engine: str, framework: str = ""
+        self,
+        plan: Plan,
+        table: CostTable,
+        costs: CostModel,
+        times: Times | RowEnds,
+        *,
+        engine: str,
+        framework: str = "",
     ):
-        held = (unwritable(column) if isinstance(column, np.ndarray) else column for column in times)
-        columns = dict(zip(Times._fields, held, strict=True))
-        vars(self).update(plan=plan, table=table, costs=costs, engine=engine, framework=framework, **columns)
+        # What RowEnds lacks is empty, or follows from the ends in the cached columns below.
+        found = {name: closed(column) for name, column in (Times._field_defaults | times._asdict()).items()}
+        vars(self).update(plan=plan, table=table, costs=costs, engine=engine, framework=framework, **found)
+
+    def __getstate__(self) -> dict[str, Any]:
+        found = {name: vars(self)[name] for name in (*Times._fields, *RowEnds._fields) if name in vars(self)}
+        return super().__getstate__() | found
 
     def named(self, name: str | None) -> Self:
-        """The same timeline under the name of its config, which stands in the titles of its charts."""
+        """Return the same timeline under its config's name, for the titles of its charts."""
         made = type(self).__new__(type(self))
         vars(made).update(vars(self), name=name)
         return made
@@ -110,7 +118,7 @@ class TimelineColumns:
         raise AttributeError(f"{name} cannot be set: a timeline is never changed; simulate again with other costs")
 
     def __eq__(self, other: object) -> bool:
-        """Whether both ran the same lists under the same transport at the same times, bit for bit."""
+        """Return if both ran the same lists under the same transport at the same times, bit for bit."""
         if not isinstance(other, TimelineColumns):
             return NotImplemented
         same_times = equal(tuple(self.times), tuple(other.times))
@@ -123,34 +131,60 @@ class TimelineColumns:
         """All columns of times."""
         return Times(*(getattr(self, name) for name in Times._fields))
 
+    @cached_column
+    def _unqueued_times(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return unqueued_times(self.plan, self.row_end)
+
+    @cached_property
+    def row_start(self) -> np.ndarray:
+        """Start of each row in seconds; of a timed fused slot both rows have the slot's."""
+        return self._unqueued_times[0]
+
+    @cached_property
+    def transfer_start(self) -> np.ndarray:
+        """Start of the transfer that each row needs, seconds; nan if it needs none."""
+        return self._unqueued_times[1]
+
+    @cached_property
+    def transfer_end(self) -> np.ndarray:
+        """End of the transfer that each row needs, seconds; nan if it needs none."""
+        return self._unqueued_times[2]
+
+    @cached_column
+    def first_start(self) -> np.ndarray:
+        """Start of each device's first row, seconds."""
+        return self.row_start[self.schedule.offsets[:-1]]
+
+    @cached_column
+    def device_busy(self) -> np.ndarray:
+        """Seconds in compute actions on each device; a timed OVERLAP_F_B slot counts its own length once."""
+        return self.plan.device_seconds
+
     @cached_property
     def schedule(self) -> ScheduleColumns:
         return self.plan.schedule
 
     @property
     def transport(self) -> str:
-        """How transfers queued: docs/glossary.md has the rules."""
+        """The rule by which transfers queued: docs/glossary.md has all of them."""
         return self.plan.transport
 
-    @cached_property
+    @cached_column
     def start(self) -> np.ndarray:
         """Start of each compute action in seconds, device by device in list order; a fused slot is one entry."""
         return self.row_start[self.schedule.first_rows]
 
-    @cached_property
+    @cached_column
     def end(self) -> np.ndarray:
-        """End of each compute action in seconds, like `start`; of a fused slot the end of its later part."""
+        """End of each compute action in seconds, like `start`; a fused slot has the end of its later part."""
         return self.row_end[np.append(~self.schedule.joined[1:], True)]
 
-    @cached_property
+    @cached_column
     def device_start(self) -> np.ndarray:
         """First start on each device, seconds: of a compute action or an UNSHARD that takes time."""
-        given = vars(self)["row_start"]
-        known = isinstance(given, np.ndarray)
-        start = given[self.schedule.offsets[:-1]] if known else given.of.first_starts
-        return _merged(np.minimum, start, self.unshards.device, self.unshards.start)
+        return _merged(np.minimum, self.first_start, self.unshards.device, self.unshards.start)
 
-    @cached_property
+    @cached_column
     def device_end(self) -> np.ndarray:
         """Last end on each device, seconds: of a compute action, a gradient reduction or an optimizer step."""
         return self.step_end if len(self.step_end) else self.gradients_ready
@@ -185,22 +219,17 @@ class TimelineColumns:
 
     @cached_property
     def optimizer_steps(self) -> StreamSpans | None:
-        """Each device's optimizer step: device, start and end in seconds; None where none was asked for."""
+        """Each device's optimizer step: device, start and end in seconds; None if none was requested."""
         if not len(self.step_end):
             return None
         devices = np.arange(self.schedule.devices, dtype=np.int32)
         return StreamSpans(devices, np.full_like(devices, -1), self.step_start, self.step_end)
 
-    @cached_property
+    @cached_column
     def gradients_ready(self) -> np.ndarray:
-        """When each device's last action and gradient reduction have ended, seconds."""
+        """Time when each device's last action and gradient reduction have ended, seconds."""
         end = self.row_end[self.schedule.offsets[1:] - 1]
         return _merged(np.maximum, end, self.reductions.device, self.reductions.end)
-
-    @cached_property
-    def device_busy(self) -> np.ndarray:
-        """Seconds in compute actions on each device; a timed OVERLAP_F_B slot counts its own length once."""
-        return self.plan.device_seconds
 
 
 def _spans(stream: Gathers | Reductions | None, start: np.ndarray, end: np.ndarray) -> StreamSpans:
@@ -208,7 +237,7 @@ def _spans(stream: Gathers | Reductions | None, start: np.ndarray, end: np.ndarr
 
 
 def _merged(extreme: np.ufunc, column: np.ndarray, device: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """The smaller (or larger) of a time a device and those of `times` on it."""
+    """Return the smaller (or larger) of each device's time in `column` and its entries in `times`."""
     if not len(device):
         return column
     merged = column.copy()

@@ -64,7 +64,8 @@ def runs(draw, seconds=ANY_SECONDS, streams=False):
 
 def rerun(run, **columns):
     """The same run with other `seconds` or `transfer_seconds` of its plan."""
-    plan = dataclasses.replace(run.plan, **columns)
+    fields = {"seconds": "row_lengths", "transfer_seconds": "transfer_lengths"}
+    plan = dataclasses.replace(run.plan, **{fields.get(name, name): column for name, column in columns.items()})
     engine, times = run_plan(plan, "event")
     return Timeline(plan, run.table, run.costs, times, engine=engine)
 

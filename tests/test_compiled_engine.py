@@ -167,9 +167,12 @@ def test_both_engines_price_every_link_and_direction_alike(data, transport):
     table = costs.table(schedule)
     shape = (schedule.devices, schedule.devices)
     random = np.random.default_rng(data.draw(st.integers(0, 99)))
-    table.latency[:] = random.uniform(0, 2, shape)
-    table.seconds_per_byte[:] = random.uniform(0, 2, shape)
-    table.transfer_bytes[:] = random.uniform(0, 2, table.transfer_bytes.shape)
+    table = dataclasses.replace(
+        table,
+        latency=random.uniform(0, 2, shape),
+        seconds_per_byte=random.uniform(0, 2, shape),
+        transfer_bytes=random.uniform(0, 2, table.transfer_bytes.shape),
+    )
     try:
         plan = make_plan(schedule, table, transport)
         event = run_plan(plan, "event")[1]

@@ -28,7 +28,7 @@ COSTS = ppsim.Costs(forward=1, backward=2, latency=0.5)
     ("result", "other"),
     [
         (lambda: stepped().plan, lambda: replace(stepped().plan, blocking=True)),
-        (lambda: stepped().plan, lambda: replace(stepped().plan, seconds=stepped().plan.seconds + 1)),
+        (lambda: stepped().plan, lambda: replace(stepped().plan, row_lengths=stepped().plan.seconds + 1)),
         (lambda: stepped().plan.gathers, lambda: replace(stepped().plan.gathers, seconds=np.ones(2))),
         (lambda: stepped().reductions, lambda: stepped().unshards),
         (lambda: stepped().table, lambda: replace(stepped().table, overlap=np.ones((2, 2)))),

@@ -39,7 +39,7 @@ def measured(name="1f1b", costs=COSTS, slow=(), slow_link=None, devices=4, micro
     if slow_link:
         sender, receiver = slow_link
         transfers[(schedule.device[schedule.source] == sender) & (schedule.device == receiver) & plan.remote] = 0.5
-    plan = replace(plan, seconds=seconds, transfer_seconds=transfers)
+    plan = replace(plan, row_lengths=seconds, transfer_lengths=transfers)
     _, times = run_plan(plan, "event")
     return ppsim.Timeline.of(ppsim.Timeline(plan, table, costs, times, engine="measured"))
 

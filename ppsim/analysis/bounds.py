@@ -10,7 +10,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.counting_bounds import DevicePath, device_path, makespan_bounds
 from ppsim.analysis.memory import peak_activations
-from ppsim.base.immutable import kept
+from ppsim.base.immutable import cached_on
 from ppsim.base.short_repr import short_repr
 from ppsim.lowering.rows import row_tables
 from ppsim.plan.holding import Holding
@@ -54,7 +54,7 @@ class LowerBound:
     __repr__ = short_repr
 
 
-@kept
+@cached_on
 def lower_bound(run: TimelineColumns) -> LowerBound:
     """Return the lower bounds of a run for its placement, costs and (for the memory bound) peaks of the devices."""
     offsets, peaks = run.schedule.offsets[:-1], peak_activations(run)

@@ -145,7 +145,7 @@ def ledger(run: TimelineColumns) -> Ledger:
         gaps_left = _gaps_under(run, noiseless)
         for cause in ("dependency", "transfer", "queue"):
             _transfer(seconds, cause, "jitter", seconds[cause] - gaps_left.seconds(cause))
-    balanced = replace(noiseless, seconds=averaged(noiseless, _kinds(noiseless)))
+    balanced = replace(noiseless, row_lengths=averaged(noiseless, _kinds(noiseless)))
     if _differ(balanced, noiseless):
         gaps_left = _gaps_under(run, balanced)
         _transfer(seconds, "dependency", "imbalance", seconds["dependency"] - gaps_left.seconds("dependency"))
@@ -173,8 +173,8 @@ def _without_noise(run: TimelineColumns) -> Plan:
     groups = _kinds(plan) * schedule.num_stages + schedule.stage
     return replace(
         plan,
-        seconds=averaged(plan, groups),
-        transfer_seconds=averaged(replace(plan, seconds=plan.transfer_seconds), np.where(plan.remote, groups, -1)),
+        row_lengths=averaged(plan, groups),
+        transfer_lengths=averaged(replace(plan, row_lengths=plan.transfer_seconds), np.where(plan.remote, groups, -1)),
     )
 
 

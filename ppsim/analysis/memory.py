@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsim.actions import Kind, is_backward
 from ppsim.base.errors import ConfigError, CostError, shown
-from ppsim.base.immutable import EqualColumns, kept, unwritable
+from ppsim.base.immutable import EqualColumns, cached_on, unwritable
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import aligned
 from ppsim.base.units import parse_quantity, value_text
@@ -31,7 +31,7 @@ from ppsim.timeline import TimelineColumns
 PARTS = ("weights", "gradients", "optimizer_state", "activations", "transfer_buffers")
 
 
-@kept
+@cached_on
 def peak_activations(run: TimelineColumns) -> np.ndarray:
     """Return the largest number of live activations of each device, in microbatches through one device share."""
     share = run.table.stage_share
@@ -51,14 +51,14 @@ def activations_over_time(run: TimelineColumns, device: int) -> tuple[np.ndarray
     return _step_curve(changes.time, np.cumsum(changes.amount))
 
 
-@kept
+@cached_on
 def static_memory(run: TimelineColumns) -> np.ndarray | None:
     """Return the bytes of weights, gradients and optimizer state of each device, as `Timeline.static_memory`."""
     held = static_bytes(run.schedule, run.table)
     return None if held is None else unwritable(held)
 
 
-@kept
+@cached_on
 def peak_memory(run: TimelineColumns) -> np.ndarray | None:
     """Return the largest memory of each device in bytes; None if the costs do not say what is held."""
     static = static_memory(run)
@@ -204,17 +204,17 @@ def _step_curve(times: np.ndarray, levels: np.ndarray) -> tuple[np.ndarray, np.n
     return times[changed], levels[changed]
 
 
-@kept
+@cached_on
 def _activation_shares(run: TimelineColumns) -> Holding:
     return Holding(run.schedule, run.table, run.table.stage_share)
 
 
-@kept
+@cached_on
 def _activation_bytes(run: TimelineColumns) -> Holding:
     return Holding(run.schedule, run.table, np.asarray(run.table.activation_bytes))
 
 
-@kept
+@cached_on
 def _moved_fraction(run: TimelineColumns) -> np.ndarray:
     """Return the fraction of its activation that each copy back moves."""
     copies = run.plan.copies
@@ -224,7 +224,7 @@ def _moved_fraction(run: TimelineColumns) -> np.ndarray:
     return moved_fraction(run.schedule, run.table, copies.stage[back], copies.microbatch[back], to_host)
 
 
-@kept
+@cached_on
 def _consumers(run: TimelineColumns) -> np.ndarray:
     return consumers(run.plan.source, run.plan.remote)
 

@@ -1,10 +1,10 @@
-"""Columns that nobody writes to again: their equality, and views of them that are worked out once."""
+"""Columns that nobody can write to: how they are closed, compared, copied and cached."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,9 +13,9 @@ Value = TypeVar("Value")
 
 
 def unwritable(column: np.ndarray) -> np.ndarray:
-    """`column`, closed for writing; a copy where it is a window on an array that could still be written.
+    """Return a read-only view of `column`, or of its copy if it is itself a view of an array that can be written.
 
-    What comes back is a window on the closed column, and such a one cannot be opened again.
+    NumPy does not let anyone make this view writable again.
     """
     if column.base is not None and getattr(column.base, "flags", column.flags).writeable:
         column = column.copy()
@@ -23,50 +23,37 @@ def unwritable(column: np.ndarray) -> np.ndarray:
     return column.view() if column.base is None else column
 
 
-def kept(view: Callable[[Any], Value]) -> Callable[[Any], Value]:
-    """A view of an object whose columns never change: worked out when first asked for, then kept with the object."""
+def closed(value: Any) -> Any:
+    """Return a value read-only: an array, or a tuple of values; anything else as it is."""
+    if isinstance(value, np.ndarray):
+        return unwritable(value)
+    if not isinstance(value, tuple):
+        return value
+    parts = map(closed, value)
+    return tuple(parts) if type(value) is tuple else type(value)(*parts)
+
+
+def cached_column(make: Callable[[Any], Value]) -> cached_property[Value]:
+    """Return a cached property whose arrays are read-only."""
+    return cached_property(wraps(make)(lambda owner: closed(make(owner))))
+
+
+def cached_on(view: Callable[[Any], Value]) -> Callable[[Any], Value]:
+    """Return `view` with a cache on the object that it is called for, which never changes; arrays are read-only."""
     name = f"{view.__module__}.{view.__qualname__}"
 
     @wraps(view)
     def look(columns: Any) -> Value:
-        memory = vars(columns)
-        if name not in memory:
-            memory[name] = view(columns)
-        return memory[name]
+        cache = vars(columns)
+        if name not in cache:
+            cache[name] = closed(view(columns))
+        return cache[name]
 
     return look
 
 
-def column_of(held: Any) -> np.ndarray:
-    """The array, or that of an object whose `column` is worked out when it is read."""
-    return held if isinstance(held, np.ndarray) else held.column
-
-
-class Column:
-    """A field that holds an array or an object with one, as for `column_of`.
-
-    For `seconds: np.ndarray = Column.field()`; `vars(owner)["seconds"]` is what the field was given.
-    """
-
-    @classmethod
-    def field(cls) -> Any:
-        """The default of the field, which has none."""
-        return cls()
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, owner: Any, kind: type | None = None) -> np.ndarray:
-        if owner is None:
-            raise AttributeError(self.name)  # a dataclass takes what it finds here for the default
-        return column_of(vars(owner)[self.name])
-
-    def __set__(self, owner: Any, value: Any) -> None:
-        vars(owner)[self.name] = unwritable(value) if isinstance(value, np.ndarray) else value
-
-
 def equal(one: Any, other: Any) -> bool:
-    """Whether two values hold the same: arrays entry by entry with nan equal to nan, dataclasses field by field."""
+    """Return if two values hold the same: arrays entry by entry with nan equal to nan, dataclasses field by field."""
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return _equal_arrays(one, other)
     if is_dataclass(one) and not isinstance(one, type):
@@ -86,8 +73,22 @@ def _equal_arrays(one: Any, other: Any) -> bool:
     return np.array_equal(one, other, equal_nan=one.dtype.kind == "f" and other.dtype.kind == "f")
 
 
-class EqualColumns:
-    """Gives a dataclass that holds arrays an `==` of whole values; for `@dataclass(frozen=True, eq=False)`."""
+class Columns:
+    """Base of a class that holds arrays: they are read-only also in its copies and pickles, which carry no cache."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = [name for kind in type(self).__mro__ for name in vars(kind).get("__annotations__", ())]
+        return {name: vars(self)[name] for name in dict.fromkeys(names) if name in vars(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({name: closed(value) for name, value in state.items()})
+
+
+class EqualColumns(Columns):
+    """Base of a dataclass that holds arrays: closes them and compares them; for `@dataclass(frozen=True, eq=False)`."""
+
+    def __post_init__(self) -> None:
+        vars(self).update({name: closed(value) for name, value in vars(self).items()})
 
     def __eq__(self, other: object) -> bool:
         return equal(self, other) if type(self) is type(other) else NotImplemented

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.base.immutable import EqualColumns
+from ppsim.base.immutable import EqualColumns, unwritable
 
 _FEW_DEVICES = 256  # their matrix takes half a megabyte
 
@@ -126,7 +126,8 @@ class PortRule(PairRule):
 def equal_for_all_pairs(value: float, devices: int) -> np.ndarray:
     """Return a matrix of one value, (devices, devices); for many devices read-only, in the memory of one value."""
     shape = devices, devices
-    return np.full(shape, value) if devices <= _FEW_DEVICES else np.broadcast_to(np.float64(value), shape)
+    # A closed base: CostTable would copy a view of an array that can be written.
+    return np.full(shape, value) if devices <= _FEW_DEVICES else np.broadcast_to(unwritable(np.array(value)), shape)
 
 
 def values_by_node(

@@ -1,188 +1,193 @@
 """The compiled engine: the same timeline as the event model, bit for bit, some thousand times faster."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from ppsim.base.compiling import call_compiled
+from ppsim.base.immutable import unwritable
 from ppsim.checks.deadlock import deadlock_error
 from ppsim.engines import kernels
-from ppsim.engines.ending import run_optimizer, run_reductions
-from ppsim.engines.kernel_columns import (
+from ppsim.engines.kernels import (
+    END,
+    RECEIVER,
+    START,
     BarrierColumns,
     CopyColumns,
     Devices,
     GatherColumns,
-    PortColumns,
     Queues,
     Rows,
     RowTimes,
-    apart,
 )
-from ppsim.engines.plain_queues import is_plain, run_plain, walk_and_move
-from ppsim.engines.times import Times, Unqueued
-from ppsim.plan.ports import Ports
-from ppsim.plan.resolve import Plan, Posts
-from ppsim.schedule.recurrence import PricedLists, sweep, walk
+from ppsim.engines.times import RowEnds, Times, first_starts
+from ppsim.lowering.posts import Posts
+from ppsim.plan.host_copies import no_copies
+from ppsim.plan.resolve import Plan
+from ppsim.plan.streams import Gathers
+from ppsim.schedule.recurrence import Lengths, run_with_lengths, walk
 
 
 def main_kernel(plan: Plan) -> Callable:
-    """The kernel that takes longest to compile of those that run a plan, or one that takes as long."""
-    if plan.posts is not None:
-        return walk_and_move if is_plain(plan) else kernels.walk_and_post
-    return walk if plan.prices is None else sweep
+    """Return the kernel that takes longest to compile of those that run a plan, or one that takes as long."""
+    return walk if plan.posts is None else kernels.walk_queues
 
 
-class CompiledModel:
-    """Runs a plan by following who waits for whom, without a clock.
+def run_compiled(plan: Plan) -> Times | RowEnds:
+    """Return the times of everything in a plan by following dependencies, without a clock; DeadlockError.
 
-    A time is the largest of a few earlier times plus a length, in whatever order the times are worked out. Only where
+    A time is the largest of a few earlier times plus a length, in whatever order the times are computed. Only if
     transfers share ports, or copies a switch, does that order matter.
     """
+    return _run_unqueued(plan) if plan.posts is None else _run_queued(plan, plan.posts)
 
-    def __init__(self, plan: Plan):
-        self.plan = plan
-        offsets = plan.schedule.offsets
-        self.row_end = np.full(int(offsets[-1]), -1.0, np.float64)
-        self.position = offsets[:-1].copy()
-        self.posted = np.zeros(plan.schedule.devices, np.int64)
-        self.gathers = _gather_columns(plan)
-        self.copies = _copy_columns(plan)
-        self.barriers = _barrier_columns(plan)
 
-    def run(self) -> Times:
-        """The times of all that the plan holds; DeadlockError."""
-        plan = self.plan
-        if plan.posts is None:
-            row_start, transfer_start, transfer_end = self._run_unqueued()
-        else:
-            row_start, transfer_start, transfer_end = self._run_queued(plan.posts)
-        if not np.array_equal(self.position, plan.schedule.offsets[1:]):
-            state = self.position, self.posted, self._arrived(transfer_end)
-            raise deadlock_error(plan.schedule, plan.transport, plan.posts, plan.fused, *state)
-        reduce = run_reductions(plan, self.row_end)
-        step = run_optimizer(plan, self.row_end, reduce[1])
-        gathers, copies = self.gathers, self.copies
-        transfers = transfer_start, transfer_end, gathers.start, gathers.end
-        return Times(
-            row_start,
-            self.row_end,
-            *transfers,
-            *reduce,
-            *step,
-            copies.start,
-            copies.end,
-            self.barriers.start,
-            self.barriers.end,
-        )
+def _run_unqueued(plan: Plan) -> RowEnds:
+    schedule = plan.schedule
+    lengths = _lengths(plan, plan.transfer_lengths.ndim == plan.row_lengths.ndim == 2)
+    position, row_end, busy = run_with_lengths(
+        schedule.offsets, schedule.source, lengths, plan.fused, always_compiled=True
+    )
+    if not np.array_equal(position, schedule.offsets[1:]):
+        posted = np.zeros(schedule.devices, np.int64)
+        arrived = plan.remote & (row_end[plan.source] >= 0)
+        raise deadlock_error(schedule, plan.transport, None, plan.fused, position, posted, arrived)
+    return RowEnds(row_end, busy, first_starts(plan, row_end), **_step_end(plan, row_end))
 
-    def _run_unqueued(self) -> tuple[Any, ...]:
-        plan, schedule, prices = self.plan, self.plan.schedule, self.plan.prices
-        state = self.position, self.row_end
-        if prices is not None:
-            rows, busy = (schedule.offsets, schedule.kind, schedule.stage, schedule.source), np.zeros(schedule.devices)
-            call_compiled(sweep, PricedLists(*rows, *prices), *state, busy)
-            if np.array_equal(self.position, schedule.offsets[1:]):
-                plan.keep_device_seconds(busy)
-        if not np.array_equal(self.position, schedule.offsets[1:]):
-            links = plan.source, plan.remote, plan.transfer_seconds
-            any_fused = bool(plan.fused.any())
-            call_compiled(walk, schedule.offsets, plan.seconds, plan.fused, any_fused, *links, *state)
-        return Unqueued(plan, self.row_end).parts
 
-    def _run_queued(self, posts: Posts) -> tuple[Any, ...]:
-        plan = self.plan
-        queues = Queues(
-            posts.offsets, posts.transfer, posts.is_send, posts.before, posts.queue,
-            apart(len(self.row_end), 4, np.int32),
-        )  # fmt: skip
-        call_compiled(kernels.link_queues, queues)
-        if is_plain(plan):
-            return run_plain(plan, queues, self.position, self.posted, self.row_end).parts
-        rows = Rows(
-            plan.schedule.offsets, plan.schedule.device, plan.seconds, plan.fused, plan.source, plan.remote,
-            plan.transfer_seconds, plan.blocking,
-        )  # fmt: skip
-        # Start and end of a transfer beside each other, as they are looked at together.
-        times = RowTimes(np.empty(len(plan.seconds)), self.row_end, *np.empty((len(plan.seconds), 2)).T)
-        devices = self._devices(posts)
-        if plan.ports is None and not len(self.copies.free):
-            call_compiled(kernels.walk_and_post, rows, queues, self.gathers, self.copies, self.barriers, devices, times)
-        else:
-            from ppsim.engines.contention import run_in_time_order
+def _lengths(plan: Plan, by_kind: bool) -> Lengths:
+    schedule = plan.schedule
+    if not by_kind:
+        return Lengths.by_row(plan.seconds, plan.transfer_seconds)
+    values = plan.row_lengths.ravel(), plan.transfer_lengths.ravel()
+    return Lengths(schedule.kind, schedule.stage, schedule.num_stages, *values)
 
-            ports = _port_columns(plan.ports, posts, len(plan.seconds))
-            call_compiled(
-                run_in_time_order, rows, queues, self.gathers, self.copies, self.barriers, ports, devices, times
-            )
-        return times.row_start, times.transfer_start, times.transfer_end
 
-    def _devices(self, posts: Posts) -> Devices:
-        """All devices at their beginning."""
-        count = self.plan.schedule.devices
-        return Devices(
-            position=self.position,
-            posted=self.posted,
-            waiting_for=np.full(count, -1, np.int64),
-            running_until=np.full(count, -1, np.int64),
-            free_at=np.zeros(count),
-            sends_done=posts.offsets[:-1].copy(),
-            sent_at=np.zeros(count),
-            next_gather=self.gathers.offsets[:-1].copy(),
-            gathered_at=np.zeros(count),
-            next_copy=self.copies.offsets[:-1].copy(),
-            copied_at=np.zeros((count, 2)),
-            waiting_at=np.full(count, -1, np.int64),
-        )
+def _run_queued(plan: Plan, posts: Posts) -> Times:
+    schedule, rows = plan.schedule, len(plan.schedule.kind)
+    in_time_order = plan.ports is not None or (plan.copies is not None and plan.copies.lines > 0)
+    queues = Queues(
+        posts.offsets, posts.transfer, posts.is_send, posts.before, posts.queue, np.empty((rows, 4), np.int32)
+    )
+    call_compiled(kernels.link_queues, queues)
+    by_kind = plan.transfer_lengths.ndim == plan.row_lengths.ndim == 2 and not in_time_order
+    columns = Rows(
+        schedule.offsets, schedule.device, schedule.source, plan.fused, _lengths(plan, by_kind),
+        bool(plan.fused.any()), plan.blocking,
+    )  # fmt: skip
+    times = RowTimes(np.empty(rows), np.empty(rows), np.empty((rows, 2)))
+    gathers, copies, barriers = _gather_columns(plan), _copy_columns(plan), _barrier_columns(plan)
+    devices = _devices(plan, posts)
+    if in_time_order:
+        from ppsim.engines.contention import port_columns, run_in_time_order
 
-    def _arrived(self, transfer_end: Any) -> np.ndarray:
-        """Transfers that have ended at a standstill, by consuming row."""
-        ended = ~np.isnan(transfer_end) if isinstance(transfer_end, np.ndarray) else transfer_end.of.transfers_ended
-        return self.plan.remote & ended
+        ports = port_columns(plan.ports, posts, rows)
+        call_compiled(run_in_time_order, columns, queues, gathers, copies, barriers, ports, devices, times)
+    else:
+        call_compiled(kernels.walk_queues, columns, queues, gathers, copies, barriers, devices, times)
+    if not np.array_equal(devices.position, schedule.offsets[1:]):
+        state = devices.position, devices.posted, plan.remote & (queues.links[:, RECEIVER] < 0)
+        raise deadlock_error(schedule, plan.transport, posts, plan.fused, *state)
+    transfers = unwritable(times.transfers)  # its two columns need no copy then
+    return Times(
+        times.row_start, times.row_end, transfers[:, START], transfers[:, END], gathers.start, gathers.end,
+        **_step_end(plan, times.row_end), copy_start=copies.start, copy_end=copies.end,
+        barrier_start=barriers.start, barrier_end=barriers.end,
+    )  # fmt: skip
+
+
+def _step_end(plan: Plan, row_end: np.ndarray) -> dict[str, np.ndarray]:
+    """Return start and end of each gradient reduction and of each device's optimizer step, seconds."""
+    reduce_start, reduce_end = _run_reductions(plan, row_end)
+    step_start, step_end = _run_optimizer(plan, row_end, reduce_end)
+    return {"reduce_start": reduce_start, "reduce_end": reduce_end, "step_start": step_start, "step_end": step_end}
+
+
+def _run_reductions(plan: Plan, row_end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return start and end of each reduction: it starts when its gradients and the reduction before it are complete."""
+    reductions = plan.reductions
+    if reductions is None:
+        return np.empty(0), np.empty(0)
+    start = row_end[reductions.after]
+    end = np.empty_like(start)
+    free: dict[int, float] = {}
+    for number, (device, seconds) in enumerate(zip(reductions.device.tolist(), reductions.seconds, strict=True)):
+        start[number] = max(start[number], free.get(device, 0.0))
+        end[number] = free[device] = start[number] + seconds
+    return start, end
+
+
+def _run_optimizer(plan: Plan, row_end: np.ndarray, reduce_end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return start and end of each device's optimizer step; empty if none was requested.
+
+    Under "sync" it starts when the gradients of the last device are complete, under "post-validated" when its own are.
+    Source of post-validation: arXiv 2401.10241, section 4.
+    """
+    if plan.optimizer_seconds is None:
+        return np.empty(0), np.empty(0)
+    ready = row_end[plan.schedule.offsets[1:] - 1]
+    if plan.reductions is not None:
+        np.maximum.at(ready, plan.reductions.device, reduce_end)
+    start = np.full_like(ready, ready.max()) if plan.optimizer == "sync" else ready
+    return start, start + plan.optimizer_seconds
+
+
+def _devices(plan: Plan, posts: Posts) -> Devices:
+    """Return the state of all devices at their beginning."""
+    count = plan.schedule.devices
+    return Devices(
+        position=plan.schedule.offsets[:-1].copy(),
+        posted=np.zeros(count, np.int64),
+        waiting_for=np.full(count, -1, np.int64),
+        running_until=np.full(count, -1, np.int64),
+        free_at=np.zeros(count),
+        sends_done=posts.offsets[:-1].copy(),
+        sent_at=np.zeros(count),
+        next_gather=np.zeros(count, np.int64) if plan.gathers is None else plan.gathers.offsets[:-1].copy(),
+        gathered_at=np.zeros(count),
+        next_copy=np.zeros(count, np.int64) if plan.copies is None else plan.copies.offsets[:-1].copy(),
+        copied_at=np.zeros((count, 2)),
+        waiting_at=np.full(count, -1, np.int64),
+    )
 
 
 def _gather_columns(plan: Plan) -> GatherColumns:
-    """The gathers, with times to be filled."""
-    gathers, offsets = plan.gathers, plan.schedule.offsets
+    """Return the gathers, with times to be filled."""
+    gathers = plan.gathers
     if gathers is None:
         none = np.empty(0, np.int32)
-        return GatherColumns(np.zeros(len(offsets), np.int64), none, np.empty(0), np.empty(0), np.empty(0), none)
-    of_row = np.full(int(offsets[-1]), -1, np.int32)
-    of_row[gathers.user] = np.arange(len(gathers.user))
-    start, end = np.empty((2, len(gathers.stage)))
-    return GatherColumns(gathers.offsets, gathers.before, gathers.seconds, start, end, of_row)
+        gathers = Gathers(np.zeros(plan.schedule.devices + 1, np.int64), none, none, none, np.empty(0))
+    count = len(gathers.stage)
+    of_row = np.full(len(plan.schedule.kind) if count else 0, -1, np.int32)
+    of_row[gathers.user] = np.arange(count)
+    return GatherColumns(gathers.offsets, gathers.before, gathers.seconds, np.empty(count), np.empty(count), of_row)
 
 
 def _copy_columns(plan: Plan) -> CopyColumns:
-    """The copies, with times to be filled."""
-    copies, offsets = plan.copies, plan.schedule.offsets
-    if copies is None:
-        ways, numbers, seconds = (np.empty(0, kind) for kind in (np.int8, np.int32, np.float64))
-        followers = numbers, numbers, ways, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, bool)
-        begin = np.zeros(len(offsets), np.int64)
-        return CopyColumns(begin, ways, numbers, numbers, seconds, seconds, seconds, numbers, *followers)
-    of_row = np.full(int(offsets[-1]), -1, np.int32)
+    """Return the copies, with times to be filled."""
+    copies = no_copies(plan.schedule.devices) if plan.copies is None else plan.copies
+    count, behind = len(copies.stage), copies.behind
+    of_row = np.full(len(plan.schedule.kind) if count else 0, -1, np.int32)
     needed = np.flatnonzero(copies.user >= 0)
     of_row[copies.user[needed]] = needed
-    behind = copies.behind
-    next_of_engine, reload = np.full((2, len(behind)), -1)
+    next_of_engine, reload = np.full(count, -1), np.full(count, -1)
     next_of_engine[behind[behind >= 0]] = np.flatnonzero(behind >= 0)
     late = np.flatnonzero(copies.after >= 0)
     reload[copies.after[late]] = late
     waits = 1 + (behind >= 0) + (copies.after >= 0)
-    start, end = np.full((2, len(behind)), np.nan)
-    columns = copies.offsets, copies.way, copies.before, copies.after, copies.seconds, start, end, of_row
-    followers = copies.device, copies.line, waits.astype(np.int8), next_of_engine, reload, np.ones(copies.lines, bool)
-    return CopyColumns(*columns, *followers)
+    return CopyColumns(
+        copies.offsets, copies.way, copies.before, copies.after, copies.seconds,
+        np.full(count, np.nan), np.full(count, np.nan), of_row, copies.device, copies.line, waits.astype(np.int8),
+        next_of_engine, reload, np.ones(copies.lines, bool),
+    )  # fmt: skip
 
 
 def _barrier_columns(plan: Plan) -> BarrierColumns:
-    """The barriers, with times to be filled."""
+    """Return the barriers, with times to be filled."""
     barriers = plan.barriers
     if barriers is None or plan.barrier_seconds is None:
-        none = np.empty(0, np.int32)
-        return BarrierColumns(none, none, none, none, np.empty(0), np.empty(0), np.empty(0))
+        none, needs, seconds = np.empty(0, np.int32), unwritable(np.empty(0, np.int32)), unwritable(np.empty(0))
+        return BarrierColumns(needs, none, none, none, seconds, np.empty(0), np.empty(0))
     feeds = np.full(len(barriers.needs), -1, np.int32)
     feeds[barriers.producer] = barriers.of_producer
     following = barriers.following
@@ -190,12 +195,3 @@ def _barrier_columns(plan: Plan) -> BarrierColumns:
     waits[following[following >= 0]] += 1
     start, end = np.zeros(len(barriers)), np.full(len(barriers), np.inf)
     return BarrierColumns(barriers.needs, feeds, following, waits, plan.barrier_seconds, start, end)
-
-
-def _port_columns(ports: Ports | None, posts: Posts, rows: int) -> PortColumns:
-    """The ports, and the SEND of each transfer."""
-    if ports is None:
-        return PortColumns(np.full((rows, 1), -1, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
-    send_post = np.zeros(len(ports.of_transfer), np.int64)
-    send_post[posts.transfer[posts.is_send]] = np.flatnonzero(posts.is_send)
-    return PortColumns(ports.of_transfer, ports.capacity, send_post)

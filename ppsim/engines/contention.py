@@ -1,26 +1,77 @@
-"""The compiled engine's loop where transfers share ports or copies a switch: it follows time, which says who is first.
+"""The compiled engine's loop if transfers share ports or copies share a switch.
 
-At each moment all that ends is handled first, with what it makes ready; then what is ready joins the lines of its
-ports, lower sending device first, then program order; then starts what heads all its lines and finds a place at each.
-Copies that are ready join the line of their switch at the same moment.
-What takes no time makes another round at the same moment. The operations on times are those of the event model.
+Unlike `ppsim.engines.kernels.walk_queues` it follows time, because only time decides which transfer is first at a port.
+At each time everything that ends is handled first, with what it makes ready; then what is ready joins the lines of its
+ports, lower sending device first, then program order; then each transfer starts that is first in all its lines and
+finds every port free. Copies that are ready join the line of their switch at the same time.
+What takes no time makes another round at the same time. The operations on times are those of the event model.
 """
 
 import heapq
+from typing import NamedTuple
 
 import numpy as np
 
 from ppsim.base.compiling import kernel
-from ppsim.engines.kernel_columns import NEXT_OF_RECV, NEXT_OF_SEND, WAITS, Agenda, Lines, place
-from ppsim.engines.kernels import open_barrier, post_gathers, wait_for_sends
+from ppsim.engines.kernels import (
+    END,
+    NEXT_OF_RECV,
+    NEXT_OF_SEND,
+    RECEIVER,
+    START,
+    WAITS,
+    open_barrier,
+    post_gathers,
+    wait_for_sends,
+)
+from ppsim.lowering.posts import Posts
+from ppsim.plan.streams import Ports
+
+
+class PortColumns(NamedTuple):
+    """Ports of each transfer, transfers that each port carries at once, and by transfer its SEND, an index of posts."""
+
+    of_transfer: np.ndarray
+    capacity: np.ndarray
+    send_post: np.ndarray
+
+
+class Lines(NamedTuple):
+    """For each port the transfers that still fit, the first and last of its line; the next one after each transfer."""
+
+    free: np.ndarray
+    head: np.ndarray
+    tail: np.ndarray
+    behind: np.ndarray
+
+
+class Agenda(NamedTuple):
+    """Lists of events, of SENDs whose transfers are ready for their ports, and of ports where something changed.
+
+    Likewise copies that are ready for their switch, and the lines before switches where something changed.
+    """
+
+    events: list
+    ready: list
+    changed: list
+    ready_copies: list
+    changed_lines: list
+
+
+def port_columns(ports: Ports | None, posts: Posts, rows: int) -> PortColumns:
+    """Return the ports, and the SEND of each transfer; without ports only switches are shared."""
+    if ports is None:
+        ports = Ports(np.full((rows, 1), -1, np.int32), np.empty(0, np.int64))
+    send_post = np.zeros(rows, np.int64)
+    send_post[posts.transfer[posts.is_send]] = np.flatnonzero(posts.is_send)
+    return PortColumns(ports.of_transfer, ports.capacity, send_post)
 
 
 @kernel(allocates=True)
 def run_in_time_order(rows, queues, gathers, copies, barriers, ports, devices, times):
-    """Fill `times`; `devices` tells where devices stand in the end."""
+    """Fill `times`; `devices` has the state of each device in the end. `rows` has lengths by row."""
     count, places = len(rows.offsets) - 1, len(ports.capacity)
-    times.transfer_start[:] = np.nan
-    times.transfer_end[:] = np.nan
+    times.transfers[:] = np.nan
     behind = np.full(ports.of_transfer.shape, -1, np.int64)
     lines = Lines(ports.capacity.copy(), np.full(places, -1, np.int64), np.full(places, -1, np.int64), behind)
     switches = len(copies.free)
@@ -49,15 +100,15 @@ def run_in_time_order(rows, queues, gathers, copies, barriers, ports, devices, t
         now, code = heapq.heappop(agenda.events)
         if code < count:
             advance(code, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda)
-        elif code < count + len(rows.seconds):
+        elif code < count + len(rows.source):
             end_transfer(
                 code - count, now, rows, queues, ports, gathers, copies, barriers, times, devices, lines, agenda
             )
-        elif code < count + len(rows.seconds) + len(copies.end):
-            copy = code - count - len(rows.seconds)
+        elif code < count + len(rows.source) + len(copies.end):
+            copy = code - count - len(rows.source)
             end_copy(copy, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda)
         else:
-            barrier = code - count - len(rows.seconds) - len(copies.end)
+            barrier = code - count - len(rows.source) - len(copies.end)
             end_barrier(barrier, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda)
 
 
@@ -93,7 +144,7 @@ def count_off_copy(copy, now, rows, copies, agenda):
 def start_copy(copy, now, rows, copies, agenda):
     """Put a copy on its way."""
     copies.start[copy] = now
-    push(agenda.events, now + copies.seconds[copy], len(rows.offsets) - 1 + len(rows.seconds) + copy)
+    push(agenda.events, now + copies.seconds[copy], len(rows.offsets) - 1 + len(rows.source) + copy)
 
 
 @kernel(allocates=True)
@@ -120,13 +171,14 @@ def arbitrate_copies(now, rows, copies, lines, agenda):
 @kernel(allocates=True)
 def end_transfer(number, now, rows, queues, ports, gathers, copies, barriers, times, devices, lines, agenda):
     """Give the places of a transfer back, count it off for those behind it and let who waits for it go on."""
-    times.transfer_end[number] = now
+    times.transfers[number, END] = now
+    queues.links[number, RECEIVER] = -1
     for port in ports.of_transfer[number]:
         if port >= 0:
             lines.free[port] += 1
             agenda.changed.append(np.int64(port))
     for side in (NEXT_OF_SEND, NEXT_OF_RECV):
-        follower = queues.links[place(number), side]
+        follower = queues.links[number, side]
         if follower >= 0:
             count_off(np.int64(follower), now, rows, queues, ports, times, agenda)
     for holder in (rows.device[rows.source[number]], rows.device[number]):
@@ -176,7 +228,7 @@ def advance(device, now, rows, queues, ports, gathers, copies, barriers, times, 
         missing = wait_for_sends(device, post, queues, times, devices)
     gathered = now
     for part in range(row, stop):
-        if rows.remote[part] and missing == -1 and np.isnan(times.transfer_end[part]):
+        if missing == -1 and queues.links[part, RECEIVER] >= 0:
             missing = part
         if len(gathers.of_row) > 0 and gathers.of_row[part] >= 0:
             gathered = max(gathered, gathers.end[gathers.of_row[part]])
@@ -194,7 +246,7 @@ def advance(device, now, rows, queues, ports, gathers, copies, barriers, times, 
     else:
         times.row_start[row:stop] = now
         devices.running_until[device] = stop
-        push(agenda.events, now + rows.seconds[row], device)
+        push(agenda.events, now + rows.lengths.seconds[row], device)
 
 
 @kernel(allocates=True)
@@ -204,15 +256,15 @@ def count_off_barrier(barrier, now, rows, copies, barriers, agenda):
         barriers.start[barrier] = now
         barriers.waits[barrier] -= 1
         if barriers.waits[barrier] == 0:
-            first = len(rows.offsets) - 1 + len(rows.seconds) + len(copies.end)
+            first = len(rows.offsets) - 1 + len(rows.source) + len(copies.end)
             push(agenda.events, now + barriers.seconds[barrier], first + barrier)
 
 
 @kernel(allocates=True)
 def count_off(number, now, rows, queues, ports, times, agenda):
     """One more of what a transfer waits for has come: after the last it is ready for its ports, if there are any."""
-    queues.links[place(number), WAITS] -= 1
-    if queues.links[place(number), WAITS] > 0:
+    queues.links[number, WAITS] -= 1
+    if queues.links[number, WAITS] > 0:
         return
     if ports.of_transfer[number].max() >= 0:
         heapq.heappush(agenda.ready, np.int64(ports.send_post[number]))
@@ -223,8 +275,8 @@ def count_off(number, now, rows, queues, ports, times, agenda):
 @kernel(allocates=True)
 def start_transfer(number, now, rows, times, agenda):
     """Put a transfer on its way."""
-    times.transfer_start[number] = now
-    push(agenda.events, now + rows.transfer_seconds[number], len(rows.offsets) - 1 + number)
+    times.transfers[number, START] = now
+    push(agenda.events, now + rows.lengths.waits[number], len(rows.offsets) - 1 + number)
 
 
 @kernel(allocates=True)

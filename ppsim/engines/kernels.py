@@ -1,25 +1,145 @@
-"""The loops of the compiled engine for transfers that queue.
+"""The compiled loop for transfers that queue, and the columns that it shares with `ppsim.engines.contention`.
 
-Like `ppsim.schedule.recurrence`: a device walks its rows until it needs a result that does not exist yet, and whoever
-makes that result puts the device back on the stack.
+Like `ppsim.schedule.recurrence.walk`, which lets each row wait for one other row only: a device runs its rows until it
+needs a result that does not exist yet, and whoever makes that result puts the device back on the stack.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
 from ppsim.base.compiling import kernel
-from ppsim.engines.kernel_columns import NEXT_OF_RECV, NEXT_OF_SEND, RECEIVER, WAITS, place
+from ppsim.schedule.recurrence import Lengths
+
+
+class Rows(NamedTuple):
+    """The rows of a plan, as `Plan` has them; device d owns rows `offsets[d]:offsets[d + 1]`."""
+
+    offsets: np.ndarray
+    device: np.ndarray
+    source: np.ndarray
+    fused: np.ndarray
+    lengths: Lengths
+    any_fused: bool
+    blocking: bool
+
+
+class RowTimes(NamedTuple):
+    """Start and end of each row, and of the transfer that it needs in the columns `START` and `END`.
+
+    A transfer that has not started has the latest time of what it waits for as its start, and its length as its end.
+    """
+
+    row_start: np.ndarray
+    row_end: np.ndarray
+    transfers: np.ndarray
+
+
+START, END = 0, 1
+
+
+class Queues(NamedTuple):
+    """The posts of a plan, as `Posts` has them, and four numbers per transfer in `links`.
+
+    They are the number of things that it still waits for, the transfers after it in the queues of its SEND and of its
+    RECV, or -1, and the receiving device; -1 once it has ended, and for a row that needs no transfer. They are read
+    together, so they lie together.
+    """
+
+    offsets: np.ndarray
+    transfer: np.ndarray
+    is_send: np.ndarray
+    before: np.ndarray
+    queue: np.ndarray
+    links: np.ndarray
+
+
+WAITS, NEXT_OF_SEND, NEXT_OF_RECV, RECEIVER = range(4)  # columns of `Queues.links`
+
+
+class GatherColumns(NamedTuple):
+    """The gathers of a plan with their times, and by row the gather that it waits for, or -1; empty without gathers."""
+
+    offsets: np.ndarray
+    before: np.ndarray
+    seconds: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    of_row: np.ndarray
+
+
+class CopyColumns(NamedTuple):
+    """The copies of a plan with their times, and by row the RELOAD that it waits for, or -1; empty without copies.
+
+    `waits` counts what a copy waits for: its post, the copy before it on its engine, an OFFLOAD. `next_of_engine` and
+    `reload` are the copies that wait for it, or -1; `free` is True for each line whose switch is free.
+    """
+
+    offsets: np.ndarray
+    way: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+    seconds: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    of_row: np.ndarray
+    device: np.ndarray
+    line: np.ndarray
+    waits: np.ndarray
+    next_of_engine: np.ndarray
+    reload: np.ndarray
+    free: np.ndarray
+
+
+class BarrierColumns(NamedTuple):
+    """The barriers of a plan, by row the one that it waits for and the one that it feeds, or -1; empty without any.
+
+    `waits` counts what a barrier still needs, its rows and the barrier before it; `start` is the latest of their ends,
+    `end` inf until the last; `following` is the barrier after it, or -1.
+    """
+
+    needs: np.ndarray
+    feeds: np.ndarray
+    following: np.ndarray
+    waits: np.ndarray
+    seconds: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+
+
+class Devices(NamedTuple):
+    """The state of each device: its row, the posts made, and the transfer that it waits for, -1, or -2 - a copy.
+
+    `running_until` is the row after the slot that it runs, or -1; `free_at` when it had ended its last slot;
+    `sends_done` the posts up to which the ends of its SENDs are known, `sent_at` the latest of those ends;
+    `next_gather` the gather that it posts next, `gathered_at` when its gather stream is free;
+    `next_copy` the copy that it posts next, `copied_at` when its copy engines are free, by device and way;
+    `waiting_at` the barrier that it waits for or -1.
+    """
+
+    position: np.ndarray
+    posted: np.ndarray
+    waiting_for: np.ndarray
+    running_until: np.ndarray
+    free_at: np.ndarray
+    sends_done: np.ndarray
+    sent_at: np.ndarray
+    next_gather: np.ndarray
+    gathered_at: np.ndarray
+    next_copy: np.ndarray
+    copied_at: np.ndarray
+    waiting_at: np.ndarray
 
 
 @kernel(allocates=True)
 def link_queues(queues):
-    """Fill `links`: first in first out, so who follows whom in the queues is known before any time.
+    """Fill `links`: queues are first in, first out, so the order of their transfers is known before any time.
 
     A transfer waits for its two posts, and in each queue for the transfer before it.
     """
     links = queues.links
-    for at in range(len(links)):
-        links[at, WAITS] = 0
-        links[at, NEXT_OF_SEND] = links[at, NEXT_OF_RECV] = links[at, RECEIVER] = -1
+    links[:, WAITS] = 0
+    links[:, NEXT_OF_SEND:] = -1
     tail = np.full(64, -1, np.int32)
     for device in range(len(queues.offsets) - 1):
         first, last = queues.offsets[device], queues.offsets[device + 1]
@@ -30,63 +150,28 @@ def link_queues(queues):
             tail = np.full(2 * len(tail), -1, np.int32)
         for post in range(first, last):
             number = queues.transfer[post]
-            links[place(number), WAITS] += 1
+            links[number, WAITS] += 1
             if not queues.is_send[post]:
-                links[place(number), RECEIVER] = device
+                links[number, RECEIVER] = device
             before = tail[queues.queue[post] - lowest]
             if before >= 0:
-                links[place(number), WAITS] += 1
-                links[place(queues.transfer[before]), NEXT_OF_SEND if queues.is_send[before] else NEXT_OF_RECV] = number
+                links[number, WAITS] += 1
+                links[queues.transfer[before], NEXT_OF_SEND if queues.is_send[before] else NEXT_OF_RECV] = number
             tail[queues.queue[post] - lowest] = post
         for post in range(first, last):
             tail[queues.queue[post] - lowest] = -1
 
 
-@kernel
-def run_transfers(first, at, rows, queues, times, waiting_for, moving, stack, height):
-    """One more of what transfer `first` waits for has come, at time `at`: if it was the last, run what can run.
-
-    `transfer_start` holds the latest of what has come until the transfer starts. Devices that wait for a transfer that
-    ends go on the stack; returns the height of the stack.
-    """
-    times.transfer_start[first] = max(times.transfer_start[first], at)
-    queues.links[place(first), WAITS] -= 1
-    if queues.links[place(first), WAITS] > 0:
-        return height
-    moving[0] = first
-    count = 1
-    while count > 0:
-        count -= 1
-        number = moving[count]
-        end = times.transfer_start[number] + rows.transfer_seconds[number]
-        times.transfer_end[number] = end
-        for holder in (rows.device[rows.source[number]], rows.device[number]):
-            if waiting_for[holder] == number:
-                waiting_for[holder] = -1
-                stack[height] = holder
-                height += 1
-        for side in (NEXT_OF_SEND, NEXT_OF_RECV):
-            follower = queues.links[place(number), side]
-            if follower >= 0:
-                times.transfer_start[follower] = max(times.transfer_start[follower], end)
-                queues.links[place(follower), WAITS] -= 1
-                if queues.links[place(follower), WAITS] == 0:
-                    moving[count] = follower
-                    count += 1
-    return height
-
-
 @kernel(allocates=True)
-def walk_and_post(rows, queues, gathers, copies, barriers, devices, times):
-    """Fill the columns of times where SENDs and RECVs queue; `devices` tells where devices stand in the end.
+def walk_queues(rows, queues, gathers, copies, barriers, devices, times):
+    """Fill the columns of times; `devices` has the state of each device in the end.
 
     Gathers and copies wait for their own device alone, so that their times are known when they are posted.
     """
     any_gathers, any_copies, any_barriers = len(gathers.of_row) > 0, len(copies.of_row) > 0, len(barriers.needs) > 0
-    for row in range(len(rows.seconds)):
-        times.transfer_start[row] = 0.0 if rows.remote[row] else np.nan
-        times.transfer_end[row] = np.nan
-    moving = np.empty(len(rows.seconds), np.int64)
+    kind, stage, stages, seconds, _ = rows.lengths
+    set_transfer_lengths(rows, queues, times)
+    moving = np.empty(len(times.row_end), np.int32)
     stack = np.arange(len(rows.offsets) - 2, -1, -1)
     height = len(stack)
     while height > 0:
@@ -96,7 +181,7 @@ def walk_and_post(rows, queues, gathers, copies, barriers, devices, times):
         post, last_post = queues.offsets[device] + devices.posted[device], queues.offsets[device + 1]
         while True:
             while post < last_post and queues.before[post] <= row:
-                height = run_transfers(
+                height = count_off(
                     queues.transfer[post], free, rows, queues, times, devices.waiting_for, moving, stack, height
                 )
                 post += 1
@@ -106,34 +191,34 @@ def walk_and_post(rows, queues, gathers, copies, barriers, devices, times):
                 post_copies(device, row, free, copies, devices)
             if row == last:
                 break
-            stop = row + 2 if row + 1 < last and rows.fused[row + 1] else row + 1
-            missing = -1
+            stop = row + 2 if rows.any_fused and row + 1 < last and rows.fused[row + 1] else row + 1
+            missing, start = -1, free
             if rows.blocking:
                 missing = wait_for_sends(device, post, queues, times, devices)
-            start = max(free, devices.sent_at[device])
+                start = max(start, devices.sent_at[device])
             for part in range(row, stop):
-                if rows.remote[part]:
-                    if np.isnan(times.transfer_end[part]):
-                        missing = part if missing < 0 else missing
-                    else:
-                        start = max(start, times.transfer_end[part])
-                if any_gathers and gathers.of_row[part] >= 0:
-                    start = max(start, gathers.end[gathers.of_row[part]])
-                if any_copies and copies.of_row[part] >= 0:
-                    start = max(start, copies.end[copies.of_row[part]])
-                if any_barriers and barriers.needs[part] >= 0:
-                    start = max(start, barriers.end[barriers.needs[part]])
+                if queues.links[part, RECEIVER] >= 0:
+                    missing = part if missing < 0 else missing
+                elif times.transfers[part, END] > start:  # False for nan, of a row that needs no transfer
+                    start = times.transfers[part, END]
             if missing >= 0:
                 devices.waiting_for[device] = missing
                 break
-            if np.isinf(start):
-                devices.waiting_at[device] = open_barrier(row, stop, barriers)
-                break
-            free = start + rows.seconds[row]
-            times.row_start[row:stop] = start
-            times.row_end[row:stop] = free
-            if any_barriers:
+            if any_gathers or any_copies or any_barriers:
                 for part in range(row, stop):
+                    if any_gathers and gathers.of_row[part] >= 0:
+                        start = max(start, gathers.end[gathers.of_row[part]])
+                    if any_copies and copies.of_row[part] >= 0:
+                        start = max(start, copies.end[copies.of_row[part]])
+                    if any_barriers and barriers.needs[part] >= 0:
+                        start = max(start, barriers.end[barriers.needs[part]])
+                if np.isinf(start):
+                    devices.waiting_at[device] = open_barrier(row, stop, barriers)
+                    break
+            free = start + seconds[kind[row] * stages + stage[row] if stages else row]
+            for part in range(row, stop):
+                times.row_start[part], times.row_end[part] = start, free
+                if any_barriers:
                     height = pass_barrier(part, free, barriers, devices, stack, height)
             row = stop
         devices.position[device], devices.free_at[device] = row, free
@@ -141,8 +226,59 @@ def walk_and_post(rows, queues, gathers, copies, barriers, devices, times):
 
 
 @kernel
+def set_transfer_lengths(rows, queues, times):
+    """Give each transfer its length, and nan to rows that need none."""
+    kind, stage, stages, _, waits = rows.lengths
+    for row in range(len(times.row_end)):
+        times.transfers[row, START] = times.transfers[row, END] = np.nan
+        if queues.links[row, RECEIVER] >= 0:
+            times.transfers[row, START] = 0.0
+            times.transfers[row, END] = waits[kind[row] * stages + stage[row] if stages else row]
+
+
+@kernel
+def count_off(first, at, rows, queues, times, waiting_for, moving, stack, height):
+    """Count one more of what transfer `first` waits for, at time `at`; after the last, run all transfers that can.
+
+    Devices that wait for a transfer that ends go on the stack; returns the height of the stack. `moving` is scratch.
+    """
+    times.transfers[first, START] = max(times.transfers[first, START], at)
+    queues.links[first, WAITS] -= 1
+    if queues.links[first, WAITS] > 0:
+        return height
+    moving[0] = first
+    count = 1
+    while count > 0:
+        count -= 1
+        number = moving[count]
+        end = times.transfers[number, START] + times.transfers[number, END]
+        times.transfers[number, END] = end
+        receiver = queues.links[number, RECEIVER]
+        queues.links[number, RECEIVER] = -1
+        if waiting_for[receiver] == number:
+            waiting_for[receiver] = -1
+            stack[height] = receiver
+            height += 1
+        if rows.blocking:
+            sender = rows.device[rows.source[number]]
+            if waiting_for[sender] == number:
+                waiting_for[sender] = -1
+                stack[height] = sender
+                height += 1
+        for side in (NEXT_OF_SEND, NEXT_OF_RECV):
+            follower = queues.links[number, side]
+            if follower >= 0:
+                times.transfers[follower, START] = max(times.transfers[follower, START], end)
+                queues.links[follower, WAITS] -= 1
+                if queues.links[follower, WAITS] == 0:
+                    moving[count] = follower
+                    count += 1
+    return height
+
+
+@kernel
 def post_gathers(device, row, now, gathers, devices):
-    """Put the gathers that stand before a row on the device's stream: their times follow at once."""
+    """Put the gathers before a row on the device's stream: their times follow at once."""
     gather = devices.next_gather[device]
     while gather < gathers.offsets[device + 1] and gathers.before[gather] <= row:
         gathers.start[gather] = max(now, devices.gathered_at[device])
@@ -153,7 +289,7 @@ def post_gathers(device, row, now, gathers, devices):
 
 @kernel
 def post_copies(device, row, now, copies, devices):
-    """Put the copies that stand before a row on the device's copy engines: their times follow at once."""
+    """Put the copies before a row on the device's copy engines: their times follow at once."""
     copy = devices.next_copy[device]
     while copy < copies.offsets[device + 1] and copies.before[copy] <= row:
         start = max(now, devices.copied_at[device, copies.way[copy]])
@@ -167,20 +303,20 @@ def post_copies(device, row, now, copies, devices):
 
 @kernel
 def wait_for_sends(device, post, queues, times, devices):
-    """The first SEND of a device, before `post`, that has not ended, or -1; `sent_at` is the end of those before."""
+    """Return the first SEND of a device before `post` that has not ended, or -1; those before it ended by `sent_at`."""
     while devices.sends_done[device] < post:
         number = queues.transfer[devices.sends_done[device]]
         if queues.is_send[devices.sends_done[device]]:
-            if np.isnan(times.transfer_end[number]):
+            if queues.links[number, RECEIVER] >= 0:
                 return number
-            devices.sent_at[device] = max(devices.sent_at[device], times.transfer_end[number])
+            devices.sent_at[device] = max(devices.sent_at[device], times.transfers[number, END])
         devices.sends_done[device] += 1
     return -1
 
 
 @kernel
 def open_barrier(row, stop, barriers):
-    """The barrier that has not ended of those that the slot of rows `row` to `stop` waits for, or -1."""
+    """Return the first barrier that the slot of rows `row` to `stop` waits for and that has not ended, or -1."""
     for part in range(row, stop):
         if barriers.needs[part] >= 0 and np.isinf(barriers.end[barriers.needs[part]]):
             return barriers.needs[part]
@@ -189,9 +325,9 @@ def open_barrier(row, stop, barriers):
 
 @kernel
 def pass_barrier(row, now, barriers, devices, stack, height):
-    """Count a row that ended at `now` off its barrier: after the last, its end is known and who waits for it goes on.
+    """Count a row that ended at `now` off its barrier; after the last, set the barrier's end and wake its waiters.
 
-    Devices that wait for it, or for those behind it, go on the stack; returns the height of the stack.
+    Devices that wait for it, or for those after it, go on the stack; returns the height of the stack.
     """
     barrier = barriers.feeds[row]
     while barrier >= 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from ppsim.plan.ports import Ports
+from ppsim.plan.streams import Ports
 
 
 class PortLines:

@@ -7,7 +7,7 @@ from typing import Any
 from ppsim.base.compiling import ROWS_WORTH_LOADING, can_compile, pays
 from ppsim.base.errors import ConfigError
 from ppsim.costs.table import CostTable
-from ppsim.engines.times import Times
+from ppsim.engines.times import RowEnds, Times, with_all_columns
 from ppsim.plan.dispatch import check_dispatch, check_plan, in_order, make_choices
 from ppsim.plan.resolve import Plan, make_plan
 from ppsim.schedule.columns import ScheduleColumns
@@ -16,19 +16,21 @@ ENGINES = ("auto", "event", "compiled")
 
 
 def run_plan(plan: Plan, engine: str) -> tuple[str, Times]:
-    """Run a plan on the engine asked for: the name of the one that ran, and the times of all that the plan holds."""
+    """Return the name of the engine that ran a plan, and the times of everything in the plan."""
     engine, times = run_for_timeline(plan, engine)
-    return engine, times.whole
+    return engine, with_all_columns(plan, times)
 
 
-def run_for_timeline(plan: Plan, engine: str) -> tuple[str, Times]:
-    """Like `run_plan`; what follows from other columns may still have to be worked out."""
+def run_for_timeline(plan: Plan, engine: str) -> tuple[str, Times | RowEnds]:
+    """Return what `run_plan` returns, possibly without the columns that follow from the ends of rows."""
     engine = _chosen(plan, engine)
     if engine == "compiled":
-        from ppsim.engines.compiled import CompiledModel as Model
-    else:
-        from ppsim.engines.event import EventModel as Model
-    return engine, Model(plan).run()
+        from ppsim.engines.compiled import run_compiled
+
+        return engine, run_compiled(plan)
+    from ppsim.engines.event import EventModel
+
+    return engine, EventModel(plan).run()
 
 
 def makespan_of(schedule: ScheduleColumns, table: CostTable) -> float:
@@ -37,10 +39,11 @@ def makespan_of(schedule: ScheduleColumns, table: CostTable) -> float:
 
 
 def dispatched(plan: Plan, table: CostTable, dispatch: str, memory_limit: Any, engine: str) -> Plan:
-    """The plan in the order in which its devices run it: that of its lists, or the one that they choose.
+    """Return the plan in the order in which its devices run it: that of its lists, or the one that they choose.
 
-    Where devices come to wait for each other it is that of the lists: these stand still too, and say the cycle when
-    they run. Raises ConfigError as `check_dispatch`, `check_plan` and `make_choices`.
+    If devices deadlock it is that of the lists: these deadlock too, and name the cycle when they run.
+
+    Raises ConfigError as `check_dispatch`, `check_plan` and `make_choices`.
     """
     check_dispatch(dispatch, memory_limit)
     if dispatch == "list":
@@ -59,7 +62,7 @@ def dispatched(plan: Plan, table: CostTable, dispatch: str, memory_limit: Any, e
 
 
 def _chosen(plan: Plan, engine: str) -> str:
-    """The engine that "auto" stands for, or ConfigError where the compiled one cannot run."""
+    """Return the engine that "auto" stands for; ConfigError if the compiled one cannot run."""
     if engine == "auto":
         return "compiled" if _compiled_pays(plan) else "event"
     if engine == "compiled" and not can_compile():
@@ -68,7 +71,7 @@ def _chosen(plan: Plan, engine: str) -> str:
 
 
 def _compiled_pays(plan: Plan) -> bool:
-    """Whether the compiled engine is done sooner, with what it still has to load and compile."""
+    """Return if the compiled engine is done sooner, including what it still has to load and compile."""
     if len(plan.schedule.kind) < ROWS_WORTH_LOADING or not can_compile():
         return False
     from ppsim.engines.compiled import main_kernel

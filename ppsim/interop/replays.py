@@ -215,8 +215,8 @@ class Trace(EqualColumns):
         table = costs.table(schedule)
         plan = replace(
             make_plan(schedule, table, "async"),
-            seconds=end - start,
-            transfer_seconds=np.nan_to_num(transfer_end - transfer_start),
+            row_lengths=end - start,
+            transfer_lengths=np.nan_to_num(transfer_end - transfer_start),
         )
         times = Times(start, end, transfer_start, transfer_end)
         return TimelineColumns(plan, table, costs, times, engine="measured", framework=self.framework)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind, is_backward, is_send
-from ppsim.base.immutable import kept, unwritable
+from ppsim.base.immutable import cached_on, unwritable
 from ppsim.schedule.columns import ScheduleColumns
 
 
@@ -105,7 +105,7 @@ def has_transfers(schedule: ScheduleColumns) -> bool:
     return bool(((schedule.kind >= FIRST_TRANSFER) & (schedule.kind <= Kind.RECV_B)).any())
 
 
-@kept
+@cached_on
 def crosses_devices(schedule: ScheduleColumns) -> np.ndarray:
     """Where a row needs a row of another device: a transfer, named by the row that consumes it; bool."""
     crosses = np.empty(len(schedule.kind), bool)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ppsim.actions import NO_MICROBATCH, Kind, is_copy, is_vocabulary
-from ppsim.base.immutable import kept
+from ppsim.base.immutable import cached_on
 from ppsim.lowering.rows import insert_rows
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -13,7 +13,7 @@ LOOK_AHEAD = 3
 NO_STAGE = -1
 
 
-@kept
+@cached_on
 def insert_sharding(schedule: ScheduleColumns) -> ScheduleColumns:
     """The schedule with the weights of each device's next three stages gathered ahead of use.
 

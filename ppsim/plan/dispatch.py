@@ -198,9 +198,9 @@ def in_order(plan: Plan, table: CostTable, choices: Choices, order: np.ndarray) 
         schedule=schedule,
         posts=None if plan.posts is None else unqueued_posts(schedule, crosses_devices(schedule)),
         barriers=find_barriers(schedule),
-        seconds=plan.seconds[old],
+        row_lengths=plan.seconds[old],
         fused=plan.fused[old],
-        transfer_seconds=plan.transfer_seconds[old],
+        transfer_lengths=plan.transfer_seconds[old],
         reductions=find_reductions(schedule, table),
         dispatch="ready",
     )

@@ -78,6 +78,15 @@ class Copies(DeviceLists, EqualColumns):
         return int(self.line.max(initial=-1)) + 1
 
 
+def no_copies(devices: int) -> Copies:
+    """Return the copies of lists that move nothing."""
+    none = np.empty(0, np.int32)
+    return Copies(
+        np.zeros(devices + 1, np.int64), none, none, np.empty(0, np.int8), none, none, none, none, none, none,
+        np.empty(0),
+    )  # fmt: skip
+
+
 def find_copies(program: ScheduleColumns, table: CostTable) -> Copies | None:
     """The OFFLOADs and RELOADs of a valid program and the moves of what it evicts, or None where nothing moves."""
     if not program.is_program and not len(program.evicted):
@@ -104,8 +113,8 @@ def find_copies(program: ScheduleColumns, table: CostTable) -> Copies | None:
         way.astype(np.int8),
         before,
         origin,
-        _each_once(np.where(reloads & (host != HOST_MEMORY), last_offload, origin)),
-        _with_rows_that_need_room(compute, user, device, before, reloads) if len(compute.evicted) else user,
+        _each_once(np.where(reloads & (host != HOST_MEMORY), last_offload, origin)).astype(np.int32),
+        (_with_rows_that_need_room(compute, user, device, before, reloads) if len(compute.evicted) else user),
         host,
         np.empty(0, np.int32),
         np.empty(0),

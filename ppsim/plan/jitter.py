@@ -147,8 +147,8 @@ class JitteredPlan:
         with np.errstate(over="ignore", invalid="ignore"):  # the plan refuses what is not finite
             return replace(
                 plan,
-                seconds=plan.seconds * self._action_factors(number, device),
-                transfer_seconds=self._transfer_seconds(number),
+                row_lengths=plan.seconds * self._action_factors(number, device),
+                transfer_lengths=self._transfer_seconds(number),
                 optimizer_seconds=None if plan.optimizer_seconds is None else plan.optimizer_seconds * device,
                 noise=asdict(self.jitter) | {"seed": self.seed, "sample": number},
             )

@@ -51,6 +51,13 @@ def row_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
     return seconds
 
 
+def row_lengths(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
+    """Return the seconds of rows: as `seconds_by_kind` if that is all they depend on, else as `row_seconds`."""
+    if schedule.slices > 1 or table.overlap is not None or table.microbatch_scale is not None:
+        return row_seconds(schedule, table)
+    return seconds_by_kind(schedule, table)
+
+
 def timed_slots(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
     """Return a bool column: True for the second row of each OVERLAP_F_B slot that the costs give a length."""
     return schedule.joined if table.overlap is not None else np.zeros(len(schedule.kind), bool)
@@ -151,16 +158,25 @@ def transfer_seconds(table: CostTable, sender: np.ndarray, receiver: np.ndarray,
     return seconds
 
 
+def transfer_lengths(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
+    """Return the seconds of the transfers that rows need: as `received_by_kind` if that is all they depend on.
+
+    Else one entry per row, 0 if it needs no transfer.
+    """
+    received = received_by_kind(schedule, table)
+    if received is not None:
+        return received
+    device, source = schedule.device, schedule.source
+    seconds = transfer_seconds(table, device.take(source), device, transfer_bytes(schedule, table, source))
+    return np.where(crosses_devices(schedule), seconds, 0.0)
+
+
 def row_transfer_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
     """Return the seconds of the transfer that each row needs, 0 if it needs none."""
-    remote, received = crosses_devices(schedule), received_by_kind(schedule, table)
-    if received is None:
-        device, source = schedule.device, schedule.source
-        seconds = transfer_seconds(table, device.take(source), device, transfer_bytes(schedule, table, source))
-    else:
-        seconds = by_kind_and_stage(schedule, received)
-    np.copyto(seconds, 0.0, where=~remote)
-    return seconds
+    lengths = transfer_lengths(schedule, table)
+    if lengths.ndim == 1:
+        return lengths
+    return np.where(crosses_devices(schedule), by_kind_and_stage(schedule, lengths), 0.0)
 
 
 def received_by_kind(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:

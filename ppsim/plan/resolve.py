@@ -1,17 +1,16 @@
-"""Plan: schedule, costs and transport resolved into the columns that both engines walk."""
+"""Plan: schedule, costs and transport resolved into the columns that both engines read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import CostError
-from ppsim.base.immutable import Column, EqualColumns, unwritable
+from ppsim.base.immutable import EqualColumns, cached_column
 from ppsim.base.short_repr import short_repr
 from ppsim.checks.deadlock import refuse_slots_that_need_themselves
 from ppsim.costs.table import CostTable, check_table
@@ -22,34 +21,33 @@ from ppsim.plan.lengths import (
     barrier_seconds,
     by_kind_and_stage,
     optimizer_step_seconds,
-    received_by_kind,
-    row_seconds,
-    row_transfer_seconds,
-    seconds_by_kind,
+    row_lengths,
     timed_slots,
+    transfer_lengths,
 )
-from ppsim.plan.ports import Ports, make_ports
-from ppsim.plan.streams import Gathers, Reductions, find_gathers, find_reductions
+from ppsim.plan.streams import Gathers, Ports, Reductions, find_gathers, find_reductions, make_ports
 from ppsim.schedule.barriers import Barriers, find_barriers
 from ppsim.schedule.columns import ScheduleColumns, Slots
 
 
 @dataclass(frozen=True, eq=False)
 class Plan(EqualColumns):
-    """What an engine needs, one entry a row of the compute schedule; its columns are never written to again.
+    """What an engine needs to know about the rows of a compute schedule; its columns are read-only.
 
     Attributes
     ----------
-    seconds : float64
-        Length of the row; of a timed fused slot the first row holds the slot's length and the second 0.
-    fused : bool
-        True where the row starts and ends together with the row before it (a timed OVERLAP_F_B slot).
-    transfer_seconds : float64
-        Latency + bytes / bandwidth of the row's transfer, 0 where it has none.
+    row_lengths : float64 (rows,), or (kinds, stages) if seconds depend on nothing else
+        Seconds of rows; the first row of a timed fused slot holds the slot's length and the second 0. The smaller form
+        makes a whole call of `simulate` 3 times as fast at a million actions. `seconds` is the column.
+    transfer_lengths : float64 (rows,), or (kinds, stages) likewise
+        Latency + bytes / bandwidth of the transfer that a row needs. `transfer_seconds` is the column, 0 if there is
+        no transfer.
+    fused : bool (rows,)
+        True for a row that starts and ends together with the row before it (a timed OVERLAP_F_B slot).
     posts : Posts or None
-        None under `async`, where nothing queues; with gathers, copies or ports also there, each end in its own queue.
+        None under `async`, which has no queues; with gathers, copies or ports also there, each end in its own queue.
     blocking : bool
-        Whether a device's next compute action waits for the SENDs posted before it.
+        A device's next compute action waits for the SENDs posted before it.
     gathers : Gathers or None
         UNSHARDs that take time.
     copies : Copies or None
@@ -58,16 +56,16 @@ class Plan(EqualColumns):
         The collectives of an output layer that is cut over devices.
     barrier_seconds : float64 (barriers,) or None
     dispatch : str
-        "ready" where the order of the lists is the one that devices chose, else "list".
+        "ready" if the order of the lists is the one that devices chose, else "list".
     reductions : Reductions or None
     optimizer : str or None
-        "sync", "post-validated", or None where the step ends with the last action and reduction.
+        "sync", "post-validated", or None if the step ends with the last action and reduction.
     optimizer_seconds : float64 (devices,) or None
         None without an optimizer step.
     ports : Ports or None
-        What transfers share beside their queues.
+        What transfers share in addition to their queues.
     noise : mapping or None
-        The jitter, seed and number of the sample that the lengths were drawn from; None where they are the costs.
+        The jitter, seed and number of the sample that the lengths were drawn from; None if they are the costs.
 
     Raises
     ------
@@ -77,9 +75,9 @@ class Plan(EqualColumns):
 
     schedule: ScheduleColumns
     transport: str
-    seconds: np.ndarray = Column.field()
-    transfer_seconds: np.ndarray = Column.field()
-    fused: np.ndarray = Column.field()
+    row_lengths: np.ndarray
+    transfer_lengths: np.ndarray
+    fused: np.ndarray
     posts: Posts | None = None
     blocking: bool = False
     gathers: Gathers | None = None
@@ -96,9 +94,25 @@ class Plan(EqualColumns):
     __repr__ = short_repr
 
     def __post_init__(self) -> None:
-        if self.optimizer_seconds is not None:
-            object.__setattr__(self, "optimizer_seconds", unwritable(self.optimizer_seconds))
+        super().__post_init__()
         _check_lengths(self)
+
+    @cached_column
+    def seconds(self) -> np.ndarray:
+        """Seconds of each row, float64."""
+        return self.seconds_of(slice(None))
+
+    def seconds_of(self, rows: slice) -> np.ndarray:
+        """Return the seconds of these rows, float64."""
+        by_row = self.row_lengths.ndim == 1
+        return self.row_lengths[rows] if by_row else by_kind_and_stage(self.schedule, self.row_lengths, rows)
+
+    @cached_column
+    def transfer_seconds(self) -> np.ndarray:
+        """Seconds of the transfer that each row needs, 0 if it needs none; float64."""
+        if self.transfer_lengths.ndim == 1:
+            return self.transfer_lengths
+        return np.where(self.remote, by_kind_and_stage(self.schedule, self.transfer_lengths), 0.0)
 
     @property
     def source(self) -> np.ndarray:
@@ -107,90 +121,45 @@ class Plan(EqualColumns):
 
     @property
     def remote(self) -> np.ndarray:
-        """Where that row sits on another device: a transfer, named by the row that consumes it; bool."""
+        """True if that row is on another device: a transfer, named by the row that needs it; bool."""
         return crosses_devices(self.schedule)
 
-    @property
-    def prices(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Seconds of rows and of their transfers by [kind, stage], where that is all that they depend on, else None."""
-        given = vars(self)["seconds"], vars(self)["transfer_seconds"]
-        if not all(isinstance(lengths, Priced) for lengths in given) or self.fused.any():
-            return None
-        return given[0].values, given[1].values
-
-    @cached_property
+    @cached_column
     def device_seconds(self) -> np.ndarray:
-        """Sum of each device's rows, float64: one after the other, as its ends grow, so that no idle time is rounding.
-
-        The compiled engine may find it on its way (`keep_device_seconds`).
-        """
-        schedule, lengths = self.schedule, vars(self)["seconds"]
-        known = not isinstance(lengths, Priced) or "column" in vars(lengths)
-        sums = np.empty(schedule.devices)
-        for device in range(schedule.devices):
-            rows = schedule.rows(device)
-            some = self.seconds[rows] if known else by_kind_and_stage(schedule, lengths.values, rows)
-            sums[device] = np.add.accumulate(some)[-1] if len(some) else 0.0
+        """Sum of each device's rows, float64, in list order like their ends: so rounding is not idle time."""
+        sums = np.zeros(self.schedule.devices)
+        for device in range(self.schedule.devices):
+            seconds = self.seconds_of(self.schedule.rows(device))
+            sums[device] = np.add.accumulate(seconds)[-1] if len(seconds) else 0.0
         return sums
 
-    def keep_device_seconds(self, seconds: np.ndarray) -> None:
-        """Note the sums as an engine found them."""
-        vars(self)["device_seconds"] = unwritable(seconds)
-
-    @cached_property
+    @cached_column
     def slots(self) -> Slots:
         """The rows of the timed OVERLAP_F_B slots."""
         return self.schedule.slots if self.fused.any() else Slots(*np.empty((4, 0), np.int64))
 
-    @cached_property
+    @cached_column
     def first_rows(self) -> np.ndarray:
         """The rows that start on their own, int64: every row but the second of a timed slot."""
         return np.flatnonzero(~self.fused)
 
-    @cached_property
+    @cached_column
     def slot_of_row(self) -> np.ndarray:
-        """For each row the row that it starts with, int64: of a timed slot's second row the first, else itself."""
+        """The row that each row starts with, int64: the first row of its timed slot, or itself."""
         return np.arange(len(self.fused)) - self.fused
 
-    @cached_property
+    @cached_column
     def kind(self) -> np.ndarray:
         """Code of each row's kind, int64; OVERLAP_F_B at the first row of a timed slot."""
         kind = self.schedule.kind.astype(np.int64)
         kind[self.slots.first] = Kind.OVERLAP_F_B
-        return unwritable(kind)
-
-
-@dataclass(frozen=True, eq=False)
-class Priced:
-    """Lengths that follow from the kind and the stage of a row, and as a column where that is asked for.
-
-    Attributes
-    ----------
-    schedule : ScheduleColumns
-        Whose rows have the lengths.
-    values : float64 (5, stages)
-        Seconds by [code of F, B, I, W or R, stage].
-    where : function of a schedule -> bool array, one entry a row
-        The rows that have the length; the others have 0.
-    """
-
-    schedule: ScheduleColumns
-    values: np.ndarray
-    where: Callable[[ScheduleColumns], np.ndarray] | None = None
-
-    @cached_property
-    def column(self) -> np.ndarray:
-        """Seconds of each row, float64."""
-        seconds = by_kind_and_stage(self.schedule, self.values)
-        if self.where is not None:
-            np.copyto(seconds, 0.0, where=~self.where(self.schedule))
-        return unwritable(seconds)
+        return kind
 
 
 def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optimizer: str | None = None) -> Plan:
-    """Resolve a valid schedule or program; under a queued transport a schedule is lowered first.
+    """Return the plan of a valid schedule or program; under a queued transport a schedule is lowered first.
 
-    Raises CostError where the table does not fit the schedule, DeadlockError where a slot would wait for itself.
+    Raises CostError if the table does not fit the schedule, DeadlockError if a slot would wait for itself.
     """
     compute = schedule.compute
     check_table(table, compute)
@@ -209,8 +178,8 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
     return Plan(
         compute,
         transport,
-        _lengths(compute, table),
-        _transfer_lengths(compute, table),
+        row_lengths(compute, table),
+        transfer_lengths(compute, table),
         fused,
         posts,
         transport == "blocking",
@@ -226,7 +195,7 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
 
 
 def repriced(plan: Plan, table: CostTable) -> Plan:
-    """The same plan under other costs of the same `structure`; who waits for whom stays; CostError as `make_plan`."""
+    """Return the plan under other costs of equal `structure`, so that dependencies stay; CostError as `make_plan`."""
     check_table(table, plan.schedule)
     gathers, reductions = plan.gathers, plan.reductions
     if gathers is not None and table.unshard_seconds is not None:
@@ -237,8 +206,8 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
         plan,
         copies=None if plan.copies is None else with_costs(plan.copies, plan.schedule, table),
         barrier_seconds=None if plan.barriers is None else barrier_seconds(plan.schedule, table, plan.barriers),
-        seconds=_lengths(plan.schedule, table),
-        transfer_seconds=_transfer_lengths(plan.schedule, table),
+        row_lengths=row_lengths(plan.schedule, table),
+        transfer_lengths=transfer_lengths(plan.schedule, table),
         gathers=gathers,
         reductions=reductions,
         optimizer_seconds=None if plan.optimizer is None else optimizer_step_seconds(plan.schedule, table),
@@ -248,32 +217,24 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
 
 
 def structure(table: CostTable) -> tuple[bool, ...]:
-    """What of a table says who waits for whom: whether fused slots, UNSHARDs and reductions take time, and ports."""
+    """Return if fused slots, UNSHARDs, reductions and ports are in a table: what dependencies follow from."""
     ports = None if table.port_capacity is None else table.link_ports
     return tuple(column is not None for column in (table.overlap, table.unshard_seconds, table.reduce_seconds, ports))
 
 
-def _lengths(schedule: ScheduleColumns, table: CostTable) -> Any:
-    """Seconds of each row, as `Plan` takes them."""
-    if schedule.slices > 1 or table.overlap is not None or table.microbatch_scale is not None:
-        return row_seconds(schedule, table)
-    return Priced(schedule, seconds_by_kind(schedule, table))
-
-
 def _check_lengths(plan: Plan) -> None:
-    """CostError where a length is not finite, or their sum, which no time of the step exceeds."""
-    optimizer, gathers, reductions = plan.optimizer_seconds, plan.gathers, plan.reductions
+    """Raise CostError if a length is not finite, or their sum, which no time of the step exceeds."""
     lengths = {
-        "actions": vars(plan)["seconds"],
-        "transfers": vars(plan)["transfer_seconds"],
-        "gathers": None if gathers is None else gathers.seconds,
-        "gradient reductions": None if reductions is None else reductions.seconds,
+        "actions": plan.row_lengths,
+        "transfers": plan.transfer_lengths,
+        "gathers": None if plan.gathers is None else plan.gathers.seconds,
+        "gradient reductions": None if plan.reductions is None else plan.reductions.seconds,
         "copies of activations": None if plan.copies is None else plan.copies.seconds,
         "collectives of the output layer": plan.barrier_seconds,
-        "optimizer steps": optimizer,
+        "optimizer steps": plan.optimizer_seconds,
     }
     with np.errstate(over="ignore", invalid="ignore"):
-        sums = {what: _no_less_than_sum(column) for what, column in lengths.items() if column is not None}
+        sums = {what: _bound_on_sum(plan, column) for what, column in lengths.items() if column is not None}
         total = sum(sums.values()) * plan.schedule.devices  # the idle time of all devices together, too, stays below it
     if not np.isfinite(total):
         what = next((what for what, seconds in sums.items() if not np.isfinite(seconds)), "actions")
@@ -283,17 +244,9 @@ def _check_lengths(plan: Plan) -> None:
         )
 
 
-def _no_less_than_sum(lengths: np.ndarray | Priced) -> float:
-    """The sum of lengths, or what it cannot exceed where that is known without looking at each."""
-    if isinstance(lengths, Priced):
-        bound = float(lengths.values.max(initial=0.0)) * len(lengths.schedule.kind)
-        return bound if np.isfinite(bound) else float(lengths.column.sum())
-    return float(lengths.sum())
-
-
-def _transfer_lengths(schedule: ScheduleColumns, table: CostTable) -> Any:
-    """Seconds of each row's transfer, as `Plan` takes them: by its kind and stage alone where all links are alike."""
-    received = received_by_kind(schedule, table)
-    if received is not None:
-        return Priced(schedule, received, crosses_devices)
-    return row_transfer_seconds(schedule, table)
+def _bound_on_sum(plan: Plan, lengths: np.ndarray) -> float:
+    """Return the sum of lengths; for lengths by kind and stage a bound on it, if that is finite."""
+    if lengths.ndim == 1:
+        return float(lengths.sum())
+    bound = float(lengths.max(initial=0.0)) * len(plan.schedule.kind)
+    return bound if np.isfinite(bound) else float(by_kind_and_stage(plan.schedule, lengths).sum())

@@ -17,7 +17,7 @@ from ppsim.analysis.interval import short_interval
 from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.measures import shown_in
 from ppsim.analysis.memory import activations_over_time, memory_over_time, peak_activations, peak_memory, static_memory
-from ppsim.base.immutable import kept
+from ppsim.base.immutable import cached_on
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes, kind_letter, legend_entries, title_text
 from ppsim.plots.lanes import COLLECTIVES, KINDS, STEPS, LaneSpans, Spans, lane_edges, part_of_row
@@ -177,7 +177,7 @@ def _times(before: str, spans: Spans, timeline: TimelineColumns) -> list[PageCol
     ]
 
 
-@kept
+@cached_on
 def tick_seconds(timeline: TimelineColumns) -> float:
     """Return the unit to which a page rounds times: with many actions only as fine as the shortest needs."""
     finest = makespan(timeline) / _MAX_TICKS

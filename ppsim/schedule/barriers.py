@@ -13,7 +13,7 @@ import numpy as np
 
 from ppsim.actions import Kind, is_backward
 from ppsim.base.arrays import SizedColumns, list_of_rows
-from ppsim.base.immutable import EqualColumns, kept
+from ppsim.base.immutable import EqualColumns, cached_on
 from ppsim.schedule.columns import ScheduleColumns
 
 BROADCAST, STATISTICS, GRADIENT = BARRIER_KINDS = range(3)  # in the order in which a microbatch meets them
@@ -72,7 +72,7 @@ class Barriers(SizedColumns, EqualColumns):
         return (barrier >= 0) & (self.kind[barrier] == kind)
 
 
-@kept
+@cached_on
 def find_barriers(schedule: ScheduleColumns) -> Barriers | None:
     """The barriers of compute actions, or None where they hold no S and no T; what is missing needs nothing."""
     kind, microbatches = schedule.kind, schedule.microbatches

@@ -160,7 +160,7 @@ def explain(
     framework = measured.framework if framework is None else framework
     better = better_schedule(measured, framework, profile)
     own, usual = replayed_plan(measured), start_overhead(measured)
-    replayed = step_of(replace(own, seconds=own.seconds + usual)) - usual
+    replayed = step_of(replace(own, row_lengths=own.seconds + usual)) - usual
     return Explanation(
         measured,
         run,
@@ -192,14 +192,14 @@ def _difference(measured: Timeline, own: Plan, run: Timeline) -> dict[str, float
         )
     own_order = priced(measured, run)
     seconds, transfers = usual_seconds(measured, own)
-    plan = replace(own, seconds=own_order.plan.seconds, transfer_seconds=own_order.plan.transfer_seconds)
+    plan = replace(own, row_lengths=own_order.plan.seconds, transfer_lengths=own_order.plan.transfer_seconds)
     if own_order.plan.fused.any():
         plan = replace(plan, fused=own_order.plan.fused)
     steps = {"schedule": own_order.makespan, "queues": step_of(plan)}
     for kind in (Kind.F, Kind.B, Kind.I, Kind.W):
-        plan = replace(plan, seconds=np.where(own.kind == kind, seconds, plan.seconds), fused=own.fused)
+        plan = replace(plan, row_lengths=np.where(own.kind == kind, seconds, plan.seconds), fused=own.fused)
         steps[kind.name] = step_of(plan)
-    plan = replace(plan, transfer_seconds=transfers)
+    plan = replace(plan, transfer_lengths=transfers)
     steps["transfers"] = step_of(plan)
     steps["noise"] = step_of(own)
     steps["overhead"] = measured.makespan
@@ -213,10 +213,12 @@ def _variants(measured: Timeline, own: Plan) -> dict[str, float]:
     free = np.zeros_like(quick)
     plans = {
         "no overhead": own,
-        "no stragglers": replace(own, seconds=usual, transfer_seconds=quick),
-        "equal stages": replace(own, seconds=averaged(own, own.kind)),
-        "free links": replace(own, transfer_seconds=free),
-        "all of these": replace(own, seconds=averaged(replace(own, seconds=usual), own.kind), transfer_seconds=free),
+        "no stragglers": replace(own, row_lengths=usual, transfer_lengths=quick),
+        "equal stages": replace(own, row_lengths=averaged(own, own.kind)),
+        "free links": replace(own, transfer_lengths=free),
+        "all of these": replace(
+            own, row_lengths=averaged(replace(own, row_lengths=usual), own.kind), transfer_lengths=free
+        ),
     }
     whole, replayed = measured.makespan, step_of(own)
     steps = {name: whole - (replayed - step_of(plan)) for name, plan in plans.items()}

@@ -148,7 +148,7 @@ def replayed_plan(measured: Timeline) -> Plan:
         usual = float(np.median(known)) if len(known) else of_all
         seconds = np.where(mine & ~known_end, np.minimum(seconds, usual), seconds)
     return replace(
-        plan, transport="async", transfer_seconds=seconds, posts=None, ports=None, gathers=None, reductions=None,
+        plan, transport="async", transfer_lengths=seconds, posts=None, ports=None, gathers=None, reductions=None,
         blocking=False, optimizer=None, optimizer_seconds=None,
     )  # fmt: skip
 
