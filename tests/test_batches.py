@@ -40,7 +40,10 @@ def test_a_batch_lists_the_samples_of_each_costs_in_turn(one_f_one_b):
     batch = ppsim.simulate_many(one_f_one_b, [COSTS, ppsim.Costs()], jitter=NOISE, samples=3)
     assert batch.case.tolist() == [0, 0, 0, 1, 1, 1]
     assert batch.sample.tolist() == [0, 1, 2, 0, 1, 2]
-    assert batch.to_frame().shape == (6, 8)
+    frame = batch.to_frame()
+    assert list(frame) == ["case", "sample", *(measure.name for measure in shown_in("batch"))]
+    assert {"makespan", "span", "bubble_fraction", "bubble_ratio", "span_bubble_fraction"} <= {*frame}
+    assert len(frame) == 6
 
 
 def test_equal_seeds_give_equal_samples_and_other_seeds_others(one_f_one_b):

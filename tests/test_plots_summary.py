@@ -1,5 +1,8 @@
 """The summary: every measure with its unit and definition, every cost with its origin."""
 
+import itertools
+import re
+
 import pytest
 from command_line import LLAMA
 
@@ -13,11 +16,20 @@ def run(name, devices=4, microbatches=8, costs=None, **options):
     )
 
 
-def test_the_summary_of_a_small_run_looks_like_this():
-    costs = ppsim.Costs(forward=1e-3, backward=2e-3, latency=1e-5, activation_bytes=2e9, weight_bytes=4e9)
-    assert (
-        summary_text(run("1f1b", 2, 4, costs))
-        == """\
+def cells(text):
+    """The cells of each line, so that a page may have further rows and columns of other measures."""
+    return [re.split("  +", line) for line in text.splitlines()]
+
+
+def device_tables(text):
+    """The table of devices as one mapping of column -> cell per row."""
+    lines = cells(text)
+    start = next(number for number, line in enumerate(lines) if line[0] == "device")
+    rows = itertools.takewhile(lambda line: line[0][:1].isdigit(), lines[start + 1 :])
+    return [dict(zip(lines[start], row, strict=True)) for row in rows]
+
+
+SMALL_RUN = """\
 1f1b, 2 devices, 4 microbatches
 16 actions, transport async, engine event
 
@@ -44,13 +56,25 @@ costs
   gradient_bytes    0 B    one stage                         default
   optimizer_bytes   0 B    one stage                         default
 """
-    )
+
+
+def test_the_summary_of_a_small_run_looks_like_this():
+    costs = ppsim.Costs(forward=1e-3, backward=2e-3, latency=1e-5, activation_bytes=2e9, weight_bytes=4e9)
+    text = summary_text(run("1f1b", 2, 4, costs))
+    for row, expected in zip(device_tables(text), device_tables(SMALL_RUN), strict=True):
+        assert {column: row[column] for column in expected} == expected
+    others = [line for line in cells(SMALL_RUN) if len(line) < 5]
+    assert [line for line in cells(text) if line in others] == others
 
 
 def test_many_devices_are_grouped_with_their_least_and_largest_values():
-    lines = summary_text(run("1f1b", 64, 64)).splitlines()
-    assert "0-3     192 s  189 s           49.6 %          61 .. 64" in lines
-    assert sum(line.startswith(("0-", "4-", "60-")) for line in lines) == 3
+    text = summary_text(run("1f1b", 64, 64))
+    first = device_tables(text)[0]
+    expected = {"device": "0-3", "busy": "192 s", "idle": "189 s", "idle / makespan": "49.6 %"}
+    assert {column: first[column] for column in (*expected, "peak activations")} == expected | {
+        "peak activations": "61 .. 64"
+    }
+    assert sum(line.startswith(("0-", "4-", "60-")) for line in text.splitlines()) == 3
 
 
 def test_uneven_stages_show_their_range():
