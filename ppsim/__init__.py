@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from ppsim.run.schedules import Family, Program, Schedule, build, lower, schedules, with_offload, with_recompute
     from ppsim.run.simulation import simulate
     from ppsim.run.timelines import Timeline
-    from ppsim.studies.advise import advise
+    from ppsim.studies.advise import advise, what_fits
     from ppsim.studies.choose import choose
     from ppsim.studies.compare import compare
     from ppsim.studies.explain import explain
-    from ppsim.studies.fits import what_fits
     from ppsim.studies.sweep import Sweep, sweep
 
 __version__ = "0.1.0"
@@ -43,12 +42,11 @@ if not TYPE_CHECKING:  # type checkers report a name that is not imported above
         ),
         "ppsim.run.simulation": ("simulate",),
         "ppsim.run.timelines": ("Timeline",),
-        "ppsim.studies.advise": ("advise",),
+        "ppsim.studies.advise": ("advise", "what_fits"),
         "ppsim.studies.choose": ("choose",),
         "ppsim.studies.compare": ("compare",),
         "ppsim.studies.explain": ("explain",),
-        "ppsim.studies.fits": ("what_fits",),
-        "ppsim.studies.sweep": ("Sweep", "sweep"),
+            "ppsim.studies.sweep": ("Sweep", "sweep"),
     }  # fmt: skip
 
     def __getattr__(name):

@@ -21,13 +21,13 @@ from ppsim.base.files import write_atomically
 from ppsim.base.units import percent_text, seconds_text, value_text
 from ppsim.config import Config
 from ppsim.config.config import make_config
+from ppsim.frameworks import SCHEDULES as RUN_BY
 from ppsim.run.timelines import Timeline
 from ppsim.studies.best_first import Search
-from ppsim.studies.frameworks import RUNS as RUN_BY
-from ppsim.studies.ranking import Candidate
+from ppsim.studies.points import Candidate
 from ppsim.studies.reasons import busiest_device, removed_cause, spent
 from ppsim.studies.space import open_space, sharding_of
-from ppsim.studies.worker_pool import Here
+from ppsim.studies.worker_pool import InProcess
 
 PAGE = ROOT / "docs" / "choosing.md"
 END = "<!-- end -->\n"
@@ -108,7 +108,7 @@ def chosen(config: Config) -> tuple[Candidate, Any]:
     free: dict[str, Any] = dict.fromkeys(FREE, ()) | {"schedule.name": list(RUN_BY["Megatron-LM"])}
     if not config.model or not config.model.experts:
         del free["layout.expert"]
-    search = Search(open_space(config, free), headroom=0.0, top=1, executor=Here(), with_front=False)
+    search = Search(open_space(config, free), headroom=0.0, top=1, executor=InProcess(), with_front=False)
     search.run()
     return search.ranked[0], search.counts
 

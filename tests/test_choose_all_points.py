@@ -12,7 +12,7 @@ import ppsim
 from ppsim.analysis.static_bounds import ScheduleSummary
 from ppsim.costs.derive import DerivedCosts
 from ppsim.search.partitions import balanced_within
-from ppsim.studies.ranking import Candidate
+from ppsim.studies.points import Candidate
 from ppsim.studies.space import BALANCED, open_space
 
 FAMILIES = [name for name, family in ppsim.schedules().items() if "costs" not in family.options]

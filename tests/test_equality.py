@@ -9,6 +9,7 @@ from timelines import stepped
 
 import ppsim
 from ppsim.base.immutable import equal
+from ppsim.config import as_config
 from ppsim.costs.profile import Profile
 from ppsim.interop.replays import trace_of
 from ppsim.plan.jitter import Jitter
@@ -17,7 +18,6 @@ from ppsim.studies.evaluation import evaluate
 from ppsim.studies.gate import Limits, Tolerance, judge, measured
 from ppsim.studies.losses import slowed
 from ppsim.studies.optimum import optimum
-from ppsim.studies.space import as_config
 from ppsim.studies.what_if import break_even, changes
 
 SCHEDULE = ppsim.build("1f1b", devices=2, microbatches=3)

@@ -19,7 +19,7 @@ from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.replays import trace_of
 from ppsim.plan.resolve import make_plan
 from ppsim.studies.calibration import calibrate
-from ppsim.studies.frameworks import runnable
+from ppsim.studies.space import runnable
 
 COSTS = ppsim.Costs(forward=1.0, backward=2.0, latency=0.1)
 

@@ -14,7 +14,8 @@ from ppsim.commands.options import takes_case
 from ppsim.commands.reporting import answer, command
 from ppsim.config import Config
 from ppsim.studies import advise as study
-from ppsim.studies.advise import Advice, AdviceList
+from ppsim.studies.advise import AdviceList
+from ppsim.studies.points import Candidate
 from ppsim.studies.reasons import limits
 
 SCHEMA = "ppsim.advise/1"
@@ -55,7 +56,7 @@ def page(found: AdviceList, most: int = MANY) -> list[str]:
     return lines
 
 
-def _row(one: Advice, before: float) -> list[str]:
+def _row(one: Candidate, before: float) -> list[str]:
     unit = "bytes" if one.fits is not None else "microbatches"
     return [
         one.words,

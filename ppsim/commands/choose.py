@@ -18,7 +18,7 @@ from ppsim.commands.reporting import ANSWER_IS_NO, answer, command, say
 from ppsim.studies import choose as study
 from ppsim.studies.choose import Choice
 from ppsim.studies.compare import is_asynchronous
-from ppsim.studies.ranking import DIGITS, Candidate
+from ppsim.studies.points import DIGITS, Candidate
 from ppsim.studies.reasons import difference, limits, removed_cause, spent
 from ppsim.studies.recipe import config_yaml, megatron_flags, runs_in_pytorch, torchtitan_flags
 from ppsim.studies.space import (
@@ -149,7 +149,7 @@ def _table(ranked: list[Candidate]) -> list[str]:
     columns = {head: cells for head, cells in columns.items() if len(set(cells)) > 1}
     columns = {"": [str(1 + place) for place in range(len(ranked))], "schedule": _names(ranked)} | columns
     columns["step"] = [seconds_text(one.step, DIGITS) for one in ranked]
-    columns["tokens/s"] = [value_text(one.measures["tokens_per_second"], "tokens") for one in ranked]
+    columns["tokens/s"] = [value_text(one.numbers["tokens_per_second"], "tokens") for one in ranked]
     columns["peak"] = [_peak(one) for one in ranked]
     if any(one.alike for one in ranked):
         columns["alike"] = [f"+{one.alike:,}" if one.alike else "" for one in ranked]
@@ -169,7 +169,7 @@ def _names(ranked: list[Candidate]) -> list[str]:
 
 
 def _peak(one: Candidate) -> str:
-    known = one.measures["peak_memory"] is not None
+    known = one.numbers["peak_memory"] is not None
     return value_text(one.memory, "bytes") if known else f"{value_text(one.memory, 'activations')} activations"
 
 
@@ -252,4 +252,4 @@ def _document(found: Choice) -> dict[str, Any]:
 
 
 def _candidate(one: Candidate) -> dict[str, Any]:
-    return {"changes": dict(one.changes), **one.measures, "alike": one.alike}
+    return {"changes": dict(one.changes), **one.numbers, "alike": one.alike}

@@ -23,7 +23,7 @@ from ppsim.plots.boxes import headline, title_text, without_repeated_names
 from ppsim.plots.chart_files import SUFFIXES, is_page
 from ppsim.run.schedules import Schedule
 from ppsim.studies.compare import Comparison, asynchronous, compare_config
-from ppsim.studies.fits import fits_within
+from ppsim.studies.points import fits_within
 
 TOO_MUCH = "!"
 LONGEST_NAME = 30

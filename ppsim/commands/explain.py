@@ -19,6 +19,7 @@ from ppsim.commands import options
 from ppsim.commands.options import read_case
 from ppsim.commands.reporting import answer, check_endings, command, say
 from ppsim.costs.profile import Profile, write_profile
+from ppsim.frameworks import SCHEDULES
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.replays import Trace
 from ppsim.plots.boxes import sizes_text
@@ -28,7 +29,6 @@ from ppsim.run.timelines import Timeline
 from ppsim.studies import explain as study
 from ppsim.studies.calibration import calibrate
 from ppsim.studies.explain import Explanation
-from ppsim.studies.frameworks import RUNS
 from ppsim.studies.slow_parts import Slow
 
 MOST_SLOW = 12
@@ -58,7 +58,7 @@ def explain(
     ] = None,
     framework: Annotated[
         str | None,
-        typer.Option(help=f"Look for a better schedule among those of {', '.join(RUNS)}. [default: the trace's]"),
+        typer.Option(help=f"Look for a better schedule among those of {', '.join(SCHEDULES)}. [default: the trace's]"),
     ] = None,
     gantt: Annotated[
         Path | None, options.file_option("Measured beside simulated: FILE.png, .svg, .pdf or .html.")

@@ -14,7 +14,8 @@ from ppsim.base.units import percent_text, seconds_text, value_text
 from ppsim.commands.options import Headroom, JsonTarget, Settings, read_case, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
 from ppsim.run.timelines import Timeline
-from ppsim.studies.fits import Fitting, what_fits
+from ppsim.studies.advise import what_fits
+from ppsim.studies.points import Candidate
 
 SCHEMA = "ppsim.fits/1"
 
@@ -43,11 +44,12 @@ def fits(
         raise typer.Exit(ANSWER_IS_NO)
 
 
-def _speed(run: Timeline, tokens: float) -> str:
-    """Tokens a second; the step only where it is the same work as before."""
-    speed = value_text(run.tokens_per_second, "tokens per second")
-    part = _tokens(run) / tokens
-    return f"{speed}, step {seconds_text(run.iteration_time)}" if part == 1 else f"{speed} with {part:.3g} of the batch"
+def _speed(found: Candidate, tokens: float) -> str:
+    """Return the tokens per second; also the step if it is the same work as before."""
+    speed = value_text(found.tokens_per_second, "tokens per second")
+    assert found.run is not None  # noqa: S101 - what fits was simulated
+    part = _tokens(found.run) / tokens
+    return f"{speed}, step {seconds_text(found.step)}" if part == 1 else f"{speed} with {part:.3g} of the batch"
 
 
 def _tokens(run: Timeline) -> float:
@@ -61,7 +63,7 @@ def _shell(value: Any) -> str:
     return shlex.quote(text)
 
 
-def _verdict(run: Timeline, part: float, does: bool, found: list[Fitting]) -> Iterator[str]:
+def _verdict(run: Timeline, part: float, does: bool, found: list[Candidate]) -> Iterator[str]:
     memory, tokens = run.memory(), _tokens(run)
     spare = float(memory.spare(part).min())
     device = int(memory.spare(part).argmin())
@@ -74,13 +76,13 @@ def _verdict(run: Timeline, part: float, does: bool, found: list[Fitting]) -> It
     yield from layout_lines(run.layout_string)
     for fitting in found:
         changes = " ".join(f"--set {key}={_shell(value)}" for key, value in fitting.changes.items())
-        yield f"  fits with {changes}: {_speed(fitting.run, tokens)}, {value_text(fitting.spare, 'bytes')} left"
-        yield from (f"    {line}" for line in layout_lines(fitting.run.layout_string))
+        yield f"  fits with {changes}: {_speed(fitting, tokens)}, {value_text(fitting.spare, 'bytes')} left"
+        yield from (f"    {line}" for line in layout_lines(fitting.layout_string))
     if not found:
         yield "  no recompute level, fewer microbatches or other schedule alone makes it fit"
 
 
-def _document(run: Timeline, part: float, does: bool, found: list[Fitting]) -> dict[str, Any]:
+def _document(run: Timeline, part: float, does: bool, found: list[Candidate]) -> dict[str, Any]:
     memory = run.memory()
     return {
         "schema": SCHEMA,
@@ -92,10 +94,10 @@ def _document(run: Timeline, part: float, does: bool, found: list[Fitting]) -> d
         "fits_with": [
             {
                 "changes": dict(one.changes),
-                "iteration_time": one.run.iteration_time,
-                "tokens_per_second": one.run.tokens_per_second,
+                "iteration_time": one.step,
+                "tokens_per_second": one.tokens_per_second,
                 "spare": one.spare,
-                "layout_string": one.run.layout_string,
+                "layout_string": one.layout_string,
             }
             for one in found
         ],

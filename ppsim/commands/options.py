@@ -16,9 +16,13 @@ import typer
 
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import parse_fraction
+<<<<<<< HEAD
 from ppsim.commands.reporting import INTERRUPTED, check_targets, option_of, say
 from ppsim.config import Config, Source, load_config, make_config, source_of
 from ppsim.studies.frameworks import RUNS
+=======
+from ppsim.frameworks import SCHEDULES
+>>>>>>> 225bb2a (One Candidate for points, advice and what fits; best-first search and expansion in one module; frameworks/ holds facts; one config_source())
 
 
 def file_option(text: str, *names: str, metavar: str = "FILE") -> Any:
@@ -45,7 +49,7 @@ FamilyOptions = Annotated[
     typer.Option("--option", metavar="KEY=VALUE", help="An option of the family, such as group_size=8. Repeatable."),
 ]
 Framework = Annotated[
-    str | None, typer.Option(help=f"Try only schedules that it runs: {', '.join(RUNS)}. [default: all]")
+    str | None, typer.Option(help=f"Try only schedules that it runs: {', '.join(SCHEDULES)}. [default: all]")
 ]
 Headroom = Annotated[
     str | None,

@@ -14,7 +14,7 @@ from ppsim.base.files import write_atomically
 from ppsim.commands import options
 from ppsim.commands.options import read_source, settings_of, takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, check_endings, command, say
-from ppsim.config import Source
+from ppsim.config import ConfigSource
 from ppsim.plots.chart_files import PICTURES, save_figure
 from ppsim.studies import sweep as study
 from ppsim.studies.sweep import Sweep
@@ -25,7 +25,7 @@ TABLES = (".csv", ".md", ".tex")
 @takes_case(reader=read_source)
 @command
 def sweep(
-    read: Callable[[], Source],
+    read: Callable[[], ConfigSource],
     over: Annotated[
         list[str] | None,
         typer.Option(

@@ -1,5 +1,23 @@
 """The YAML config: read, checked, and turned into a schedule, costs and a run. Keys: docs/config.md."""
 
-from ppsim.config.config import Config, Source, load_config, make_config, source_of
+from ppsim.config.config import (
+    AnyConfig,
+    Config,
+    ConfigSource,
+    as_config,
+    config_source,
+    load_config,
+    make_config,
+    value_at,
+)
 
-__all__ = ["Config", "Source", "load_config", "make_config", "source_of"]
+__all__ = [
+    "AnyConfig",
+    "Config",
+    "ConfigSource",
+    "as_config",
+    "config_source",
+    "load_config",
+    "make_config",
+    "value_at",
+]

@@ -163,7 +163,7 @@ def _model(section: dict[str, Any] | None, place: str, faults: _Faults) -> Model
         return faults.attempt(
             ("model",), lambda: Model.from_huggingface(os.path.join(os.path.dirname(place), file), **shape)
         )
-    missing = [name for name in needed(Model) if name not in shape]
+    missing = [name for name in required_fields(Model) if name not in shape]
     faults += [(("model", name), "is missing; give it, or huggingface: the path of a config.json") for name in missing]
     return None if missing else faults.attempt(("model",), lambda: Model(**shape))
 
@@ -224,8 +224,10 @@ def _device(section: dict[str, Any], place: str) -> DeviceSheet:
         bandwidth = section.get("memory_bandwidth", known and known.memory_bandwidth) or measured.bandwidth
         section = {**section, "memory_bandwidth": bandwidth}
         operators = measured.relative_to(section.get("peak", known.peak if known else measured.peak), bandwidth)
-    if law is None and (missing := [name for name in needed(OperatorLaw) if name not in operators]):
-        raise ConfigError(f"operators gives no {', '.join(missing)}; give {', '.join(needed(OperatorLaw))}, or like")
+    if law is None and (missing := [name for name in required_fields(OperatorLaw) if name not in operators]):
+        raise ConfigError(
+            f"operators gives no {', '.join(missing)}; give {', '.join(required_fields(OperatorLaw))}, or like"
+        )
     made = replace(law, **{"source": "given", **operators}) if law else OperatorLaw(**operators)
     return _sheet(DeviceSheet, find_device, {**section, "operators": made})
 
@@ -235,17 +237,19 @@ def _sheet(kind: Any, find: Callable[[str], Any], section: dict[str, Any]) -> An
     changes = {key: value for key, value in section.items() if key != "like"}
     if "like" in section:
         sheet = find(section["like"])
-        apart = {f"{name}_source": name for name in changes if f"{name}_source" in kind.__dataclass_fields__}
+        sources = {f"{name}_source": name for name in changes if f"{name}_source" in kind.__dataclass_fields__}
         if "source" not in changes:
-            others = changes.keys() - {"name", *apart, *apart.values()}
+            others = changes.keys() - {"name", *sources, *sources.values()}
             changes |= {"source": f"given: {', '.join(sorted(others))}; else {sheet.source}"} if others else {}
-        return replace(sheet, **dict.fromkeys(apart, "given") | changes)
-    missing = [name for name in needed(kind) if name not in changes]
+        return replace(sheet, **dict.fromkeys(sources, "given") | changes)
+    missing = [name for name in required_fields(kind) if name not in changes]
     if missing:
-        raise ConfigError(f"gives no {', '.join(missing)}; give {', '.join(needed(kind))}, or like: a known one")
+        raise ConfigError(
+            f"gives no {', '.join(missing)}; give {', '.join(required_fields(kind))}, or like: a known one"
+        )
     return kind(**{"name": "the user's own", **changes})
 
 
-def needed(kind: Any) -> list[str]:
+def required_fields(kind: Any) -> list[str]:
     """Fields without a default; a name is not asked for."""
     return [item.name for item in fields(kind) if item.default is MISSING and item.name != "name"]

@@ -1,4 +1,4 @@
-"""The YAML config: a schedule with what prices it, read, checked and ready to simulate. Keys: docs/config.md."""
+"""The YAML config: a schedule and its costs, read, checked and ready to simulate. Keys: docs/config.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text
 from ppsim.base.short_repr import short_repr
 from ppsim.config.assembly import assembled, missing_keys
-from ppsim.config.schema import Fault, check
+from ppsim.config.schema import Fault, check_sections
 from ppsim.costs import CostModel, Costs
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.model import Model
@@ -31,7 +31,7 @@ from ppsim.search.recomputing import build_with_memory_actions
 
 @dataclass(frozen=True)
 class Config:
-    """One run: what to build, what it costs, how to simulate it.
+    """One run: the schedule to build, its costs, and how to simulate it.
 
     Attributes
     ----------
@@ -48,16 +48,16 @@ class Config:
         How the step ends; None leaves the optimizer step out.
     dispatch : str
     memory_limit : float, list or None
-        Of dispatch "ready", and of `schedule.recompute`.
+        Live activations that a device may hold, under dispatch "ready" and for `schedule.recompute`.
     model : Model or None
-        None where all costs are given.
+        None if all costs are given.
     jitter : Jitter or None
     seed : int
-        Of the jitter.
+        Seed of the jitter.
     published : mapping
-        What is known of the real run: step (seconds), mfu, tokens_per_second, source. Nothing is computed from it.
+        Published numbers of the real run: step (seconds), mfu, tokens_per_second, source. Nothing is computed from it.
     data : mapping
-        The sections as they were read, overrides included.
+        The sections as they were read, with overrides.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Config:
     __repr__ = short_repr
 
     def build(self) -> Schedule:
-        """The schedule; BuildError where the family does not allow its sizes, ScheduleError for a faulty CSV file."""
+        """Build the schedule; BuildError if the family refuses its sizes, ScheduleError for a faulty CSV file."""
         section = self.schedule
         if "csv" in section:
             file = os.path.join(os.path.dirname(self.path), section["csv"])
@@ -100,7 +100,7 @@ class Config:
         return {key: self.schedule[key] for key in MEMORY_ACTIONS if key in self.schedule}
 
     def simulate(self, schedule: Schedule | None = None, *, dispatch: str | None = None) -> Timeline:
-        """Build and simulate, or simulate another schedule or dispatch in its place; the errors of both.
+        """Build and simulate, or simulate another schedule or dispatch instead; raises the errors of both.
 
         With jitter this is one sample, the same for the same seed; `ppsim.simulate_many` makes more.
         """
@@ -122,14 +122,14 @@ class Config:
         return run if name in (None, schedule.name) else run.named(name)
 
     def lowered(self, schedule: Schedule) -> Schedule | Program:
-        """A schedule as it is simulated: with UNSHARD and REDUCE_GRAD in its lists where weights are sharded."""
+        """Return a schedule as it is simulated: with UNSHARD and REDUCE_GRAD in its lists if weights are sharded."""
         if self.sharded and not (schedule.kind == Kind.UNSHARD).any():
             return lower(schedule, sharded=True)
         return schedule
 
     @property
     def sharded(self) -> bool:
-        """Whether weights are sharded over data-parallel copies, so that schedules run with UNSHARD and REDUCE_GRAD."""
+        """True if weights are sharded over data-parallel copies: schedules run with UNSHARD and REDUCE_GRAD."""
         if isinstance(self.costs, DerivedCosts):
             return self.costs.layout.sharded and not self.costs.layout.shards_blocks
         return getattr(self.costs, "unshard", None) is not None
@@ -156,7 +156,7 @@ class Config:
             )
 
     def changed(self, changes: Mapping[str, Any]) -> Config:
-        """The config with other values at dotted keys, such as `{"layout.recompute": "full"}`; None takes one away."""
+        """Return the config with other values at dotted keys: `{"layout.recompute": "full"}`; None removes a key."""
         return make_config(dict(self.data), place=self.path, overrides=changes)
 
 
@@ -169,13 +169,13 @@ def load_config(path: str | PathLike[str], *, overrides: Mapping[str, Any] | Non
         A YAML 1.2 file.
     overrides : mapping of dotted key to value, optional
         Replaces keys of the file, such as `{"schedule.name": "gpipe"}`; text is read as YAML, so "64" is a number, and
-        a `pathlib.Path` stands for itself. None (YAML's null) takes a key away.
+        a `pathlib.Path` is a path. None (YAML's null) removes a key.
 
     Raises
     ------
     ConfigError
-        The file cannot be read, is not YAML, or breaks rules: one line for each fault with its path in the file, its
-        line, the value and what is legal. `error.faults` lists them.
+        The file cannot be read, is not YAML, or breaks rules: one line per fault with its path in the file, its line,
+        the value and the legal values. `error.faults` lists them.
     """
     if not isinstance(path, str | PathLike):
         raise ConfigError(f"{shown(path)} is no path of a config; give one such as 'config.yaml'")
@@ -196,35 +196,51 @@ def _read(place: str) -> Document:
 
 
 @dataclass(frozen=True)
-class Source:
-    """A config before it is checked: its plain values, and the place that names it in errors."""
+class ConfigSource:
+    """A config before it is checked: its plain values, and the name of its place for errors."""
 
     data: Mapping[str, Any]
     place: str
 
     __repr__ = short_repr
 
-    def changed(self, changes: Mapping[str, Any]) -> Source:
-        """With other values at dotted keys, as in `Config.changed`; ConfigError for what is no key."""
-        return Source(overridden(self.data, with_stages(changes)), self.place)
+    def changed(self, changes: Mapping[str, Any]) -> ConfigSource:
+        """Return the source with other values at dotted keys, as in `Config.changed`; ConfigError for a wrong key."""
+        return ConfigSource(overridden(self.data, with_stages(changes)), self.place)
 
     def config(self, changes: Mapping[str, Any] | None = None) -> Config:
-        """The checked config, with `changes`; ConfigError."""
+        """Check the values, with `changes`, and return the Config; ConfigError if they are wrong."""
         return make_config(dict(self.data), place=self.place, overrides=changes)
 
 
-def source_of(config: Config | Source | str | PathLike[str] | Mapping[str, Any]) -> Source:
-    """The values of a config given as a path, as plain values or as an object; ConfigError for another thing."""
-    if isinstance(config, Source):
+AnyConfig = Config | ConfigSource | str | PathLike[str] | Mapping[str, Any]
+
+
+def config_source(config: AnyConfig) -> ConfigSource:
+    """Return the values of a config given as a path, as a dict or as an object; ConfigError for anything else."""
+    if isinstance(config, ConfigSource):
         return config
     if isinstance(config, Config):
-        return Source(config.data, config.path)
+        return ConfigSource(config.data, config.path)
     if isinstance(config, Mapping):
-        return Source(config, "config")
+        return ConfigSource(config, "config")
     if isinstance(config, str | PathLike):
         place = str(os.fspath(config))
-        return Source(_read(place).value, place)
+        return ConfigSource(_read(place).value, place)
     raise ConfigError(f"config={shown(config)} must be a path of a YAML file, a dict of its sections or a ppsim.Config")
+
+
+def as_config(config: AnyConfig) -> Config:
+    """Return a checked config given as a path, as a dict or as an object; ConfigError if it is wrong."""
+    if isinstance(config, Config):
+        return config
+    return load_config(config) if isinstance(config, str | PathLike) else config_source(config).config()
+
+
+def value_at(data: Mapping[str, Any], key: str) -> Any:
+    """Return the value at a dotted key of two parts, such as `schedule.name`; None if it is missing."""
+    section, _, name = key.partition(".")
+    return (data.get(section) or {}).get(name)
 
 
 def make_config(
@@ -234,10 +250,10 @@ def make_config(
     overrides: Mapping[str, Any] | None = None,
     lines: Mapping[Path, int] | None = None,
 ) -> Config:
-    """Check a config that is already plain values; `place` names it in errors, `lines` says where its keys stand."""
+    """Check plain values and return the Config; errors name it by `place`, and its keys by their `lines`."""
     changes = with_stages(overrides or {})
     data = overridden(data, changes)
-    checked, faults = check(data)
+    checked, faults = check_sections(data)
     held: dict[str, Any] = {}
     if not faults:
         held, faults = assembled(checked, place)
@@ -265,7 +281,7 @@ def _fault_error(place: str, faults: list[Fault], lines: Mapping[Path, int]) -> 
 
 
 def overridden(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`data` with the values of dotted keys replaced, None taking one away; ConfigError for what is no key."""
+    """Return `data` with other values at dotted keys; None removes a key. ConfigError for a wrong key."""
     data = dict(data)
     for key, value in changes.items():
         data = _overridden(data, key, _value(key, value))
@@ -273,7 +289,7 @@ def overridden(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
 
 
 def with_stages(changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The changes; one to `interleaved-1f1b:4` is one of the name and one of the stages per device."""
+    """Return the changes; a schedule name such as `interleaved-1f1b:4` also sets the stages per device."""
     name, stages = changes.get("schedule.name"), changes.get("schedule.stages_per_device")
     if not isinstance(name, str) or ":" not in name or stages is not None:
         return changes
@@ -282,7 +298,7 @@ def with_stages(changes: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _overridden(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """`data` with the plain value at a dotted key replaced; sections on the way are made."""
+    """Return `data` with another value at a dotted key; missing sections are added."""
     if not isinstance(key, str):
         raise ConfigError(f"override {shown(key)}: write keys as text with dots, such as schedule.name")
     if key.count(".") >= MAX_DEPTH:
@@ -304,7 +320,7 @@ def _overridden(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 
 
 def _value(key: str, value: Any) -> Any:
-    """The plain value given for a key: text is YAML; the name of a file, which may hold " #" or ": ", is not."""
+    """Return the plain value given for a key: text is read as YAML, a path (which may contain " #" or ": ") is not."""
     if isinstance(value, PathLike):
         return os.fspath(value)
     return _read_value(key, value) if isinstance(value, str) else value

@@ -169,7 +169,7 @@ DOCUMENT = _section(
 _SHEETS = ("device", "link", "network")
 
 
-def check(data: dict[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
+def check_sections(data: dict[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
     """The keys that `data` holds with their checked values, and every fault found: its path and what is wrong there.
 
     A null counts as a key that is not there.

@@ -8,72 +8,39 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ppsim.analysis.memory import check_headroom, peak_activations
+from ppsim.analysis.memory import check_headroom
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.base.host import need
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
-from ppsim.config import Config
+from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.layers import RECOMPUTE
+from ppsim.run.schedules import schedules
 from ppsim.run.timelines import Timeline
 from ppsim.search import families, find_family
 from ppsim.search.partitions import balanced_partition
-from ppsim.studies.fits import fits_within, step_difference
-from ppsim.studies.frameworks import runnable
+from ppsim.studies.best_first import Search
+from ppsim.studies.points import MEASURED, Candidate, fits_within
 from ppsim.studies.reasons import removed_cause, spent
-from ppsim.studies.space import Source, as_config
-from ppsim.studies.worker_pool import Here
+from ppsim.studies.space import DEVICES, MICROBATCH_SIZE, PARTITION, SHARDING, TENSOR, open_space, runnable
+from ppsim.studies.worker_pool import InProcess
 
 if TYPE_CHECKING:
     import pandas
 
 UNITS = {"step": "seconds", "step_difference": "seconds", "tokens_per_second": "tokens per second"}
 STAGES_TRIED = (2, 3, 4)
+MEASURES = ("iteration_time", "tokens_per_second", "peak_memory", "peak_activations")
+ROW = (
+    "what", "changes", "step", "step_difference", "tokens_per_second", "peak", "peak_difference", "fits", "removes",
+    "layout_string",
+)  # fmt: skip
+# Keys that `what_fits` frees to find a layout, and keys that go with one partition only.
+LAYOUT_KEYS = (TENSOR, DEVICES, MICROBATCH_SIZE, "layout.recompute", SHARDING, PARTITION)
+PARTITION_KEYS = ("layout.first_stage_layers", "layout.last_stage_layers", "layout.recompute_stages")
 Changes = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Advice:
-    """One change and what it does.
-
-    Attributes
-    ----------
-    what : str
-        The change in words.
-    changes : mapping of dotted key to value
-        None takes a key away.
-    step, step_difference : seconds
-        The step with the change, and after - before.
-    tokens_per_second : float or None
-        With the change.
-    peak, peak_difference : float
-        Of the fullest device, in bytes; in live activations where bytes are not known.
-    fits : bool or None
-        Whether the peak is within the memory of the device; None where that is not known.
-    removes : str or None
-        The cause in the ledger that shrinks most, in seconds of the mean device.
-    layout_string : str or None
-        The stages with the change, in Megatron-LM's notation; None where no model is known.
-    """
-
-    what: str
-    changes: Changes
-    step: float
-    step_difference: float
-    tokens_per_second: float | None
-    peak: float
-    peak_difference: float
-    fits: bool | None
-    removes: str | None
-    layout_string: str | None
-
-    __repr__ = short_repr
-
-    @property
-    def words(self) -> str:
-        """The change in words, without the layout string that it may be."""
-        return self.what.partition(": ")[0]
 
 
 @dataclass(frozen=True)
@@ -87,7 +54,7 @@ class AdviceList:
         As it is.
     fits : bool or None
         Whether it fits as it is; None where that is not known.
-    advice : list of Advice
+    advice : list of Candidate
         Best first: what fits before what does not, then the shortest step.
     refused : mapping of change in words to the rule
     """
@@ -95,20 +62,20 @@ class AdviceList:
     config: Config
     run: Timeline
     fits: bool | None
-    advice: list[Advice]
+    advice: list[Candidate]
     refused: Mapping[str, str]
 
     __repr__ = short_repr
 
     @property
-    def better(self) -> list[Advice]:
+    def better(self) -> list[Candidate]:
         """The changes that fit and shorten the step, or whatever step they make where nothing fits as it is."""
         fitting = [one for one in self.advice if one.fits is not False]
         return fitting if self.fits is False else [one for one in fitting if one.step_difference < 0]
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a change."""
-        return [{**vars(one), "changes": dict(one.changes)} for one in self.advice]
+        return [{name: getattr(one, name) for name in ROW} | {"changes": dict(one.changes)} for one in self.advice]
 
     def to_frame(self) -> pandas.DataFrame:
         """The rows as a pandas table."""
@@ -137,7 +104,7 @@ class AdviceList:
 
 
 def advise(
-    config: Source, headroom: float = 0.0, *, framework: str | None = None, executor: Executor | None = None
+    config: AnyConfig, headroom: float = 0.0, *, framework: str | None = None, executor: Executor | None = None
 ) -> AdviceList:
     """Single changes of what a config has, each simulated with all else as it is.
 
@@ -169,54 +136,39 @@ def advise(
     config = as_config(config)
     config = replace(config, engine="compiled") if can_compile() and config.engine == "auto" else config
     run = config.simulate()
-    now = _outcome(run, headroom)
+    now = _simulated(run, headroom, {})
     tried: dict[str, Changes] = {}
     for what, changes in _candidates(config, run, names):
         if changes not in tried.values():
             tried[what] = changes
-    attempt = functools.partial(_attempt, config=config, headroom=headroom)
+    attempt = functools.partial(_attempt, config=config, headroom=headroom, before=now, spent_before=spent(run))
     found, refused = [], {}
-    for what, outcome in zip(tried, (executor or Here()).map(attempt, tried.values()), strict=True):
-        if isinstance(outcome, str):
-            refused[what] = outcome
+    for one in (executor or InProcess()).map(attempt, tried.items()):
+        if one.refused is None:
+            found.append(one)
         else:
-            found.append(_advice(what, tried[what], now, outcome))
+            refused[one.what] = one.refused
     found.sort(key=lambda one: (one.fits is False, one.step, one.peak, one.what))
     return AdviceList(config, run, now.fits, found, refused)
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    """What advice is made of; it travels between processes."""
-
-    step: float
-    tokens_per_second: float | None
-    peak: float
-    fits: bool | None
-    spent: Mapping[str, float]
-    layout_string: str | None
-
-
-def _attempt(changes: Changes, config: Config, headroom: float) -> _Outcome | str:
-    """The outcome of a change, or why it is not possible."""
+def _attempt(
+    item: tuple[str, Changes], config: Config, headroom: float, before: Candidate, spent_before: Mapping[str, float]
+) -> Candidate:
+    """Simulate one change, in words and as keys; a rule that refuses it is the candidate's `refused`."""
+    what, changes = item
     try:
-        return _outcome(replace(config.changed(changes), engine=config.engine).simulate(), headroom)
+        run = replace(config.changed(changes), engine=config.engine).simulate()
+        found = replace(_simulated(run, headroom, changes), what=what, before=before.measures)
+        removes = removed_cause(spent_before, spent(run)) if found.step_difference < 0 else None
+        return replace(found, removes=removes)
     except PpsimError as error:
-        return str(error).removeprefix(f"{config.path}: ")
+        return Candidate(changes, None, str(error).removeprefix(f"{config.path}: "), what=what)
 
 
-def _outcome(run: Timeline, headroom: float) -> _Outcome:
-    peak = float((run.peak_memory if run.peak_memory is not None else peak_activations(run)).max())
-    step, speed = run.iteration_time, run.tokens_per_second
-    return _Outcome(step, speed, peak, fits_within(run, headroom), spent(run), run.layout_string)
-
-
-def _advice(what: str, changes: Changes, before: _Outcome, after: _Outcome) -> Advice:
-    difference = step_difference(before.step, after.step)
-    return Advice(
-        what, changes, after.step, difference, after.tokens_per_second, after.peak, after.peak - before.peak,
-        after.fits, removed_cause(before.spent, after.spent) if difference < 0 else None, after.layout_string,
-    )  # fmt: skip
+def _simulated(run: Timeline, headroom: float, changes: Changes) -> Candidate:
+    numbers = {name: MEASURED[name].number(run) for name in MEASURES}
+    return Candidate(changes, numbers, layout_string=run.layout_string, fits=fits_within(run, headroom))
 
 
 def _candidates(config: Config, run: Timeline, names: Iterable[str]) -> Iterator[tuple[str, Changes]]:
@@ -320,3 +272,96 @@ def _of_links(costs: DerivedCosts) -> Iterator[tuple[str, Changes]]:
     for key, sheet in (("link", cluster.link), ("network", cluster.network)):
         if key == "link" or sheet != cluster.link:
             yield f"a {key} of twice the bandwidth", {f"hardware.{key}.bandwidth": 2 * sheet.bandwidth}
+
+
+def what_fits(config: Config, headroom: float = 0.1) -> list[Candidate]:
+    """Ways to run a config within the memory of its devices.
+
+    The config as it is if it fits; else, each with all else as it is, the first that fits of the recompute levels
+    (none, selective, full), of fewer microbatches (halving), and of other schedules the one with the shortest step; and
+    of other layouts of its own schedule on the same GPUs and batch the fastest one.
+
+    Parameters
+    ----------
+    config : Config
+        Its costs must say what is held.
+    headroom : float
+        Part of each device's memory that must stay free, from 0 to below 1.
+
+    Returns
+    -------
+    list of Candidate
+        Empty where none of these fits.
+
+    Raises
+    ------
+    CostError
+        The costs do not say what is held, or name no device.
+    """
+    as_it_is = _try(config, {}, headroom)
+    if as_it_is.fits:
+        return [as_it_is]
+    found = [
+        _first(config, ({"layout.recompute": level, "layout.recompute_stages": None} for level in RECOMPUTE), headroom),
+        _first(config, _fewer_microbatches(config), headroom),
+        _best_schedule(config, headroom),
+        _best_layout(config, headroom),
+    ]
+    return [fitting for fitting in found if fitting is not None]
+
+
+def _try(config: Config, changes: Changes, headroom: float) -> Candidate:
+    run = (config.changed(changes) if changes else config).simulate()
+    spare = float(run.memory().spare(headroom).min())
+    return replace(_simulated(run, headroom, changes), run=run, spare=spare)
+
+
+def _first(config: Config, candidates: Iterator[Changes], headroom: float) -> Candidate | None:
+    for changes in candidates:
+        try:
+            fitting = _try(config, changes, headroom)
+        except PpsimError:
+            continue
+        if fitting.fits:
+            return fitting
+    return None
+
+
+def _fewer_microbatches(config: Config) -> Iterator[Changes]:
+    microbatches = config.schedule.get("microbatches", 0) // 2
+    while microbatches:
+        yield {"schedule.microbatches": microbatches}
+        microbatches //= 2
+
+
+def _best_schedule(config: Config, headroom: float) -> Candidate | None:
+    """Of the families that need no search, the shortest step that fits."""
+    best = None
+    for family in schedules().values():
+        if "costs" in family.options or family.name == config.schedule.get("name"):
+            continue
+        changes = {"schedule.name": family.name, "schedule.options": None, "schedule.stages_per_device": None}
+        try:
+            fitting = _try(config, changes, headroom)
+        except PpsimError:
+            continue
+        if fitting.fits and (best is None or fitting.step < best.step):
+            best = fitting
+    return best
+
+
+def _best_layout(config: Config, headroom: float) -> Candidate | None:
+    """The fastest layout of the config's GPUs that fits, with its schedule and batch."""
+    stages = config.schedule.get("stages_per_device")
+    free = dict.fromkeys(LAYOUT_KEYS) | {"schedule.name": [config.schedule.get("name")]}
+    try:
+        space = open_space(config, {key: values or () for key, values in free.items()})
+    except PpsimError:
+        return None
+    search = Search(space, headroom, top=1, executor=InProcess(), with_front=False)
+    search.run()
+    if not search.ranked:
+        return None
+    keys = {**dict.fromkeys(PARTITION_KEYS), **search.ranked[0].changes, "schedule.stages_per_device": stages}
+    changes = {key: value for key, value in keys.items() if value != value_at(config.data, key)}
+    return _try(config, changes, headroom)

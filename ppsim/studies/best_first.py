@@ -1,54 +1,62 @@
-"""The search behind choose: best first, until no point that is left can be ranked or stand on the front."""
+"""Best-first search behind choose: it stops if no remaining point can be ranked or be on the Pareto front."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from ppsim.analysis.static_bounds import ScheduleSummary, layout_bounds, memory_bound, step_bound
+from ppsim.base.errors import BuildError, PpsimError
 from ppsim.base.progress import Bar
-from ppsim.config import Source
+from ppsim.config import config_source
 from ppsim.costs.derive import DerivedCosts
-from ppsim.studies.opening import Opener, devices_of
-from ppsim.studies.points import Point as Measured
-from ppsim.studies.points import fastest_partitions, run_points
-from ppsim.studies.ranking import Candidate, front_of, rank, rounded
-from ppsim.studies.space import MICROBATCHES, PARTITION, Point, Space
-from ppsim.studies.store import Store
-from ppsim.studies.worker_pool import LEFT_OUT, Crew, Here, places
+from ppsim.costs.partition import LayoutString
+from ppsim.costs.table import CostTable
+from ppsim.search import find_family
+from ppsim.search.memory_actions import MEMORY_ACTIONS
+from ppsim.search.partitions import balanced_within, pieces_of
+from ppsim.studies.points import Candidate, fastest_partitions, front_of, rank, rounded, run_points
+from ppsim.studies.space import BALANCED, DEVICES, MICROBATCHES, PARTITION, Changes, Space
+from ppsim.studies.store import Store, store_key
+from ppsim.studies.worker_pool import LEFT_OUT, InProcess, JobRunner, Outcome, capacity
 
-MOST_AT_ONCE = 64  # items of a round; of more, many would be done that the first of them make needless
-# Layouts opened for each place in a round: nearly all are opened in the end, and those of equal sizes share schedules.
-LAYOUTS_AT_ONCE = 16
-SHOWN = ("iteration_time", "tokens_per_second", "mfu", "peak_memory", "bubble_fraction", "peak_activations")
+MAX_ROUND = 64  # items of a round: of more, the first would make many of the others needless
+LAYOUTS_PER_WORKER = 16  # expanded in a round: nearly all are expanded in the end
+MEASURES = ("iteration_time", "tokens_per_second", "mfu", "peak_memory", "bubble_fraction", "peak_activations")
 
 
 @dataclass(frozen=True)
-class _Group:
-    """The points of one layout: every schedule that keeps activations, or does not, and partition of it."""
+class _Layout:
+    """A layout to expand: its points are every schedule that keeps activations, or does not, and every partition."""
 
-    layout: Point
+    changes: Changes
     keeping: bool
     points: int
     memory: float
 
 
 @dataclass(frozen=True)
-class _Open:
-    """A point that may matter, with its least bytes."""
+class _Point:
+    """A point to simulate, with the lower bound on its bytes."""
 
-    changes: Point
+    changes: Changes
     memory: float
     points: int = 1
 
 
 class Search:
-    """What has the lowest bound on its step is opened or simulated next, a round of the executor's size at a time."""
+    """Best-first search: the layout or point with the lowest step-time bound is expanded or simulated next.
+
+    A round has as many layouts or points as the executor needs. `run` fills `ranked`, `front`, `counts` and `left_out`,
+    as `ppsim.studies.choose.Choice` describes them.
+    """
 
     def __init__(
         self,
@@ -62,36 +70,36 @@ class Search:
         self.space, self.top, self.executor, self.store, self.with_front = space, top, executor, store, with_front
         costs = space.config.costs
         self.limit = costs.cluster.device.memory * (1 - headroom) if isinstance(costs, DerivedCosts) else np.inf
-        self.source = Source(space.config.data, space.config.path)
-        self.opener = Opener(space, self.limit)
-        alone = isinstance(executor, Here)
-        self.at_once = 1 if alone else min(MOST_AT_ONCE, 4 * places(executor))
-        self.layouts_at_once = 1 if alone else min(MOST_AT_ONCE, LAYOUTS_AT_ONCE * places(executor))
+        self.source = config_source(space.config)
+        self.expansion = Expansion(space, self.limit)
+        alone = isinstance(executor, InProcess)
+        self.max_points = 1 if alone else min(MAX_ROUND, 4 * capacity(executor))
+        self.max_layouts = 1 if alone else min(MAX_ROUND, LAYOUTS_PER_WORKER * capacity(executor))
         self.counts: Counter[str] = Counter(points=0, simulated=0, memory=0, step=0, refused=0)
-        self.left_out: list[Point] = []
+        self.left_out: list[Changes] = []
         self.fitting: list[Candidate] = []
         self.replaced: list[Candidate] = []
         self.too_large: list[Candidate] = []
-        self.reach = np.inf
+        self.longest = np.inf  # rounded step above which nothing is ranked
         self.ranked: list[Candidate] = []
         self.front: list[Candidate] = []
         self.numbers = itertools.count()
-        self.heap: list[tuple[float, int, _Group | _Open]] = []
+        self.heap: list[tuple[float, int, _Layout | _Point]] = []
 
     def run(self) -> None:
-        """Look through the whole space."""
+        """Search the whole space."""
         self._add_layouts()
         with Bar("choosing", self.counts["points"]) as bar:
             while self.heap:
-                groups, points = self._round()
-                self._open(groups)
+                layouts, points = self._next_round()
+                self._expand(layouts)
                 self._simulate(points)
                 bar.update(self.counts.total() - self.counts["points"])
-        if self.space.is_cut_anew:
-            self._cut_anew()
+        if self.space.searches_partitions:
+            self._search_partitions()
 
     def _add_layouts(self) -> None:
-        """Count every point; those of a layout whose weights alone are too large, or whose sizes do not fit, out."""
+        """Count every point, and queue the layouts except those that do not fit the model or the memory."""
         number: dict[tuple[int, bool], int] = {}
         for layout, keeping in itertools.product(self.space.layouts(), (True, False)):
             devices = devices_of(self.space, layout)
@@ -100,122 +108,286 @@ class Search:
                 number[devices, keeping] = schedules * len(self.space.partitions)
             points = number[devices, keeping]
             self.counts["points"] += points
-            least = self.opener.least(layout, keeping)
-            if least is None or least[1] > self.limit:
-                self.counts["refused" if least is None else "memory"] += points
+            bounds = self.expansion.bounds(layout, keeping)
+            if bounds is None or bounds[1] > self.limit:
+                self.counts["refused" if bounds is None else "memory"] += points
             elif points:
-                self._push(least[0], _Group(layout, keeping, points, least[1]))
+                self._push(bounds[0], _Layout(layout, keeping, points, bounds[1]))
 
-    def _push(self, step: float, item: _Group | _Open) -> None:
+    def _push(self, step: float, item: _Layout | _Point) -> None:
         heapq.heappush(self.heap, (step, next(self.numbers), item))
 
-    def _round(self) -> tuple[list[_Group], list[_Open]]:
-        """The next layouts and points that may matter."""
-        groups: list[_Group] = []
-        points: list[_Open] = []
-        while self.heap and len(groups) < self.layouts_at_once and len(points) < self.at_once:
+    def _next_round(self) -> tuple[list[_Layout], list[_Point]]:
+        """Return the next layouts and points that can matter."""
+        layouts: list[_Layout] = []
+        points: list[_Point] = []
+        while self.heap and len(layouts) < self.max_layouts and len(points) < self.max_points:
             step, _, item = heapq.heappop(self.heap)
             if not self._matters(step, item.memory):
                 self.counts["step"] += item.points
-            elif isinstance(item, _Group):
-                groups.append(item)
+            elif isinstance(item, _Layout):
+                layouts.append(item)
             else:
                 points.append(item)
-        return groups, points
+        return layouts, points
 
     def _matters(self, step: float, memory: float) -> bool:
-        """Whether a point with at least this step and memory can be ranked or stand on the front."""
+        """Return True if a point with at least this step and memory can be ranked or be on the front."""
         if rounded(step) <= self._last_ranked():
             return True
         return self.with_front and not any(one.step <= step and one.memory <= memory for one in self.front)
 
-    def _open(self, groups: list[_Group]) -> None:
-        """Bounds of every point of these layouts."""
-        items = [(one.layout, one.keeping) for one in groups]
-        crew = Crew(self.opener, items, self.executor, self.store, self.opener.key, beside=self._sizes)
-        for group, found in zip(groups, crew.in_order(), strict=True):
+    def _expand(self, layouts: list[_Layout]) -> None:
+        """Queue the points of these layouts with their bounds."""
+        items = [(one.changes, one.keeping) for one in layouts]
+        outcomes = JobRunner(self.expansion, items, self.executor, self.store, self.expansion.key).in_order()
+        for layout, found in zip(layouts, outcomes, strict=True):
             if "open" not in found:
-                self.counts["refused"] += group.points
-                self.left_out.append(group.layout)
+                self.counts["refused"] += layout.points
+                self.left_out.append(layout.changes)
                 continue
             self.counts.update({name: found[name] for name in ("refused", "memory")})
             self.counts["points"] -= found["same"]
             for step, memory, changes in found["open"]:
-                self._push(step, _Open({**group.layout, **changes}, memory))
+                self._push(step, _Point({**layout.changes, **changes}, memory))
 
-    def _sizes(self, item: tuple[Point, bool]) -> str:
-        """What layouts whose schedules are the same have in common."""
-        layout, keeping = item
-        return f"{devices_of(self.space, layout)} {layout[MICROBATCHES]} {keeping}"
-
-    def _simulate(self, points: list[_Open]) -> None:
-        for point in self._measured([self._plain(one.changes) for one in points]):
-            if point.measures is None:
+    def _simulate(self, points: list[_Point]) -> None:
+        for one in self._measured([self._own_keys(point.changes) for point in points]):
+            if one.measures is None:
                 self.counts["refused"] += 1
-                if point.refused == LEFT_OUT:
-                    self.left_out.append(dict(point.changes))
+                if one.refused == LEFT_OUT:
+                    self.left_out.append(dict(one.changes))
                 continue
             self.counts["simulated"] += 1
-            memory = point.measures["peak_memory"]
+            memory = one.measures["peak_memory"]
             fits = memory is None or memory <= self.limit
-            (self.fitting if fits else self.too_large).append(Candidate(point.changes, point.measures))
+            (self.fitting if fits else self.too_large).append(one)
         self._rank()
 
     def _rank(self) -> None:
-        near = [one for one in self.fitting if rounded(one.step) <= self.reach]
+        near = [one for one in self.fitting if rounded(one.step) <= self.longest]
         self.ranked, self.front = rank(near, self.top), front_of([*self.fitting, *self.replaced])
         last = self._last_ranked()
         front = {id(one) for one in self.front}
         self.fitting = [one for one in self.fitting if rounded(one.step) <= last or id(one) in front]
 
     def _last_ranked(self) -> float:
-        """The step, `rounded`, above which nothing can be ranked any more."""
-        return rounded(self.ranked[-1].step) if len(self.ranked) == self.top else self.reach
+        """Return the step, `rounded`, above which nothing can be ranked any more."""
+        return rounded(self.ranked[-1].step) if len(self.ranked) == self.top else self.longest
 
-    def _measured(self, points: list[Point]) -> Iterator[Measured]:
-        means = {"executor": self.executor, "store": self.store, "label": None, "fast": True, "measures": SHOWN}
-        return run_points(self.source, points, **means)
+    def _measured(self, points: list[Changes]) -> Iterator[Candidate]:
+        options = {"executor": self.executor, "store": self.store, "label": None, "fast": True, "measures": MEASURES}
+        return run_points(self.source, points, **options)
 
-    def _cut_anew(self) -> None:
-        """Seek the fastest stages of all that is ranked, until all has them, and of what is as fast but too large.
+    def _search_partitions(self) -> None:
+        """Search the fastest stages of every ranked point, and of those that are as fast but too large.
 
-        Where two of them become one, the rank ends before the first step that was left aside as too long.
+        A point that improves is ranked again, until the stages of every ranked point have been searched. If two points
+        become one, the rank still ends before the first step that was put aside as too long.
         """
-        self.reach = self._last_ranked()
-        cut: list[Point] = []
-        while olds := [one for one in self._worth_cutting() if one.changes not in cut]:
-            cut += [dict(one.changes) for one in olds]
-            found = fastest_partitions(
-                self.source, [one.changes for one in olds], self.limit, self.executor, self.store
-            )
+        self.longest = self._last_ranked()
+        searched: list[Changes] = []
+        while olds := [one for one in self._worth_searching() if one.changes not in searched]:
+            before = [dict(one.changes) for one in olds]
+            searched += before
+            found = fastest_partitions(self.source, before, self.limit, self.executor, self.store)
             pairs = [(old, {**old.changes, PARTITION: text}) for old, text in zip(olds, found, strict=True) if text]
-            fresh: list[Point] = []
+            fresh: list[Changes] = []
             for _, new in pairs:
-                if new not in cut and new not in fresh:
+                if new not in searched and new not in fresh:
                     fresh.append(new)
-            cut += fresh
-            known = [Candidate(one.changes, one.measures) for one in self._measured(fresh) if one.measures is not None]
+            searched += fresh
+            known = [one for one in self._measured(fresh) if one.measures is not None]
             for old, changes in pairs:
                 new = next((one for one in (*known, *self.fitting) if one.changes == changes), None)
                 if new is not None and new.memory <= self.limit:
                     self._replace(old, new)
             self._rank()
 
-    def _worth_cutting(self) -> list[Candidate]:
+    def _worth_searching(self) -> list[Candidate]:
         last = self._last_ranked()
         near = sorted((one for one in self.too_large if rounded(one.step) <= last), key=lambda one: one.rank)
         return [*self.ranked, *near[: self.top]]
 
     def _replace(self, old: Candidate, new: Candidate) -> None:
-        """Rank a point with its new stages where these are better; its old ones stand on the front as before."""
+        """Rank a point with its new stages if they are better; with its old ones it may still be on the front."""
         worse = [one for one in self.fitting if one.changes == old.changes]
         if all(new.rank < one.rank for one in worse):
             others = (one for one in self.fitting if one.changes not in (old.changes, new.changes))
             self.fitting = [*others, new]
             self.replaced += worse
 
-    def _plain(self, changes: Point) -> Point:
-        """The changes that a config takes: without keys of the layout where no model is known."""
+    def _own_keys(self, changes: Changes) -> Changes:
+        """Return the changes that the config takes: without a model, those of the schedule."""
         if isinstance(self.space.config.costs, DerivedCosts):
             return changes
         return {key: value for key, value in changes.items() if key.startswith("schedule.")}
+
+
+def devices_of(space: Space, layout: Changes) -> int:
+    """Return the devices of the pipeline."""
+    return layout.get(DEVICES, space.config.schedule["devices"])
+
+
+def costs_of(space: Space, layout: Changes, partition: Any = None) -> Any:
+    """Return the costs in a layout; None if it does not fit the model."""
+    costs = space.config.costs
+    if not isinstance(costs, DerivedCosts):
+        return costs
+    changes = {key.removeprefix("layout."): value for key, value in layout.items() if key.startswith("layout.")}
+    if partition is not None:
+        changes["partition"] = partition
+    try:
+        return replace(costs, layout=replace(costs.layout, **changes))
+    except PpsimError:
+        return None
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """Expansion of layouts: every schedule and partition of each, with lower bounds on seconds and bytes. Picklable.
+
+    Attributes
+    ----------
+    space : Space
+        The free keys and their values.
+    limit : bytes
+        Memory of a device; points with a higher lower bound are only counted.
+    """
+
+    space: Space
+    limit: float
+
+    def __call__(self, layouts: Iterable[tuple[Changes, bool]]) -> list[Outcome]:
+        """Expand each layout, with the schedules that keep activations or with the others.
+
+        Each outcome has "open", a list of (seconds, bytes, changes), and counts of points: "refused", too large for the
+        "memory", or the "same" as another.
+        """
+        return [_ExpandedLayout(self, *one).expanded() for one in layouts]
+
+    def key(self, one: tuple[Changes, bool]) -> str:
+        """Return the store key of an expanded layout."""
+        given = {"open": one, "free": self.space.values, "limit": self.limit, "config": self.space.config.data}
+        return store_key(given, self.space.config.path)
+
+    def bounds(self, layout: Changes, keeping: bool) -> tuple[float, float] | None:
+        """Return lower bounds on seconds and bytes of all points of a layout; None if it does not fit the model."""
+        costs = costs_of(self.space, layout)
+        if costs is None:
+            return None
+        config = self.space.config
+        devices, microbatches = devices_of(self.space, layout), layout[MICROBATCHES]
+        step, memory = layout_bounds(costs, devices, microbatches, config.optimizer, keeping)
+        return step * self.jitter_factor, memory
+
+    @property
+    def jitter_factor(self) -> float:
+        """Factor by which jitter scales a lower bound on the step time."""
+        jitter = self.space.config.jitter
+        return 1.0 if jitter is None else jitter.least_factor
+
+
+class _ExpandedLayout:
+    """One layout while it is expanded; what its points share is computed once."""
+
+    def __init__(self, expansion: Expansion, layout: Changes, keeping: bool):
+        self.space, self.limit, self.layout, self.keeping = expansion.space, expansion.limit, layout, keeping
+        self.devices = devices_of(self.space, layout)
+        self.bounds, self.jitter_factor = expansion.bounds(layout, keeping) or (0.0, 0.0), expansion.jitter_factor
+        self.costs = costs_of(self.space, layout, None if self.space.partitions == [None] else "even")
+        self.pieces = pieces_of(self.costs) if BALANCED in self.space.partitions else None
+        self.whole = not isinstance(self.costs, DerivedCosts) or "microbatch_scale" in self.costs.given
+        self.tables: dict[Any, CostTable] = {}
+        self.even: dict[int, LayoutString | None] = {}
+
+    def expanded(self) -> Outcome:
+        points, refused, too_large, same = [], 0, 0, 0
+        for changes, summary, partition in self._points():
+            try:
+                if summary is None:
+                    raise BuildError("the family does not allow these sizes")
+                costs = self._partitioned(summary, partition)
+                if costs is None:
+                    same += 1
+                    continue
+                step, memory = self._bounds_of(costs, summary, changes["schedule.name"])
+            except PpsimError:
+                refused += 1
+                continue
+            if memory > self.limit:
+                too_large += 1
+                continue
+            if partition is not None and isinstance(costs, DerivedCosts):
+                changes = {**changes, PARTITION: str(costs.layout.partition if partition == BALANCED else partition)}
+            points.append((step, memory, changes))
+        return {"open": points, "refused": refused, "memory": too_large, "same": same}
+
+    def _points(self) -> Iterator[tuple[Changes, ScheduleSummary | None, Any]]:
+        for chosen in self.space.schedules(self.devices, self.keeping):
+            summary = self._summary(chosen["schedule.name"], chosen["schedule.stages_per_device"])
+            for partition in self.space.partitions:
+                yield {DEVICES: self.devices, **chosen}, summary, partition
+
+    def _summary(self, name: str, stages: int | None) -> ScheduleSummary | None:
+        """Return the summary of a schedule, with the config's options if it is the config's family.
+
+        None if the family does not allow the sizes.
+        """
+        section = self.space.config.schedule
+        options = section.get("options", {}) if name == section.get("name") else {}
+        try:
+            columns = find_family(name).columns(self.devices, self.layout[MICROBATCHES], stages, **options)
+            return ScheduleSummary.of(columns, self.whole)
+        except BuildError:
+            return None
+
+    def _partitioned(self, summary: ScheduleSummary, partition: Any) -> Any:
+        """Return the costs with a partition; None if the balanced one is the even one, which is a point already."""
+        if partition is None or partition == "even":
+            return self.costs
+        if partition != BALANCED:
+            return self.costs.with_partition(partition)
+
+        def table(found: LayoutString) -> CostTable:
+            return self._table(self.costs.with_partition(found), summary)
+
+        balanced = balanced_within(self.costs, summary, table, self.limit, self.pieces)
+        if "even" in self.space.partitions and balanced == self._even(summary.actions.num_stages):
+            return None
+        return self.costs.with_partition(balanced)
+
+    def _even(self, num_stages: int) -> LayoutString | None:
+        """Return the stages of the even partition; None if there are more stages than layers."""
+        if num_stages not in self.even:
+            try:
+                self.even[num_stages] = LayoutString.parse(self.costs.megatron_layout(num_stages))
+            except PpsimError:
+                self.even[num_stages] = None
+        return self.even[num_stages]
+
+    def _bounds_of(self, costs: Any, summary: ScheduleSummary, name: str) -> tuple[float, float]:
+        """Return lower bounds on seconds and bytes of a point.
+
+        They are those of the layout if the simulation decides on the partition or the lists.
+        """
+        decided_later = isinstance(costs, DerivedCosts) and costs.layout.partition == "optimal"
+        if decided_later or "costs" in find_family(name).options:
+            return self.bounds
+        sharded = isinstance(costs, DerivedCosts) and costs.layout.sharded
+        config, table = self.space.config, self._table(costs, summary)
+        step = step_bound(summary, table, config.optimizer, sharded) * self.jitter_factor
+        # Priority lists, and lists without R and copies yet, give no lower bound on memory.
+        is_final = config.dispatch == "list" and not any(key in config.schedule for key in MEMORY_ACTIONS)
+        held = memory_bound(summary, table) if is_final else None
+        return max(step, self.bounds[0]), max(0.0 if held is None else float(held.max()), self.bounds[1])
+
+    def _table(self, costs: Any, summary: ScheduleSummary) -> CostTable:
+        """Return the cost table; schedules with equal holdings share it."""
+        schedule = summary.actions
+        if not isinstance(costs, DerivedCosts):
+            return costs.table(schedule)
+        key = (costs.layout.partition, schedule.holdings.tobytes(), schedule.slices)
+        if key not in self.tables:
+            self.tables[key] = costs.table(schedule)
+        return self.tables[key]

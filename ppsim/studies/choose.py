@@ -17,13 +17,12 @@ from ppsim.base.rules import checked_call
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
 from ppsim.base.units import counted, percent_text
-from ppsim.config import Config
+from ppsim.config import AnyConfig, Config
 from ppsim.run.timelines import Timeline
 from ppsim.studies.best_first import Search
-from ppsim.studies.frameworks import runnable
-from ppsim.studies.ranking import Candidate
-from ppsim.studies.space import Point, Source, Space, open_space
-from ppsim.studies.worker_pool import means
+from ppsim.studies.points import Candidate
+from ppsim.studies.space import Changes, Space, open_space, runnable
+from ppsim.studies.worker_pool import open_resources
 
 if TYPE_CHECKING:
     import pandas
@@ -60,7 +59,7 @@ class Choice:
     ----------
     ranked : list of Candidate
         The fastest points that fit, at most `top` of them, the winner first; empty where nothing fits. Of points with
-        equal steps (`ppsim.studies.ranking.rounded`) the simplest is ranked, and the others are its `alike`.
+        equal steps (`ppsim.studies.points.rounded`) the simplest is ranked, and the others are its `alike`.
     front : list of Candidate
         The points than which no other is both as fast and as small, fastest first.
     counts : mapping
@@ -78,7 +77,7 @@ class Choice:
     counts: Mapping[str, int]
     space: Space
     headroom: float
-    left_out: list[Point] = field(default_factory=list)
+    left_out: list[Changes] = field(default_factory=list)
 
     __repr__ = short_repr
 
@@ -93,7 +92,7 @@ class Choice:
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a ranked point: its free keys, its measures, and how many points are `alike`."""
-        return [{**one.changes, **one.measures, "alike": one.alike} for one in self.ranked]
+        return [{**one.changes, **one.numbers, "alike": one.alike} for one in self.ranked]
 
     def to_frame(self) -> pandas.DataFrame:
         """The rows as a pandas table."""
@@ -107,7 +106,7 @@ class Choice:
         drawn = {one.rank: one for one in (*self.front, *self.ranked)}.values()
         if not drawn:
             raise ConfigError(f"{self._nothing}; there is nothing to draw")
-        memory = MEASURES["peak_memory" if self.front[0].measures["peak_memory"] is not None else "peak_activations"]
+        memory = MEASURES["peak_memory" if self.front[0].numbers["peak_memory"] is not None else "peak_activations"]
         return draw_front([(one.memory, one.step) for one in drawn], [*map(_name, drawn)], memory.title, memory.unit)
 
     def _repr_html_(self) -> str:
@@ -133,7 +132,7 @@ def _run_by(framework: str, *given: object) -> list[str]:
 
 
 def choose(
-    config: Source,
+    config: AnyConfig,
     free: Iterable[str] | Mapping[str, Iterable[Any]] | None = None,
     *,
     headroom: float = 0.1,
@@ -184,7 +183,7 @@ def choose(
     if framework is not None:
         only = {**(only or {}), "schedule.name": _run_by(framework, free, only)}
     space = open_space(config, free, asynchronous, only)
-    with means(sum(1 for _ in space.layouts()), executor, workers, store) as (runner, kept):
+    with open_resources(sum(1 for _ in space.layouts()), executor, workers, store) as (runner, kept):
         search = Search(space, headroom, top, runner, kept)
         search.run()
     return Choice(search.ranked, search.front, dict(search.counts), space, headroom, search.left_out)

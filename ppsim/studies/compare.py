@@ -19,7 +19,7 @@ from ppsim.base.rules import checked_call
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
 from ppsim.base.units import value_text
-from ppsim.config import Config, source_of
+from ppsim.config import Config, config_source
 from ppsim.costs import CostModel
 from ppsim.families.registry import RegisteredFamily
 from ppsim.run.schedules import Schedule, schedules
@@ -27,8 +27,8 @@ from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import families, find_family, split_stages
-from ppsim.studies.fits import fits_within, step_difference
-from ppsim.studies.worker_pool import Here
+from ppsim.studies.points import fits_within, step_difference
+from ppsim.studies.worker_pool import InProcess
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def compare_config(
 
     Stages per device and options of the config go to the families that take them; `interleaved-1f1b:4` says its own.
     """
-    case = config if isinstance(config, Config) else source_of(config).config()
+    case = config if isinstance(config, Config) else config_source(config).config()
     section = dict(case.schedule)
     if "csv" in section:
         own = case.build()
@@ -297,7 +297,7 @@ def compare(
     )
     tried = [one for name, one in chosen.items() if name not in refused]
     timelines: list[Timeline] = []
-    for (_, label, _), found in zip(tried, (executor or Here()).map(attempt, tried), strict=True):
+    for (_, label, _), found in zip(tried, (executor or InProcess()).map(attempt, tried), strict=True):
         if isinstance(found, str):
             refused[label] = found
         else:

@@ -16,6 +16,7 @@ from ppsim.base.short_repr import short_repr
 from ppsim.costs import CostModel
 from ppsim.costs.profile import Profile
 from ppsim.costs.spread import HALVES_SENTENCE
+from ppsim.frameworks import SCHEDULES
 from ppsim.interop.result import plain
 from ppsim.plan.resolve import Plan
 from ppsim.run.schedules import Schedule
@@ -23,8 +24,8 @@ from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.search import families
 from ppsim.studies.calibration import whole_parts
-from ppsim.studies.frameworks import RUNS, runnable
 from ppsim.studies.slow_parts import Slow, priced, replayed_plan, slow_parts, start_overhead, step_of, usual_seconds
+from ppsim.studies.space import runnable
 
 SCHEMA = "ppsim.explain/1"
 
@@ -271,7 +272,7 @@ class Better:
 
 def assumed(framework: str) -> str:
     """What a better schedule is looked for among, and at what costs."""
-    who = framework or f"{', '.join(RUNS)} (the measured run does not say which ran it)"
+    who = framework or f"{', '.join(SCHEDULES)} (the measured run does not say which ran it)"
     names = ", ".join(runnable(framework or None))
     return (
         f"a better schedule is one of {names}, which {who} can run; at the measured medians: a stage's seconds and "

@@ -1,63 +1,180 @@
-"""Many points of one config: the measures of each, or the rule that refuses it, through an executor and a store."""
+"""Candidates: many changes of one config, each simulated or refused, through an executor and a store; their ranking."""
 
 from __future__ import annotations
 
 import functools
-import json
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
-from ppsim.analysis.measures import MEASURES
+from ppsim.analysis.measures import MEASURES, pareto_front
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import PpsimError
 from ppsim.base.progress import track
 from ppsim.base.short_repr import short_repr
-from ppsim.config import Config, Source, source_of
+from ppsim.config import AnyConfig, ConfigSource, config_source, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import LayoutString
-from ppsim.run.schedules import Schedule
+from ppsim.frameworks import megatron, pytorch
+from ppsim.run.timelines import Timeline
 from ppsim.search import find_family, split_stages
 from ppsim.search.partitions import fastest_stages
-from ppsim.studies.kept_schedules import Kept
-from ppsim.studies.store import Store, key_of
-from ppsim.studies.worker_pool import FEW, Crew, Outcome, means
+from ppsim.studies.store import Store, store_key
+from ppsim.studies.worker_pool import FEW, JobRunner, Outcome, open_resources
 
 PATIENCE = 4  # times the usual number of cuts for a ranked point
-MOST_ROWS_KEPT = 500_000  # of the schedules that a process keeps: about 100 MB with their programs
-# The ledger behind this one takes longer than build, simulation and all the others together.
+NOISE = 1e-9  # relative: differences that rounding may cause, here or on another machine
+DIGITS = 5  # significant digits to which steps are compared: equal ones are at most 0.01 % apart
+# The ledger behind `exposed_communication` takes longer than build, simulation and all the others together.
 MEASURED = {name: measure for name, measure in MEASURES.items() if name != "exposed_communication"}
 
 
 @dataclass(frozen=True)
-class Point:
-    """What became of one point.
+class Candidate:
+    """Changes of a config, simulated or refused: a point of a sweep, of `choose`, of `advise` or of `what_fits`.
 
     Attributes
     ----------
     changes : mapping of dotted config key to value
-        As they were given.
+        None removes a key.
     measures : mapping of measure to number, or None
-        Those asked for, of all devices together; by default those of docs/glossary.md but exposed_communication. None
-        where the point is refused.
+        Measures over all devices, by default those of docs/glossary.md except exposed_communication. None if the
+        candidate is refused.
     refused : str or None
         The rule that refuses it.
     layout_string : str or None
-        The stages in Megatron-LM's notation; None where no model is known.
+        The stages in Megatron-LM's notation; None if the config has no model.
+    alike : int
+        For a ranked candidate: the number of others with an equal step.
+    what : str
+        For `advise`: the changes in words.
+    before : mapping of measure to number, or None
+        For `advise`: the measures of the config without the changes.
+    fits : bool or None
+        For `advise`: True if the peak fits in the memory of the device; None if that is not known.
+    removes : str or None
+        For `advise`: the cause of idle time that shrinks most, in seconds averaged over devices.
+    run : Timeline or None
+        For `what_fits`: the simulated run.
+    spare : float or None
+        For `what_fits`: bytes left on the fullest device below its memory less the headroom.
     """
 
     changes: Mapping[str, Any]
     measures: Mapping[str, Any] | None
     refused: str | None = None
     layout_string: str | None = None
+    alike: int = 0
+    what: str = ""
+    before: Mapping[str, Any] | None = None
+    fits: bool | None = None
+    removes: str | None = None
+    run: Timeline | None = None
+    spare: float | None = None
 
     __repr__ = short_repr
 
+    @property
+    def step(self) -> float:
+        """Seconds of one training step."""
+        return self.numbers["iteration_time"]
+
+    @property
+    def step_difference(self) -> float:
+        """Seconds by which the changes lengthen the step; 0 if only rounding differs."""
+        return step_difference(_known(self.before)["iteration_time"], self.step)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Tokens per second of the whole job; None if the config has no model."""
+        return self.numbers["tokens_per_second"]
+
+    @property
+    def memory(self) -> float:
+        """Peak bytes of the fullest device; live activations if bytes are not known."""
+        return _peak(self.numbers)
+
+    peak = memory
+
+    @property
+    def peak_difference(self) -> float:
+        """Bytes, or activations, by which the changes raise the peak."""
+        return self.memory - _peak(_known(self.before))
+
+    @property
+    def words(self) -> str:
+        """The changes in words, without a layout string."""
+        return self.what.partition(": ")[0]
+
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """The sort key: `rounded` step, then simplicity, then step and memory.
+
+        Simplicity prefers, in this order: few devices in a pipeline, few stages per device, a schedule that Megatron-LM
+        runs or else PyTorch, no recompute, an even partition.
+        """
+        name = self.changes["schedule.name"]
+        stages = self.changes.get("schedule.stages_per_device") or find_family(name).stages_per_device
+        framework = 0 if name in megatron.SCHEDULES else 1 if name in pytorch.CLASSES else 2
+        recomputes = self.changes.get("layout.recompute", "none") != "none"
+        uneven = self.changes.get("layout.partition", "even") != "even"
+        simple = self.changes.get("schedule.devices", 1), stages, framework, recomputes, uneven
+        ordered = sorted(self.changes.items(), key=lambda item: item[0])
+        return rounded(self.step), *simple, self.step, self.memory, str(ordered)
+
+    @property
+    def numbers(self) -> Mapping[str, Any]:
+        """The measures of a candidate that is not refused."""
+        return _known(self.measures)
+
+
+def _known(measures: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    assert measures is not None  # noqa: S101 - asked for of simulated candidates only
+    return measures
+
+
+def _peak(measures: Mapping[str, Any]) -> float:
+    return measures["peak_memory" if measures["peak_memory"] is not None else "peak_activations"]
+
+
+def fits_within(run: Timeline, headroom: float = 0.0) -> bool | None:
+    """Return True if a run fits in its devices' memory less the headroom; None if memory or device is not known."""
+    if run.table.workload is None or run.peak_memory is None:
+        return None
+    return bool(run.memory().fits(headroom))
+
+
+def step_difference(before: float, after: float) -> float:
+    """Return the seconds by which a step became longer; 0 if only rounding differs."""
+    return 0.0 if abs(after - before) <= NOISE * before else after - before
+
+
+def rounded(step: float) -> float:
+    """Return the seconds to `DIGITS` significant digits; steps equal in them count as equal."""
+    return float(f"{step:.{DIGITS}g}")
+
+
+def rank(candidates: Iterable[Candidate], top: int) -> list[Candidate]:
+    """Return the `top` fastest candidates; of equal steps only the simplest, with the count of the rest."""
+    ordered = sorted(candidates, key=lambda one: one.rank)
+    ranked = []
+    for _, group in itertools.islice(itertools.groupby(ordered, key=lambda one: rounded(one.step)), top):
+        first, *others = group
+        ranked.append(replace(first, alike=len(others)))
+    return ranked
+
+
+def front_of(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the Pareto front of step time and memory, fastest first; of equal candidates only the simplest."""
+    simplest = sorted(candidates, key=lambda one: one.rank)
+    return [simplest[index] for index in pareto_front([(one.step, one.memory) for one in simplest])]
+
 
 def run_points(
-    config: Config | Source | str | PathLike[str] | Mapping[str, Any],
+    config: AnyConfig,
     points: Iterable[Mapping[str, Any]],
     *,
     executor: Executor | None = None,
@@ -66,89 +183,81 @@ def run_points(
     label: str | None = "simulating",
     fast: bool | None = None,
     measures: Sequence[str] = tuple(MEASURED),
-) -> Iterator[Point]:
-    """Simulate a config under many changes; yield one Point for each, in order.
+) -> Iterator[Candidate]:
+    """Simulate a config under many changes; yield one Candidate for each, in order.
 
     Parameters
     ----------
     config : Config, path or mapping
-        What the changes are applied to; it may lack what they say.
+        The config that is changed; it may lack the keys of the changes.
     points : iterable of mappings of dotted config key to value
-        As in `Config.changed`. A schedule may be named with its stages per device, such as `interleaved-1f1b:4`, and
+        As in `Config.changed`. A schedule may be named with its stages per device, such as `interleaved-1f1b:4`. It
         takes no options and stages of another family from the config.
     executor : concurrent.futures.Executor, optional
-        Default: processes on this machine, or this process alone where the points are few. `Workers(2)` serves several
-        calls.
+        Default: processes on this machine, or this process alone for few points. `Workers(2)` serves several calls.
     workers : int, optional
-        Processes, where no executor is given.
+        Number of processes, if no executor is given.
     store : path or Store, optional
-        An SQLite file in which results are kept and found again.
+        An SQLite file in which results are stored and found again.
     label : str, optional
-        Beside the progress bar; None shows none.
+        Text of the progress bar; None shows none.
     fast : bool, optional
-        Whether the compiled engine runs what leaves the engine open; default: where the points are many.
+        Use the compiled engine if the config leaves the engine open; default: if the points are many.
     measures : list of str
-        Those of `MEASURED` that are wanted; some take as long as a simulation.
+        Names of `MEASURED`; some take as long as a simulation.
 
     Raises
     ------
     ConfigError
-        The config or the store cannot be read. What is wrong with a point is its `refused`.
+        The config or the store cannot be read. A wrong point is no error: the rule is its `refused`.
     """
-    source, changes = source_of(config), [dict(point) for point in points]
-    with means(len(changes), executor, workers, store) as (runner, kept):
+    source, changes = config_source(config), [dict(point) for point in points]
+    with open_resources(len(changes), executor, workers, store) as (runner, opened):
         fast = len(changes) >= FEW if fast is None else fast
         work = functools.partial(measure_points, source, fast=fast, measures=measures)
-        key = functools.partial(_key, source, measures)
-        crew = Crew(work, changes, runner, kept, key=key, beside=_schedule_part)
-        outcomes = crew.in_order() if label is None else track(crew.in_order(), len(changes), label)
-        for change, found in zip(changes, outcomes, strict=True):
-            yield Point(change, found.get("measures"), found.get("refused"), found.get("layout_string"))
+        outcomes = JobRunner(work, changes, runner, opened, functools.partial(_key, source, measures)).in_order()
+        shown = outcomes if label is None else track(outcomes, len(changes), label)
+        for change, found in zip(changes, shown, strict=True):
+            yield Candidate(change, found.get("measures"), found.get("refused"), found.get("layout_string"))
 
 
-def _schedule_part(changes: Mapping[str, Any]) -> str:
-    return repr([(key, value) for key, value in sorted(changes.items()) if key.startswith("schedule.")])
-
-
-def _key(source: Source, measures: Sequence[str], changes: Mapping[str, Any]) -> str:
+def _key(source: ConfigSource, measures: Sequence[str], changes: Mapping[str, Any]) -> str:
     wanted = {} if len(measures) == len(MEASURED) else {"measures": list(measures)}
     try:
-        return key_of({**source.changed(own_changes(source, changes)).data, **wanted}, source.place)
+        return store_key({**source.changed(own_changes(source, changes)).data, **wanted}, source.place)
     except PpsimError:  # refused before it is a config; its own text is its key
-        return key_of({"base": source.data, "changes": dict(changes), **wanted}, source.place)
+        return store_key({"base": source.data, "changes": dict(changes), **wanted}, source.place)
 
 
-def own_changes(source: Source, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`changes`, and where they name another schedule also those that take away what belongs to the config's own one.
+def own_changes(source: ConfigSource, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `changes`; if they name another schedule, also remove the keys that belong to the config's own.
 
-    Options are of one family; a family whose number of stages is fixed takes that; a CSV file says all by itself.
+    Options belong to one family. A family with a fixed number of stages takes that. A CSV file fixes everything.
     """
     name = changes.get("schedule.name")
     if not isinstance(name, str):
         return dict(changes)
-    section = source.data.get("schedule") or {}
-    away = {"schedule.csv": None, "schedule.slices": None}
-    if split_stages(name)[0] != split_stages(str(section.get("name")))[0]:
-        away["schedule.options"] = None
+    away = ["schedule.csv", "schedule.slices"]
+    if split_stages(name)[0] != split_stages(str(value_at(source.data, "schedule.name")))[0]:
+        away.append("schedule.options")
     if find_family(split_stages(name)[0]).fixed_stages:
-        away["schedule.stages_per_device"] = None
-    held = {key: None for key in away if key.partition(".")[2] in section}
-    return held | dict(changes)
+        away.append("schedule.stages_per_device")
+    section = source.data.get("schedule") or {}
+    return {key: None for key in away if key.partition(".")[2] in section} | dict(changes)
 
 
 def measure_points(
-    source: Source, points: Sequence[Mapping[str, Any]], fast: bool, measures: Sequence[str]
+    source: ConfigSource, points: Sequence[Mapping[str, Any]], fast: bool, measures: Sequence[str]
 ) -> list[Outcome]:
-    """The outcome of each point; `fast` takes the compiled engine where the config leaves the engine open."""
+    """Return the outcome of each point; `fast` uses the compiled engine if the config leaves the engine open."""
     if fast and source.data.get("engine", "auto") == "auto" and can_compile():
         source = source.changed({"engine": "compiled"})
     return [_outcome(source, changes, measures) for changes in points]
 
 
-def _outcome(source: Source, changes: Mapping[str, Any], measures: Sequence[str]) -> Outcome:
+def _outcome(source: ConfigSource, changes: Mapping[str, Any], measures: Sequence[str]) -> Outcome:
     try:
-        config = source.config(own_changes(source, changes))
-        run = config.simulate(schedule_of(config))
+        run = source.config(own_changes(source, changes)).simulate()
         numbers = {name: MEASURED[name].number(run) for name in measures}
         return {"measures": numbers, "layout_string": run.layout_string}
     except PpsimError as error:
@@ -157,18 +266,8 @@ def _outcome(source: Source, changes: Mapping[str, Any], measures: Sequence[str]
         return {"refused": "not enough memory for this many actions; use fewer microbatches"}
 
 
-def schedule_of(config: Config) -> Schedule:
-    """The config's schedule; of what does not look at costs it is built once for all points."""
-    section = config.schedule
-    if "csv" in section or "recompute" in section or "costs" in find_family(section["name"]).options:
-        return config.build()
-    found = _KEPT.of(json.dumps(section, sort_keys=True, default=str), config.build)
-    assert found is not None  # noqa: S101 - build gives one or raises
-    return found
-
-
 def fastest_partitions(
-    source: Source, points: Sequence[Mapping[str, Any]], limit: float, executor: Executor, store: Store | None
+    source: ConfigSource, points: Sequence[Mapping[str, Any]], limit: float, executor: Executor, store: Store | None
 ) -> list[str | None]:
     """Return the layout string of each point's fastest stages with at most `limit` bytes per device.
 
@@ -176,21 +275,21 @@ def fastest_partitions(
     """
 
     def key(changes: Mapping[str, Any]) -> str:
-        return key_of({"cut": changes, "limit": limit, "config": source.data}, source.place)
+        return store_key({"cut": changes, "limit": limit, "config": source.data}, source.place)
 
     work = functools.partial(_cut_points, source, limit)
-    found = Crew(work, points, executor, store, key).in_order()
+    found = JobRunner(work, points, executor, store, key).in_order()
     return [one.get("stages") for one in found]
 
 
-def _cut_points(source: Source, limit: float, points: Sequence[Mapping[str, Any]]) -> list[Outcome]:
+def _cut_points(source: ConfigSource, limit: float, points: Sequence[Mapping[str, Any]]) -> list[Outcome]:
     return [{"stages": _fastest_partition(source, limit, changes)} for changes in points]
 
 
-def _fastest_partition(source: Source, limit: float, changes: Mapping[str, Any]) -> str | None:
+def _fastest_partition(source: ConfigSource, limit: float, changes: Mapping[str, Any]) -> str | None:
     try:
         config = source.config(own_changes(source, changes))
-        schedule, costs = config.lowered(schedule_of(config)), config.costs
+        schedule, costs = config.lowered(config.build()), config.costs
         if not isinstance(costs, DerivedCosts):
             return None
         now = LayoutString.parse(costs.megatron_layout(schedule.num_stages))
@@ -200,6 +299,3 @@ def _fastest_partition(source: Source, limit: float, changes: Mapping[str, Any])
         return best.megatron_layout(schedule.num_stages)
     except PpsimError:
         return None
-
-
-_KEPT: Kept[Schedule] = Kept(MOST_ROWS_KEPT)  # points come in chunks and rounds; their schedules recur in later ones

@@ -1,4 +1,4 @@
-"""What it takes to run a config: its YAML, the flags of Megatron-LM and torchtitan, and PyTorch's schedule file."""
+"""Recipes to run a config: its YAML, the flags of Megatron-LM and of torchtitan."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import Any
 from ppsim.actions import Kind
 from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
+from ppsim.frameworks import megatron, pytorch
 from ppsim.run.timelines import Timeline
-from ppsim.studies.frameworks import RUNS, TORCHTITAN
-
-FP8_RECIPES = {"tensor": "tensorwise", "delayed": "delayed", "block": "blockwise"}  # of Megatron-LM
 
 
 def config_yaml(config: Config) -> str:
-    """The config as a YAML file that ppsim reads again."""
+    """Return the config as the text of a YAML file that ppsim can read."""
     from ruamel.yaml import YAML
 
     writer, text = YAML(), io.StringIO()
@@ -32,9 +30,9 @@ def _without_nulls(value: Any) -> Any:
 
 
 def megatron_flags(config: Config, run: Timeline) -> list[str]:
-    """Flags of Megatron-LM (megatron/training/arguments.py); empty for a schedule that it does not run."""
+    """Return the flags of Megatron-LM (megatron/training/arguments.py); empty for a schedule that it does not run."""
     costs = config.costs
-    if not isinstance(costs, DerivedCosts) or run.schedule.name not in RUNS["Megatron-LM"]:
+    if not isinstance(costs, DerivedCosts) or run.schedule.name not in megatron.SCHEDULES:
         return []
     layout, schedule = costs.layout, run.schedule
     size = layout.microbatch_size
@@ -56,7 +54,7 @@ def megatron_flags(config: Config, run: Timeline) -> list[str]:
         flags.append("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params")
         flags.append("--use-distributed-optimizer --ckpt-format fsdp_dtensor")
     if layout.fp8 != "none":
-        flags.append(f"--fp8-format hybrid --fp8-recipe {FP8_RECIPES[layout.fp8]}")
+        flags.append(f"--fp8-format hybrid --fp8-recipe {megatron.FP8_RECIPES[layout.fp8]}")
         flags += ["--fp8-param-gather"] * layout.fp8_gather
     if layout.recompute == "selective":
         flags.append("--recompute-granularity selective")
@@ -66,16 +64,17 @@ def megatron_flags(config: Config, run: Timeline) -> list[str]:
 
 
 def torchtitan_flags(config: Config, run: Timeline) -> list[str]:
-    """Flags of torchtitan (torchtitan/config/configs.py); empty where no model is known, or PyTorch has no such lists.
+    """Return the flags of torchtitan (torchtitan/config/configs.py); empty without a model or with foreign actions.
 
-    A schedule that PyTorch has no class for goes as the CSV file that `Schedule.to_csv` writes. What each stage holds
-    is `parallelism.module_fqns_per_model_part` of torchtitan's own config, and no flag; so are products in fp8.
+    A schedule without a class in PyTorch is passed as the CSV file that `Schedule.to_csv` writes. Two things are in
+    torchtitan's own config, without a flag: the layers of each stage (`parallelism.module_fqns_per_model_part`), and
+    products in fp8.
     """
     costs = config.costs
     if not isinstance(costs, DerivedCosts) or not runs_in_pytorch(run):
         return []
     layout, schedule = costs.layout, run.schedule
-    known = TORCHTITAN.get(schedule.name)
+    known = pytorch.CLASSES.get(schedule.name)
     recompute = layout.recompute if isinstance(layout.recompute, str) else "full"
     return [
         f"--parallelism.tensor_parallel_degree {layout.tensor}",
@@ -94,6 +93,6 @@ def torchtitan_flags(config: Config, run: Timeline) -> list[str]:
 
 
 def runs_in_pytorch(run: Timeline) -> bool:
-    """Whether PyTorch's runtime has the actions of a schedule: it slices no microbatch and moves no activations."""
+    """Return True if PyTorch's runtime has the actions of a schedule: no slices, moved activations or R."""
     schedule = run.schedule
     return schedule.slices == 1 and not len(schedule.evicted) and not (schedule.compute.kind == Kind.R).any()

@@ -1,60 +1,68 @@
-"""The space that `choose` looks through: which keys of a config are free, their values, and every point of them."""
+"""The space that `choose` searches: the free keys of a config, their values, and every point of them."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from os import PathLike
 from typing import Any
 
 from ppsim.actions import Kind
-from ppsim.base.documents import read_yaml
 from ppsim.base.errors import BuildError, ConfigError, shown
-from ppsim.base.files import MAX_CONFIG_BYTES, read_text
 from ppsim.base.rules import whole_number
-from ppsim.config import Config, load_config, make_config
+from ppsim.config import AnyConfig, Config, config_source, make_config, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layers import RECOMPUTE
 from ppsim.costs.layout import Layout
+from ppsim.frameworks import SCHEDULES
 from ppsim.search import families, find_family, split_stages
 from ppsim.search.memory_actions import MEMORY_ACTIONS
 
+TENSOR, CONTEXT, DATA, EXPERT = "layout.tensor", "layout.context", "layout.data", "layout.expert"
+MICROBATCH_SIZE, PARTITION, RECOMPUTE_LEVEL = "layout.microbatch_size", "layout.partition", "layout.recompute"
+DEVICES, MICROBATCHES = "schedule.devices", "schedule.microbatches"
+BALANCED = "balanced"  # a partition: balanced over devices, as a layout string
+SEARCHED = "searched"  # a partition of ranked points only: the fastest stages by simulation
+SHARDINGS: Mapping[str, Mapping[str, bool]] = {
+    "none": {"layout.distributed_optimizer": False, "layout.sharded": False},
+    "optimizer": {"layout.distributed_optimizer": True, "layout.sharded": False},
+    "weights": {"layout.distributed_optimizer": False, "layout.sharded": True},
+}
+SHARDING = "layout.sharding"  # stands for the two keys of SHARDINGS
+MIN_TOKENS = 4096  # minimum tokens of a sequence per GPU under context parallelism
 _whole = whole_number()
-ALONE = "1f1b"  # the family of a pipeline of one device
-Source = str | PathLike[str] | Mapping[str, Any] | Config
-Point = dict[str, Any]  # dotted key -> value
+ALONE = "1f1b"  # the family for a pipeline of one device
+Changes = dict[str, Any]  # dotted key -> value
 
 
 @dataclass(frozen=True)
 class Space:
-    """All points that are looked through.
+    """All points of a search.
 
     Attributes
     ----------
     config : Config
-        What every point shares; the values of free keys in it mean nothing.
+        The config that every point shares; its values of free keys are placeholders.
     gpus, batch : int
-        GPUs of the job, and sequences of one step over all copies; the same at every point.
+        GPUs of the job, and sequences of one step over all copies; equal at every point.
     values : mapping of dotted key to list
-        Values of each free key. layout.data and schedule.microbatches are in none: they follow from the others.
-    held : mapping of dotted key to int
-        What the config says of those that follow; a combination of which something else follows is no point.
+        Values of each free key, without layout.data and schedule.microbatches: they follow from the others.
+    fixed : mapping of dotted key to int
+        The config's own values of those two, if it sets them; combinations with other values are skipped.
     """
 
     config: Config
     gpus: int
     batch: int
     values: Mapping[str, list[Any]] = field(default_factory=dict)
-    held: Mapping[str, int] = field(default_factory=dict)
+    fixed: Mapping[str, int] = field(default_factory=dict)
 
-    def layouts(self) -> Iterator[Point]:
-        """Every combination of what is not of the schedule, with the data-parallel copies and microbatches it leaves.
+    def layouts(self) -> Iterator[Changes]:
+        """Yield every combination of the layout's keys, with the copies and microbatches that follow from it.
 
-        A combination of which GPUs, batch or experts are no multiple is no point.
+        Skip combinations that do not divide the GPUs, the batch or the experts evenly.
         """
         keys = [key for key in self.values if key not in ("schedule.name", "schedule.stages_per_device", PARTITION)]
         for chosen in itertools.product(*(self.values[key] for key in keys)):
@@ -62,18 +70,18 @@ class Space:
             if point is not None:
                 yield point
 
-    def _followed(self, point: Point) -> Point | None:
-        """The point with the keys that follow from it; None where the sizes do not go into each other."""
+    def _followed(self, point: Changes) -> Changes | None:
+        """Return the point with the keys that follow from it; None if the sizes do not divide each other evenly."""
 
         def size(key: str) -> int:
-            return point.get(key, _given(self.config.data, key) or 1)
+            return point.get(key, value_at(self.config.data, key) or 1)
 
         copies, left = divmod(self.gpus, size(DEVICES) * size(TENSOR) * size(CONTEXT))
         microbatches, over = divmod(self.batch, max(copies, 1) * size(MICROBATCH_SIZE))
         if left or over or not copies or not microbatches:
             return None
         point |= {DATA: copies, MICROBATCHES: microbatches}
-        if any(point[key] != value for key, value in self.held.items()):
+        if any(point[key] != value for key, value in self.fixed.items()):
             return None
         if SHARDING in point:
             point |= SHARDINGS[point.pop(SHARDING)]
@@ -83,11 +91,11 @@ class Space:
             point["layout.sequence_parallel"] = size(TENSOR) > 1
         return point
 
-    def schedules(self, devices: int, keeping: bool | None = None) -> Iterator[Point]:
-        """Every schedule on so many devices: its name and stages per device.
+    def schedules(self, devices: int, keeping: bool | None = None) -> Iterator[Changes]:
+        """Yield every schedule on a number of devices: its name and stages per device.
 
-        A pipeline of one device has nothing to schedule: `ALONE` with one stage stands for all where it is among them.
-        `keeping`: those alone that are known to keep activations until they are used, or those that are not.
+        A pipeline of one device has nothing to schedule: `ALONE`, if it is among them, stands for all. `keeping`
+        selects the schedules that are known to keep activations until they are used, or the others.
         """
         names = self.values.get("schedule.name", [self.config.schedule.get("name")])
         if devices == 1 and ALONE in names:
@@ -101,7 +109,7 @@ class Space:
 
     @property
     def _moves(self) -> bool:
-        """Whether the config asks for R, OFFLOAD and RELOAD in every list."""
+        """True if the config asks for R, OFFLOAD and RELOAD in every list."""
         return any(key in self.config.schedule for key in MEMORY_ACTIONS)
 
     def _stages(self, name: str, devices: int) -> list[int | None]:
@@ -116,20 +124,20 @@ class Space:
 
     @property
     def partitions(self) -> list[Any]:
-        """The ways to cut the model that are looked through; a single None where the config's own stays."""
+        """The partitions to search; a single None if the config's own stays."""
         return [one for one in self.values.get(PARTITION, [None]) if one != SEARCHED] or [BALANCED]
 
     @property
-    def is_cut_anew(self) -> bool:
-        """Whether the fastest stages of the points that are ranked are sought."""
+    def searches_partitions(self) -> bool:
+        """True if the fastest stages of ranked points are searched."""
         return SEARCHED in self.values.get(PARTITION, ())
 
 
 @functools.cache
 def keeps_activations(name: str) -> bool:
-    """Whether every activation of a family stays on devices from its F to its B, as small lists of it show.
+    """Return True if a family's small lists keep every activation on devices from its F to its B.
 
-    Not of families that look at costs: their lists may change with them.
+    False for families that look at costs: their lists may change with them.
     """
     family = find_family(name)
     for devices, microbatches in () if "costs" in family.options else ((4, 16), (2, 8), (3, 9), (1, 4)):
@@ -141,77 +149,58 @@ def keeps_activations(name: str) -> bool:
 
 
 def open_space(
-    source: Source,
+    config: AnyConfig,
     free: Iterable[str] | Mapping[str, Iterable[Any]] | None = None,
     asynchronous: bool = False,
     only: Mapping[str, Iterable[Any]] | None = None,
 ) -> Space:
-    """The space of a config.
+    """Return the space of a config.
 
     Parameters
     ----------
-    source : path, dict or Config
-        Keys of the schedule may be missing in it; `hardware.gpus` and `batch` then say how large the job is.
+    config : path, dict or Config
+        It may lack keys of the schedule; `hardware.gpus` and `batch` then give the size of the job.
     free : list of keys, or mapping of key to its values, optional
-        Default: every key of `FREE` that the config leaves out; layout.data, and microbatches beside a batch, are then
-        as the config says where it says them. Where given: these, and the keys without a default that the config leaves
-        out (the schedule's name and devices).
+        Default: every key of `FREE` that the config leaves out; layout.data, and microbatches next to a batch, then
+        keep the config's values. If given: these keys, and the schedule's name and devices if the config lacks them.
     asynchronous : bool
-        Whether schedules that train on old weights are looked at too.
+        Include schedules that train on old weights.
     only : mapping of key to its values, optional
-        These keys are free too, with no other values; what else is free stays so.
+        These keys are free too, with no other values; the other free keys stay free.
 
     Raises
     ------
     ConfigError
-        A key that cannot be free, a job whose size is not known, or a config that is wrong.
+        A key that cannot be free, a job of unknown size, or a wrong config.
     """
-    data, place = _read(source)
+    source = config_source(config)
+    data, place = dict(source.data), source.place
     _require_sections(data, place)
     chosen = _chosen(data, free, {key: list(values) for key, values in (only or {}).items()})
     completed, gpus, batch = _completed(data, chosen, place)
-    config = make_config(completed, place=place)
-    if "csv" in config.schedule:
+    whole = make_config(completed, place=place)
+    if "csv" in whole.schedule:
         raise ConfigError(f"{place}: schedule.csv fixes the schedule; choose needs schedule.name, or none")
-    derived = isinstance(config.costs, DerivedCosts)
+    derived = isinstance(whole.costs, DerivedCosts)
     if not derived:
         _refuse_what_needs_a_model(chosen, free, only)
         chosen = {key: values for key, values in chosen.items() if key.startswith("schedule.") and key != DEVICES}
-    context = Context(config, gpus, batch, asynchronous)
+    context = Context(whole, gpus, batch, asynchronous)
     for key, given in chosen.items():
         check_values(key, given or ())
     values = {key: given or list(FREE[key](context)) for key, given in chosen.items()}
-    held = {key: _given(data, key) for key in _following(data)} if free is None and derived else {}
+    fixed = {key: value_at(data, key) for key in _following(data)} if free is None and derived else {}
     return Space(
-        config,
+        whole,
         gpus,
         batch,
         {key: legal for key, legal in values.items() if legal},
-        {key: value for key, value in held.items() if value is not None},
+        {key: value for key, value in fixed.items() if value is not None},
     )
 
 
-def as_config(source: Source) -> Config:
-    """A whole config from its path, its values or itself; ConfigError where it is wrong."""
-    if isinstance(source, Config):
-        return source
-    return make_config(dict(source), place="config") if isinstance(source, Mapping) else load_config(source)
-
-
-def _read(source: Source) -> tuple[dict[str, Any], str]:
-    if isinstance(source, Config):
-        return dict(source.data), source.path
-    if isinstance(source, Mapping):
-        return dict(source), "config"
-    place = str(os.fspath(source))
-    value = read_yaml(read_text(place, most=MAX_CONFIG_BYTES), place).value
-    if not isinstance(value, dict):
-        raise ConfigError(f"{place}: {shown(value)} is no config; write sections such as `model:` and `hardware:`")
-    return value, place
-
-
 def _require_sections(data: Mapping[str, Any], place: str) -> None:
-    """ConfigError where what is read before the config is checked is no section of keys."""
+    """Raise ConfigError if a section that is read before the config is checked is not a mapping."""
     for name in ("schedule", "layout", "hardware"):
         if data.get(name) is not None and not isinstance(data[name], Mapping):
             raise ConfigError(f"{place}: {name}: {shown(data[name])} must be a section of keys")
@@ -222,7 +211,7 @@ def _chosen(
     free: Iterable[str] | Mapping[str, Iterable[Any]] | None,
     only: Mapping[str, list[Any]],
 ) -> dict[str, list[Any] | None]:
-    """The free keys, in the order of FREE, with the values given for them or None."""
+    """Return the free keys, in the order of FREE, with the values given for them or None."""
     wanted: dict[str, list[Any] | None] = {}
     if isinstance(free, Mapping):
         wanted = {key: list(values) for key, values in free.items()}
@@ -239,7 +228,7 @@ def _chosen(
 
 
 def _refuse_what_needs_a_model(chosen: Iterable[str], *named: Iterable[str] | None) -> None:
-    """ConfigError for keys that are no choice where costs are given: they are of so many devices, in one layout."""
+    """Raise ConfigError for keys that cannot be chosen if costs are given, which hold for one layout."""
     asked = {key for keys in named for key in ([keys] if isinstance(keys, str) else keys or ())}
     wrong = [key for key in chosen if key == DEVICES or (key in asked and key.startswith("layout."))]
     if wrong:
@@ -253,25 +242,20 @@ def _is_given(data: Mapping[str, Any], key: str) -> bool:
     if key == SHARDING:
         return any(_is_given(data, one) for one in SHARDINGS["none"])
     if key == "schedule.stages_per_device" and _is_given(data, "schedule.name"):
-        return True  # a family that is named runs its own number of stages where none is given
-    return _given(data, key) is not None
-
-
-def _given(data: Mapping[str, Any], key: str) -> Any:
-    section, name = key.split(".")
-    return (data.get(section) or {}).get(name)
+        return True  # a named family runs its own number of stages if none is given
+    return value_at(data, key) is not None
 
 
 def _following(data: Mapping[str, Any]) -> list[str]:
-    """The keys that follow from GPUs and batch; microbatches without a batch say what the batch is."""
+    """Return the keys that follow from GPUs and batch; without a batch, the microbatches give the batch."""
     return [DATA] + [MICROBATCHES] * (data.get("batch") is not None)
 
 
 def _completed(data: dict[str, Any], chosen: Mapping[str, Any], place: str) -> tuple[dict[str, Any], int, int]:
-    """The config with something at each key that it must have, its GPUs and its batch."""
+    """Return the config with a value at each key that it must have, its GPUs and its batch."""
     schedule, layout = dict(data.get("schedule") or {}), dict(data.get("layout") or {})
     gpus, batch = (
-        _count(place, "hardware.gpus", _given(data, "hardware.gpus")),
+        _count(place, "hardware.gpus", value_at(data, "hardware.gpus")),
         _count(place, "batch", data.get("batch")),
     )
     if gpus is None and schedule.get("devices") is not None:
@@ -301,7 +285,7 @@ def _completed(data: dict[str, Any], chosen: Mapping[str, Any], place: str) -> t
 
 
 def _count(place: str, key: str, value: Any) -> int | None:
-    """The value at a key, where it is a whole number or not there; ConfigError for anything else."""
+    """Return the integer at a key, or None if it is missing; ConfigError for anything else."""
     try:
         return None if value is None else _whole(value)
     except ConfigError as wrong:
@@ -309,32 +293,18 @@ def _count(place: str, key: str, value: Any) -> int | None:
 
 
 def _product(data: Mapping[str, Any], place: str, *keys: str) -> int:
-    """The counts at some keys multiplied, 1 where one is not there."""
-    return math.prod(_count(place, key, _given(data, key)) or 1 for key in keys)
-
-
-TENSOR, CONTEXT, DATA, EXPERT = "layout.tensor", "layout.context", "layout.data", "layout.expert"
-MICROBATCH_SIZE, PARTITION, RECOMPUTE_LEVEL = "layout.microbatch_size", "layout.partition", "layout.recompute"
-DEVICES, MICROBATCHES = "schedule.devices", "schedule.microbatches"
-BALANCED = "balanced"  # a partition: balanced over devices, as a layout string
-SEARCHED = "searched"  # a partition of ranked points alone: their fastest stages, sought with simulated steps
-SHARDINGS: Mapping[str, Mapping[str, bool]] = {
-    "none": {"layout.distributed_optimizer": False, "layout.sharded": False},
-    "optimizer": {"layout.distributed_optimizer": True, "layout.sharded": False},
-    "weights": {"layout.distributed_optimizer": False, "layout.sharded": True},
-}
-SHARDING = "layout.sharding"  # stands for the two keys of SHARDINGS
-LEAST_TOKENS = 4096  # of a sequence on one GPU: context parallelism cuts no finer
+    """Return the product of the counts at some keys; a missing one counts 1."""
+    return math.prod(_count(place, key, value_at(data, key)) or 1 for key in keys)
 
 
 def sharding_of(changes: Mapping[str, Any]) -> str | None:
-    """The name in SHARDINGS of what a point shards; None where it does not say."""
+    """Return the name in SHARDINGS of a point's sharding; None if its changes do not set it."""
     return next((name for name, keys in SHARDINGS.items() if keys.items() <= changes.items()), None)
 
 
 @dataclass(frozen=True)
 class Context:
-    """What the values of a free key depend on."""
+    """The job, on which the values of a free key depend."""
 
     config: Config
     gpus: int
@@ -347,7 +317,7 @@ def _divisors(number: int, most: int) -> list[int]:
 
 
 def _tensor_sizes(context: Context) -> list[int]:
-    """Within a node, and what divides the attention heads."""
+    """Return the sizes within a node that divide the attention heads."""
     costs = context.config.costs
     if not isinstance(costs, DerivedCosts):
         return []
@@ -356,7 +326,7 @@ def _tensor_sizes(context: Context) -> list[int]:
 
 def _context_sizes(context: Context) -> list[int]:
     model = context.config.model
-    most = model.sequence // LEAST_TOKENS if model else 1
+    most = model.sequence // MIN_TOKENS if model else 1
     return [size for size in (1, 2, 4, 8) if model and model.sequence % size == 0 and size <= max(most, 1)]
 
 
@@ -375,7 +345,7 @@ def _microbatch_sizes(context: Context) -> list[int]:
 
 
 def _names(context: Context) -> list[str]:
-    """The families that need no search."""
+    """Return the families that need no search."""
     return [
         name
         for name, family in families().items()
@@ -384,7 +354,7 @@ def _names(context: Context) -> list[str]:
 
 
 def _recompute_levels(context: Context) -> list[str]:
-    """Selective recompute drops only attention scores that are held."""
+    """Return the levels; selective recompute drops attention scores, so flash attention has none."""
     model = context.config.model
     return [level for level in RECOMPUTE if level != "selective" or (model and model.attention == "full")]
 
@@ -405,7 +375,7 @@ FREE: dict[str, Callable[[Context], list[Any]]] = {
 
 
 def check_values(key: str, values: Iterable[Any]) -> None:
-    """ConfigError unless every value is one that the key can have."""
+    """Raise ConfigError unless the key can have every value."""
     for value in values:
         if key == "schedule.name":
             find_family(split_stages(value)[0])
@@ -417,3 +387,14 @@ def check_values(key: str, values: Iterable[Any]) -> None:
                 Layout(**{key.partition(".")[2]: value})
         elif type(value) is not int or value < 1:
             raise ConfigError(f"{key}: {shown(value)} must be a whole number of at least 1, such as 2")
+
+
+def runnable(framework: str | None) -> list[str]:
+    """Return the families that a framework runs, in the order of the registry; all that any runs for None.
+
+    Raises ConfigError for an unknown framework.
+    """
+    if framework is not None and framework not in SCHEDULES:
+        raise ConfigError(f"framework={shown(framework)} is not known; use one of: {', '.join(SCHEDULES)}")
+    chosen = [*SCHEDULES] if framework is None else [framework]
+    return [name for name in families() if any(name in SCHEDULES[one] for one in chosen)]

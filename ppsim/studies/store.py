@@ -1,4 +1,4 @@
-"""The store of results: one SQLite file that outlives the run, and the key under which a point is found in it."""
+"""The store of results: one SQLite file that outlives the run, and the store keys of configs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ SCHEMA = 1
 _UNRELATED = ("name", "published")  # sections of a config that decide no result
 _FILES = (("model", "huggingface"), ("schedule", "csv"), ("costs", "profile"))
 _NO_MODELS = ("commands", "plots", "interop", "explorer", "cli.py")
-_MOST_KEYS = 500  # of one query; SQLite takes 999 in its oldest builds
+_MAX_KEYS = 500  # of one query; SQLite takes 999 in its oldest builds
 
 
 class Store:
-    """Results by key in an SQLite file with a write-ahead log: two runs may share it, a killed one loses nothing kept.
+    """Results by key in an SQLite file with a write-ahead log.
 
-    Raises ConfigError where the file cannot be opened or is something else.
+    Two runs can share it; a killed run loses no stored result.
+
+    Raises ConfigError if the file cannot be opened or is not an SQLite file.
     """
 
     def __init__(self, path: str | PathLike[str]):
@@ -41,17 +43,17 @@ class Store:
             ) from None
 
     def find(self, keys: Sequence[str]) -> dict[str, Any]:
-        """The results that are kept under some of `keys`."""
+        """Return the stored results of those `keys` that have one."""
         found: dict[str, Any] = {}
-        for first in range(0, len(keys), _MOST_KEYS):
-            some = keys[first : first + _MOST_KEYS]
+        for first in range(0, len(keys), _MAX_KEYS):
+            some = keys[first : first + _MAX_KEYS]
             marks = ",".join("?" * len(some))
             rows = self._base.execute(f"SELECT key, result FROM results WHERE key IN ({marks})", some)  # noqa: S608 - marks only
             found |= {key: json.loads(result) for key, result in rows}
         return found
 
-    def keep(self, results: Mapping[str, Any]) -> None:
-        """Write results, all of them or, where the process dies, none."""
+    def save(self, results: Mapping[str, Any]) -> None:
+        """Write results atomically: all of them, or none if the process dies."""
         rows = [(key, json.dumps(result)) for key, result in results.items()]
         try:
             self._base.execute("BEGIN IMMEDIATE")
@@ -61,7 +63,7 @@ class Store:
             raise ConfigError(f"{self.path}: results cannot be kept: {error}") from None
 
     def count(self) -> int:
-        """How many results are kept."""
+        """Return the number of stored results."""
         return self._base.execute("SELECT count(*) FROM results").fetchone()[0]
 
     def close(self) -> None:
@@ -69,8 +71,8 @@ class Store:
         self._base.close()
 
 
-def key_of(data: Mapping[str, Any], place: str) -> str:
-    """The key of a config's values: a hash of all that decides its result, files that it names and ppsim included."""
+def store_key(data: Mapping[str, Any], place: str) -> str:
+    """Return the store key of a config's values: a hash of all that decides its result, with its files and ppsim."""
     decisive = {key: value for key, value in data.items() if key not in _UNRELATED}
     files = [
         _digest(os.path.join(os.path.dirname(place), section[name]))
@@ -85,7 +87,7 @@ def _digest(path: str) -> str | None:
     try:
         state = os.stat(path)
     except OSError:
-        return None  # the config's check says what is wrong with it
+        return None  # the config's check names the fault
     return _digest_of_version(path, state.st_mtime_ns, state.st_size)
 
 
@@ -99,7 +101,7 @@ def _digest_of_version(path: str, changed: int, size: int) -> str | None:
 
 @cache
 def _code() -> str:
-    """The version of ppsim and of every source file that decides results."""
+    """Return a hash of ppsim's version and of every source file that decides results."""
     home = Path(ppsim.__file__).parent
     digest = hashlib.sha256(ppsim.__version__.encode())
     for file in sorted(home.rglob("*.py")):

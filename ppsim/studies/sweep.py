@@ -19,9 +19,9 @@ from ppsim.base.rules import checked_call, is_number
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import WIDTH, aligned, html_table, layout_lines
 from ppsim.base.units import EXAMPLES, parse_quantity, value_text
-from ppsim.config import Config, Source, source_of
+from ppsim.config import AnyConfig, ConfigSource, config_source
 from ppsim.studies.compare import is_asynchronous
-from ppsim.studies.points import MEASURED, Point, own_changes, run_points
+from ppsim.studies.points import MEASURED, Candidate, own_changes, run_points
 
 if TYPE_CHECKING:
     import pandas
@@ -42,12 +42,12 @@ class Sweep:
     ----------
     keys : list of str
         The dotted keys that were varied.
-    points : list of Point
+    points : list of Candidate
         One a combination, the last key's values changing fastest.
     """
 
     keys: list[str]
-    points: list[Point]
+    points: list[Candidate]
 
     __repr__ = short_repr
 
@@ -134,7 +134,7 @@ class Sweep:
         heads = [*map(_short, self.keys), *(measure.title for measure in measures), *["refused"] * refusals]
         return [heads, *(self._cells(point, measures, refusals) for point in self.points)]
 
-    def _cells(self, point: Point, measures: Sequence[Measure], refusals: bool) -> list[str]:
+    def _cells(self, point: Candidate, measures: Sequence[Measure], refusals: bool) -> list[str]:
         run = point.measures or {}
         numbers = [value_text(run.get(measure.name), measure.unit) for measure in measures]
         return [*(str(point.changes[key]) for key in self.keys), *numbers, *[point.refused or ""] * refusals]
@@ -164,7 +164,7 @@ class Sweep:
 
     def _refusals(self) -> list[str]:
         """Every rule that refuses points, once."""
-        of_rule: dict[str, list[Point]] = {}
+        of_rule: dict[str, list[Candidate]] = {}
         for point in self.points:
             if point.refused is not None:
                 of_rule.setdefault(point.refused, []).append(point)
@@ -189,7 +189,7 @@ class Sweep:
 
 
 def sweep(
-    config: Config | Source | str | PathLike[str] | Mapping[str, Any],
+    config: AnyConfig,
     over: Mapping[str, Iterable[Any] | str],
     *,
     executor: Executor | None = None,
@@ -222,7 +222,7 @@ def sweep(
     --------
     >>> ppsim.sweep("unit-costs.yaml", over={"schedule.name": ["1f1b", "zb-h1"], "schedule.microbatches": [8, 16]})
     """
-    source = source_of(config)
+    source = config_source(config)
     if not isinstance(over, Mapping) or not all(isinstance(key, str) for key in over):
         raise ConfigError(f"over={shown(over)} must map keys to values, such as {{'schedule.microbatches': [8, 16]}}")
     values = {key: _values(key, given) for key, given in over.items()}
@@ -238,7 +238,7 @@ def sweep(
     return Sweep(list(values), list(run_points(source, points, executor=executor, workers=workers, store=store)))
 
 
-def refuse_common_faults(source: Source, points: Sequence[Mapping[str, Any]]) -> None:
+def refuse_common_faults(source: ConfigSource, points: Sequence[Mapping[str, Any]]) -> None:
     """Raise ConfigError with the faults of a config that no point of the sweep mends: one message, not one a point."""
     first, last = (_faults(source, points[index]) for index in (0, -1))
     swept = [*points[0]]
@@ -252,7 +252,7 @@ def refuse_common_faults(source: Source, points: Sequence[Mapping[str, Any]]) ->
         raise ConfigError(f"{source.place}: " + "; ".join(common), common)
 
 
-def _faults(source: Source, changes: Mapping[str, Any]) -> list[str]:
+def _faults(source: ConfigSource, changes: Mapping[str, Any]) -> list[str]:
     try:
         source.config(own_changes(source, changes))
     except ConfigError as error:

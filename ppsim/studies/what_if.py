@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from ppsim.analysis.measures import shown_in
 from ppsim.base.errors import BuildError, ConfigError
 from ppsim.run.timelines import Timeline
+from ppsim.studies.points import NOISE
 
 Numbers = dict[str, tuple[float | None, str]]  # name -> (value, unit)
 
 SCAN_POINTS = 48
 MOST_STEPS = 100
-NOISE = 1e-9  # relative: what rounding, here or on another machine, may change
 BUSY = "busy"
 IDLE = "idle: "  # what the names of the ledger's rows begin with
 _EQUAL = 1e-12  # of the step time: two schedules are equally fast

@@ -1,4 +1,4 @@
-"""Who does the work: this process, processes replaced when they die, a Dask cluster, Slurm through submitit."""
+"""The worker pool: jobs run in this process, in processes that are replaced when they die, on Dask or on Slurm."""
 
 from __future__ import annotations
 
@@ -18,68 +18,68 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
 from ppsim.studies.store import Store
 
-MOST_WORKERS = 4096  # a slip of the keys must not fill a machine with processes
+MAX_WORKERS = 4096  # a typing error must not fill a machine with processes
 AT_ONCE = 64  # chunks handed to an executor that does not say how many workers it has
 _DEATHS = ("KilledWorker", "UncompletedJobError")  # of Dask and submitit: the worker died, not the function
-_LOOK_EVERY = 0.3  # seconds
-_ENDING = 0.5  # seconds that the end of processes may take
+_POLL_SECONDS = 0.3
+_END_SECONDS = 0.5  # time that the end of processes may take
 
 
-class Here(Executor):
-    """Runs what is submitted at once, in this process."""
+class InProcess(Executor):
+    """An executor that runs each call at once, in this process."""
 
     workers = 1
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
-        """A future that is done; what the call raises passes through."""
+        """Return a future that is done; an error of the call is raised here."""
         future: Future = Future()
         future.set_result(fn(*args, **kwargs))
         return future
 
 
 def check_workers(workers: Any) -> None:
-    """ConfigError unless `workers` is as many processes or threads as a machine can have."""
-    if type(workers) is not int or not 1 <= workers <= MOST_WORKERS:
-        raise ConfigError(f"workers={shown(workers)} must be a whole number from 1 to {MOST_WORKERS}")
+    """Raise ConfigError unless `workers` is a number of processes that a machine can have."""
+    if type(workers) is not int or not 1 <= workers <= MAX_WORKERS:
+        raise ConfigError(f"workers={shown(workers)} must be a whole number from 1 to {MAX_WORKERS}")
 
 
 def check_executor(executor: Any) -> None:
-    """ConfigError unless `executor` is None, or takes work as an Executor does."""
+    """Raise ConfigError unless `executor` is None, or has `submit` as an Executor does."""
     if executor is not None and not callable(getattr(executor, "submit", None)):
         raise ConfigError(f"executor={shown(executor)} must be a concurrent.futures.Executor")
 
 
 class Workers(Executor):
-    """Processes on this machine. `replace` starts new ones when some died; `shutdown` does not wait for what runs."""
+    """Processes on this machine. `replace` starts new ones if some died; `shutdown` does not wait for running calls."""
 
     def __init__(self, workers: int | None = None):
         self.workers = workers or processors()
         self._pool = _pool(self.workers)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
-        """As in any executor."""
+        """Run a call in one of the processes, as any executor does."""
         return self._pool.submit(fn, *args, **kwargs)
 
     def replace(self) -> None:
-        """New processes in the place of the old ones."""
+        """Start new processes instead of the old ones."""
         self.shutdown()
         self._pool = _pool(self.workers)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:
-        """End the processes at once, and the thread that looks after them.
+        """End the processes at once, and the thread that manages them.
 
-        Python's exit handler wakes that thread; it reports an error where the thread ends at the same time.
+        Python's exit handler wakes that thread; it reports an error if the thread ends at the same time.
         """
         processes, thread = list((self._pool._processes or {}).values()), _manager(self._pool)
         self._pool.shutdown(wait=False, cancel_futures=True)
         for process in processes:
             process.kill()
         if thread is not None:
-            thread.join(_ENDING)
+            thread.join(_END_SECONDS)
 
 
 class SlurmJobs(Executor):
-    """Jobs of a Slurm cluster, submitted by submitit as arrays; `parameters` are its own, such as slurm_partition."""
+    """Jobs of a Slurm cluster, submitted as arrays by submitit; `parameters` are its own, such as slurm_partition."""
 
     workers = AT_ONCE
 
@@ -94,11 +94,11 @@ class SlurmJobs(Executor):
         self._watch: threading.Thread | None = None
 
     def batch(self) -> AbstractContextManager:
-        """What is submitted within becomes one job array."""
+        """Return a context in which all submitted calls become one job array."""
         return self._jobs.batch(allow_implicit_submissions=True)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
-        """A future that a thread completes once Slurm has ended the job."""
+        """Return a future that a thread completes when Slurm has ended the job."""
         future: Future = Future()
         self._waiting[future] = self._jobs.submit(fn, *args, **kwargs)
         if self._watch is None or not self._watch.is_alive():
@@ -107,14 +107,14 @@ class SlurmJobs(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:
-        """Cancel what has not ended."""
+        """Cancel the jobs that have not ended."""
         for future, job in list(self._waiting.items()):
             self._waiting.pop(future, None)
             job.cancel()
 
     def _complete(self) -> None:
         while self._waiting:
-            time.sleep(_LOOK_EVERY)
+            time.sleep(_POLL_SECONDS)
             for future, job in list(self._waiting.items()):
                 try:
                     if not job.done():
@@ -128,7 +128,7 @@ class SlurmJobs(Executor):
 
 
 def dask_executor(address: str) -> Executor:
-    """The executor of the Dask cluster at `address`; ConfigError where it cannot be reached."""
+    """Return the executor of the Dask cluster at `address`; ConfigError if it cannot be reached."""
     distributed = need("distributed", "running on Dask")
     try:
         return distributed.Client(address, timeout="10s").get_executor()
@@ -137,23 +137,23 @@ def dask_executor(address: str) -> Executor:
 
 
 def processors() -> int:
-    """Processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def places(executor: Executor) -> int:
-    """How many chunks an executor works on at once."""
+def capacity(executor: Executor) -> int:
+    """Return the number of chunks that an executor works on at once."""
     known = getattr(executor, "workers", None) or getattr(executor, "_max_workers", None)
     return known if isinstance(known, int) else AT_ONCE
 
 
 def is_death(error: BaseException) -> bool:
-    """Whether a future failed because its worker died, not because of what it ran."""
+    """Return True if a future failed because its worker died, not because of the call."""
     return isinstance(error, BrokenExecutor) or type(error).__name__ in _DEATHS
 
 
 def as_one_batch(executor: Executor) -> AbstractContextManager:
-    """A context in which what is submitted travels together, where the executor can do that."""
+    """Return a context in which submitted calls travel together, if the executor can do that."""
     batch = getattr(executor, "batch", None)
     return batch() if callable(batch) else nullcontext()  # type: ignore[return-value]
 
@@ -164,7 +164,7 @@ def _manager(pool: ProcessPoolExecutor) -> threading.Thread | None:
 
 def _pool(workers: int) -> ProcessPoolExecutor:
     # A fork starts in milliseconds with all modules loaded, and needs no `if __name__ == "__main__"` in a user's
-    # script; beside other threads it is not safe.
+    # script. While other threads run it is not safe.
     can_fork = "fork" in multiprocessing.get_all_start_methods() and threading.active_count() == 1
     context = multiprocessing.get_context("fork" if can_fork else "spawn")
     return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(os.getpid(),))
@@ -178,26 +178,26 @@ def _begin(parent: int) -> None:
 
 def _end_with(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(_LOOK_EVERY)
+        time.sleep(_POLL_SECONDS)
     os._exit(1)
 
 
-FEW = 64  # items that are done before other processes have started
-MOST_IN_CHUNK = 32
+FEW = 64  # fewer items finish before worker processes have started
+MAX_CHUNK = 32
 KILLS = 2
 LEFT_OUT = f"left out: its worker died {KILLS} times; simulate it by itself to see why"
 
-Outcome = dict[str, Any]  # what a store can keep; of an item that is left out {"refused": LEFT_OUT}
+Outcome = dict[str, Any]  # plain values that a store can hold; {"refused": LEFT_OUT} for an item that is left out
 
 
 @contextmanager
-def means(
+def open_resources(
     items: int, executor: Executor | None, workers: int | None, store: str | PathLike[str] | Store | None
 ) -> Iterator[tuple[Executor, Store | None]]:
-    """Who works on so many items and where results are kept; what was not given opened is closed at the end.
+    """Yield the executor and the result store for a number of items; close at the end those that were opened here.
 
-    Without an executor: `workers` processes of this machine, or this process alone where the items are few. Raises
-    ConfigError for an executor or a number of workers that is none, and for a store that cannot be opened.
+    Without an executor: `workers` processes of this machine, or this process alone for few items. Raises ConfigError
+    for an invalid executor or number of workers, and for a store that cannot be opened.
     """
     if workers is not None:
         check_workers(workers)
@@ -207,26 +207,24 @@ def means(
             store = Store(store)
             stack.callback(store.close)
         if executor is None:
-            executor = Here() if workers is None and items < FEW else Workers(workers)
+            executor = InProcess() if workers is None and items < FEW else Workers(workers)
             stack.callback(executor.shutdown)
         yield executor, store
 
 
-class Crew:
-    """Items on their way through an executor, in chunks; those of a worker that died are done again one by one.
+class JobRunner:
+    """Job runner: sends items to an executor in chunks; retries the items of a dead worker one at a time.
 
     Parameters
     ----------
     work : function of a list of items that returns the outcome of each
-        It travels to other processes.
+        Picklable, for other processes.
     items : list
     executor : Executor
     store : Store, optional
-        What it holds is not done again, and what is done is kept in it.
+        Outcomes that it holds are not computed again; new ones are stored in it.
     key : function of an item, optional
-        The text under which its outcome is kept; needed with a store.
-    beside : function of an item, optional
-        Items of equal text go to one worker together as far as chunks allow it.
+        Store key of its outcome; needed with a store.
     """
 
     def __init__(
@@ -236,19 +234,18 @@ class Crew:
         executor: Executor,
         store: Store | None = None,
         key: Callable[[Any], str] = str,
-        beside: Callable[[Any], str] = lambda _: "",
     ):
         self.work, self.items, self.executor, self.store, self.key = work, items, executor, store, key
         self.keys: dict[int, str] = {}
-        order = sorted(range(len(items)), key=lambda index: beside(items[index]))
-        size = max(1, min(MOST_IN_CHUNK, len(order) // (4 * places(executor))))
+        order = list(range(len(items)))
+        size = max(1, min(MAX_CHUNK, len(order) // (4 * capacity(executor))))
         self.waiting = deque(order[first : first + size] for first in range(0, len(order), size))
         self.suspects: deque[list[int]] = deque()
         self.running: dict[Future, list[int]] = {}
         self.kills: Counter[int] = Counter()
 
     def in_order(self) -> Iterator[Outcome]:
-        """The outcome of every item, in the order of the items; each as soon as those before it are there."""
+        """Yield the outcome of every item in the order of the items, each as soon as the earlier ones are there."""
         early: dict[int, Outcome] = {}
         following = 0
         for index, outcome in self.outcomes():
@@ -258,7 +255,7 @@ class Crew:
                 following += 1
 
     def outcomes(self) -> Iterator[tuple[int, Outcome]]:
-        """Index and outcome of every item, as they come; what has not begun when the caller leaves is given up."""
+        """Yield index and outcome of every item as they come; cancel the rest if the caller stops early."""
         try:
             yield from self._outcomes()
         finally:
@@ -274,7 +271,7 @@ class Crew:
                 chunk = self.running.pop(future)
                 error = future.exception()
                 if error is None:
-                    yield from self._keep(chunk, future.result())
+                    yield from self._store(chunk, future.result())
                 elif is_death(error):
                     died = True
                     yield from self._suspect(chunk)
@@ -284,20 +281,20 @@ class Crew:
                 yield from self._replace_workers(self.executor)
 
     def _submit(self) -> Iterator[tuple[int, Outcome]]:
-        """Hand out chunks; what the store holds already is yielded. A suspect runs while nothing else does."""
+        """Submit chunks, and yield the outcomes that the store holds. A suspect runs while nothing else does."""
         if self.suspects:
             if not self.running:
                 self._start(self.suspects.popleft())
             return
         found: list[tuple[int, Outcome]] = []
-        most = 1 if isinstance(self.executor, Here) else 2 * places(self.executor)
+        most = 1 if isinstance(self.executor, InProcess) else 2 * capacity(self.executor)
         with as_one_batch(self.executor):
             while self.waiting and len(self.running) < most:
                 known, chunk = self._known(self.waiting.popleft())
                 found += known
                 if chunk:
                     self._start(chunk)
-                if len(found) >= MOST_IN_CHUNK:
+                if len(found) >= MAX_CHUNK:
                     break
         yield from found
 
@@ -312,7 +309,7 @@ class Crew:
         self.running[future] = chunk
 
     def _known(self, chunk: list[int]) -> tuple[list[tuple[int, Outcome]], list[int]]:
-        """Of a chunk what the store holds, and the rest."""
+        """Return the stored outcomes of a chunk, and the items without one."""
         if self.store is None:
             return [], chunk
         for index in chunk:
@@ -321,13 +318,13 @@ class Crew:
         known = [(index, held[self.keys[index]]) for index in chunk if self.keys[index] in held]
         return known, [index for index in chunk if self.keys[index] not in held]
 
-    def _keep(self, chunk: list[int], outcomes: list[Outcome]) -> Iterator[tuple[int, Outcome]]:
+    def _store(self, chunk: list[int], outcomes: list[Outcome]) -> Iterator[tuple[int, Outcome]]:
         if self.store is not None:
-            self.store.keep({self.keys[index]: outcome for index, outcome in zip(chunk, outcomes, strict=True)})
+            self.store.save({self.keys[index]: outcome for index, outcome in zip(chunk, outcomes, strict=True)})
         yield from zip(chunk, outcomes, strict=True)
 
     def _suspect(self, chunk: list[int]) -> Iterator[tuple[int, Outcome]]:
-        """Of a worker that died: which of its items it was, each shows by itself."""
+        """Requeue each item of a dead worker alone, to see which one kills it; give up items that killed twice."""
         for index in chunk:
             self.kills[index] += 1
             if self.kills[index] < KILLS:
@@ -336,11 +333,11 @@ class Crew:
                 yield index, {"refused": LEFT_OUT}
 
     def _replace_workers(self, workers: Workers) -> Iterator[tuple[int, Outcome]]:
-        """A pool that lost a process fails whatever it has: collect that, then start new processes."""
+        """Start new processes: a pool that lost one fails all its futures, which are collected first."""
         wait(self.running)
         for future, chunk in list(self.running.items()):
             if future.exception() is None:
-                yield from self._keep(chunk, future.result())
+                yield from self._store(chunk, future.result())
             else:
                 yield from self._suspect(chunk)
         self.running.clear()

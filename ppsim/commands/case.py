@@ -1,0 +1,208 @@
+"""What a command was asked to simulate: a config file, changes to it, and flags, as one checked Config."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from ppsim.base.errors import ConfigError
+from ppsim.commands import options
+from ppsim.commands.reporting import check_targets, option_of
+from ppsim.config import Config, ConfigSource, config_source, load_config, make_config
+
+
+class Flag(NamedTuple):
+    """A flag that stands for a key of the config.
+
+    Numbers are taken as text: the config's checks say more of a wrong one than the parser of the command line would.
+    """
+
+    key: str
+    metavar: str
+    help: str
+
+
+FLAGS = {
+    "schedule": Flag("schedule.name", "NAME", "Schedule family (see `ppsim list`), or a schedule's FILE.csv."),
+    "devices": Flag("schedule.devices", "P", "Pipeline devices."),
+    "microbatches": Flag("schedule.microbatches", "M", "Microbatches of one step."),
+    "stages_per_device": Flag("schedule.stages_per_device", "V", "Default: what the schedule family uses."),
+    "forward": Flag("costs.forward", "SECONDS", "F of a device share, one microbatch. [default: 1]"),
+    "backward": Flag("costs.backward", "SECONDS", "B, the full backward. [default: 2]"),
+    "input_grad": Flag("costs.input_grad", "SECONDS", "I. [default: half of the backward]"),
+    "weight_grad": Flag("costs.weight_grad", "SECONDS", "W. [default: half of the backward]"),
+    "overlap": Flag("costs.overlap", "SECONDS", "One fused F and B slot. [default: its parts run one after the other]"),
+    "latency": Flag("costs.latency", "SECONDS", "Of one transfer. [default: 0]"),
+    "transport": Flag(
+        "transport", "NAME", "async, directed, pair, rank or blocking. [default: the config's, or async]"
+    ),
+    "engine": Flag("engine", "NAME", "auto, event or compiled. [default: the config's, or auto]"),
+    "recompute": Flag(
+        "schedule.recompute", "STAGES", "R before the backwards of these stages: all, first:N, or needed."
+    ),
+    "recompute_placing": Flag(
+        "schedule.recompute_placing", "NAME", "Where R goes: backward, idle or idle+forwards. [default: backward]"
+    ),
+    "offload": Flag(
+        "schedule.offload", "STAGES", "Activations of these stages leave for host memory: all, or first:N."
+    ),
+    "offload_latency": Flag("costs.offload_latency", "SECONDS", "Of one copy to host memory or back. [default: 0]"),
+    "memory_limit": Flag(
+        "memory_limit",
+        "N",
+        "Activations of a device share that a device may hold: of --recompute needed, idle placings "
+        "and --dispatch ready.",
+    ),
+    "dispatch": Flag(
+        "dispatch",
+        "NAME",
+        "list, or ready: a device starts the first action of its list that is ready and has room. [default: list]",
+    ),
+}
+MEMORY_FLAGS = ("recompute", "recompute_placing", "offload", "offload_latency", "memory_limit")
+OPTIONS: dict[str, Any] = {
+    "config": options.ConfigFile,
+    "settings": options.Settings,
+    "family_options": options.FamilyOptions,
+    **{
+        name: Annotated[str | None, typer.Option(option_of(name), metavar=flag.metavar, help=flag.help)]
+        for name, flag in FLAGS.items()
+    },
+}
+
+
+def takes_case(
+    without: Collection[str] = (), reader: Callable[..., Any] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that say what to simulate, those of `OPTIONS` but the ones in `without`.
+
+    They take the place of the command's first parameter, which is then a function that returns what `reader` makes of
+    them by their names: by default the checked Config. Without a config and without --schedule the schedule is 1F1B.
+    """
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in OPTIONS.items()
+        if name not in without
+    ]
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def run(**given: Any) -> None:
+            asked = {parameter.name: given.pop(parameter.name) for parameter in shared}
+            if "schedule" in without and asked["config"] is None:
+                asked["schedule"] = "1f1b"
+
+            def read() -> Any:
+                check_targets(given, read=[asked["config"]])
+                return (reader or read_case)(**asked)
+
+            function(read, **given)
+
+        _, *own = inspect.signature(function, eval_str=True).parameters.values()
+        parameters = [*shared, *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own)]
+        vars(run)["__signature__"] = inspect.Signature(parameters)
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        return run
+
+    return decorate
+
+
+def read_case(
+    config: Path | None,
+    settings: Iterable[str] | None = None,
+    family_options: Iterable[str] | None = None,
+    **flags: str | None,
+) -> Config:
+    """The config with `--set` changes and flags applied; without a file the flags make the whole of it.
+
+    `flags` are keys of `FLAGS`; None is a flag that was not given. Raises ConfigError.
+    """
+    changes = _changes(settings, family_options, flags, config)
+    if config is not None:
+        return load_config(config, overrides=changes)
+    _require_flags(changes)
+    try:
+        return make_config({"name": Path(str(flags["schedule"])).stem}, place="flags", overrides=changes)
+    except ConfigError as error:
+        raise ConfigError("; ".join(map(_of_flag, error.faults))) from None
+
+
+def read_source(
+    config: Path | None,
+    settings: Iterable[str] | None = None,
+    family_options: Iterable[str] | None = None,
+    **flags: str | None,
+) -> ConfigSource:
+    """As `read_case`, not checked yet: what it lacks may come later. Raises ConfigError where a file cannot be read."""
+    changes = _changes(settings, family_options, flags, config)
+    return (ConfigSource({}, "flags") if config is None else config_source(config)).changed(changes)
+
+
+def _changes(
+    settings: Iterable[str] | None,
+    family_options: Iterable[str] | None,
+    flags: Mapping[str, str | None],
+    config: Path | None,
+) -> dict[str, Any]:
+    """Flags and settings as dotted keys; a CSV file takes away what a config says of its own schedule."""
+    changes: dict[str, Any] = {FLAGS[name].key: value for name, value in flags.items() if value is not None}
+    changes |= {f"schedule.options.{key}": value for key, value in _pairs("--option", family_options)}
+    if str(flags.get("schedule") or "").lower().endswith(".csv"):
+        changes["schedule.csv"] = Path(os.path.abspath(changes.pop("schedule.name")))
+        if config is not None:
+            held = config_source(config).data.get("schedule")
+            own = ("name", "devices", "microbatches", "stages_per_device", "options")
+            away = {f"schedule.{key}": None for key in own if isinstance(held, dict) and key in held}
+            changes = away | changes
+    return changes | settings_of(settings)
+
+
+def _of_flag(fault: str) -> str:
+    """A fault with the flag in it instead of the key that the flag stands for."""
+    for name, flag in FLAGS.items():
+        if fault.startswith(f"{flag.key}: "):
+            return f"{option_of(name)}: {fault.removeprefix(f'{flag.key}: ')}"
+    return fault
+
+
+def settings_of(settings: Iterable[str] | None, option: str = "--set") -> dict[str, Any]:
+    """`--set` options, or another's, as keys with their values; ConfigError for one that is no KEY=VALUE."""
+    return dict(_pairs(option, settings))
+
+
+def _pairs(option: str, texts: Iterable[str] | None) -> list[tuple[str, str]]:
+    """KEY=VALUE texts as pairs."""
+    pairs = []
+    for text in texts or ():
+        key, sign, value = text.partition("=")
+        if not (sign and key.strip() and value.strip()):
+            raise ConfigError(f"{option} {text!r}: write KEY=VALUE, such as {option} {_EXAMPLES[option]}")
+        pairs.append((key.strip(), value.strip()))
+    return pairs
+
+
+_EXAMPLES = {
+    "--set": "schedule.microbatches=64",
+    "--option": "group_size=8",
+    "--over": "schedule.microbatches=8,16",
+    "--slurm": "slurm_partition=gpu",
+}
+
+
+def _require_flags(changes: dict[str, Any]) -> None:
+    """Without a config the flags must say what runs."""
+    if "schedule.csv" in changes:
+        return
+    needed = ("schedule", "devices", "microbatches")
+    missing = [option_of(name) for name in needed if FLAGS[name].key not in changes]
+    if missing:
+        raise ConfigError(
+            f"nothing to simulate without {', '.join(missing)}: give a config file, or flags such as "
+            "--schedule 1f1b --devices 4 --microbatches 8"
+        )
