@@ -193,7 +193,7 @@ def _reasons(found: Choice) -> Iterator[str]:
     if len(found.front) > 1:
         leanest = found.front[-1]
         yield (
-            f"less memory: {value_text(leanest.memory, 'bytes') if leanest.measures['peak_memory'] else leanest.memory}"
+            f"less memory: {value_text(leanest.memory, 'bytes') if leanest.numbers['peak_memory'] else leanest.memory}"
             f" at a step of {seconds_text(leanest.step)} with {difference(best.changes, leanest.changes)}; the front "
             f"has {len(found.front)} points."
         )
