@@ -33,7 +33,7 @@ MEASURES = ("iteration_time", "tokens_per_second", "mfu", "peak_memory", "bubble
 
 
 @dataclass(frozen=True)
-class _Layout:
+class _LayoutItem:
     """A layout to expand: its points are every schedule that keeps activations, or does not, and every partition."""
 
     changes: Changes
@@ -43,7 +43,7 @@ class _Layout:
 
 
 @dataclass(frozen=True)
-class _Point:
+class _PointItem:
     """A point to simulate, with the lower bound on its bytes."""
 
     changes: Changes
@@ -84,7 +84,7 @@ class Search:
         self.ranked: list[Candidate] = []
         self.front: list[Candidate] = []
         self.numbers = itertools.count()
-        self.heap: list[tuple[float, int, _Layout | _Point]] = []
+        self.heap: list[tuple[float, int, _LayoutItem | _PointItem]] = []
 
     def run(self) -> None:
         """Search the whole space."""
@@ -112,20 +112,20 @@ class Search:
             if bounds is None or bounds[1] > self.limit:
                 self.counts["refused" if bounds is None else "memory"] += points
             elif points:
-                self._push(bounds[0], _Layout(layout, keeping, points, bounds[1]))
+                self._push(bounds[0], _LayoutItem(layout, keeping, points, bounds[1]))
 
-    def _push(self, step: float, item: _Layout | _Point) -> None:
+    def _push(self, step: float, item: _LayoutItem | _PointItem) -> None:
         heapq.heappush(self.heap, (step, next(self.numbers), item))
 
-    def _next_round(self) -> tuple[list[_Layout], list[_Point]]:
+    def _next_round(self) -> tuple[list[_LayoutItem], list[_PointItem]]:
         """Return the next layouts and points that can matter."""
-        layouts: list[_Layout] = []
-        points: list[_Point] = []
+        layouts: list[_LayoutItem] = []
+        points: list[_PointItem] = []
         while self.heap and len(layouts) < self.max_layouts and len(points) < self.max_points:
             step, _, item = heapq.heappop(self.heap)
             if not self._matters(step, item.memory):
                 self.counts["step"] += item.points
-            elif isinstance(item, _Layout):
+            elif isinstance(item, _LayoutItem):
                 layouts.append(item)
             else:
                 points.append(item)
@@ -137,7 +137,7 @@ class Search:
             return True
         return self.with_front and not any(one.step <= step and one.memory <= memory for one in self.front)
 
-    def _expand(self, layouts: list[_Layout]) -> None:
+    def _expand(self, layouts: list[_LayoutItem]) -> None:
         """Queue the points of these layouts with their bounds."""
         items = [(one.changes, one.keeping) for one in layouts]
         outcomes = JobRunner(self.expansion, items, self.executor, self.store, self.expansion.key).in_order()
@@ -149,9 +149,9 @@ class Search:
             self.counts.update({name: found[name] for name in ("refused", "memory")})
             self.counts["points"] -= found["same"]
             for step, memory, changes in found["open"]:
-                self._push(step, _Point({**layout.changes, **changes}, memory))
+                self._push(step, _PointItem({**layout.changes, **changes}, memory))
 
-    def _simulate(self, points: list[_Point]) -> None:
+    def _simulate(self, points: list[_PointItem]) -> None:
         for one in self._measured([self._own_keys(point.changes) for point in points]):
             if one.measures is None:
                 self.counts["refused"] += 1
