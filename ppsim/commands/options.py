@@ -18,7 +18,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import parse_fraction
 <<<<<<< HEAD
 from ppsim.commands.reporting import INTERRUPTED, check_targets, option_of, say
-from ppsim.config import Config, Source, load_config, make_config, source_of
+from ppsim.config import Config, Source, load_config, make_config, config_source
 from ppsim.studies.frameworks import RUNS
 =======
 from ppsim.frameworks import SCHEDULES
@@ -195,7 +195,7 @@ def read_source(
 ) -> Source:
     """As `read_case`, not checked yet: what it lacks may come later. Raises ConfigError where a file cannot be read."""
     changes = _changes(settings, family_options, flags, config)
-    return (Source({}, "flags") if config is None else source_of(config)).changed(changes)
+    return (Source({}, "flags") if config is None else config_source(config)).changed(changes)
 
 
 def _changes(
@@ -210,7 +210,7 @@ def _changes(
     if str(flags.get("schedule") or "").lower().endswith(".csv"):
         changes["schedule.csv"] = Path(os.path.abspath(changes.pop("schedule.name")))
         if config is not None:
-            held = source_of(config).data.get("schedule")
+            held = config_source(config).data.get("schedule")
             own = ("name", "devices", "microbatches", "stages_per_device", "options")
             away = {f"schedule.{key}": None for key in own if isinstance(held, dict) and key in held}
             changes = away | changes

@@ -21,7 +21,7 @@ from ppsim.analysis.measures import shown_in
 from ppsim.base.compiling import ROWS_WORTH_COMPILING, ROWS_WORTH_LOADING, can_compile
 from ppsim.base.errors import ConfigError, CostError, PpsimError, shown
 from ppsim.base.rules import declarations
-from ppsim.config import Config, load_config, make_config, source_of
+from ppsim.config import Config, config_source, load_config, make_config
 from ppsim.costs import Layout, Model
 from ppsim.interop.result import plain
 from ppsim.lowering.posts import TRANSPORTS
@@ -93,7 +93,7 @@ def _check_value(key: str, value: Any) -> None:
 
 
 def _own_family(path: str) -> Any:
-    section = source_of(path).data.get("schedule")
+    section = config_source(path).data.get("schedule")
     return section.get("name") if isinstance(section, dict) else None
 
 
@@ -115,7 +115,7 @@ def config_of(case: Case, configs: Configs) -> Iterator[Config]:
     with dropped_file(case.get("csv", "")) as file:
         if "csv" in case:
             changes = {key: value for key, value in changes.items() if not key.startswith("schedule.")}
-            own = source_of(configs[case["config"]]).data.get("schedule", {}) if "config" in case else {}
+            own = config_source(configs[case["config"]]).data.get("schedule", {}) if "config" in case else {}
             changes |= {f"schedule.{key}": None for key in OF_A_FAMILY if key in own} | {"schedule.csv": file}
         if "config" in case:
             config = load_config(configs[case["config"]], overrides=changes)
@@ -325,7 +325,7 @@ def _text(value: Any) -> str:
 def _yaml(config: Config) -> str:
     writer, text = YAML(typ="safe", pure=True), io.StringIO()
     writer.default_flow_style = False
-    writer.dump({key: value for key, value in source_of(config).data.items() if value is not None}, text)
+    writer.dump({key: value for key, value in config_source(config).data.items() if value is not None}, text)
     return text.getvalue()
 
 
@@ -377,7 +377,7 @@ def may_change(key: str) -> bool:
 
 def keys_of(path: str) -> list[dict[str, Any]]:
     """Each key that a config has and the page may change, and all of its layout: key, value, legal values, meaning."""
-    data = source_of(path).data
+    data = config_source(path).data
     layout = data.get("layout", {})
     about = {f"model.{item.name}": item for item in declarations(Model)}
     found = [
