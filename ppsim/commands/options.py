@@ -16,13 +16,9 @@ import typer
 
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import parse_fraction
-<<<<<<< HEAD
 from ppsim.commands.reporting import INTERRUPTED, check_targets, option_of, say
-from ppsim.config import Config, Source, load_config, make_config, config_source
-from ppsim.studies.frameworks import RUNS
-=======
+from ppsim.config import Config, ConfigSource, config_source, load_config, make_config
 from ppsim.frameworks import SCHEDULES
->>>>>>> 225bb2a (One Candidate for points, advice and what fits; best-first search and expansion in one module; frameworks/ holds facts; one config_source())
 
 
 def file_option(text: str, *names: str, metavar: str = "FILE") -> Any:
@@ -192,10 +188,10 @@ def read_source(
     settings: Iterable[str] | None = None,
     family_options: Iterable[str] | None = None,
     **flags: str | None,
-) -> Source:
+) -> ConfigSource:
     """As `read_case`, not checked yet: what it lacks may come later. Raises ConfigError where a file cannot be read."""
     changes = _changes(settings, family_options, flags, config)
-    return (Source({}, "flags") if config is None else config_source(config)).changed(changes)
+    return (ConfigSource({}, "flags") if config is None else config_source(config)).changed(changes)
 
 
 def _changes(
