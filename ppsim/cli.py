@@ -15,7 +15,7 @@ from ppsim import __version__
 
 INTERRUPTED, TERMINATED = 130, 143  # 128 + SIGINT and SIGTERM, as a shell reports them
 
-# Name -> the module of ppsim/commands, whose function of the same name is the command, and its line in `ppsim --help`.
+# Name -> module in ppsim/commands, whose function of the same name is the command, and its line in `ppsim --help`.
 COMMANDS = {
     "simulate": ("simulate", "Simulate a schedule; print its measures."),
     "compare": ("compare", "Compare schedules at equal work."),
@@ -51,7 +51,7 @@ app = typer.Typer(
 
 
 def _three_words(arguments: list[str]) -> list[str]:
-    """Arguments in which `--break-even "A vs B"`, one word in quotes, is three words as without them."""
+    """Return the arguments with the quoted value of `--break-even "A vs B"` split into its three words."""
     before = [None, *arguments]
     return [
         word
@@ -61,10 +61,10 @@ def _three_words(arguments: list[str]) -> list[str]:
 
 
 class LazyCommand(typer.core.TyperCommand):
-    """A name and a line of help; the command itself takes over as soon as it is called."""
+    """A placeholder with a name and a line of help; it loads the command when it is called."""
 
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **options: Any) -> Any:
-        """The context of the loaded command."""
+        """Load the command and return its context."""
         module, _ = COMMANDS[str(self.name)]
         only = typer.Typer(**PLAIN)
         only.command(self.name)(getattr(import_module(f"ppsim.commands.{module}"), module))
@@ -77,7 +77,7 @@ for _name, (_, _line) in COMMANDS.items():
 
 
 def _listen() -> None:
-    """From here on, with all modules loaded, an interrupt is an exception, so that temporary files are removed."""
+    """Turn interrupts into exceptions, now that all modules are loaded, so that temporary files are removed."""
     if callable(handler := signal.getsignal(signal.SIGINT)) and handler is not signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -100,7 +100,7 @@ def options(
 def run_command_line() -> None:
     """Run the command line; the process ends with its exit status.
 
-    Who asks it to stop ends it by an exception, so that temporary files are removed on the way.
+    SIGTERM and SIGINT end it by an exception, so that temporary files are removed on the way.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     try:
@@ -110,6 +110,6 @@ def run_command_line() -> None:
     except OSError as error:
         if error.filename is not None:
             raise
-        from ppsim.commands.reporting import stdout_failed  # of help and version; commands answer for themselves
+        from ppsim.commands.reporting import stdout_failed  # from --help or --version; commands report their own
 
         sys.exit(stdout_failed(error))

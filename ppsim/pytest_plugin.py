@@ -1,4 +1,4 @@
-"""The pytest plugin: a fixture that holds configs to a baseline and to limits, as `ppsim check` does."""
+"""Pytest plugin: a fixture that checks configs against a baseline and limits, as `ppsim check` does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def ppsim_check(pytestconfig: pytest.Config) -> Callable[..., None]:
-    """A function that fails the test with a table of what got worse.
+    """Return a function that fails the test with a table of the measures that got worse.
 
     `ppsim_check("configs/a.yaml", "configs/b.yaml", baseline="configs/baseline.json", max_bubble=0.15)`; paths are
     relative to pytest's root directory. Keywords: baseline; max_bubble, max_memory, max_step_time; tolerance_abs (a
@@ -29,7 +29,7 @@ def ppsim_check(pytestconfig: pytest.Config) -> Callable[..., None]:
         tolerance_rel: float | str = 0.0,
         overrides: Mapping[str, Any] | None = None,
     ) -> None:
-        # Imported here, so that tests which do not use the fixture start as fast as before.
+        # Imported here, so that tests without the fixture do not start slower.
         from ppsim.studies.gate import Limits, Tolerance, check_configs, findings_text
 
         __tracebackhide__ = True

@@ -36,7 +36,7 @@ def advise(
 
 
 def page(found: AdviceList, most: int = MANY) -> list[str]:
-    """What limits the run, then the best changes, at most `most`."""
+    """Return the lines of the page: the limits of the run, then the best changes, at most `most`."""
     run, better = found.run, found.better
     reasons = [f"{found.config.name}: step {seconds_text(run.iteration_time)}", *limits(run)]
     if found.fits is False:

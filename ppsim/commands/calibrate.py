@@ -58,7 +58,7 @@ def _calibrate_operators(measured: Path, output: Path, json: str | None) -> None
 
 
 def _counts(text: str | None) -> list[int]:
-    """The numbers of `--layers`."""
+    """Return the numbers of `--layers`; raise ConfigError if one is not an integer of at least 1."""
     counts = [] if text is None else text.split(",")
     if not all(count.strip().isdecimal() and int(count) > 0 for count in counts):
         raise ConfigError(f"--layers {text!r} must list whole numbers of at least 1, one a stage, such as 7,9,9,7")
@@ -77,7 +77,7 @@ def _calibrate_costs(traces: list[Path], output: Path, layers: list[int], json: 
 
 
 def law_text(law: operator_fit.FittedLaw) -> str:
-    """What was measured of a device's operators, with units and the residual."""
+    """Return the fitted law of a device's operators as text, with units and the residual."""
     return "\n".join(
         [
             f"measured on {law.device}, {law.data_type}",
@@ -92,13 +92,13 @@ def law_text(law: operator_fit.FittedLaw) -> str:
 
 
 def bandwidth_interval(fit: LinkFit) -> str:
-    """The 95 % interval of a fitted bandwidth; without an upper end where larger transfers may take no longer."""
+    """Return the 95 % interval of a bandwidth as text; no upper bound if larger transfers may take no longer."""
     low, high = (value_text(value, "bytes per second") for value in fit.bandwidth)
     return f"{low} to {high}" if math.isfinite(fit.bandwidth[1]) else f"{low} or more"
 
 
 def spread_lines(steps: StepSpread) -> list[str]:
-    """How noisy the machine was, and how sure a predicted step is."""
+    """Return lines about the noise of the machine and the interval of a predicted step."""
     ends = " to ".join(percent_text(end - 1, signed=True) for end in (steps.low, steps.high))
     lines = [
         f"noise from step to step    {percent_text(steps.noise)} (standard deviation over {steps.steps} steps)",
@@ -113,7 +113,7 @@ def spread_lines(steps: StepSpread) -> list[str]:
 
 
 def profile_text(profile: Profile) -> str:
-    """What was measured, with units, intervals and residuals."""
+    """Return the profile as text, with units, intervals and residuals."""
     lines = [
         f"measured on {profile.source}, {profile.recorded}: {profile.devices} devices, from {', '.join(profile.fitted)}"
     ]

@@ -83,7 +83,7 @@ def check(
 
 
 def _is_missing(path: Path) -> bool:
-    """Whether there is no such file; what else is wrong with a path its reader says."""
+    """Return whether there is no such file; the reader of the path reports other faults."""
     try:
         path.stat()
     except OSError as error:
@@ -93,7 +93,7 @@ def _is_missing(path: Path) -> bool:
 
 @contextmanager
 def _options_named() -> Iterator[None]:
-    """Faults of limits and tolerances under the names of their options."""
+    """Raise faults of limits and tolerances again, with the names of their options."""
     names = {
         "max_": "--max-", "step_time": "step-time", "absolute tolerance": "--tolerance-abs",
         "relative tolerance": "--tolerance-rel",
@@ -128,7 +128,7 @@ def _report(findings: list[Finding], junit: Path | None, json: str | None) -> No
     summary = os.environ.get(SUMMARY_VARIABLE)
     if summary:
         try:
-            # The runner gathers what every step appends; the name of a file need not be UTF-8.
+            # The runner collects what every step appends; file names need not be UTF-8.
             with open(summary, "a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(markdown_report(findings))
         except OSError as error:

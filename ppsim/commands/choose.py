@@ -1,4 +1,4 @@
-"""`ppsim choose`: the fastest layout and schedule that fits, why, and what it takes to run it."""
+"""`ppsim choose`: the fastest layout and schedule that fits, the reasons, and how to run it."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def choose(
 
 
 def _keys(texts: list[str] | None, flag: str) -> dict[str, Any] | None:
-    """KEY or KEY=V1,V2 as key -> values, None for all that make sense."""
+    """Return options KEY or KEY=V1,V2 as a mapping key -> values; None if there are none."""
     if texts is None:
         return None
     keys: dict[str, Any] = {}
@@ -135,16 +135,16 @@ def _page(found: Choice) -> Iterator[str]:
     yield from _how_to_run(found)
 
 
-# Heading of a column -> the key of a point's changes that it shows, where the points differ in it.
+# Heading of a column -> the key that it shows; a column is left out if all points have the same value.
 COLUMNS = {
     "stages": "schedule.stages_per_device", "pipeline": DEVICES, "tensor": TENSOR, "context": CONTEXT, "expert": EXPERT,
     "data": DATA, "size": MICROBATCH_SIZE, "recompute": RECOMPUTE_LEVEL, "sharded": SHARDING, "partition": PARTITION,
 }  # fmt: skip
-FIRST_LEFT_OUT = ("partition", "tokens/s", "sharded")  # of a table that is too wide
+FIRST_LEFT_OUT = ("partition", "tokens/s", "sharded")  # if the table is too wide
 
 
 def _table(ranked: list[Candidate]) -> list[str]:
-    """The ranked points: what differs between them, then their measures, in at most `WIDTH` columns."""
+    """Return the table of ranked points: the keys in which they differ, then measures, in at most `WIDTH` columns."""
     columns = {head: [_cell(one.changes, key) for one in ranked] for head, key in COLUMNS.items()}
     columns = {head: cells for head, cells in columns.items() if len(set(cells)) > 1}
     columns = {"": [str(1 + place) for place in range(len(ranked))], "schedule": _names(ranked)} | columns
@@ -174,7 +174,7 @@ def _peak(one: Candidate) -> str:
 
 
 def _cell(changes: Mapping[str, Any], key: str) -> str:
-    """A value in a word; of a partition that is a layout string this word."""
+    """Return a value as one word; "string" for a layout string."""
     value = sharding_of(changes) if key == SHARDING else changes.get(key)
     return "-" if value is None else "string" if "|" in str(value) else str(value)
 

@@ -27,8 +27,8 @@ from ppsim.studies.points import fits_within
 
 TOO_MUCH = "!"
 LONGEST_NAME = 30
-NAMED = 4  # schedules before a layout string
-# Columns that are there before others where a page has no room for all; the others are in the document.
+NAMED = 4  # schedules that are named before a layout string
+# Columns that come first if the page is too narrow for all; --json has the others.
 FIRST = (
     "schedule", "makespan", "iteration_time", "step_difference", "tokens_per_second", "mfu", "peak_memory",
     "bubble_fraction", "steady_bubble_fraction", "stages_per_device", "iterations", "peak_activations",
@@ -73,7 +73,7 @@ def compare(
 
 
 def comparison_text(comparison: Comparison) -> str:
-    """The table, its notes, and a line for each reason why schedules cannot run; no line is wider than a page."""
+    """Return the table, its notes, and a line for each reason why schedules cannot run, in at most `WIDTH` columns."""
     rows = comparison.rows()
     memory = next((run.table.workload.memory for run in comparison.timelines if run.table.workload), None)
     tables, shown, left_out = zip(*(_table(comparison, rows, one) for one in (False, True)), strict=True)
@@ -85,8 +85,9 @@ def comparison_text(comparison: Comparison) -> str:
 
 
 def _table(comparison: Comparison, ranked: list[dict], asynchronous: bool) -> tuple[list[str], list[str], list[str]]:
-    """The rows of one kind of schedules, of what is known of one step of them as much as a page is wide; the names of
-    its columns, and the titles of the rest.
+    """Return the table of the asynchronous or of the other schedules, with the columns that fit the page.
+
+    Also return the names of its columns, and the titles of the columns that are left out.
     """
     ranked = [row for row in ranked if row["asynchronous"] == asynchronous]
     if not ranked:
@@ -103,7 +104,7 @@ def _table(comparison: Comparison, ranked: list[dict], asynchronous: bool) -> tu
 
 
 def _columns(comparison: Comparison, ranked: list[dict], asynchronous: bool) -> Iterator[list[str]]:
-    """Name, heading and cells of every column that says something."""
+    """Yield name, heading and cells of every column with a known value."""
     kind = "asynchronous" if asynchronous else "synchronous"
     yield ["schedule", "schedule", *(_ending(row["schedule"]) for row in ranked)]
     for measure in shown_in("table"):
@@ -121,12 +122,12 @@ def _cell(measure: Measure, row: dict) -> str:
 
 
 def _ending(name: str) -> str:
-    """A schedule's name, of a long path its end."""
+    """Return the schedule's name; shorten a long path from the left."""
     return name if len(name) <= LONGEST_NAME else f"...{name[3 - LONGEST_NAME :]}"
 
 
 def _notes(comparison: Comparison, shown: Collection[str], device_memory: float | None) -> list[str]:
-    """What the columns that are `shown` mean."""
+    """Return the notes that explain the columns `shown`."""
     notes = [f"{one.title}: {one.meaning}" for one in shown_in("table") if one.formula and one.name in shown]
     notes.append("peaks, transfers of a step and weight copies: of the device with most; activations in microbatches")
     if comparison.current is not None:
@@ -138,7 +139,7 @@ def _notes(comparison: Comparison, shown: Collection[str], device_memory: float 
 
 
 def _certainty(comparison: Comparison) -> list[str]:
-    """Which schedules are slower than the first for certain, as far as the costs say how wrong they may be."""
+    """Return lines about which schedules are certainly slower than the first; none without an interval."""
     found = spread(comparison.timelines[0])
     if found is None:
         return []
@@ -156,7 +157,7 @@ def _certainty(comparison: Comparison) -> list[str]:
 
 
 def _layouts(rows: list[dict]) -> list[str]:
-    """Each layout string once, after the schedules that it is of."""
+    """Return lines with each layout string once, after the names of its schedules."""
     of_string: dict[str, list[str]] = {}
     for row in rows:
         if row["layout_string"]:
@@ -166,13 +167,13 @@ def _layouts(rows: list[dict]) -> list[str]:
 
 
 def _some(names: list[str], are_all: bool) -> str:
-    """The first of some names, and how many more there are; nothing where they are all that there are."""
+    """Return the first names and the count of the rest; nothing if they are all schedules."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return "" if are_all else f" of {', '.join(names[:NAMED])}{more}"
 
 
 def _refusals(refused: Mapping[str, str]) -> list[str]:
-    """Each reason once, after the schedules that it is of."""
+    """Return lines with each reason once, after the names of its schedules."""
     of_reason: dict[str, list[str]] = {}
     for name, reason in refused.items():
         of_reason.setdefault(reason, []).append(name)
@@ -185,7 +186,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _titles(comparison: Comparison, measured: bool) -> list[str]:
-    """What stands above each chart, which may show its measures itself; asynchronous schedules are marked."""
+    """Return the title of each chart, without measures if the page shows them; asynchronous schedules are marked."""
     return [
         "asynchronous: " * asynchronous(run) + (title_text(run) if measured else headline(run))
         for run in without_repeated_names(comparison.timelines)

@@ -1,4 +1,4 @@
-"""`ppsim explain TRACE [CONFIG]`: where the time of a measured step goes, beside its simulation."""
+"""`ppsim explain TRACE [CONFIG]`: the time of a measured step by cause, compared with its simulation."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def explain(
 
 
 def _steps(recorded: Trace, step: int | None) -> list[str]:
-    """Which of the recorded steps is taken apart, and how long the others take."""
+    """Return a line with the step that is shown and the range of all steps; nothing if there is only one."""
     steps, seconds = recorded.usable_steps.tolist(), recorded.step_seconds
     if len(steps) == 1:
         return []
@@ -101,7 +101,7 @@ def _steps(recorded: Trace, step: int | None) -> list[str]:
 
 
 def _costs_of_all_steps(recorded: Trace) -> Profile | None:
-    """What all steps show; None where they do not price every stage."""
+    """Return the profile of all recorded steps; None if they do not price every stage."""
     try:
         return calibrate([recorded])
     except CostError:
@@ -109,7 +109,7 @@ def _costs_of_all_steps(recorded: Trace) -> Profile | None:
 
 
 def _draw(explanation: Explanation, path: Path) -> None:
-    """The measured Gantt above the simulated one (without a config: at the medians of the step), on one axis."""
+    """Draw the measured Gantt chart above the simulated one (without a config: at the medians of the step)."""
     measured, run = explanation.measured, explanation.simulated
     word = "simulated" if run else "simulated at the medians of its actions"
     timelines = [measured, run or simulate(measured.schedule, measured.costs)]
@@ -127,7 +127,7 @@ def _draw(explanation: Explanation, path: Path) -> None:
 
 
 def explanation_text(explanation: Explanation) -> str:
-    """The answers as tables, with units."""
+    """Return the explanation as tables, with units."""
     parts = [
         _headline(explanation),
         _difference(explanation),
@@ -178,7 +178,7 @@ def _signed(seconds: float) -> str:
 
 
 def _idle(explanation: Explanation) -> list[str]:
-    """Idle device-seconds by cause, of both runs."""
+    """Return a table of idle device-seconds by cause, for both runs."""
     runs = [run for run in (explanation.measured, explanation.simulated) if run is not None]
     ledgers = [run.ledger() for run in runs]
     least = 1e-6 * runs[0].makespan

@@ -47,7 +47,7 @@ def explore(configs: Configs = None, port: Port = 0, host: Host = "127.0.0.1", n
 
 
 def _named(paths: list[Path]) -> dict[str, str]:
-    """Paths by the name that the page shows: the file's own, or the whole path where two files share one."""
+    """Return the paths by the name that the page shows: the file's, or the whole path if two files share one."""
     stems = [path.stem for path in paths]
     return {path.stem if stems.count(path.stem) == 1 else str(path): str(path) for path in paths}
 
@@ -57,13 +57,13 @@ def _any_address(host: str) -> bool:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket of the server, so that its port is known before it starts; ConfigError where it cannot be had."""
+    """Return the server's socket, so that the port is known before the start; raise ConfigError if it is not free."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
-        listening.listen(128)  # who asks at once waits until the server has started
+        listening.listen(128)  # requests wait until the server has started
     except OSError as error:
         raise ConfigError(f"--host {host} --port {port}: cannot be served on: {error.strerror}") from None
     return listening

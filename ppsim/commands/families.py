@@ -52,7 +52,7 @@ def _overview(chosen: list[RegisteredFamily]) -> str:
 
 
 def _described(family: RegisteredFamily) -> str:
-    """Every fact of a family, as labelled paragraphs."""
+    """Return every fact of a family, as labelled paragraphs."""
     facts = {
         **family.describe(),
         "options": "; ".join(f"{k} ({t})" for k, t in _option_texts(family).items()) or "none",
@@ -62,6 +62,6 @@ def _described(family: RegisteredFamily) -> str:
 
 def _paragraph(label: str, text: str) -> str:
     indent = " " * (LABEL_WIDTH + 2)
-    whole: Any = {"break_long_words": False, "break_on_hyphens": False}  # formulas hold minus signs
+    whole: Any = {"break_long_words": False, "break_on_hyphens": False}  # formulas contain minus signs
     lines = textwrap.fill(text, TEXT_WIDTH, initial_indent=indent, subsequent_indent=indent, **whole)
     return f"{label:<{LABEL_WIDTH}}  {lines.lstrip()}"

@@ -1,4 +1,4 @@
-"""`ppsim fits`: whether a config's peak memory stays within its devices, and if not, what would."""
+"""`ppsim fits`: a config's peak memory against its devices; if it does not fit, changes that do."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _speed(found: Candidate, tokens: float) -> str:
 
 
 def _tokens(run: Timeline) -> float:
-    """Tokens of one step, all copies together."""
+    """Return the tokens of one step, over all copies."""
     assert run.table.workload is not None  # noqa: S101 - memory is known, so the model is
     return run.table.workload.tokens * run.schedule.microbatches_of_a_step
 

@@ -39,7 +39,7 @@ def hardware(json: JsonTarget = None) -> None:
 
 
 def hardware_text() -> str:
-    """A table of devices and one of links, then the source of each number, said once for all sheets that have it."""
+    """Return a table of devices and one of links, then each source once, with its sheets."""
     heads = ("device", "bf16", "fp8", "memory", "its bandwidth", "products", "attention")
     devices = aligned([heads, *map(_device_cells, DEVICES.values())], left=1)
     links = aligned([("link", "one way", "collectives", "a message"), *map(_link_cells, LINKS.values())], left=1)
@@ -69,7 +69,7 @@ def _link_cells(sheet: LinkSheet) -> tuple[str, ...]:
 
 
 def _sources() -> list[str]:
-    """Each source after the names of the sheets that it is of, as lines of a page."""
+    """Return each source after the names of its sheets, as lines of a page."""
     named: dict[str, list[str]] = {}
     for sheet in DEVICES.values():
         for source in (sheet.source, sheet.operators.source if sheet.operators else sheet.achieved_source):

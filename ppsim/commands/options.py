@@ -22,7 +22,7 @@ from ppsim.frameworks import SCHEDULES
 
 
 def file_option(text: str, *names: str, metavar: str = "FILE") -> Any:
-    """A file that a command reads or writes, `text` saying which; by default it is called as its parameter."""
+    """Return the option for a file that a command reads or writes; its default name is that of its parameter."""
     return typer.Option(*names, metavar=metavar, help=text)
 
 
@@ -70,7 +70,7 @@ Slurm = Annotated[
 class Flag(NamedTuple):
     """A flag that stands for a key of the config.
 
-    Numbers are taken as text: the config's checks say more of a wrong one than the parser of the command line would.
+    Numbers are read as text: the config's checks explain a wrong one better than the parser of the command line.
     """
 
     key: str
@@ -130,10 +130,10 @@ OPTIONS: dict[str, Any] = {
 def takes_case(
     without: Collection[str] = (), reader: Callable[..., Any] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options that say what to simulate, those of `OPTIONS` but the ones in `without`.
+    """Return a decorator that gives a command the options of `OPTIONS`, except those in `without`.
 
-    They take the place of the command's first parameter, which is then a function that returns what `reader` makes of
-    them by their names: by default the checked Config. Without a config and without --schedule the schedule is 1F1B.
+    They replace the command's first parameter, a function that reads them: it calls `reader` with the options by name
+    and returns the result (default: the checked Config). Without a config and without --schedule the schedule is 1F1B.
     """
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
@@ -169,7 +169,7 @@ def read_case(
     family_options: Iterable[str] | None = None,
     **flags: str | None,
 ) -> Config:
-    """The config with `--set` changes and flags applied; without a file the flags make the whole of it.
+    """Return the config with `--set` changes and flags applied; without a file, the config that the flags make.
 
     `flags` are keys of `FLAGS`; None is a flag that was not given. Raises ConfigError.
     """
@@ -189,7 +189,7 @@ def read_source(
     family_options: Iterable[str] | None = None,
     **flags: str | None,
 ) -> ConfigSource:
-    """As `read_case`, not checked yet: what it lacks may come later. Raises ConfigError where a file cannot be read."""
+    """Return the config of `read_case` unchecked, perhaps incomplete; raise ConfigError if a file is unreadable."""
     changes = _changes(settings, family_options, flags, config)
     return (ConfigSource({}, "flags") if config is None else config_source(config)).changed(changes)
 
@@ -200,7 +200,7 @@ def _changes(
     flags: Mapping[str, str | None],
     config: Path | None,
 ) -> dict[str, Any]:
-    """Flags and settings as dotted keys; a CSV file takes away what a config says of its own schedule."""
+    """Return flags and settings as dotted keys; a CSV file removes the config's own schedule keys."""
     changes: dict[str, Any] = {FLAGS[name].key: value for name, value in flags.items() if value is not None}
     changes |= {f"schedule.options.{key}": value for key, value in _pairs("--option", family_options)}
     if str(flags.get("schedule") or "").lower().endswith(".csv"):
@@ -214,7 +214,7 @@ def _changes(
 
 
 def _of_flag(fault: str) -> str:
-    """A fault with the flag in it instead of the key that the flag stands for."""
+    """Return a fault with the name of the flag instead of its key."""
     for name, flag in FLAGS.items():
         if fault.startswith(f"{flag.key}: "):
             return f"{option_of(name)}: {fault.removeprefix(f'{flag.key}: ')}"
@@ -222,12 +222,12 @@ def _of_flag(fault: str) -> str:
 
 
 def settings_of(settings: Iterable[str] | None, option: str = "--set") -> dict[str, Any]:
-    """`--set` options, or another's, as keys with their values; ConfigError for one that is no KEY=VALUE."""
+    """Return the KEY=VALUE texts of an option as a mapping; raise ConfigError for another form."""
     return dict(_pairs(option, settings))
 
 
 def _pairs(option: str, texts: Iterable[str] | None) -> list[tuple[str, str]]:
-    """KEY=VALUE texts as pairs."""
+    """Return KEY=VALUE texts as pairs."""
     pairs = []
     for text in texts or ():
         key, sign, value = text.partition("=")
@@ -246,7 +246,7 @@ _EXAMPLES = {
 
 
 def _require_flags(changes: dict[str, Any]) -> None:
-    """Without a config the flags must say what runs."""
+    """Raise ConfigError if the flags do not give a schedule and its sizes."""
     if "schedule.csv" in changes:
         return
     needed = ("schedule", "devices", "microbatches")
@@ -259,7 +259,7 @@ def _require_flags(changes: dict[str, Any]) -> None:
 
 
 def read_headroom(text: str | None) -> float:
-    """The value of --headroom, a part from 0 to below 1, 0 where it is not given; ConfigError otherwise."""
+    """Return the value of --headroom, a fraction from 0 to below 1 (default 0); raise ConfigError otherwise."""
     if text is None:
         return 0.0
     with contextlib.suppress(ConfigError):
@@ -273,7 +273,7 @@ def read_headroom(text: str | None) -> float:
 def executor_of(
     workers: int | None, dask: str | None, slurm: Sequence[str] | None, store: Path | None
 ) -> Iterator[Executor | None]:
-    """The cluster that was asked for, None for this machine; an interrupt ends in a sentence that says how to go on."""
+    """Yield the executor of the cluster, None for this machine; explain after an interrupt how to resume."""
     if sum(map(bool, (workers, dask, slurm))) > 1:
         raise ConfigError("--workers, --dask and --slurm say who works; give one of them")
     executor = _cluster(dask, slurm)

@@ -1,4 +1,4 @@
-"""What every command shares: errors as one message and an exit status, data on stdout, files written whole."""
+"""Output of all commands: errors as one message and an exit status, data on stdout, files written atomically."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ppsim.base.files import check_target, same_file, write_atomically
 DONE, ANSWER_IS_NO, CALL_WAS_WRONG = 0, 1, 2
 INTERRUPTED, READER_LEFT = 130, 141  # 128 + SIGINT and SIGPIPE, as a shell reports them
 
-# Parameters of commands that name a file to write; each is the option of its name.
+# Parameters of commands that name a file to write.
 WRITTEN = (
     "json",
     "gantt",
@@ -44,14 +44,14 @@ T = TypeVar("T")
 
 
 def exit_status(error: PpsimError) -> int:
-    """1 where the input was understood and the answer is no, 2 where the call itself was wrong."""
+    """Return 1 if the input was understood and the answer is no, 2 if the call itself was wrong."""
     if isinstance(error, BuildError | ConfigError):
         return CALL_WAS_WRONG
     return ANSWER_IS_NO if isinstance(error, ScheduleError | DeadlockError) else CALL_WAS_WRONG
 
 
 def command(function: Callable[P, T]) -> Callable[P, T]:
-    """Make `function` a command: a PpsimError becomes one message on stderr and the exit status that goes with it."""
+    """Make `function` a command: a PpsimError becomes one message on stderr and its exit status."""
 
     @functools.wraps(function)
     def run(*args: P.args, **options: P.kwargs) -> T:
@@ -76,21 +76,21 @@ def command(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def say(message: str) -> None:
-    """A message for people, on stderr; control characters in it are shown."""
-    with suppress(OSError):  # who closed stderr wants no messages
+    """Print a message for people on stderr; control characters become visible."""
+    with suppress(OSError):  # a closed stderr wants no messages
         print(visible(message), file=sys.stderr)
 
 
 def takes_colours() -> bool:
-    """Whether stdout is a terminal that shows colours; NO_COLOR (no-color.org) says no."""
+    """Return whether stdout is a terminal that shows colours; NO_COLOR (no-color.org) turns them off."""
     shown = sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     return shown and not os.environ.get("NO_COLOR")
 
 
 def print_data(text: str, colours: bool = False) -> None:
-    """Data, on stdout, with a newline at its end; control characters in it are shown, but for `colours`.
+    """Print data on stdout, with a newline at its end; control characters except `colours` become visible.
 
-    Raises ConfigError where stdout cannot take it, BrokenPipeError where its reader left.
+    Raises ConfigError if stdout cannot be written, BrokenPipeError if its reader has closed it.
     """
     if sys.stdout is None:
         raise ConfigError("stdout is closed; give a file, such as `> result.txt`, or --json FILE")
@@ -113,7 +113,7 @@ def _flush_data() -> None:
 
 
 def stdout_failed(error: OSError) -> int:
-    """Say that stdout took no text, and give the exit status."""
+    """Report that stdout cannot be written; return the exit status."""
     say(f"ppsim: {_stdout_fault(error)}")
     return CALL_WAS_WRONG
 
@@ -126,19 +126,19 @@ def _stdout_fault(error: OSError) -> Exception:
 
 
 def _forget_stdout() -> None:
-    """What is left in the buffer goes nowhere: the interpreter would fail on it again at its end."""
+    """Discard the buffer of stdout, on which the interpreter would fail again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def option_of(name: str) -> str:
-    """How a parameter is called on the command line."""
+    """Return the option of a parameter on the command line."""
     return f"--{name.replace('_', '-')}"
 
 
 def check_targets(given: Mapping[str, Any], read: Iterable[Path | None] = ()) -> None:
-    """Refuse, before any work, files that cannot be written, are written twice, or are read by the same call.
+    """Raise ConfigError, before any work, for files that cannot be written, are written twice, or are also read.
 
-    `given` are a command's options by parameter; files it reads are the paths among them, and `read`. ConfigError.
+    `given` are a command's options by parameter. The files that it reads are the other paths in `given`, and `read`.
     """
     written = {option_of(name): given[name] for name in WRITTEN if given.get(name) not in (None, "-")}
     sources = [*read, *_paths(value for name, value in given.items() if name not in (*WRITTEN, "baseline"))]
@@ -154,13 +154,13 @@ def check_targets(given: Mapping[str, Any], read: Iterable[Path | None] = ()) ->
 
 
 def _paths(values: Iterable[Any]) -> list[Path]:
-    """The paths among values and lists of values."""
+    """Return the paths among values and lists of values."""
     flat = [item for value in values for item in (value if isinstance(value, list) else [value])]
     return [item for item in flat if isinstance(item, Path)]
 
 
 def write_json(document: dict[str, Any], target: str) -> None:
-    """One JSON document to stdout (`-`) or a file."""
+    """Write one JSON document to stdout (`-`) or a file."""
     text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     encoding = getattr(sys.stdout, "encoding", None) if target == "-" else None
     if not _fits(text, encoding or "utf-8"):
@@ -172,7 +172,7 @@ def write_json(document: dict[str, Any], target: str) -> None:
 
 
 def _fits(text: str, encoding: str) -> bool:
-    """Whether an encoding has all characters of a text; UTF-8 lacks those of file names that are no text."""
+    """Return whether an encoding has all characters of a text; UTF-8 lacks those of undecodable file names."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
@@ -181,7 +181,7 @@ def _fits(text: str, encoding: str) -> bool:
 
 
 def answer(document: dict[str, Any], target: str | None, text: Callable[[], str]) -> None:
-    """What a command found: as JSON where `--json` asks for it, and as text unless that takes its place."""
+    """Write the result of a command: as JSON if `--json` is given, and as text unless JSON replaces it on stdout."""
     if target:
         write_json(document, target)
     if target != "-":
@@ -189,7 +189,7 @@ def answer(document: dict[str, Any], target: str | None, text: Callable[[], str]
 
 
 def check_endings(*files: tuple[str, Path | None, tuple[str, ...]]) -> None:
-    """ConfigError unless each file that is asked for, by its option, has one of the endings that it may have."""
+    """Raise ConfigError if a file, given with its option and legal suffixes, has another suffix."""
     for option, path, endings in files:
         if path and path.suffix.lower() not in endings:
             raise ConfigError(f"{option} {path}: the ending says what to write; use one of: {', '.join(endings)}")

@@ -120,7 +120,7 @@ def _check_drawing(gantt: Path | None, asked: Mapping[str, bool]) -> None:
 
 
 def _check_width(width: float | None, static: bool, text: bool) -> None:
-    """Inches or columns: one of the two is asked for."""
+    """Raise ConfigError unless --width counts either inches or columns, and columns are an integer."""
     if width is None:
         return
     if static == text:
@@ -132,7 +132,7 @@ def _check_width(width: float | None, static: bool, text: bool) -> None:
 
 
 def _write_files(files: list[tuple[Path | None, Callable[[Path], None]]]) -> None:
-    """Every file that was asked for, before anything is printed: a name that cannot be written is then all one sees."""
+    """Write all files before anything is printed, so that an error about a file is the only output."""
     wanted = [(path, write) for path, write in files if path]
     for path, write in wanted:
         write(path)

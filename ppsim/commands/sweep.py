@@ -77,7 +77,7 @@ def _numbers(found: Sweep) -> list[list[str]]:
 
 
 def table_text(rows: Sequence[Sequence[str]], ending: str) -> str:
-    """Rows, the heading first, as CSV, Markdown or LaTeX, as the ending of the file says."""
+    """Return rows, the heading first, as CSV, Markdown or LaTeX, by the suffix of the file."""
     if ending == ".csv":
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows)

@@ -93,9 +93,9 @@ def _changes(config, settings: list[str] | None, flags: dict) -> tuple[dict, str
 
 
 def _case(config, settings: list[str] | None, flags: dict) -> Config:
-    """The config with its changes; where they name a schedule, it runs as in `ppsim compare`.
+    """Return the config with its changes; a schedule among them runs as in `ppsim compare`.
 
-    The file's options are of its own family alone, and a family whose number of stages is fixed takes that.
+    The file's options apply to its own family alone. A family with a fixed number of stages ignores the file's number.
     """
     name = flags["schedule"]
     if name not in schedules():
@@ -106,7 +106,7 @@ def _case(config, settings: list[str] | None, flags: dict) -> Config:
 
 
 def changes_text(rows: list[Change], what: list[str]) -> str:
-    """A table of every number that moved, with units."""
+    """Return a table of every number that changed, with units."""
     moved = [row for row in rows if row.difference]
     if not moved:
         return f"with {', '.join(what)} nothing moves"
@@ -179,7 +179,7 @@ def _slow_device(text: str) -> tuple[int, float]:
 
 
 def losses_text(found: Losses, what: str) -> str:
-    """A table of steps before and after, shortest step afterwards first, and why other schedules cannot run."""
+    """Return a table of steps before and after, fastest afterwards first, and why other schedules cannot run."""
     cells = [("schedule", "step before", "afterwards", "longer", "peak activations before", "afterwards")]
     for row in found.rows:
         name = f"{row.schedule} (asynchronous)" if row.asynchronous else row.schedule
@@ -217,7 +217,7 @@ def _bound(text: str, unit: str) -> float:
 
 
 def break_even_text(found: BreakEven, first: str, second: str, key: str, unit: str, whole: bool = False) -> str:
-    """One sentence that answers the question."""
+    """Return one sentence with the break-even point, or with the schedule that is never slower."""
     low, high = value_text(found.low, unit), value_text(found.high, unit)
     if found.value is None:
         other = second if found.faster_below == first else first

@@ -1,4 +1,4 @@
-"""From what the page sends, a case, to a checked config, and from its run to what the page shows."""
+"""Cases: the page's state as a checked config, and its run as the data that the page shows."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from ppsim.search import families, find_family
 
 PLACE = "explorer"
 CSV_NAME = "dropped.csv"
-MOST_ACTIONS = 2_000_000  # of one case; a page of so many is about 15 MB
+MOST_ACTIONS = 2_000_000  # per case; the page of that many is about 15 MB
 LONGEST_VALUE = 200  # characters of a value; a partition of layers is the longest
 MOST_CASES = 4
 ENDINGS = ("html", "csv", "svg", "png")
 
-# Key of a case -> key of the config. What else may be given is `config`, `csv`, `options` and `changes`.
+# Key of a case -> key of the config. Further keys of a case: `config`, `csv`, `options` and `changes`.
 KEYS = {
     "schedule": "schedule.name", "devices": "schedule.devices", "microbatches": "schedule.microbatches",
     "stages_per_device": "schedule.stages_per_device", "forward": "costs.forward", "backward": "costs.backward",
@@ -58,12 +58,12 @@ Configs = Mapping[str, str]  # name on the page -> path named on the command lin
 
 
 def changes_of(case: Case, configs: Configs) -> dict[str, Any]:
-    """The config's dotted keys that a case sets; ConfigError for what no case holds, or is too large."""
+    """Return the config's dotted keys that a case sets; raise ConfigError for an unknown key or a wrong value."""
     known = (*KEYS, "config", "csv", "options", "changes")
     unknown = [key for key in case if key not in known]
     if unknown:
         raise ConfigError(f"{PLACE}: unknown key {shown(unknown[0])}; the keys are: {', '.join(known)}")
-    if "config" in case and case["config"] not in list(configs):  # a list compares what cannot be hashed, too
+    if "config" in case and case["config"] not in list(configs):  # a list also finds unhashable values
         raise ConfigError(f"config: {shown(case['config'])} was not named on the command line of `ppsim explore`")
     options, changes = _section(case, "options"), _section(case, "changes")
     for key in changes:
@@ -99,7 +99,7 @@ def _own_family(path: str) -> Any:
 
 @contextmanager
 def dropped_file(text: Any) -> Iterator[Path]:
-    """The text of a dropped CSV file as a file, while it is used."""
+    """Yield a temporary file with the text of a dropped CSV file; raise ConfigError if it is not text."""
     if not isinstance(text, str):
         raise ConfigError("csv: must be the text of a file")
     with TemporaryDirectory(prefix="ppsim-") as folder:
@@ -110,7 +110,7 @@ def dropped_file(text: Any) -> Iterator[Path]:
 
 @contextmanager
 def config_of(case: Case, configs: Configs) -> Iterator[Config]:
-    """The checked config of a case; a dropped CSV file is a file while it is used. ConfigError."""
+    """Yield the checked config of a case, whose CSV file exists meanwhile; raise ConfigError for a faulty case."""
     changes = changes_of(case, configs)
     with dropped_file(case.get("csv", "")) as file:
         if "csv" in case:
@@ -126,7 +126,7 @@ def config_of(case: Case, configs: Configs) -> Iterator[Config]:
 
 
 def _check_actions(config: Config) -> None:
-    """ConfigError where a case would be larger than a page can show, before anything is built."""
+    """Raise ConfigError, before anything is built, if a case has more actions than a page can show."""
     section = config.schedule
     if "csv" in section:
         return
@@ -138,7 +138,7 @@ def _check_actions(config: Config) -> None:
 
 
 def simulated_case(case: Case, configs: Configs) -> dict[str, Any]:
-    """The chart of a case, its measures with their definitions, ledger, memory and texts to copy; PpsimError."""
+    """Simulate a case; return its chart, measures with definitions, memory and texts to copy. Raises PpsimError."""
     with config_of(case, configs) as config:
         run = _simulated(config)
         return {
@@ -163,7 +163,7 @@ def simulated_case(case: Case, configs: Configs) -> dict[str, Any]:
 
 
 def _shown_changes(case: Case, configs: Configs) -> dict[str, Any]:
-    """The changes of a case as its user would write them: a dropped file by its name."""
+    """Return the changes of a case as its user would write them: a dropped file by its name."""
     changes = changes_of(case, configs)
     if "csv" not in case:
         return changes
@@ -182,7 +182,7 @@ def _memory(run: Timeline) -> dict[str, Any]:
 
 
 def validated(text: Any) -> dict[str, Any]:
-    """What `ppsim validate` says of a CSV file's text; ScheduleError with every fault."""
+    """Return the sizes of the schedule in a CSV file's text; raise ScheduleError with every fault."""
     with dropped_file(text) as file:
         schedule = Schedule.from_csv(file)
         schedule.validate()
@@ -196,7 +196,7 @@ def validated(text: Any) -> dict[str, Any]:
 
 
 def file_of(asked: Case, configs: Configs, ending: str) -> bytes:
-    """A case, or several under `cases`, as a file: their page or chart, or the first one's schedule; PpsimError."""
+    """Return a case, or several under `cases`, as the bytes of a page, a chart or a schedule. Raises PpsimError."""
     cases = asked.get("cases", [asked])
     is_list = isinstance(cases, list) and 1 <= len(cases) <= MOST_CASES
     if not (is_list and all(isinstance(case, dict) for case in cases)):
@@ -217,10 +217,10 @@ _loaded = threading.Event()
 
 
 def load_engine() -> None:
-    """Load what is compiled, which takes seconds; from then on it serves small cases, too, in this process."""
+    """Load the compiled engine, which takes seconds; from then on this process also runs small cases with it."""
     if not can_compile():
         return
-    for rows in (2 * ROWS_WORTH_LOADING, ROWS_WORTH_COMPILING):  # many only where nothing compiled lies on the disk
+    for rows in (2 * ROWS_WORTH_LOADING, ROWS_WORTH_COMPILING):  # many only if no cache holds compiled code
         case = {"schedule": "1f1b", "devices": 8, "microbatches": rows // 16}
         if all(
             simulated_case({**case, "transport": transport}, {})["engine"] == "compiled"
@@ -231,7 +231,7 @@ def load_engine() -> None:
 
 
 def _simulated(config: Config) -> Timeline:
-    """The config's run; both engines give the same one, so that the faster one that is loaded may be taken."""
+    """Return the config's run, by the compiled engine if it is loaded; both engines give the same timeline."""
     fast = config.engine == "auto" and _loaded.is_set()
     return (replace(config, engine="compiled") if fast else config).simulate()
 
@@ -246,7 +246,7 @@ def _save(runs: list[Timeline], file: Path) -> None:
 
 
 def choices(configs: Configs) -> dict[str, Any]:
-    """What the page offers: families with their options, transports, and the configs by name with their schedules."""
+    """Return the page's choices: families with their options, transports, and configs with their schedules."""
     return {
         "families": [
             {
@@ -270,9 +270,9 @@ def choices(configs: Configs) -> dict[str, Any]:
 
 
 def response_of(work: Callable[..., Any], *arguments: Any) -> tuple[int, bytes]:
-    """The HTTP status and the body of a piece of work, run in a worker: JSON, or the bytes of a file.
+    """Run a piece of work in a worker; return the HTTP status and the body: JSON, or the bytes of a file.
 
-    What a user's input caused is 422 with its sentences.
+    An error that a user's input caused gives 422 with its sentences.
     """
     try:
         done = work(*arguments)
@@ -284,17 +284,17 @@ def response_of(work: Callable[..., Any], *arguments: Any) -> tuple[int, bytes]:
 
 
 def faults_body(faults: list[str]) -> bytes:
-    """The body of every answer that is no."""
+    """Return the body of every response that reports faults."""
     return json.dumps({"faults": faults}).encode()
 
 
 def _without_folder(sentence: str) -> str:
-    """A sentence about a dropped file, by the name that its user knows."""
+    """Return a sentence about a dropped file with the name that its user knows, without the folder."""
     return re.sub(rf"\S*[/\\]{re.escape(CSV_NAME)}", CSV_NAME, sentence)
 
 
 def _copies(config: Config, changes: Mapping[str, Any], path: str | None) -> dict[str, str]:
-    """The texts `command`, `config` and `python` of a config: the file at `path`, or none, with dotted keys changed."""
+    """Return a case as its user would write it: `command`, `config` and `python`, from the file at `path` if given."""
     return {
         "command": _command(changes, path),
         "config": _yaml(config),
@@ -370,13 +370,13 @@ _MODEL = {f"model.{item.name}" for item in declarations(Model)}
 
 
 def may_change(key: str) -> bool:
-    """Whether the page may set a dotted key."""
+    """Return whether the page may set a dotted key; none of these keys names a file."""
     given = key.startswith(("layout.", "hardware.", "costs.")) and key != "costs.profile"
     return given or key in _MODEL or key in ("optimizer", "batch")
 
 
 def keys_of(path: str) -> list[dict[str, Any]]:
-    """Each key that a config has and the page may change, and all of its layout: key, value, legal values, meaning."""
+    """Return the keys that the page may change, and all of the layout, each with value, legal values and meaning."""
     data = config_source(path).data
     layout = data.get("layout", {})
     about = {f"model.{item.name}": item for item in declarations(Model)}
@@ -399,7 +399,7 @@ def _row(key: str, value: Any, meaning: str) -> dict[str, Any]:
 
 
 def _flat(section: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of a config with its dotted key."""
+    """Yield every value of a config with its dotted key."""
     for key, value in section.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{before}{key}.")

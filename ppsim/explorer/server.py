@@ -1,4 +1,4 @@
-"""The explorer's ASGI application: the page, and answers to what it asks, each worked out by the library."""
+"""The explorer's ASGI application: the page, its requests, which the library answers, and their protection."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ppsim.explorer.cases import (
 from ppsim.explorer.workers import BusyError, GoneError, TimedWorkers, TooLateError
 from ppsim.plots.viewer import script, style
 
-MAX_FILE_BYTES = 8 * 2**20  # of a request; a CSV file of a million actions
+MAX_FILE_BYTES = 8 * 2**20  # per request; a CSV file of a million actions
 SECONDS = 60.0
 AT_ONCE, WAITING = 2, 16
 _PARTS = ("page.html", "page.css", "state.js", "show.js", "controls.js", "page.js")
@@ -43,7 +43,7 @@ MEDIA = {"html": "text/html", "csv": "text/csv", "svg": "image/svg+xml", "png": 
 
 
 class RefusedError(Exception):
-    """A request that is no case: its HTTP status and one sentence."""
+    """A rejected request: its HTTP status and one sentence."""
 
     def __init__(self, status: int, sentence: str):
         super().__init__(sentence)
@@ -57,20 +57,20 @@ def make_app(
     token: str | None = None,
     seconds: float = SECONDS,
 ) -> Starlette:
-    """The application.
+    """Return the application.
 
     Parameters
     ----------
     configs : mapping of name to path, optional
         The config files that the page may use; it can name no other file.
     host : str or None
-        A name by which the server may be asked for beside loopback's; None allows all names.
+        A host name that requests may use besides loopback's; None allows all names.
     token : str, optional
-        What every request must carry.
+        Secret that every request must contain.
     seconds : float
         Limit of one piece of work.
 
-    Raises ConfigError where a config is faulty.
+    Raises ConfigError for a faulty config.
     """
     endpoints = _Endpoints(dict(configs or {}))
 
@@ -88,7 +88,7 @@ def make_app(
 
 
 def page_text() -> str:
-    """The explorer's page, with the viewer that draws its charts in it."""
+    """Return the explorer's page, including the viewer that draws its charts."""
     own = {name: files("ppsim.explorer").joinpath("page", name).read_text(encoding="utf-8") for name in _PARTS}
     parts = {
         "STYLE": f"{style()}{own['page.css']}",
@@ -98,7 +98,7 @@ def page_text() -> str:
 
 
 class _Endpoints:
-    """What answers each address, from one page and one set of configs."""
+    """The responses of each address, from one page and one set of configs."""
 
     def __init__(self, configs: Mapping[str, str]):
         self.configs, self.page = configs, page_text()
@@ -135,7 +135,7 @@ class _Endpoints:
 async def _worked(
     request: Request, plan: Callable[[dict[str, Any]], tuple[Any, ...]], media: str = "application/json"
 ) -> Response:
-    """The answer of a worker to a case, or one sentence that says why there is none."""
+    """Return a worker's response to a case, or one sentence why there is none."""
     try:
         case = await _read(request)
         status, body = await request.app.state.workers.run(response_of, *plan(case), gone=request.is_disconnected)
@@ -154,7 +154,7 @@ async def _worked(
 
 
 async def _read(request: Request) -> dict[str, Any]:
-    """The JSON object of a request; RefusedError for anything else."""
+    """Return the JSON object of a request; raise RefusedError for anything else."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise RefusedError(415, "Content-Type: send application/json")
     body = bytearray()
@@ -183,7 +183,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server at `host`."""
+    """Return whether only this machine reaches a server at `host`."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -191,7 +191,7 @@ def is_loopback(host: str) -> bool:
 
 
 def policy(*pages: str) -> str:
-    """The Content-Security-Policy under which just the scripts and styles that stand in `pages` run."""
+    """Return the Content-Security-Policy that allows only the scripts and styles in `pages`."""
 
     def hashes(tag: str) -> str:
         found = [text for page in pages for text in re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)]
@@ -205,7 +205,7 @@ def policy(*pages: str) -> str:
 
 
 class Guard:
-    """Refuses what does not come from the server's own page, and adds the headers that protect it."""
+    """Middleware that rejects requests not from the server's own page, and adds the headers that protect the page."""
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str] | None, token: str | None, policy: str):
         self.app, self.token = app, token

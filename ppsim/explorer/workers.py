@@ -1,4 +1,4 @@
-"""Simulations in processes of their own, so that each has a time limit and the page's server always answers."""
+"""Worker processes for simulations: each has a time limit, and the page's server stays responsive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 
 POLL_SECONDS = 0.004
-QUIET_SECONDS = 1.5  # in which the page asks first; loading the compiled engine then would hold that up
+QUIET_SECONDS = 1.5  # the page's first requests come in this time; loading the compiled engine would delay them
 
 
 class TooLateError(Exception):
@@ -26,11 +26,11 @@ class BusyError(Exception):
 
 
 class GoneError(Exception):
-    """Who asked left before the answer."""
+    """The client disconnected before the response."""
 
 
 class TimedWorkers:
-    """`count` processes; each does one piece of work at a time and is ended where that takes over `seconds`."""
+    """Pool of `count` processes; a process is ended if one piece of work takes longer than `seconds`."""
 
     def __init__(self, count: int, seconds: float, most_waiting: int):
         self.seconds, self.most = seconds, count + most_waiting
@@ -43,7 +43,7 @@ class TimedWorkers:
         return self._context.Pool(1, initializer=_ready)
 
     async def run(self, work: Callable[..., Any], *arguments: Any, gone: Callable[[], Awaitable[bool]]) -> Any:
-        """What `work` returns; TooLateError, BusyError, and GoneError as soon as `gone()`."""
+        """Return the result of `work`; raise TooLateError, BusyError, or GoneError as soon as `gone()` is true."""
         if self._asked >= self.most:
             raise BusyError
         self._asked += 1
@@ -75,7 +75,7 @@ class TimedWorkers:
             now = time.monotonic()
             if now - begun > self.seconds:
                 raise TooLateError
-            if now - asked > 0.5:  # short work is sooner done than its process is started again
+            if now - asked > 0.5:  # short work ends sooner than a new process starts
                 asked = now
                 if await gone():
                     raise GoneError
@@ -89,7 +89,7 @@ class TimedWorkers:
 
 
 def _ready() -> None:
-    """In a new process: leave Ctrl-C to the server, load what work would wait for, and then the compiled engine."""
+    """Prepare a new process: leave Ctrl-C to the server, load the modules, and later the compiled engine."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cases = import_module("ppsim.explorer.cases")
     loading = threading.Timer(QUIET_SECONDS, cases.load_engine)

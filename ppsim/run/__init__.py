@@ -1,1 +1,1 @@
-"""What users hold in their hands: schedules, programs, timelines and batches with all their methods, and simulate()."""
+"""User-facing classes with all their methods (Schedule, Program, Timeline, Batch), `build` and `simulate`."""

@@ -1,4 +1,4 @@
-"""Batches: one schedule under many costs or many samples of jitter, with what is shared worked out once."""
+"""Batches: one schedule under many costs or many samples of jitter; shared parts are computed once."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     import pandas
 
 SAMPLES = 100
-MOST_SAMPLES = 10_000_000  # whose measures take a gigabyte
+MOST_SAMPLES = 10_000_000  # their measures take a gigabyte
 
 
 class Batch:
-    """The measures of many runs of one schedule, one entry a run: for each of the costs in turn, its samples.
+    """The measures of many runs of one schedule, one entry per run: the samples of each of the costs in turn.
 
     Attributes
     ----------
     schedule : Schedule
     transport, engine : str
-        What ran.
+        Transport and engine of the runs.
     seed, samples : int
-        Samples drawn for each of the costs; 1 where nothing is random.
-    case, sample : int64 arrays, one entry a run
+        Samples drawn for each of the costs; 1 if nothing is random.
+    case, sample : int64 arrays, one entry per run
         Index of the costs in the list given, and of the sample.
     measures : list of str
-        Each names an attribute, such as `batch.bubble_fraction`: a float64 array, one entry a run, of all devices
-        together. docs/glossary.md defines them.
+        Names of attributes, such as `batch.bubble_fraction`: a float64 array, one entry per run, over all devices.
+        docs/glossary.md defines them.
     """
 
     makespan: np.ndarray
@@ -65,19 +65,19 @@ class Batch:
             setattr(self, name, np.empty(cases * samples))
 
     def __eq__(self, other: object) -> bool:
-        """Whether both hold the same measures of the same runs of the same schedule."""
+        """Return whether both hold the same measures of the same runs of the same schedule."""
         return equal(vars(self), vars(other)) if isinstance(other, Batch) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
     def __len__(self) -> int:
-        """Number of runs."""
+        """Return the number of runs."""
         return len(self.case)
 
     def percentile(self, percent: float, measure: str = "makespan") -> float:
-        """The value that `percent` % of all runs do not exceed, interpolated between runs, in the measure's unit.
+        """Return the value that `percent` % of all runs do not exceed, interpolated, in the measure's unit.
 
-        Raises ConfigError for an unknown measure, and for percents outside 0 to 100.
+        Raises ConfigError for an unknown measure, or a percent outside 0 to 100.
         """
         if measure not in self.measures:
             raise ConfigError(f"measure={measure!r} is not known; use one of: {', '.join(self.measures)}")
@@ -101,11 +101,11 @@ class Batch:
         return self.percentile(95)
 
     def probability_faster_than(self, other: Batch) -> float:
-        """Share of runs with a shorter makespan than the same run of `other`; a tie counts half.
+        """Return the fraction of runs with a shorter makespan than the same run of `other`; a tie counts half.
 
-        Both batches need the same costs, samples and seed: then run k of both meets the same luck (common random
-        numbers), and far fewer samples tell two schedules apart. Factors of single actions are the same only for
-        schedules of equally many stages and microbatches.
+        Both batches need the same costs, samples and seed. Run k of both then has the same random numbers, so fewer
+        samples distinguish two schedules. Factors of single actions are the same only for schedules with equal numbers
+        of stages and microbatches. Raises ConfigError for other batches.
         """
         if not isinstance(other, Batch):
             raise ConfigError(f"{shown(other)} is no batch; compare with what another ppsim.simulate_many gave")
@@ -118,7 +118,7 @@ class Batch:
         return float(np.mean((self.makespan < other.makespan) + 0.5 * (self.makespan == other.makespan)))
 
     def summary(self) -> str:
-        """Percentiles of makespan and bubble fraction as readable text."""
+        """Return percentiles of makespan and bubble fraction as readable text."""
         lines = [f"{self.schedule.name}: {len(self)} runs, transport {self.transport}, engine {self.engine}"]
         for name in ("makespan", "bubble_fraction"):
             values = [(percent, self.percentile(percent, name)) for percent in (5, 50, 95)]
@@ -127,7 +127,7 @@ class Batch:
         return "\n".join(lines)
 
     def to_frame(self) -> pandas.DataFrame:
-        """One row a run with all columns (needs pandas)."""
+        """Return a table with one row per run and all columns (needs pandas)."""
         pandas = need("pandas", "a table of runs")
         names = ("case", "sample", *self.measures)
         return pandas.DataFrame({name: getattr(self, name) for name in names})
@@ -151,7 +151,7 @@ def simulate_many(
     dispatch: str = "list",
     memory_limit: float | Sequence[float] | None = None,
 ) -> Batch:
-    """Run one schedule under many costs, or many times under jitter; what does not depend on costs is shared.
+    """Run one schedule under many costs, or many times under jitter; the runs share what does not depend on costs.
 
     Parameters
     ----------
@@ -160,22 +160,22 @@ def simulate_many(
     costs : list of Costs or any CostModel, or one of them
         Default: `Costs()`.
     transport, optimizer, engine : str
-        As in `ppsim.simulate`, except that engine "auto" takes the compiled one at every size.
+        As in `ppsim.simulate`, but engine "auto" takes the compiled one at every size.
     jitter : Jitter, optional
         Noise of actions, transfers, devices and links.
     samples : int, optional
-        Runs for each of the costs: default 100 where the jitter is random, else 1.
+        Runs for each of the costs: default 100 if the jitter is random, else 1.
     seed : int >= 0
         Equal seeds give equal samples, for every schedule.
     progress : bool
-        Show a progress bar on a terminal where it takes long.
+        Show a progress bar on a terminal if the runs take long.
     dispatch, memory_limit
         As in `ppsim.simulate`.
 
     Raises
     ------
     ScheduleError, DeadlockError, CostError, ConfigError
-        As in `ppsim.simulate`; also for costs, samples or a seed that cannot be.
+        As in `ppsim.simulate`; also for invalid costs, samples or seed.
 
     Examples
     --------
@@ -220,7 +220,7 @@ def _samples(samples: int | None, jitter: Jitter | None) -> int:
 
 
 class _Plans:
-    """The plans of one schedule under many costs: what does not depend on them is worked out once."""
+    """Plans of one schedule under many costs, which share all that does not depend on the costs."""
 
     def __init__(self, schedule: Schedule, transport: str, optimizer: str | None):
         self.schedule, self.transport, self.optimizer = schedule, transport, optimizer
@@ -228,7 +228,7 @@ class _Plans:
         self.known: dict[tuple[bool, ...], Plan] = {}
 
     def under(self, table: CostTable) -> Plan:
-        """The plan under these costs."""
+        """Return the plan under these costs."""
         like = structure(table)
         if like in self.known:
             return repriced(self.known[like], table)
@@ -239,7 +239,7 @@ class _Plans:
 def _runs(
     plans: _Plans, models: list[CostModel], jitter: Jitter | None, samples: int, seed: int
 ) -> Iterator[tuple[Plan, CostTable, CostModel]]:
-    """The plan of each run, in the order of the batch's columns."""
+    """Yield plan, table and costs of each run, in the order of the batch's columns."""
     for given in models:
         model = with_optimal_stages(given, plans.schedule, plans.transport, plans.optimizer)
         table = model.table(plans.compute)

@@ -1,4 +1,4 @@
-"""Schedule and Program: what users build, read, check, lower and look at."""
+"""Schedule and Program for users, the families that build them, and `lower`."""
 
 from __future__ import annotations
 
@@ -30,93 +30,92 @@ Some = TypeVar("Some", bound=ScheduleColumns)
 
 
 class Schedule(ScheduleColumns):
-    """Ordered actions per device; `ScheduleColumns` lists what it holds. It knows no time and is never changed."""
+    """Ordered actions per device; `ScheduleColumns` lists its columns. It contains no times and never changes."""
 
     @classmethod
     def of(cls, columns: ScheduleColumns) -> Schedule:
-        """The same columns in a user's hands: a Program where they hold transfers or sharding actions."""
+        """Return a Schedule with these columns, or a Program if they hold transfers or sharding actions."""
         if isinstance(columns, cls):
             return columns
         return _as(Program if columns.is_program else cls, columns)
 
     @classmethod
     def from_orders(cls, orders: Iterable[Iterable[Any]], *, name: str = "custom", slices: int = 1) -> Schedule:
-        """Read one list of action strings a device; `None` or an empty string is an idle slot.
+        """Read one list of action strings per device; `None` or an empty string is an idle slot.
 
-        Anything whose `str()` is an action is taken too, so PyTorch's own actions pass. Lists with transfers give a
-        Program. Raises ScheduleError naming device, position and text of every cell that is not an action.
+        Objects whose `str()` is an action, such as PyTorch's actions, are legal too. Lists with transfers give a
+        Program. Raises ScheduleError with device, position and text of every cell that is not an action.
         """
         return cls.of(read_orders(orders, name, slices))
 
     @classmethod
     def from_csv(cls, path: str | PathLike[str], *, name: str | None = None, slices: int = 1) -> Schedule:
-        """Read a CSV file with one row a device, no header; an empty cell is an idle slot, rows may be ragged.
+        """Read a CSV file with one row per device and no header; an empty cell is an idle slot, rows may be ragged.
 
-        Blank lines at the end, which editors leave there, are no devices; a blank line between rows is a device
-        without actions, which `validate` names. Lists with transfers give a Program. Raises ScheduleError naming row,
-        column and cell (all 1-based) of every fault, ConfigError when the file cannot be read.
+        Blank lines at the end are ignored. A blank line between rows is a device without actions, which `validate`
+        reports. Lists with transfers give a Program. Raises ScheduleError with row, column (both 1-based) and cell of
+        every fault, ConfigError if the file cannot be read.
         """
         return cls.of(read_csv(path, name, slices))
 
     def orders(self) -> list[list[str]]:
-        """For each device the list of its action strings; idle slots are left out."""
+        """Return the list of action strings of each device, without idle slots."""
         return orders(self)
 
     def to_csv(self, path: str | PathLike[str]) -> None:
-        """Write one row a device, whole or not at all; idle slots are empty cells (PyTorch reads none in a program)."""
+        """Write one row per device, atomically; idle slots are empty cells (PyTorch reads none in a program)."""
         write_atomically(path, csv_text(self))
 
     def to_text(self) -> str:
-        """A table of time slots and devices in which each action appears once and idle slots are kept."""
+        """Return a table of time slots and devices; each action appears once, and idle slots are kept."""
         return schedule_table(self, _slots(self))
 
     def _repr_html_(self) -> str:
         return schedule_html(self, _slots(self))
 
     def validate(self) -> None:
-        """Raise ScheduleError with every fault found; return None where there is none.
+        """Raise ScheduleError with every fault found; return None if there is none.
 
-        `error.faults` holds one sentence for each fault. An order in which devices wait for each other is shown as
-        the waiting cycle (a DeadlockError where it is the only fault).
+        `error.faults` holds one sentence for each fault. A deadlock is shown as the cycle of waits (as a DeadlockError
+        if it is the only fault).
         """
         validate(self)
 
     def check(self, transport: str | None = None, *, pytorch: bool = False) -> None:
-        """Raise ScheduleError where the lists are valid but could not run; a schedule is lowered first.
+        """Raise ScheduleError if the lists are valid but could not run; a schedule is lowered first.
 
-        Always: the transfers of each pair of devices are received in the order in which they are sent.
+        Each pair of devices must receive transfers in the order in which they are sent. ConfigError for an unknown
+        transport.
 
         Parameters
         ----------
         transport : {"async", "directed", "pair", "rank", "blocking"}, optional
-            Also: nothing deadlocks under it. Where that is the only fault, a DeadlockError with the waiting cycle.
+            Also check for deadlocks under it. If that is the only fault: a DeadlockError with the cycle of waits.
         pytorch : bool
-            Also what PyTorch's runtime needs and does not check: each stage on one device, the last stage's forwards in
-            microbatch order, a REDUCE_GRAD for each stage.
-
-        ConfigError for an unknown transport.
+            Also check the rules that PyTorch's runtime needs and does not check: each stage on one device, the last
+            stage's forwards in microbatch order, a REDUCE_GRAD for each stage.
         """
         check_runnable(self, transport, pytorch=pytorch)
 
 
 class Program(Schedule):
-    """Transfers, sharding actions or copies to host memory stand in the lists too."""
+    """A schedule whose lists also hold transfers, sharding actions or copies to host memory."""
 
     @cached_property
     def schedule(self) -> Schedule:
-        """The compute actions alone."""
+        """Schedule of the compute actions alone."""
         return _as(Schedule, self.compute)
 
 
 def _as(kind: type[Some], columns: ScheduleColumns) -> Some:
-    """The same columns as another class."""
+    """Return the columns as an object of the class `kind`."""
     made = kind.__new__(kind)
     vars(made).update(vars(columns))
     return made
 
 
 def _slots(schedule: ScheduleColumns) -> np.ndarray | None:
-    """Slot of each row when every action lasts one; None for programs, schedules that cannot run, and large ones."""
+    """Return the slot of each row if every action lasts one; None for programs, large and invalid schedules."""
     if schedule.is_program or len(schedule.kind) > MAX_TIMED:
         return None
     one = Costs(forward=1.0, backward=1.0, input_grad=1.0, weight_grad=1.0, overlap=1.0, per="stage")
@@ -129,26 +128,26 @@ def _slots(schedule: ScheduleColumns) -> np.ndarray | None:
 
 
 class Family(registry.RegisteredFamily):
-    """One schedule family: how to build it and what is known about it.
+    """A schedule family: its generator, closed forms and sources.
 
     Attributes
     ----------
     name, title, idea, source : str
-        The name that `build` takes, a title, what it does, and the paper or code it is from.
+        The name that `build` takes, a title, the idea, and the paper or code it comes from.
     constraints : str
         The sizes that it allows.
     makespan, peak_activations : str
         Closed forms in the notation of docs/schedules.md, "=" exact and "~" approximate.
     stages_per_device : int
-        What it runs unless asked for another number, which it allows unless `fixed_stages`.
+        Default number; another one is legal unless `fixed_stages`.
     asynchronous : bool
-        Whether steps follow each other without a drain, on old weights.
+        True if steps follow each other without a drain, on old weights.
     options : mapping name -> inspect.Parameter
-        What else `build` takes, with defaults.
+        Further arguments of `build`, with defaults.
     """
 
     def build(self, devices: int, microbatches: int, stages_per_device: int | None = None, **options: Any) -> Schedule:
-        """Check the sizes and options, then build; BuildError says which rule a refused size breaks."""
+        """Check the sizes and options, then build; raise BuildError with the rule that a size breaks."""
         return Schedule.of(self.columns(devices, microbatches, stages_per_device, **options))
 
     def __repr__(self) -> str:
@@ -192,18 +191,18 @@ def build(
     Parameters
     ----------
     name : str
-        A key of `ppsim.schedules()`; "interleaved-1f1b:4" says the stages per device too.
+        A key of `ppsim.schedules()`; "interleaved-1f1b:4" also gives the stages per device.
     devices, microbatches : int
         Pipeline devices, and microbatches of one step (both directions counted).
     stages_per_device : int, optional
         Default: the family's own.
     recompute, recompute_placing, offload : str, optional
-        `with_recompute(stages=recompute, placing=recompute_placing)` or `with_offload(stages=offload)` of the schedule.
+        Apply `with_recompute(stages=recompute, placing=recompute_placing)` or `with_offload(stages=offload)`.
     costs, memory_limit : optional
-        Of families that search, and of `with_recompute`. Of a family that searches within a limit `recompute="needed"`
-        gives the shortest of what is found within it and of what is found without it, made to fit by R.
+        For families that search, and for `with_recompute`. If the family searches within a limit, `recompute="needed"`
+        returns the shorter of two schedules: found within the limit, or found without it and made to fit by R.
     **options
-        The family's options, such as `group_size=` of `interleaved-1f1b`.
+        The family's options, which `ppsim.schedules()[name].options` lists, such as `group_size=8`.
 
     Raises
     ------
@@ -231,31 +230,31 @@ def with_recompute(
     costs: CostModel | None = None,
     memory_limit: float | Sequence[float] | None = None,
 ) -> Schedule:
-    """The schedule with R, a forward again from the stored input, for chosen activations.
+    """Return the schedule with R (the forward repeated from the stored input) for chosen activations.
 
-    An R waits for its forward alone, so that it also runs while the gradient of its backward is on its way: a step is
-    no longer than with backwards that are longer by a forward, and as long where they do not wait for gradients.
+    An R waits for its forward alone, so it can run while its backward waits for a gradient. A step is never longer than
+    with backwards that include the recompute, and as long if no backward waits for a gradient.
 
     Parameters
     ----------
     schedule : Schedule
         Without R, transfers, sharding actions and evictions.
     stages : {"all", "first:n", "needed"}
-        All stages; the first n of each device, whose activations live longest; or only the activations that
-        `memory_limit` does not hold, as few as that takes.
+        All stages; the first n of each device, whose activations live longest; or the fewest activations with which the
+        schedule stays within `memory_limit`.
     placing : {"backward", "idle", "idle+forwards"}
-        Directly before each backward; ahead in time that the device would be idle (as RiPipe does); or that, and
-        forwards pulled ahead into idle time too (as Mario does). The last two leave R out where a backward directly
-        follows its forward, and never give a longer step than "backward".
+        Directly before each backward; earlier, in idle time of the device (as RiPipe does); or also with forwards moved
+        into idle time (as Mario does). The last two leave R out if a backward directly follows its forward, and never
+        give a longer step than "backward".
     costs : Costs or another cost model, optional
-        What is idle; default: F, I and W of a device share take 1 s each.
-    memory_limit : float or one a device, optional
-        Activations in device shares. Default, for the placings in idle time: what the schedule holds without R.
+        They decide when devices are idle. Default: F, I and W of a device share take 1 s each.
+    memory_limit : float or one per device, optional
+        Activations in device shares. Default, for the placings in idle time: the peaks of the schedule without R.
 
     Raises
     ------
     BuildError
-        The lists hold something else already, a limit that recomputing cannot keep, or an unknown word.
+        For other actions in the lists, a limit that recomputing cannot keep, or an unknown word.
     CostError
         The costs do not fit the schedule.
     """
@@ -264,7 +263,7 @@ def with_recompute(
 
 
 def with_offload(schedule: Schedule, stages: str = "all") -> Program:
-    """The schedule with an OFFLOAD behind each F, and a RELOAD one backward before its own.
+    """Return the schedule with an OFFLOAD after each F, and a RELOAD one backward before the backward that needs it.
 
     PipeOffload's transfers (arXiv 2503.01328), on any schedule; its own order is `ppsim.build("pipe-offload", ...)`.
 
@@ -278,27 +277,27 @@ def with_offload(schedule: Schedule, stages: str = "all") -> Program:
     Raises
     ------
     BuildError
-        The lists hold something else already, or `stages` is neither.
+        For other actions in the lists, or other `stages`.
     """
     validate(schedule)
     return _as(Program, add_copies(schedule, stages))
 
 
 def lower(schedule: Schedule, sharded: bool = False, receive: str = "early") -> Program:
-    """The program of a schedule, in the order in which PyTorch's pipeline runtime lowers it.
+    """Return the program of a schedule, in the order of PyTorch's pipeline runtime.
 
-    SEND and RECV stand wherever producer and consumer sit on different devices.
+    A SEND and a RECV are inserted if producer and consumer are on different devices.
 
     Parameters
     ----------
     schedule : Schedule or Program
-        Of a program the compute actions, and OFFLOAD and RELOAD, are taken.
+        Only the compute actions, OFFLOAD and RELOAD of a program are used.
     sharded : bool
-        Also insert UNSHARD before first use, with a look-ahead of three stages, RESHARD where a stage leaves it, and
-        REDUCE_GRAD after a stage's last backward, as sharded data parallelism needs.
+        Also insert the actions of sharded data parallelism: UNSHARD before first use, with a look-ahead of three
+        stages, RESHARD when a stage leaves it, and REDUCE_GRAD after a stage's last backward.
     receive : {"early", "just-in-time"}
-        A RECV is posted at the moment its SEND is, or as late as the action that needs it and the order of the pair's
-        SENDs and RECVs allow (PyTorch's `defer_pp_recv=True`, where that does not cross receives).
+        Post a RECV together with its SEND, or as late as the action that needs it and the order of the pair's SENDs and
+        RECVs allow (PyTorch's `defer_pp_recv=True`, if that does not cross receives).
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""simulate(): a schedule under costs and a transport becomes a timeline."""
+"""`simulate`: from a schedule, costs and a transport to a timeline."""
 
 from __future__ import annotations
 
@@ -41,24 +41,23 @@ def simulate(
     transport : {"async", "directed", "pair", "rank", "blocking"}
         How transfers queue; docs/glossary.md has the rules.
     engine : {"auto", "event", "compiled"}
-        "event" is the SimPy model, "compiled" gives the same timeline bit for bit, faster. "auto" takes the compiled
-        one for schedules of at least 20,000 rows, where the time that Numba needs to load is won back (500,000 where no
-        cache holds what was compiled, counted over the calls of a process), and the event
-        model where Numba cannot be imported. `Timeline.engine` tells which ran.
+        "event" is the SimPy model; "compiled" gives the same timeline bit for bit, faster. "auto" takes the compiled
+        engine from 20,000 rows on, which pays for loading Numba (500,000 rows over the calls of a process if no cache
+        holds the compiled code), and the event model if Numba cannot be imported. `Timeline.engine` names the engine.
     optimizer : {"sync", "post-validated"}, optional
-        End the step with an optimizer step, of the length that the costs say: on all devices when the last one has
-        its gradients, as a global gradient norm needs, or on each when it has its own. Default: the step ends with
-        the last action and gradient reduction.
+        End the step with an optimizer step, whose seconds the costs give: on all devices when the last one has its
+        gradients, as a global gradient norm needs ("sync"), or on each device when it has its own. Default: the step
+        ends with the last action and gradient reduction.
     jitter : Jitter, optional
-        Noise of actions, transfers, devices and links: one sample of it. `ppsim.simulate_many` draws many.
+        One sample of the noise of actions, transfers, devices and links. `ppsim.simulate_many` draws many.
     seed : int >= 0
-        Of the jitter; equal seeds give equal samples, the first of `ppsim.simulate_many`.
+        Seed of the jitter; equal seeds give equal samples, the first of `ppsim.simulate_many`.
     dispatch : {"list", "ready"}
         "ready" takes each list as a priority: a device starts the first action that is ready and after which the rest
         of its list, in list order, stays within its limit. `run.schedule` is then the order that ran. Only under
         `async`, for schedules without sharding, offloading and evictions.
-    memory_limit : float or one a device, optional
-        Of `dispatch="ready"`, in activations of one device share; default: what each list itself holds at its peak.
+    memory_limit : float or one per device, optional
+        Limit of `dispatch="ready"`, in activations of one device share; default: the peak of each list itself.
 
     Raises
     ------
@@ -67,8 +66,8 @@ def simulate(
     CostError
         The costs do not fit the schedule.
     ConfigError
-        Unknown transport, engine, optimizer or dispatch; a jitter, seed or limit that cannot be; `engine="compiled"`
-        where Numba cannot be imported.
+        Unknown transport, engine, optimizer or dispatch; invalid jitter, seed or limit; `engine="compiled"` if Numba
+        cannot be imported.
     """
     check_call(schedule, transport, engine, optimizer)
     costs = Costs() if costs is None else costs
@@ -86,7 +85,7 @@ def simulate(
 
 
 def check_call(schedule: ScheduleColumns, transport: str, engine: str, optimizer: str | None = None) -> None:
-    """Refuse unknown names and what is no valid schedule."""
+    """Raise ConfigError for unknown names, ScheduleError for an invalid schedule."""
     words = [("transport", transport, TRANSPORTS), ("engine", engine, ENGINES)]
     if optimizer is not None:
         words.append(("optimizer", optimizer, OPTIMIZERS))

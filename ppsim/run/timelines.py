@@ -1,4 +1,4 @@
-"""Timeline: what a simulation returns, with everything that users ask of it."""
+"""Timeline: the result of a simulation or a measured step, with all methods for users."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 class Timeline(TimelineColumns):
     """Start and end of every action and transfer; `ppsim.timeline.TimelineColumns` lists what it holds.
 
-    Each measure of docs/glossary.md is an attribute, such as `run.makespan`, as `ppsim.analysis.measures` works it out.
+    Each measure of docs/glossary.md is an attribute, such as `run.makespan`; `ppsim.analysis.measures` computes it.
     """
 
     @classmethod
     def of(cls, columns: TimelineColumns) -> Timeline:
-        """The same columns in a user's hands."""
+        """Return a Timeline with these columns."""
         made = cls.__new__(cls)
         vars(made).update(vars(columns))
         return made
@@ -61,23 +61,23 @@ class Timeline(TimelineColumns):
     def from_trace(
         cls, path: str | PathLike[str], step: int | None = None, *, ranges: tuple[str, str] | None = None
     ) -> Timeline:
-        """A measured step (default: the median one) of a real run.
+        """Read a measured step of a real run (default: the median step).
 
-        `path` is a trace file that the replay harness wrote, a folder of Primus' `dump_pp_data`, or one with a file of
-        PyTorch's profiler a rank. Profiler ranges are known by the names that PyTorch, torchtitan and Megatron-LM give
-        them, or match `ranges`, regular expressions of the names of forwards and backwards.
+        `path` is a trace file that the replay harness wrote, a folder of Primus' `dump_pp_data`, or a folder with one
+        file of PyTorch's profiler per rank. Profiler ranges are recognised by the names that PyTorch, torchtitan and
+        Megatron-LM give them, or by `ranges`: regular expressions for the names of forwards and of backwards.
 
-        Raises ConfigError for what is no trace, ScheduleError where what it holds is no valid schedule.
+        Raises ConfigError if `path` is not a trace, ScheduleError if the trace does not hold a valid schedule.
         """
         from ppsim.interop.kineto import read_any_trace
 
         return cls.of(read_any_trace(path, ranges).timeline(step))
 
     def __dir__(self) -> list[str]:
-        """Names for completion: the measures of the registry too."""
+        """Return the names for completion, with the measures of the registry."""
         return [*super().__dir__(), *MEASURES]
 
-    if TYPE_CHECKING:  # the measures, of which `ppsim.analysis.measures.MEASURES` has the definitions
+    if TYPE_CHECKING:  # the measures; `ppsim.analysis.measures.MEASURES` defines them
         makespan: float
         span: float
         iteration_time: float
@@ -104,23 +104,24 @@ class Timeline(TimelineColumns):
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """(low, high) seconds between which a real step lies at 90 %; None where the costs were given.
+        """90 % interval (low, high) of the real step time in seconds; None if the costs were given.
 
-        For derived costs `iteration_time` times the spread of published runs of the same class: docs/accuracy.md. For a
-        profile, times the errors of the runs that it was fitted to, each left out: `ppsim.costs.spread`.
+        For derived costs, `iteration_time` times the spread of published runs of the same class (docs/accuracy.md). For
+        a profile, `iteration_time` times the leave-one-out errors of the runs that it was fitted to
+        (`ppsim.costs.spread`).
         """
         return step_interval(self)
 
     @property
     def layout_string(self) -> str | None:
-        """What each stage holds in Megatron-LM's notation, such as "Et*4|(t*4|)*6t*4L"; None without a model."""
+        """Layers of each stage in Megatron-LM's notation, such as "Et*4|(t*4|)*6t*4L"; None without a model."""
         write = getattr(self.costs, "megatron_layout", None)
         return None if write is None else write(self.schedule.num_stages)
 
     def activations_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
-        """Step curve of a device's live activations: times in seconds and the level from each time on.
+        """Return the step curve of a device's live activations: times in seconds, and the level from each time on.
 
-        Same unit as `peak_activations`. Both arrays have one entry a change, in time order.
+        The unit is that of `peak_activations`. Both arrays have one entry per change, in time order.
         """
         return activations_over_time(self, device)
 
@@ -128,66 +129,66 @@ class Timeline(TimelineColumns):
     def static_memory(self) -> np.ndarray | None:
         """Bytes of weights, gradients and optimizer state (rows) on each device (columns), or None.
 
-        A stage that two devices hold counts on both, and weights once for each version that the device keeps.
+        A stage that two devices hold counts on both. Weights count once for each version that the device keeps.
         """
         return static_memory(self)
 
     def memory_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
-        """Step curve of a device's memory: times in seconds and bytes from each time on.
+        """Return the step curve of a device's memory: times in seconds, and bytes from each time on.
 
         A transfer holds its buffer at the receiver from its start to the end of the action that consumes it, and at the
-        sender while it lasts. At equal times memory is freed before it is taken. Raises CostError where the costs do
-        not say what is held.
+        sender while it lasts. At equal times memory is freed before it is taken. Raises CostError if the costs do not
+        give the bytes held.
         """
         return memory_over_time(self, device)
 
     def memory_parts_over_time(self, device: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """The same curve part by part: weights, gradients, optimizer_state, activations and transfer_buffers.
+        """Return the curve of `memory_over_time` by part: times in seconds, bytes of each part from each time on.
 
-        Times in seconds, and for each part its bytes from each time on. What a backward brings back by recomputation
-        counts with the activations.
+        The parts are weights, gradients, optimizer_state, activations and transfer_buffers. Activations that a backward
+        recomputes count as activations.
         """
         times, levels = memory_parts_over_time(self, device)
         return times, dict(zip(PARTS, levels, strict=True))
 
     def memory(self) -> Memory:
-        """What each device holds at its peak, part by part, and whether it fits; CostError where that is not known."""
+        """Return each device's memory at its peak, by part; raise CostError if the costs do not give the bytes held."""
         return memory(self)
 
     def ledger(self) -> Ledger:
-        """Idle seconds by cause: a mapping cause -> array, one entry a device; they sum to `device_idle`."""
+        """Return idle seconds by cause: a mapping cause -> array, one entry per device; they sum to `device_idle`."""
         return ledger(self)
 
     def bubbles(self) -> Bubbles:
-        """Every idle time between compute actions: device, start, seconds, live activations, and free memory."""
+        """Return every idle time between compute actions: device, start, seconds, live activations, and free memory."""
         return bubble_list(self)
 
     def critical_path(self) -> np.ndarray:
-        """Actions of the chain that sets the makespan, in time order, as indices into `start` and `end`."""
+        """Return the actions of the chain that sets the makespan, in time order, as indices into `start` and `end`."""
         return critical_path(self)
 
     def slack(self) -> np.ndarray:
-        """Seconds by which each action can grow without a longer makespan, one entry an action."""
+        """Return the seconds by which each action can grow without a longer makespan, one entry per action."""
         return slack(self)
 
     def sensitivities(self) -> Sensitivities:
-        """Seconds of step per second of each kind, stage, device and link."""
+        """Return the seconds of step per second of each kind, stage, device and link."""
         return sensitivities(self)
 
     def lower_bound(self) -> LowerBound:
-        """What no order of the same actions can beat on the same devices and within the same peaks, and why."""
+        """Return a lower bound on the makespan of any order of the same actions with the same activation peaks."""
         return lower_bound(self)
 
     def summary(self) -> str:
-        """The measures as readable text, with units."""
+        """Return the measures as readable text, with units."""
         return summary_text(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """The measures under the names of docs/glossary.md, as plain Python values (schema ppsim.result/1)."""
+        """Return the measures under the names of docs/glossary.md, as plain Python values (schema ppsim.result/1)."""
         return result_document(self)
 
     def to_frame(self) -> pandas.DataFrame:
-        """One row an action: device, action, kind, stage, microbatch, start, end in seconds (needs pandas)."""
+        """Return one row per action: device, action, kind, stage, microbatch, start, end in seconds (needs pandas)."""
         from ppsim.interop.result import timeline_frame
 
         return timeline_frame(self)
@@ -196,8 +197,8 @@ class Timeline(TimelineColumns):
         """Write a trace for ui.perfetto.dev: devices, transfers, arrows from producer to consumer, live activations.
 
         `file_format` is "pftrace" (TrackEvent protobuf) or "json" (Chrome trace events, three times as large); by
-        default a path that ends in .json gives JSON. The file appears whole or not at all; ConfigError where it cannot
-        be written.
+        default a path that ends in .json gives JSON. The file is written atomically. Raises ConfigError if it cannot be
+        written.
         """
         from ppsim.interop.perfetto import write_trace
 
