@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 import ppsim
 from ppsim.actions import Kind
+from ppsim.search.local_search import LocalSearch
 from ppsim.search.problem import Problem
-from ppsim.search.round_search import RoundSearch
-from ppsim.search.solver import WindowModel
-from ppsim.search.window_search import WindowSearch
+from ppsim.search.solver import WindowModel, WindowSearch
 
 UNIT = ppsim.Costs(forward=2, input_grad=2, weight_grad=2)  # a stage of two a device takes 1 s
 PLACEMENTS = {"one": 1, "loop": 2, "v": 2, "wave": 4}
@@ -178,7 +177,7 @@ def problem_of_eight():
 
 
 def test_windows_of_the_solver_never_make_lists_longer_and_the_same_seed_gives_the_same():
-    lists = RoundSearch(problem_of_eight(), [], 0).best
+    lists = LocalSearch(problem_of_eight(), [], 0).best
     first, second = (WindowSearch(lists, seed=3) for _ in range(2))
     for _ in range(4):
         shortest = first.best.makespan
@@ -186,14 +185,14 @@ def test_windows_of_the_solver_never_make_lists_longer_and_the_same_seed_gives_t
         second.advance()
         assert first.best.makespan <= shortest
         assert np.array_equal(first.best.codes, second.best.codes)
-        assert first.best.problem.holds(first.best.columns())
+        assert first.best.problem.fits(first.best.columns())
 
 
 def test_a_window_of_all_rows_is_the_whole_problem():
     problem = replace(problem_of_eight(), m=2)
-    best = RoundSearch(problem, [], 0).best
+    best = LocalSearch(problem, [], 0).best
     solved = WindowModel(best, np.ones(problem.rows, bool)).solve(num_workers=1)
-    assert problem.least_makespan <= solved.bound * (1 + 1e-9)
+    assert problem.lower_bound <= solved.bound * (1 + 1e-9)
     assert problem.timed(solved.codes).makespan == pytest.approx(solved.bound)
 
 

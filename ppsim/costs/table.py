@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -151,6 +151,18 @@ class CostTable(EqualColumns):
         if self.microbatch_scale is None:
             return 1.0
         return self.microbatch_scale[stage, microbatch // schedule.slices % schedule.microbatches_of_a_step]
+
+    def with_equal_microbatches(self) -> CostTable:
+        """Return costs of equal microbatches that take as long together, each of which holds as much as the largest."""
+        scale = self.microbatch_scale
+        if scale is None:
+            return self
+        mean, largest = scale.mean(axis=1), scale.max(axis=1)
+        return replace(
+            self, seconds=self.seconds * mean, transfer_bytes=self.transfer_bytes * mean,
+            stage_share=self.stage_share * largest, microbatch_scale=None,
+            activation_bytes=None if self.activation_bytes is None else self.activation_bytes * largest,
+        )  # fmt: skip
 
 
 class CostModel(Protocol):

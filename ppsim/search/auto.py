@@ -16,16 +16,17 @@ from ppsim.base.progress import track
 from ppsim.base.rules import is_number
 from ppsim.base.units import percent_text, seconds_text
 from ppsim.families.registry import families, family, require_count
+from ppsim.plan.holding import static_bytes
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search.list_scheduling import ROUNDING
-from ppsim.search.problem import Lists, Problem, devices_of_stages, limits_of, price
-from ppsim.search.round_search import RoundSearch, usual_rounds
-from ppsim.search.timed_search import TimedSearch
+from ppsim.search.local_search import LocalSearch, usual_rounds
+from ppsim.search.problem import Problem, TimedLists, devices_of_stages, limits_of
+from ppsim.search.solver import TimedSearch
 
 if TYPE_CHECKING:
     from ppsim.costs import CostModel
 
-MOST_ROUNDS = 2**31 - 1
+MAX_ROUNDS = 2**31 - 1
 NO_STARTS = ("naive", "zb-auto", "bpipe", "ripipe", "mario", "pipe-offload")  # slow to build, or activations move
 
 
@@ -81,17 +82,16 @@ def auto(
     seed : int
         Of the random numbers. The same seed and rounds give the same schedule.
     """
-    problem = _problem(p, m, devices_of_stages(_placement(placement, v), p, v), costs, split, memory_limit,
-                       memory_limit_bytes)  # fmt: skip
+    device_of = devices_of_stages(_placement(placement, v), p, v)
+    problem = _problem(p, m, device_of, costs, split, memory_limit, memory_limit_bytes)
     _check_budget(seconds, rounds, seed)
     fitting = fitting_families(problem, v, costs)
     shortest, schedule = min(fitting, key=lambda pair: pair[0], default=(math.inf, None))
-    if schedule is not None and problem.is_least(shortest):
+    if schedule is not None and problem.is_optimal(shortest):
         return schedule.named("auto", found_text(problem, schedule, shortest, f"It is {schedule.name}"))
-    bases = [problem.replayed(schedule) for _, schedule in fitting]
+    bases = [problem.lists_of(schedule) for _, schedule in fitting]
     found, steps = _searched(problem, bases, seconds, rounds, seed)
-    judged = found[:1] if problem.own is None else found  # a search takes microbatches as equal
-    candidates = [lists.columns() for lists in judged]
+    candidates = [lists.columns() for lists in found]
     makespan, best = min(zip(map(problem.seconds_of, candidates), candidates, strict=True), key=lambda pair: pair[0])
     beginning = "greedy lists" if schedule is None else f"{schedule.name} ({seconds_text(shortest)}) and greedy lists"
     how = f"Found from {beginning}" + (f", {steps}" if steps else "")
@@ -101,23 +101,23 @@ def auto(
 
 
 def found_text(problem: Problem, schedule: ScheduleColumns, makespan: float, how: str) -> str:
-    """How a schedule was found, how far it is from the bound, and what might shorten it."""
-    full = np.flatnonzero(problem.peaks(schedule) + problem.share.min() > problem.limits + ROUNDING)
+    """Return how a schedule was found, how far it is from the bound, and what might shorten it."""
+    full = np.flatnonzero(problem.peaks(schedule) + problem.held[: problem.stages].min() > problem.limits + ROUNDING)
     memory = f"more memory on {_devices(full)}" if len(full) else ""
-    if problem.is_least(makespan):
+    if problem.is_optimal(makespan):
         rest = f"{memory}, another placement" if memory else "another placement"
         return f"{how}: {seconds_text(makespan)}, proven shortest. What is left to change: {rest}, other costs."
-    if problem.own is None:
-        least = problem.least_makespan
-        gap = f"{percent_text(makespan / least - 1.0)} above the bound of {seconds_text(least)}"
-    else:
+    if problem.microbatches_differ:
         gap = "searched with microbatches of the average cost and judged with their own"
+    else:
+        bound = problem.lower_bound
+        gap = f"{percent_text(makespan / bound - 1.0)} above the bound of {seconds_text(bound)}"
     more = f"more rounds or seconds of search{f', and {memory}' if memory else ''}"
     return f"{how}: {seconds_text(makespan)}, {gap}. What might shorten it: {more}."
 
 
 def _devices(numbers: np.ndarray) -> str:
-    """Some devices in words."""
+    """Return some devices in words."""
     first, last, count = int(numbers[0]), int(numbers[-1]), len(numbers)
     if count == 1:
         return f"device {first}"
@@ -134,50 +134,49 @@ def _check_budget(seconds: Any, rounds: Any, seed: Any) -> None:
     if seconds is not None and not (is_number(seconds) and seconds >= 0):
         raise BuildError(f"seconds={seconds!r:.80} is no time to search; use a number from 0, such as 10")
     if rounds is not None:
-        require_count("rounds", rounds, least=0, most=MOST_ROUNDS)
-    require_count("seed", seed, least=0, most=MOST_ROUNDS)
+        require_count("rounds", rounds, least=0, most=MAX_ROUNDS)
+    require_count("seed", seed, least=0, most=MAX_ROUNDS)
 
 
 def _problem(
     p: int, m: int, device_of: np.ndarray, costs: CostModel | None, split: bool, activations: Any, in_bytes: Any
 ) -> Problem:
-    """The problem under a limit in activations, in bytes, or none."""
+    """Return the problem under a limit in activations, in bytes, or none."""
     if in_bytes is None:
         limits = limits_of(p, math.inf if activations is None else activations)
         return Problem.of(p, m, device_of, costs, split, limits)
     if activations is not None:
         raise BuildError("memory_limit and memory_limit_bytes are two limits on the same thing; give one of them")
     limits = limits_of(p, in_bytes, "memory_limit_bytes", 80e9)
-    table = price(costs, device_of, p, m, split)
-    if table.activation_bytes is None:
+    problem = Problem.of(p, m, device_of, costs, split, np.full(p, math.inf))
+    if problem.costs.activation_bytes is None:
         raise BuildError(
             "memory_limit_bytes needs costs that say what is held, such as ppsim.Costs(activation_bytes=1e9)"
         )
-    held = np.zeros(len(device_of)) if table.state_bytes is None else table.state_bytes.sum(axis=0)
-    free = limits - np.bincount(device_of, held, minlength=p)
-    unit = table.activation_bytes.max() or 1.0
-    problem = Problem.of(p, m, device_of, costs, split, np.full(p, math.inf))
-    in_units = replace(problem, share=table.activation_bytes / unit, limits=free / unit)
-    in_units.check_limits("memory_limit_bytes, less what weights and optimizer take,", f"times {unit:g} B")
-    return in_units
+    unit = float(problem.costs.activation_bytes.max()) or 1.0
+    static = static_bytes(problem.one_microbatch, problem.costs)
+    free = limits if static is None else limits - static.sum(axis=0)
+    problem = replace(problem, unit=unit, limits=free / unit)
+    problem.check_limits("memory_limit_bytes, less what weights and optimizer take,", f"times {unit:g} B")
+    return problem
 
 
 def fitting_families(problem: Problem, v: int, costs: CostModel | None) -> list[tuple[float, ScheduleColumns]]:
-    """(makespan, schedule) of the families on the problem's placement that fit its limits.
+    """Return (makespan, schedule) of the families on the problem's placement that fit its limits.
 
-    All of them, or those up to the first that is proven shortest.
+    They end with the first one that is proven shortest.
     """
     fitting = []
     for schedule in _families_on(problem, v, costs):
-        if problem.holds(schedule):
+        if problem.fits(schedule):
             fitting.append((problem.seconds_of(schedule), schedule))
-            if problem.is_least(fitting[-1][0]):
+            if problem.is_optimal(fitting[-1][0]):
                 break
     return fitting
 
 
 def _families_on(problem: Problem, v: int, costs: CostModel | None) -> Iterator[ScheduleColumns]:
-    """Those that search themselves come last: they take longest."""
+    """Yield the schedules of all families on the placement; those that search come last, as they take longest."""
     for known in sorted(families().values(), key=lambda known: "costs" in known.options):
         takes_v = known.stages_per_device == v if known.fixed_stages else True
         sliced_or_slow = {"slices", "placement"} & set(known.options) or known.name in NO_STARTS
@@ -193,7 +192,7 @@ def _families_on(problem: Problem, v: int, costs: CostModel | None) -> Iterator[
 
 
 def _is_on(schedule: ScheduleColumns, problem: Problem) -> bool:
-    """Whether F, B, I and W alone run, each on the problem's devices, whole microbatches, B split where it is there."""
+    """Return if the lists hold whole F, B, I and W alone, on the problem's devices, and W only if it splits B."""
     others = len(schedule.evicted) or np.any(schedule.kind > Kind.W)
     same = schedule.num_stages == problem.stages and schedule.slices == 1 and not others
     if not same or not np.array_equal(problem.device_of[schedule.stage], schedule.device):
@@ -202,11 +201,14 @@ def _is_on(schedule: ScheduleColumns, problem: Problem) -> bool:
 
 
 def _searched(
-    problem: Problem, bases: list[Lists], seconds: float | None, rounds: int | None, seed: int
-) -> tuple[list[Lists], str]:
-    """The best lists after the search and other good ones, and what it did; Ctrl-C ends it with the best so far."""
+    problem: Problem, bases: list[TimedLists], seconds: float | None, rounds: int | None, seed: int
+) -> tuple[list[TimedLists], str]:
+    """Return the best lists after the search, and what it did; Ctrl-C ends it with the best so far.
+
+    A search takes microbatches as equal: if they differ, other good lists follow the best ones.
+    """
     began = time.monotonic()
-    search = RoundSearch(problem, bases, seed)
+    search = LocalSearch(problem, bases, seed)
     timed = None if seconds is None else TimedSearch(search, seconds - (time.monotonic() - began))
     try:
         if timed is not None:
@@ -214,7 +216,7 @@ def _searched(
         else:
             planned = usual_rounds(problem) if rounds is None else rounds
             for _ in track(range(planned), planned, "search"):
-                if problem.is_least(search.best.makespan):
+                if problem.is_optimal(search.best.length):
                     break
                 search.advance()
     except KeyboardInterrupt:
@@ -222,4 +224,4 @@ def _searched(
     steps = f"{search.turn} round{'s' * (search.turn > 1)} of search" if search.turn else ""
     if timed is not None and timed.windows is not None:
         steps += f" and {timed.windows.turn} windows of the solver"
-    return [search.best, *search.others], steps
+    return [search.best, *(search.others if problem.microbatches_differ else [])], steps

@@ -1,8 +1,9 @@
-"""Rows of lists in their best order by a constraint solver, OR-Tools' CP-SAT; all other rows stay as they are."""
+"""The constraint solver, OR-Tools' CP-SAT: the best order of some rows, searches for a time, and the exact optimum."""
 
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -12,26 +13,31 @@ import numpy as np
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.host import need
+from ppsim.base.progress import Bar
 from ppsim.schedule.blocks import occurrence
-from ppsim.search.problem import Lists
+from ppsim.search.local_search import THRESHOLDS, LocalSearch, search_briefly, usual_rounds
+from ppsim.search.problem import Problem, TimedLists
 
-FINEST = 100_000  # ticks in the longest action, at most
-GRAINS = 1_000_000  # parts of an activation; what is held is rounded down to them
+TICKS = 100_000  # in the longest action, at most
+GRAINS = 1_000_000  # of an activation; amounts are rounded down to them
+WINDOW = 120  # rows of a window
+WINDOW_WORK = 0.2  # of the solver on a window, in its own count of work, which is about seconds
+FOR_ROUNDS = 0.75  # fraction of the time for rounds, if windows follow
 
 
-def solver_of(purpose: str) -> Any:
-    """The module of CP-SAT; ConfigError where OR-Tools is not installed."""
+def require_solver(purpose: str) -> Any:
+    """Return the module of CP-SAT; ConfigError if OR-Tools is not installed."""
     return need("ortools.sat.python.cp_model", purpose)
 
 
 @dataclass(frozen=True)
 class Solved:
-    """What the solver found.
+    """Result of the solver.
 
     Attributes
     ----------
-    codes : int32, one entry a row, optional
-        As in `Lists`; None where it found nothing in time.
+    codes : int32, one entry per row, optional
+        As in `TimedLists`; None if the solver found nothing in time.
     bound : float
         Seconds that no order of the free rows beats while the others keep theirs, within a tick for each action.
     """
@@ -41,100 +47,88 @@ class Solved:
 
 
 class WindowModel:
-    """The free rows as intervals in whole ticks: one after the other on a device, within what it may hold.
+    """The free rows as intervals in integer ticks: one after the other on a device, within what it may hold.
 
-    Rows before them keep their times; those behind keep their order, and what is behind a free row is a tail of it.
+    Rows before them keep their times. Rows after them keep their order, and what follows a free row is its tail.
     """
 
-    def __init__(self, lists: Lists, free: np.ndarray):
-        self.cp_model = solver_of("a search for the best order")
+    def __init__(self, lists: TimedLists, free: np.ndarray):
+        self.cp_model = require_solver("a search for the best order")
         self.lists, self.problem, self.free = lists, lists.problem, free
-        problem = self.problem
-        self.tick, self.exact = tick_of([*problem.lengths.tolist(), *problem.waits.tolist()])
-        self.lengths, self.waits = self._ticks(problem.lengths), self._ticks(problem.waits)
-        self.number = occurrence(lists.codes)
+        problem, codes = self.problem, lists.codes
+        self.tick, self.exact = tick_of([*problem.seconds.tolist(), *problem.wait.tolist()])
+        self.seconds, self.wait = (self._ticks(by_code)[codes] for by_code in (problem.seconds, problem.wait))
         self.row_of = np.empty((3 * problem.stages, problem.m), np.int64)
-        self.row_of[lists.codes, self.number] = np.arange(problem.rows)
-        self.source = self._sources()
-        self.device = problem.device_of[lists.codes % problem.stages]
+        number = occurrence(codes)
+        self.row_of[codes, number] = np.arange(problem.rows)
+        source = problem.source[codes]
+        self.source = np.where(source >= 0, self.row_of[source, number], -1)
+        self.device = problem.device_of[codes % problem.stages]
         self.ends = self._ticks(lists.ends)
         self.free_rows = [
             (np.flatnonzero(free[first:last]) + first).tolist()
             for first, last in pairwise(problem.list_offsets.tolist())
         ]
         self.model = self.cp_model.CpModel()
-        self.horizon = self._horizon()
+        # Ticks in which everything can run one after the other.
+        self.horizon = int(self._ticks(problem.seconds).sum() + self._ticks(problem.wait).sum()) * problem.m + 1
         rows = np.flatnonzero(free).tolist()
         self.begin = {row: self.model.new_int_var(self._earliest(row), self.horizon, "") for row in rows}
-        self.end = {row: self.begin[row] + int(self.lengths[lists.codes[row]]) for row in rows}
-        self._follow()
-        self._one_at_a_time()
-        for d in np.flatnonzero(problem.limits < math.inf).tolist():
-            self._hold(d)
-        self._minimize()
+        self.end = {row: self.begin[row] + int(self.seconds[row]) for row in rows}
+        self._add_dependencies()
+        self._add_devices()
+        for device in np.flatnonzero(problem.limits < math.inf).tolist():
+            self._add_limit(device)
+        self._add_makespan()
 
     def _ticks(self, seconds: np.ndarray) -> np.ndarray:
-        """Whole ticks; rounded down where times are no multiples of it, so that the bound stays one."""
+        """Return integer ticks; rounded down if times are no multiples of the tick, so that the bound stays one."""
         ticks = seconds / self.tick
         return (np.rint(ticks) if self.exact else np.floor(ticks * (1 + 1e-12))).astype(np.int64)
 
-    def _horizon(self) -> int:
-        """Ticks in which everything can run one after the other."""
-        return int(self.lengths.sum() + self.waits.sum()) * self.problem.m + 1
-
-    def _sources(self) -> np.ndarray:
-        """The row of another stage or kind that each row waits for, or -1."""
-        stages, codes = self.problem.stages, self.lists.codes.astype(np.int64)
-        kind, stage = np.divmod(codes, stages)
-        needed = np.select([kind == 0, kind == 2, stage == stages - 1], [codes - 1, codes - stages, stage], codes + 1)
-        return np.where((kind == 0) & (stage == 0), -1, self.row_of[needed, self.number])
-
-    def _wait(self, row: int) -> int:
-        """Ticks from the end of a row's source to its arrival."""
-        source = int(self.lists.codes[self.source[row]])
-        same_stage = source % self.problem.stages == int(self.lists.codes[row]) % self.problem.stages
-        return 0 if same_stage else int(self.waits[source])
-
     def _earliest(self, row: int) -> int:
-        """The tick from which rows that are not free let it start."""
+        """Return the tick from which rows that are not free let a row start."""
         before = self.free_rows[self.device[row]][0] - 1
-        at_first = 0 if before < self.problem.list_offsets[self.device[row]] else int(self.ends[before])
-        source = self.source[row]
-        return at_first if source < 0 or self.free[source] else max(at_first, int(self.ends[source]) + self._wait(row))
+        on_device = int(self.ends[before]) if before >= self.problem.list_offsets[self.device[row]] else 0
+        source = int(self.source[row])
+        if source < 0 or self.free[source]:
+            return on_device
+        return max(on_device, int(self.ends[source] + self.wait[row]))
 
-    def _follow(self) -> None:
-        """Each free row starts after its source, and after the one before it of its kind and stage: they are alike."""
+    def _add_dependencies(self) -> None:
+        """Let a row start after the one before it of its code, and after what it needs."""
+        number = occurrence(self.lists.codes)
         for row, begin in self.begin.items():
-            number = self.number[row]
-            before = int(self.row_of[self.lists.codes[row], number - 1]) if number else -1
+            before = int(self.row_of[self.lists.codes[row], number[row] - 1]) if number[row] else -1
             if before in self.end:
                 self.model.add(begin >= self.end[before])
             source = int(self.source[row])
             if source in self.end:
-                self.model.add(begin >= self.end[source] + self._wait(row))
+                self.model.add(begin >= self.end[source] + int(self.wait[row]))
 
-    def _one_at_a_time(self) -> None:
-        for d in range(self.problem.devices):
+    def _add_devices(self) -> None:
+        """Let each device run one row at a time."""
+        for rows in self.free_rows:
             intervals = [
-                self.model.new_fixed_size_interval_var(self.begin[row], int(self.lengths[self.lists.codes[row]]), "")
-                for row in self.free_rows[d]
+                self.model.new_fixed_size_interval_var(self.begin[row], int(self.seconds[row]), "") for row in rows
             ]
             self.model.add_no_overlap(intervals)
 
-    def _hold(self, device: int) -> None:
-        """At most the limit is held: from F to the backward, and the part that W needs until W."""
+    def _add_limit(self, device: int) -> None:
+        """Let a device hold at most its limit: an activation from F to the backward, and the part that W needs to W."""
         problem, stages, rows = self.problem, self.problem.stages, self.free_rows[device]
-        own = np.flatnonzero(problem.device_of == device)
-        unit = problem.share[own].max() or 1.0
-        room = min(problem.limits[device], problem.share[own].sum() * problem.m) / unit
-        cap = math.floor(GRAINS * room + 1e-3)  # above the sum of what the amounts gain by rounding
-        kept = problem.kept if problem.split else np.zeros(stages)
+        own, share = np.flatnonzero(problem.device_of == device), problem.held[: problem.stages]
+        unit = share[own].max() or 1.0
+        free = min(problem.limits[device], share[own].sum() * problem.m) / unit
+        cap = math.floor(GRAINS * free + 1e-3)  # above the sum of what the amounts gain by rounding
         held, demands = [], []
         for stage in own.tolist() if rows else ():
-            for kind, part in ((1, 1.0 - kept[stage]), (2, kept[stage])):
-                amount = math.floor(GRAINS * part * problem.share[stage] / unit + 1e-6)
-                first, last = self.row_of[stage], self.row_of[kind * stages + stage]
-                there = (first <= rows[-1]) & (last >= rows[0]) & (amount > 0)
+            for code in (stages + stage, 2 * stages + stage):
+                amount = math.floor(GRAINS * -problem.held[code] / unit + 1e-6)
+                if amount <= 0:
+                    continue
+                first, last = self.row_of[stage], self.row_of[code]
+                there = (first <= rows[-1]) & (last >= rows[0])
                 within = there & ((first >= rows[0]) | (last <= rows[-1]))
                 cap -= amount * int((there & ~within).sum())
                 held += [
@@ -146,33 +140,31 @@ class WindowModel:
             self.model.add_cumulative(held, [demand // grain for demand in demands], cap // grain)
 
     def _interval(self, first: int, last: int) -> Any:
-        """From the start of one row to the end of another, as far as they are free."""
+        """Return the interval from the start of one row to the end of another, as far as they are free."""
         size = self.model.new_int_var(0, self.horizon, "")
         return self.model.new_interval_var(self.begin.get(first, 0), size, self.end.get(last, self.horizon), "")
 
-    def _minimize(self) -> None:
-        """The makespan: the last end of a free row and of what is behind it."""
+    def _add_makespan(self) -> None:
+        """Minimise the last end of a free row and of what follows it."""
         makespan = self.model.new_int_var(0, self.horizon, "makespan")
-        for row, ticks in self._behind().items():
+        for row, ticks in self._tails().items():
             self.model.add(makespan >= self.end[row] + ticks)
         self.model.minimize(makespan)
 
-    def _behind(self) -> dict[int, int]:
-        """Ticks from the end of each free row to the end of all by rows that are not free."""
-        behind = dict.fromkeys(self.begin, 0)
+    def _tails(self) -> dict[int, int]:
+        """Return the ticks from the end of each free row to the end of all, by rows that are not free."""
+        tails = dict.fromkeys(self.begin, 0)
         if self.free.all():
-            return behind
-        tails = self.problem.tails(self.lists) + self.problem.lengths[self.lists.codes]
-        for d in range(self.problem.devices):
-            rows = self.free_rows[d]
+            return tails
+        from_start = self._ticks(self.problem.tails(self.lists) + self.problem.seconds[self.lists.codes])
+        for d, rows in enumerate(self.free_rows):
             if rows and rows[-1] + 1 < self.problem.list_offsets[d + 1]:
-                ticks = int(self._ticks(tails[rows[-1] + 1]))
-                behind.update(dict.fromkeys(rows, ticks))
+                tails.update(dict.fromkeys(rows, int(from_start[rows[-1] + 1])))
         later = np.flatnonzero(~self.free & (self.source >= 0))
         for row in later[self.free[self.source[later]]].tolist():
             source = int(self.source[row])
-            behind[source] = max(behind[source], self._wait(row) + int(self._ticks(tails[row])))
-        return behind
+            tails[source] = max(tails[source], int(self.wait[row] + from_start[row]))
+        return tails
 
     def solve(self, **parameters: Any) -> Solved:
         """Solve from the lists' own times on; `parameters` are the solver's."""
@@ -186,25 +178,122 @@ class WindowModel:
         return Solved(self._codes(solver) if found else None, solver.best_objective_bound * self.tick)
 
     def _codes(self, solver: Any) -> np.ndarray:
+        """Return the codes in the order of the solver's times."""
         codes = self.lists.codes.copy()
-        for d in range(self.problem.devices):
-            rows = self.free_rows[d]
-            begun = sorted(
+        for rows in self.free_rows:
+            order = sorted(
                 rows, key=lambda row: (solver.value(self.begin[row]), solver.value(self.end[row]), codes[row])
             )
-            codes[rows] = self.lists.codes[begun]
+            codes[rows] = self.lists.codes[order]
         return codes
 
 
 def tick_of(times: list[float]) -> tuple[float, bool]:
-    """The solver's unit in seconds, and whether every time is a multiple of it."""
+    """Return the solver's unit in seconds, and if every time is a multiple of it."""
     longest = max(times)
     if longest <= 0:
         raise ConfigError("all times are 0; there is nothing to optimise")
     times = sorted(set(times))
-    shares = [Fraction(time / longest).limit_denominator(FINEST) for time in times]
+    shares = [Fraction(seconds / longest).limit_denominator(TICKS) for seconds in times]
     denominator = math.lcm(*(share.denominator for share in shares))
-    exact = denominator <= FINEST and all(
-        abs(float(share) - time / longest) < 1e-12 for share, time in zip(shares, times, strict=True)
+    exact = denominator <= TICKS and all(
+        abs(float(share) - seconds / longest) < 1e-12 for share, seconds in zip(shares, times, strict=True)
     )
-    return longest / (denominator if exact else FINEST), exact
+    return longest / (denominator if exact else TICKS), exact
+
+
+class WindowSearch:
+    """Window search: the solver reorders one window at a time; a result is accepted unless it is longer.
+
+    A window is an interval of time on all devices. The solver's work is counted, not timed, and done by one thread: the
+    same seed gives the same lists.
+    """
+
+    def __init__(self, lists: TimedLists, seed: int):
+        self.best, self.seed, self.turn = lists, seed, 0
+        self.random = np.random.default_rng(seed)
+
+    def advance(self) -> None:
+        """Reorder one window."""
+        self.turn += 1
+        model = WindowModel(self.best, self._window())
+        seed = (self.seed + self.turn) % 2**31
+        solved = model.solve(max_deterministic_time=WINDOW_WORK, num_workers=1, random_seed=seed)
+        found = None if solved.codes is None else self.best.problem.timed(solved.codes)
+        if found is not None and found.makespan <= self.best.makespan:
+            self.best = found
+
+    def _window(self) -> np.ndarray:
+        """Return a bool column: True for the rows that start next, from a random time on."""
+        order = np.argsort(self.best.starts, kind="stable")
+        first = int(self.random.integers(max(len(order) - WINDOW // 2, 1)))
+        free = np.zeros(len(order), bool)
+        free[order[first : first + WINDOW]] = True
+        return free
+
+
+class TimedSearch:
+    """A local search that goes on until a time is over or the best lists are proven shortest.
+
+    After short rounds single moves hardly improve the lists. Longer rounds, with an acceptance threshold of up to two
+    mean lengths, find better ones; so the moves of a round double after each turn of all thresholds. The last part of
+    the time goes to windows, if the solver is installed.
+    """
+
+    def __init__(self, search: LocalSearch, seconds: float):
+        self.search, self.seconds, self.began = search, seconds, time.monotonic()
+        self.windows: WindowSearch | None = None
+
+    def run(self) -> None:
+        """Go on until the time is over; the search has the best lists, also if Ctrl-C ends it."""
+        with Bar("search, tenths of a second", int(10 * self.seconds)) as bar:
+            self._run_rounds(self.seconds * (FOR_ROUNDS if _has_solver() else 1.0), bar)
+            if self._goes_on(self.seconds):
+                self._run_windows(bar)
+
+    def _goes_on(self, until: float) -> bool:
+        """Return if there is time left, and something to find."""
+        return self._passed() < until and not self.search.problem.is_optimal(self.search.best.length)
+
+    def _passed(self) -> float:
+        return time.monotonic() - self.began
+
+    def _run_rounds(self, until: float, bar: Bar) -> None:
+        usual, longer = max(usual_rounds(self.search.problem), len(THRESHOLDS)), 1
+        while self._goes_on(until):
+            begin = self._passed()
+            self.search.advance(longer)
+            of_one = (self._passed() - begin) / longer
+            more = self.search.turn - usual
+            if more >= 0 and more % len(THRESHOLDS) == 0:
+                longer *= 2
+            longer = max(min(longer, int((until - self._passed()) / 2 / max(of_one, 1e-6))), 1)
+            bar.update(int(10 * self._passed()))
+
+    def _run_windows(self, bar: Bar) -> None:
+        self.windows = WindowSearch(self.search.best, self.search.seed)
+        while self._goes_on(self.seconds):
+            self.windows.advance()
+            self.search.best = self.windows.best
+            bar.update(int(10 * self._passed()))
+
+
+def _has_solver() -> bool:
+    try:
+        require_solver("a search by windows")
+    except ConfigError:
+        return False
+    return True
+
+
+def solve_exactly(problem: Problem, time_limit: float, workers: int) -> tuple[TimedLists, float, bool]:
+    """Return the shortest lists, a lower bound in seconds, and if all times were multiples of the solver's tick.
+
+    The lists are those of a brief search if they are shorter, or if time ran out before the solver's first ones.
+    """
+    known = search_briefly(problem, [])
+    model = WindowModel(known, np.ones(problem.rows, bool))
+    solved = model.solve(max_time_in_seconds=float(time_limit), num_workers=workers)
+    found = None if solved.codes is None else problem.timed(solved.codes)
+    best = known if found is None or found.makespan > known.makespan else found
+    return best, max(solved.bound, problem.lower_bound), model.exact

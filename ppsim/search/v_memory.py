@@ -13,14 +13,16 @@ from ppsim.families.registry import family
 from ppsim.schedule.blocks import Block, occurrence
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search.list_scheduling import ROUNDING
-from ppsim.search.problem import Problem, devices_of_stages, peaks
-from ppsim.search.round_search import searched_briefly
-from ppsim.search.v_squeeze import DOWN_F, DOWN_I, NOTHING, PERIOD, UP_F, UP_I, WEIGHT, squeezed
+from ppsim.search.local_search import search_briefly, tighten
+from ppsim.search.problem import Problem, devices_of_stages
 
 if TYPE_CHECKING:
     from ppsim.costs import CostModel
 
+PERIOD = 6  # slots of a microbatch on a device: F, I and W of two stages
+DOWN_F, UP_F, UP_I, DOWN_I, WEIGHT, NOTHING = range(6)  # codes of a slot; "down" and "up" are the legs of the V
 NEVER = 2**62  # a slot that does not come
+WAYS = DUE, FORWARDS, ENDS = range(3)  # of pulling the block earlier
 
 _SOURCE = "Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv 2405.15362"
 _METHOD = (
@@ -66,29 +68,29 @@ def v_min(p: int, m: int, v: int, *, costs: CostModel | None = None, search: boo
 
 
 def _schedule(offsets: np.ndarray, m: int, activations: int, costs: CostModel | None, search: bool) -> ScheduleColumns:
-    """The lists of the repeated block, or shorter ones by `search`.
+    """Return the lists of the repeated block, or shorter ones by `search`.
 
-    Those hold no more than `activations`, or than the block itself where stages hold unequal parts of the model.
+    Those hold no more than `activations`, or than the block itself if stages hold unequal parts of the model.
     """
     p = offsets.shape[1]
     problem = Problem.of(p, m, devices_of_stages("v", p, 2), costs, True, np.full(p, np.inf))
-    blocks = [_lists(_pulled(offsets, m, activations)), _lists(squeezed(offsets, m))]
-    block = min(blocks, key=lambda block: problem.replayed(block).makespan)
-    if not search:
-        return block
-    problem = replace(problem, limits=np.maximum(peaks(block, problem.share, problem.kept), activations))
-    found = searched_briefly(problem, [problem.replayed(block) for block in blocks if problem.holds(block)])
-    return block if problem.replayed(block).makespan <= found.makespan * (1 + ROUNDING) else found.columns()
+    blocks = [_pulled(offsets, m, 2 * activations, way) for way in WAYS]
+    block = min(blocks, key=problem.seconds_of)
+    problem = replace(problem, limits=np.maximum(problem.peaks(block), activations))
+    bases = [problem.lists_of(block) for block in blocks if problem.fits(block)]
+    bases.append(tighten(min(bases, key=lambda lists: lists.measures)))
+    found = (search_briefly(problem, bases) if search else bases[-1]).columns()
+    return block if problem.seconds_of(block) <= problem.seconds_of(found) * (1 + ROUNDING) else found
 
 
-def _lists(slots: np.ndarray) -> ScheduleColumns:
-    """The schedule of what each device does in each slot, (slots, devices) of codes."""
-    p = slots.shape[1]
-    return ScheduleColumns.from_blocks([_rows(slots[:, r], r, 2 * p - 1 - r) for r in range(p)])
+def _pulled(offsets: np.ndarray, m: int, most_live: int, way: int) -> ScheduleColumns:
+    """Return the repeated block with its actions pulled earlier, without a higher peak.
 
-
-def _pulled(offsets: np.ndarray, m: int, activations: int) -> np.ndarray:
-    """A repeated block pulled earlier without raising its peak: what each device does in each slot, (slots, devices).
+    All devices step together from slot to slot. An action runs at the latest in the slot that the repeated block plans
+    for it, so its inputs are there. A slot goes to another action if its planned action has run already, or if it is
+    a W and no F is left: to the ready action that is due first, else to a W. With FORWARDS an F goes first, then UP_I.
+    With ENDS only warm-up and drain are pulled. F keep their order on a device and W are never later than planned
+    while F are left. So a planned F never takes more than the plan's own peak.
 
     Parameters
     ----------
@@ -96,45 +98,42 @@ def _pulled(offsets: np.ndarray, m: int, activations: int) -> np.ndarray:
         Slot of microbatch 0's DOWN_F, UP_F, UP_I and DOWN_I; microbatch k's come `PERIOD` k slots later.
     m : int
         Microbatches.
-    activations : int
-        Peak of the repeated block in device shares.
-    """
-    return min((_pull_earlier(offsets, m, 2 * activations, first) for first in (False, True)), key=len)
-
-
-def _pull_earlier(offsets: np.ndarray, m: int, most_live: int, forwards_first: bool) -> np.ndarray:
-    """What each device does in each slot, (slots, devices) of codes, all devices stepping together.
-
-    An action runs in the slot that the repeated block plans for it at the latest, so all that it needs is there in
-    time. A slot whose planned action has run already goes to the ready action that is due first (or to an F, then to
-    UP_I, where `forwards_first`), else to a W. F keep their order on a device and W never fall behind the plan, so a
-    planned F never takes more than the plan's own peak, `most_live` (in stages x microbatches).
+    most_live : int
+        Peak of the repeated block in stages x microbatches.
+    way : int
+        One of `WAYS`.
     """
     p = offsets.shape[1]
     slots = int(offsets.max()) + 1 + (PERIOD + 2) * m
     codes = np.full(slots * p, NOTHING, np.int8)
     planned, done = np.zeros(5 * p, np.int64), np.zeros(5 * p, np.int64)
     flat = offsets.astype(np.int64).ravel()
-    call_fastest(fill_slots, len(codes), p, m, most_live, forwards_first, flat, planned, done, codes)
-    codes = codes.reshape(slots, p)
-    return codes[: 1 + np.flatnonzero((codes != NOTHING).any(axis=1))[-1]]
+    call_fastest(fill_slots, len(codes), p, m, most_live, way, flat, planned, done, codes)
+    by_device = codes.reshape(slots, p).T
+    return ScheduleColumns.from_blocks([_rows(by_device[r], r, 2 * p - 1 - r) for r in range(p)])
 
 
 @kernel
-def fill_slots(p, m, most_live, forwards_first, offsets, planned, done, codes):
+def fill_slots(p, m, most_live, way, offsets, planned, done, codes):
     """Choose the code of each device in each slot, (slots x p,) of `codes`.
 
-    `offsets` (4 x p,) are those of microbatch 0, `planned` and `done` (5 x p,) begin with 0 and count how often the
-    block alone, and each device, has done each code.
+    `offsets` (4 x p,) are those of microbatch 0. `planned` and `done` (5 x p,) begin with 0 and count how often the
+    block alone, and each device, has done each code. A slot depends on the slots before it on other devices, so columns
+    cannot do this; a million rows take a second in plain Python and 20 ms compiled.
     """
     for slot in range(len(codes) // p):
+        is_steady = planned[DOWN_I * p] > 0 and planned[DOWN_F * p] < m
         for d in range(p):
             plan = planned_code(p, m, offsets, planned, d, slot)
             codes[slot * p + d] = plan
             if plan != NOTHING:
                 planned[plan * p + d] += 1
-            if plan == NOTHING or done[plan * p + d] >= planned[plan * p + d]:
-                codes[slot * p + d] = ready_code(p, m, most_live, forwards_first, offsets, done, d)
+            if (
+                plan == NOTHING
+                or done[plan * p + d] >= planned[plan * p + d]
+                or (plan == WEIGHT and done[d] + done[p + d] == 2 * m)
+            ):
+                codes[slot * p + d] = ready_code(p, m, most_live, way, is_steady, offsets, done, d)
         for d in range(p):
             if codes[slot * p + d] != NOTHING:
                 done[codes[slot * p + d] * p + d] += 1
@@ -142,7 +141,7 @@ def fill_slots(p, m, most_live, forwards_first, offsets, planned, done, codes):
 
 @kernel
 def planned_code(p, m, offsets, planned, d, slot):
-    """What the repeated block alone does in a slot on device d."""
+    """Return the code that the repeated block alone runs in a slot on device d."""
     for code in range(WEIGHT):
         if offsets[code * p + d] + PERIOD * planned[code * p + d] == slot and planned[code * p + d] < m:
             return code
@@ -151,21 +150,21 @@ def planned_code(p, m, offsets, planned, d, slot):
 
 
 @kernel
-def ready_code(p, m, most_live, forwards_first, offsets, done, d):
-    """The code that device d could run and that goes first."""
+def ready_code(p, m, most_live, way, is_steady, offsets, done, d):
+    """Return the code that device d could run and that goes first."""
     down_due = offsets[d] + PERIOD * done[d] if done[d] < m else NEVER
     up_due = offsets[p + d] + PERIOD * done[p + d] if done[p + d] < m else NEVER
-    has_room = done[d] + done[p + d] - done[WEIGHT * p + d] < most_live
+    fits = done[d] + done[p + d] - done[WEIGHT * p + d] < most_live
     found, found_due = NOTHING, NEVER
     for code in range(WEIGHT):
         cell = code * p + d
-        if done[cell] >= supplied(p, m, done, code, d):
+        if (way == ENDS and is_steady) or done[cell] >= supplied(p, m, done, code, d):
             continue
         due = offsets[cell] + PERIOD * done[cell]
         is_next_forward = due == min(down_due, up_due)
-        if code < UP_I and not (has_room and is_next_forward):
+        if code < UP_I and not (fits and is_next_forward):
             continue
-        if found == NOTHING or (due < found_due and not (forwards_first and code >= UP_I)):
+        if found == NOTHING or (due < found_due and not (way == FORWARDS and code >= UP_I)):
             found, found_due = code, due
     if found == NOTHING and done[UP_I * p + d] + done[DOWN_I * p + d] > done[WEIGHT * p + d]:
         return WEIGHT
@@ -174,7 +173,7 @@ def ready_code(p, m, most_live, forwards_first, offsets, done, d):
 
 @kernel
 def supplied(p, m, done, code, d):
-    """How often device d could have done a code of the legs by what has arrived."""
+    """Return how often device d could have run a code of the legs by what has arrived."""
     if code == DOWN_F:
         return m if d == 0 else done[d - 1]
     if code == UP_F:
@@ -185,7 +184,7 @@ def supplied(p, m, done, code, d):
 
 
 def _rows(codes: np.ndarray, down: int, up: int) -> Block:
-    """The list of a device that holds stages `down` and `up`, from its slots; W follow the order of the I."""
+    """Return the list of a device that holds stages `down` and `up`, from its slots; W follow the order of the I."""
     codes = codes[codes != NOTHING]
     kind = np.array([Kind.F, Kind.F, Kind.I, Kind.I, Kind.W])[codes]
     stage = np.array([down, up, up, down, -1])[codes]

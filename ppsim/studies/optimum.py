@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import is_number
 from ppsim.base.short_repr import short_repr
@@ -17,8 +15,7 @@ from ppsim.run.schedules import Schedule
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.search.problem import Problem, devices_of_stages, limits_of
-from ppsim.search.round_search import searched_briefly
-from ppsim.search.solver import WindowModel, solver_of
+from ppsim.search.solver import require_solver, solve_exactly
 from ppsim.studies.worker_pool import check_workers
 
 MOST_ACTIONS = 1500
@@ -91,7 +88,7 @@ def optimum(
         The sizes or the placement do not fit each other, or the cap holds no microbatch.
     """
     _check_limits(memory_limit, time_limit, workers)
-    solver_of("the exact optimum")
+    require_solver("the exact optimum")
     usual = 1 if isinstance(placement, str) and placement == "one" else 2
     per_device = require_count("stages_per_device", usual if stages_per_device is None else stages_per_device)
     require_count("devices", devices)
@@ -102,22 +99,11 @@ def optimum(
     device_of = devices_of_stages(placement, devices, per_device)
     limits = limits_of(devices, math.inf if memory_limit is None else memory_limit)
     problem = Problem.of(devices, microbatches, device_of, costs, split, limits)
-    if problem.own is not None:
+    if problem.microbatches_differ:
         raise CostError("the exact optimum takes microbatches as alike; leave microbatch_scale out")
-    return _solved(problem, costs, time_limit, workers)
-
-
-def _solved(problem: Problem, costs: CostModel | None, time_limit: float, workers: int) -> Optimum:
-    """The best schedule of the solver, or the known one where that is shorter or time ran out before the first."""
-    known = searched_briefly(problem, [])
-    model = WindowModel(known, np.ones(problem.rows, bool))
-    solved = model.solve(max_time_in_seconds=float(time_limit), num_workers=workers)
-    better = None if solved.codes is None else problem.timed(solved.codes)
-    lists = known if better is None or better.makespan > known.makespan else better
+    lists, bound, exact = solve_exactly(problem, time_limit, workers)
     run = simulate(Schedule.of(lists.columns().named("optimum")), costs)
-    bound = max(solved.bound, problem.least_makespan)
-    proven = run.makespan <= bound * (1 + 1e-9)
-    return Optimum(run, run.makespan, min(bound, run.makespan), proven, model.exact)
+    return Optimum(run, run.makespan, min(bound, run.makespan), run.makespan <= bound * (1 + 1e-9), exact)
 
 
 def _check_limits(memory_limit: Any, time_limit: Any, workers: Any) -> None:

@@ -1,0 +1,252 @@
+"""Local search: settings of list scheduling change, then single actions of the best lists move, in rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ppsim.search.list_scheduling import ALWAYS, BACKWARD, DUE, FIRST, FORWARD, NEVER, OTHER, Rules
+from ppsim.search.problem import Problem, TimedLists
+
+WORK = 1_000_000  # rows that the settings of a round schedule at most: a fifth of a second
+MAX_TRIES = 128
+MOVES = 80  # times the work in rows, divided by the rows of all lists: moves of a round
+MAX_MOVES = 8000
+USUAL_WORK, USUAL_ROUNDS = 500_000, 48  # of a whole search: rows x rounds, and rounds
+BRIEF = 4  # a brief search takes this fraction of the usual rounds
+THRESHOLDS = (0.0, 0.5, 1.0, 2.0)  # by turns: acceptance thresholds, in mean lengths of an action
+OTHERS = 8  # good lists that rounds start from
+
+PACES = (0.0, 0.5, 1.0, 2.0)  # periods by which a microbatch's actions are due after those of the one before
+MULTIPLES = (1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 3.0, 100.0)  # times the minimum that each stage must run ahead
+POOL = 8  # settings that a search goes on with
+FULL = 3  # of them that run on all microbatches
+TRIAL = 2  # microbatches per device on which settings are compared: filling and draining decide
+MAX_AHEAD = 3.0  # times what a stage needs that a setting lets it run ahead
+FILLED = (0.75, 0.5, 1.0, 0.25, 0.875, 0.625, 0.0)  # fractions of the memory above what stage 0 needs that it may fill
+# Settings for one stage per device, ordered by what each adds to those before it, over even and uneven stages, latencies
+# and limits of p/4 to m. The number is how many F a stage may run ahead per device behind it; 0: memory alone decides.
+ONE_STAGE = (
+    (Rules(OTHER, FIRST, 0, 1), 0),
+    (Rules(OTHER, NEVER, 1, 1), 0),
+    (Rules(FORWARD, NEVER, 0, 1), 1),
+    (Rules(BACKWARD, FIRST, 1, 0), 0),
+    (Rules(OTHER, ALWAYS, 0, 1), 0),
+    (Rules(FORWARD, NEVER, 1, 1), 1),
+    (Rules(BACKWARD, FIRST, 0, 1), 2),
+    (Rules(OTHER, FIRST, 1, 1), 0),
+    (Rules(OTHER, ALWAYS, 0, 1), 1),
+    (Rules(FORWARD, NEVER, 0, 1), 2),
+    (Rules(FORWARD, NEVER, 1, 0), 1),
+    (Rules(BACKWARD, NEVER, 0, 1), 0),
+)
+EVEN_RULES = (
+    Rules(OTHER, NEVER, 1, 1),
+    Rules(FORWARD, NEVER, 1, 0),
+    Rules(FORWARD, NEVER, 0, 0),
+    Rules(OTHER, FIRST, 0, 1),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """One way to schedule greedily.
+
+    Attributes
+    ----------
+    most_ahead : int64 (stages,)
+        F that a stage may run ahead of its backwards.
+    rules : Rules
+    pace : int
+        Index in `PACES`.
+    """
+
+    most_ahead: np.ndarray
+    rules: Rules
+    pace: int = 2
+
+
+class LocalSearch:
+    """The best lists found, and a pool of settings; both improve in rounds.
+
+    The memory of a device is spent by limits on how far each stage runs ahead. They make a schedule of several stages
+    per device good: the deeper a stage, the fewer microbatches it needs in flight. Settings are compared on a few
+    microbatches, and the best of them run on all.
+
+    A round changes some settings, then moves single actions of the best lists. Every other round moves actions of
+    another good list, so that the search leaves lists that it cannot improve.
+    """
+
+    def __init__(self, problem: Problem, bases: list[TimedLists], seed: int, work: int = WORK):
+        self.problem, self.seed, self.turn = problem, seed, 0
+        self.random = np.random.default_rng(seed)
+        self.trial = replace(problem, m=min(problem.m, TRIAL * problem.devices))
+        self.tries = min(max(work // self.trial.rows, 1), MAX_TRIES)
+        self.moves = min(max(MOVES * work // problem.rows, 1), MAX_MOVES)
+        self._dues: dict[tuple[int, int], np.ndarray] = {}
+        self._best_of_settings: TimedLists | None = None
+        self.pool = self._first_settings()
+        self.others = [*bases, *([] if self._best_of_settings is None else [self._best_of_settings])]
+        self.best = min(self.others, key=_measures)
+
+    def advance(self, longer: int = 1) -> None:
+        """Run one round, with `longer` times the moves."""
+        before = self._best_of_settings
+        for _ in range(max(self.tries // 4, 1)):
+            self._change_setting()
+        if self._best_of_settings is not None and self._best_of_settings is not before:
+            self.others.append(self._best_of_settings)
+        self.others.sort(key=_measures)
+        del self.others[OTHERS:]
+        index = self.turn // 2 % len(self.others) if self.turn % 2 else 0
+        threshold = THRESHOLDS[self.turn // 2 % len(THRESHOLDS)] * float(self.problem.seconds.mean())
+        found = self.problem.improved(self.others[index], self.moves * longer, threshold, self.seed + self.turn)
+        if found.measures < self.others[index].measures:
+            self.others[index] = found
+        self.best = min([self.best, found], key=_measures)
+        self.turn += 1
+
+    def _first_settings(self) -> list[tuple[float, Setting]]:
+        """Return the best of `tries` settings with their lengths; the first alone if it is proven shortest."""
+        first = self._tried(self._drawn(0))
+        self._run(first[1])
+        if self._best_of_settings is not None and self.problem.is_optimal(self._best_of_settings.length):
+            return [first]
+        tried = [first, *(self._tried(self._drawn(number)) for number in range(1, self.tries))]
+        pool = sorted(tried, key=lambda pair: pair[0])[:POOL]
+        for _, setting in pool[:FULL]:
+            self._run(setting)
+        return pool
+
+    def _change_setting(self) -> None:
+        """Change a setting of the pool; it stays if it is not longer, and runs on all microbatches if it is shorter."""
+        index = self._below(len(self.pool))
+        tried = self._tried(self._changed(self.pool[index][1]))
+        if tried[0] < self.pool[index][0]:
+            self._run(tried[1])
+        if tried[0] <= self.pool[index][0]:
+            self.pool[index] = tried
+
+    def _tried(self, setting: Setting) -> tuple[float, Setting]:
+        """Return the setting with its length on a few microbatches."""
+        lists = self._greedy(self.trial, setting)
+        if self.trial.m == self.problem.m:
+            self._note(replace(lists, problem=self.problem))
+        return lists.length, setting
+
+    def _run(self, setting: Setting) -> None:
+        if self.trial.m < self.problem.m:
+            self._note(self._greedy(self.problem, setting))
+
+    def _note(self, lists: TimedLists) -> None:
+        if self._best_of_settings is None or lists.measures < self._best_of_settings.measures:
+            self._best_of_settings = lists
+
+    def _greedy(self, problem: Problem, setting: Setting) -> TimedLists:
+        return problem.greedy(setting.rules, self._due(problem, setting.pace), setting.most_ahead)
+
+    def _due(self, problem: Problem, pace: int) -> np.ndarray:
+        """Return when each action is due, by code and microbatch, as `schedule_greedily` reads it."""
+        key = pace, problem.m
+        if key not in self._dues:
+            starts = problem.starts_alone[: 2 * problem.stages]
+            of_code = np.append(starts, starts[problem.stages :])[:, None]
+            self._dues[key] = (of_code + PACES[pace] * problem.device_seconds.max() * np.arange(problem.m)).ravel()
+        return self._dues[key]
+
+    def _minimum_ahead(self) -> np.ndarray:
+        """Return the microbatches in flight at each stage if every microbatch runs alone, float64 (stages,)."""
+        starts, stages = self.problem.starts_alone, self.problem.stages
+        ends = starts[stages : 2 * stages] + self.problem.seconds[stages : 2 * stages]
+        return (ends - starts[:stages]) / max(self.problem.device_seconds.max(), 1e-300)
+
+    def _drawn(self, number: int) -> Setting:
+        """Return one of the first settings: by turns the fixed ones, even limits, and multiples of the need.
+
+        The fixed ones are those of `ONE_STAGE`, or with several stages per device rules by which memory alone decides.
+        """
+        problem = self.problem
+        fixed = ONE_STAGE if problem.stages == problem.devices else tuple((rules, 0) for rules in EVEN_RULES[:2])
+        turn, index = number % 3, number // 3
+        if index >= len(fixed):
+            turn, index = 1 + number % 2, len(fixed) + (number - 3 * len(fixed)) // 2
+        if turn == 0:
+            rules, per_device = fixed[index]
+            behind = (problem.stages - 1 - np.arange(problem.stages)) * problem.devices / problem.stages
+            return Setting(
+                self._limits(per_device * behind + 1 if per_device else np.full(problem.stages, np.inf)), rules
+            )
+        need = self._minimum_ahead()
+        if turn == 1:
+            return self._falling_evenly(need, index)
+        is_first = index < len(MULTIPLES)
+        rules = EVEN_RULES[0] if is_first else self._random_rules()
+        pace = 2 if is_first else self._below(len(PACES))
+        return Setting(self._limits(MULTIPLES[index % len(MULTIPLES)] * need), rules, pace)
+
+    def _falling_evenly(self, need: np.ndarray, index: int) -> Setting:
+        """Return a setting whose limits fall evenly from stage 0 to the last, by turns little and much."""
+        problem = self.problem
+        depth = (need - need[-1]) / max(need[0] - need[-1], 1e-300)
+        most = min(problem.m, problem.limits[problem.device_of[0]] / max(problem.held[0], 1e-300))
+        free = min(most, MAX_AHEAD * need[0] + 1) - need[0]
+        last, first = 1 + index % 2, need[0] + FILLED[index // 2 % len(FILLED)] * free
+        rules = EVEN_RULES[index // 2 // len(FILLED) % len(EVEN_RULES)]
+        return Setting(self._limits(np.rint(last + (first - last) * depth)), rules)
+
+    def _limits(self, ahead: np.ndarray) -> np.ndarray:
+        return np.clip(np.ceil(ahead - 1e-9), 1, self.problem.m + 1).astype(np.int64)
+
+    def _changed(self, setting: Setting) -> Setting:
+        """Return the setting with one of its parts changed, most often how far stages run ahead."""
+        part = self.random.random()
+        if part < 0.7:
+            return replace(setting, most_ahead=self._shifted(setting.most_ahead))
+        if part < 0.95:
+            return replace(setting, rules=self._random_rules())
+        return replace(setting, pace=self._below(len(PACES)))
+
+    def _shifted(self, most_ahead: np.ndarray) -> np.ndarray:
+        """Return one more or one fewer ahead, on one stage or on several neighbouring ones."""
+        first = self._below(len(most_ahead))
+        last = first + 1 if self.random.random() < 0.5 else first + 1 + self._below(len(most_ahead) - first)
+        shifted = most_ahead.copy()
+        shifted[first:last] += 1 if self.random.random() < 0.5 else -1
+        return self._limits(shifted)
+
+    def _random_rules(self) -> Rules:
+        prefer, hold, short_gaps, frees_memory, patience = map(self._below, (DUE + 1, ALWAYS + 1, 2, 2, 2))
+        return Rules(prefer, hold, short_gaps, frees_memory, float(patience))
+
+    def _below(self, end: int) -> int:
+        return int(self.random.integers(end))
+
+
+def search_briefly(problem: Problem, bases: list[TimedLists]) -> TimedLists:
+    """Return the best lists of a quarter of the usual rounds; of the bases alone if that is none."""
+    rounds = usual_rounds(problem) // BRIEF
+    if bases and not rounds:
+        return min(bases, key=_measures)
+    search = LocalSearch(problem, bases, 0, WORK // 2)
+    for _ in range(rounds):
+        search.advance()
+    return search.best
+
+
+def tighten(lists: TimedLists) -> TimedLists:
+    """Return the lists after moves of single actions alone, one round per acceptance threshold; never longer."""
+    problem = lists.problem
+    moves = 2 * min(max(MOVES * WORK // problem.rows, 1), MAX_MOVES)
+    for turn, threshold in enumerate(THRESHOLDS):
+        lists = problem.improved(lists, moves, threshold * float(problem.seconds.mean()), turn)
+    return lists
+
+
+def usual_rounds(problem: Problem) -> int:
+    """Return the rounds that take some seconds; 0 if one round takes longer."""
+    return min(USUAL_WORK // problem.rows, USUAL_ROUNDS)
+
+
+def _measures(lists: TimedLists) -> tuple[float, float]:
+    return lists.measures
