@@ -25,7 +25,7 @@ FULL = 3  # of them that run on all microbatches
 TRIAL = 2  # microbatches per device on which settings are compared: filling and draining decide
 MAX_AHEAD = 3.0  # times what a stage needs that a setting lets it run ahead
 FILLED = (0.75, 0.5, 1.0, 0.25, 0.875, 0.625, 0.0)  # fractions of the memory above what stage 0 needs that it may fill
-# Settings for one stage per device, ordered by what each adds to those before it, over even and uneven stages, latencies
+# Settings for one stage per device, ordered by what each adds to those before it, over even and uneven stages, links
 # and limits of p/4 to m. The number is how many F a stage may run ahead per device behind it; 0: memory alone decides.
 ONE_STAGE = (
     (Rules(OTHER, FIRST, 0, 1), 0),
