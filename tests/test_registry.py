@@ -56,7 +56,7 @@ def test_every_family_builds_a_valid_schedule_of_its_name(name):
 
 @pytest.fixture
 def families_for_now():
-    with registry.registered_for_now():
+    with registry.temporarily_registered():
         yield
 
 

@@ -7,16 +7,16 @@ from ppsim.families.one_forward_one_backward import one_forward_one_backward
 from ppsim.families.registry import family, require_count, require_few_actions
 from ppsim.schedule.columns import ScheduleColumns
 
-LEAST_ITERATIONS = 3
+MIN_ITERATIONS = 3
 
 
 def _steady_from(p: int, m: int) -> int:
-    """Least iterations in which every device runs a pair of F and B between its fill and its drain."""
-    return max(LEAST_ITERATIONS, -(-(p + 2) // m))
+    """Return the fewest iterations in which every device runs a pair of F and B between its fill and drain."""
+    return max(MIN_ITERATIONS, -(-(p + 2) // m))
 
 
 def _continuous(name: str, p: int, m: int, iterations: int | None, weight_versions: np.ndarray) -> ScheduleColumns:
-    """1F1B over the microbatches of all iterations; microbatch k of iteration i is number i m + k."""
+    """Return 1F1B over the microbatches of all iterations; microbatch k of iteration i is number i m + k."""
     least = _steady_from(p, m)
     count = least if iterations is None else require_count("iterations", iterations)
     if count < least:
@@ -43,7 +43,7 @@ def _continuous(name: str, p: int, m: int, iterations: int | None, weight_versio
     asynchronous=True,
 )
 def pipedream(p: int, m: int, v: int, *, iterations: int | None = None) -> ScheduleColumns:
-    """1F1B over all iterations, p-r weight versions on device r."""
+    """Return 1F1B over all iterations, with p-r weight versions on device r."""
     return _continuous("pipedream", p, m, iterations, p - np.arange(p))
 
 
@@ -59,7 +59,7 @@ def pipedream(p: int, m: int, v: int, *, iterations: int | None = None) -> Sched
     asynchronous=True,
 )
 def pipedream_2bw(p: int, m: int, v: int, *, iterations: int | None = None) -> ScheduleColumns:
-    """1F1B over all iterations, two weight versions on every device."""
+    """Return 1F1B over all iterations, with two weight versions on every device."""
     if m < p:
         raise BuildError(
             f"pipedream-2bw: microbatches={m} with devices={p}: two weight versions suffice only when an iteration is "

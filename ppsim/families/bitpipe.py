@@ -24,7 +24,7 @@ from ppsim.schedule.blocks import Block, alternate, concatenate, run
     stages_per_device=2,
 )
 def bitpipe(p: int, m: int, v: int) -> Iterator[Block]:
-    """Units of 2p forwards and 2p backwards, each unit's drain one backward ahead of the next one's fill."""
+    """Yield units of 2p forwards and 2p backwards; the drain of a unit is one backward ahead of the next fill."""
     require_units("bitpipe", p, m)
     for r in range(p):
         forwards, backwards = _runs(p, m, r, Kind.F), _runs(p, m, r, Kind.B)
@@ -32,7 +32,7 @@ def bitpipe(p: int, m: int, v: int) -> Iterator[Block]:
 
 
 def _units_joined(forwards: Block, backwards: Block, unit: int, warmup: int) -> Block:
-    """1F1B in each unit; between two units the last backwards of the one pair with the first forwards of the next."""
+    """Return 1F1B per unit; the last backwards of a unit alternate with the first forwards of the next unit."""
     paired = unit - warmup
     turn = warmup + 1
     parts = [forwards[:warmup]]
@@ -52,10 +52,10 @@ def _units_joined(forwards: Block, backwards: Block, unit: int, warmup: int) -> 
 
 
 def _runs(p: int, m: int, r: int, kind: Kind) -> Block:
-    """All forwards or all backwards of device r, unit by unit.
+    """Return all forwards or all backwards of device r, unit by unit.
 
-    Within a unit of h = p/2 microbatches a direction, the direction that enters nearer to the device begins, the other
-    joins it, turns round and is joined by the first one's way back; backwards walk the same in reverse.
+    A unit has h = p/2 microbatches per direction. The direction that enters nearer to the device begins; both then
+    alternate, first on their way there, later on their way back. Backwards run the same in reverse.
     """
     h = p // 2
     near_is_second = r >= h

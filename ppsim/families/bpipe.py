@@ -10,18 +10,18 @@ from ppsim.schedule.columns import ScheduleColumns
 
 
 def _evictions(p: int, m: int) -> Iterator[np.ndarray]:
-    """Stage, microbatch and host of what each device evicts.
+    """Yield stage, microbatch and host device of the activations that each device evicts, int (evictions, 3).
 
-    1F1B keeps w = p-r (at most m) consecutive microbatches under way on device r, and each window of w has one of each
-    remainder modulo w: evicting w-most+1 of the remainders leaves most-1 at home beside the one at work. No two of them
-    are neighbours, so that one activation moves out while another one that stayed is worked on, and back likewise.
+    1F1B keeps w = p-r (at most m) consecutive microbatches in flight on device r. Each window of w microbatches has
+    one of each remainder modulo w. So evicting w-limit+1 remainders leaves limit-1 activations and the one in use.
+    Evicted microbatches are not neighbours: one activation moves while the device works on another one that stays.
     """
-    most = (p + 3) // 2
+    limit = (p + 3) // 2
     microbatch = np.arange(m)
     for r in range(p // 2):
         w = min(m, p - r)
-        if w > most:
-            away, remainder = w - most + 1, microbatch % w
+        if w > limit:
+            away, remainder = w - limit + 1, microbatch % w
             evicted = microbatch[(remainder + 1) * away // w > remainder * away // w]
             yield np.stack(np.broadcast_arrays(r, evicted, p - 1 - r), axis=1)
 
@@ -38,6 +38,6 @@ def _evictions(p: int, m: int) -> Iterator[np.ndarray]:
     source="Kim et al. 2023, BPipe: Memory-Balanced Pipeline Parallelism for Training Large Language Models, ICML 2023",
 )
 def bpipe(p: int, m: int, v: int) -> ScheduleColumns:
-    """The lists of 1F1B, and what is evicted where to."""
+    """Return the lists of 1F1B, with the evicted activations and their hosts."""
     evicted = np.concatenate([np.empty((0, 3), np.int64), *_evictions(p, m)]).astype(np.int32)
     return ScheduleColumns.from_blocks(one_forward_one_backward(p, m, v), evicted=evicted)

@@ -10,7 +10,7 @@ from ppsim.schedule.blocks import Block, backward_run, forward_run, in_slot_orde
 
 
 def require_units(name: str, p: int, m: int) -> None:
-    """BuildError unless the two directions interlock: an even number of devices, and microbatches in whole units."""
+    """Raise BuildError unless the two directions interlock: devices are even, microbatches a multiple of them."""
     if p % 2:
         raise BuildError(
             f"{name}: devices={p} is odd, and the slots of the two directions interlock only for an even number; use "
@@ -38,7 +38,7 @@ def require_units(name: str, p: int, m: int) -> None:
     source="Li and Hoefler 2021, Chimera, arXiv 2107.06925",
 )
 def chimera(p: int, m: int, v: int) -> Iterator[Block]:
-    """Rows in the order of the slots in which they run at F = B, one slot an action, 2p slots a unit."""
+    """Yield rows in the order of the slots in which they run at F = B, one slot per action, 2p slots per unit."""
     require_units("chimera", p, m)
     half = m // 2
     microbatch = np.arange(half)

@@ -23,5 +23,5 @@ from ppsim.schedule.blocks import Block
 def combined_one_forward_one_backward(
     p: int, m: int, v: int = 2, *, order: str = "f_b", grouping: str = "megatron", group_size: int | None = None
 ) -> Iterator[Block]:
-    """The lists of interleaved-overlap."""
+    """Return the lists of interleaved-overlap."""
     return overlapped_interleaved(p, m, v, order=order, grouping=grouping, group_size=group_size)

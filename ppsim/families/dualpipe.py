@@ -9,13 +9,13 @@ from ppsim.base.errors import BuildError
 from ppsim.families.registry import family, nearest_multiples
 from ppsim.schedule.blocks import Block, concatenate, fuse, repeat, run
 
-# The side of a device that a microbatch reaches first, and the side that it reaches last. Until `numbered` gives them
-# their stages and microbatches, blocks carry the side in the place of the stage.
+# The side of a device that a microbatch reaches first, and the side that it reaches last. Rows hold the side instead of
+# the stage until `numbered` gives them stages and microbatches.
 NEAR, FAR = 0, 1
 
 
 def require_filled(name: str, p: int, m: int) -> None:
-    """BuildError unless there are as many microbatches as fill the pipeline from both ends."""
+    """Raise BuildError unless the microbatches fill the pipeline from both ends."""
     if m < 2 * p:
         raise BuildError(
             f"{name}: microbatches={m} with devices={p}: filling the pipeline takes 2 x devices = {2 * p} of them; "
@@ -39,7 +39,7 @@ def require_filled(name: str, p: int, m: int) -> None:
     "dualpipe/dualpipe.py",
 )
 def dualpipe(p: int, m: int, v: int) -> Iterator[Block]:
-    """The eight steps on q = min(r, p-1-r); microbatches 0..m/2-1 enter at device 0, the others at device p-1."""
+    """Yield the eight steps on q = min(r, p-1-r); microbatches 0..m/2-1 enter at device 0, the others at device p-1."""
     if p % 2:
         raise BuildError(
             f"dualpipe: devices={p} is odd, and the two directions meet between two middle devices; use "
@@ -72,16 +72,16 @@ def dualpipe(p: int, m: int, v: int) -> Iterator[Block]:
     stages_per_device=2,
 )
 def dualpipe_v(p: int, m: int, v: int) -> Iterator[Block]:
-    """The eight steps on q = r; both sides number the same microbatches."""
+    """Yield the eight steps on q = r; both sides number the same microbatches."""
     require_filled("dualpipe-v", p, m)
     for r in range(p):
         yield numbered(eight_steps(r, p, m), (r, 2 * p - 1 - r), (0, 0))
 
 
 def eight_steps(q: int, h: int, count: int) -> Block:
-    """The list of the device at distance q from its end, out of h; `count` microbatches run on each side.
+    """Return the list of the device at distance q from its end, out of h; `count` microbatches run on each side.
 
-    Blocks carry the side in place of the stage, and no microbatch yet.
+    Rows hold the side instead of the stage, and no microbatch yet.
     """
     f0, f1, b0, b1, i0, i1 = (run(kind, side, -1) for kind in (Kind.F, Kind.B, Kind.I) for side in (NEAR, FAR))
     w = run(Kind.W, NEAR, -1)
@@ -107,9 +107,9 @@ def eight_steps(q: int, h: int, count: int) -> Block:
 
 
 def numbered(rows: Block, stages: tuple[int, int], first: tuple[int, int]) -> Block:
-    """Rows that carry sides, with the stages and microbatches that they mean.
+    """Return rows that hold sides with their stages and microbatches.
 
-    Each side counts its F and its backwards up from its `first` microbatch; W follow the I first in first out.
+    Each side counts its F and its backwards from its `first` microbatch. W run in the order of the I.
     """
     stage, microbatch = np.array(stages, np.int32)[rows.stage], np.empty(len(rows), np.int32)
     for side in (NEAR, FAR):

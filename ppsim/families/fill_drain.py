@@ -18,7 +18,7 @@ from ppsim.schedule.blocks import Block, alternate, backward_run, concatenate, f
     source="Huang et al. 2019, GPipe, arXiv 1811.06965, figure 2b",
 )
 def naive(p: int, m: int, v: int) -> Iterator[Block]:
-    """F and B of each microbatch in turn."""
+    """Return F and B of each microbatch in turn."""
     return (alternate(*runs) for runs in straight_runs(p, m))
 
 
@@ -32,7 +32,7 @@ def naive(p: int, m: int, v: int) -> Iterator[Block]:
     source="Huang et al. 2019, GPipe, arXiv 1811.06965",
 )
 def gpipe(p: int, m: int, v: int, *, backward_order: str = "fifo") -> Iterator[Block]:
-    """F 0..m-1, then B 0..m-1 (fifo) or m-1..0 (lifo)."""
+    """Return F 0..m-1, then B 0..m-1 (fifo) or m-1..0 (lifo)."""
     require_choice("backward_order", backward_order, ("fifo", "lifo"))
     step = 1 if backward_order == "fifo" else -1
     return (concatenate(forwards, backwards[::step]) for forwards, backwards in straight_runs(p, m))
@@ -48,7 +48,7 @@ def gpipe(p: int, m: int, v: int, *, backward_order: str = "fifo") -> Iterator[B
     source="Lamy-Poirier 2022, Breadth-First Pipeline Parallelism, arXiv 2211.05953",
 )
 def looped_bfs(p: int, m: int, v: int = 2) -> Iterator[Block]:
-    """For each local stage all F; then local stages and microbatches reversed, B."""
+    """Yield all F, local stage by local stage; then all B in reverse order."""
     local_stage, microbatches = np.repeat(np.arange(v), m), np.tile(np.arange(m), v)
     for r in range(p):
         forwards = forward_run(local_stage * p + r, microbatches)

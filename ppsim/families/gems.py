@@ -19,7 +19,7 @@ from ppsim.schedule.blocks import Block, alternate, backward_run, forward_run
     source="Jain et al. 2020, GEMS, SC20; bubble as given by Li and Hoefler 2021, Chimera, arXiv 2107.06925, table 2",
 )
 def gems(p: int, m: int, v: int) -> Iterator[Block]:
-    """F, B of each microbatch in turn; turns alternate between the directions."""
+    """Yield F and B of each microbatch in turn; the directions alternate."""
     turn = np.arange(m)
     backwards_direction = turn % 2 == 1
     microbatch = turn // 2 + np.where(backwards_direction, (m + 1) // 2, 0)

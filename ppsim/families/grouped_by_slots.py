@@ -25,7 +25,7 @@ from ppsim.schedule.blocks import Block, forward_run, in_slot_order, run
     "zerobubble/scheduler/group_interleaved_1f1b.py",
 )
 def grouped_by_slots(p: int, m: int, v: int = 2, *, group_size: int | None = None) -> Iterator[Block]:
-    """Rows in the order of their slots."""
+    """Yield rows in the order of their slots."""
     g = p if group_size is None else require_count("group_size", group_size)
     if g > p:
         raise BuildError(
@@ -45,10 +45,10 @@ def grouped_by_slots(p: int, m: int, v: int = 2, *, group_size: int | None = Non
 
 
 def _stage_slots(p: int, v: int, g: int) -> np.ndarray:
-    """Slots from the first F of device 0 to that of each of its stages, int64 (v,).
+    """Return the slots from the first F of device 0 to the first F of each of its stages, int64 (v,).
 
-    Stages follow each other k groups apart, k the least number of groups that hold ceil(p/2) microbatches; where k and
-    v have a common divisor, a shift of one group keeps the passes of a device in slots of their own.
+    A stage starts k groups after the stage before, k being the smallest number of groups with ceil(p/2) microbatches.
+    If k and v have a common divisor, a shift by one group keeps two passes of a device out of one slot.
     """
     k = -(-((p + 1) // 2) // g)
     stages = np.arange(v)

@@ -23,7 +23,7 @@ from ppsim.schedule.blocks import Block
     source="Wan et al. 2025, PipeOffload, arXiv 2503.01328, generalized interleaved schedule",
 )
 def grouped_interleaved(p: int, m: int, v: int = 2, *, group_size: int | None = None) -> Iterator[Block]:
-    """Warm-up of (v-1)g + p-r-1 forwards; then F, B pairs; then B; microbatches above m left out."""
+    """Yield (v-1)g + p-r-1 forwards; then F, B pairs; then B; without the surplus microbatches."""
     g, least = p if group_size is None else require_count("group_size", group_size), (p + 1) // 2
     if not least <= g <= p:
         raise BuildError(

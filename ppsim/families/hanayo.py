@@ -10,7 +10,7 @@ from ppsim.schedule.blocks import Block, backward_run, forward_run, in_slot_orde
 
 
 def _waves(v: int, waves: int | None) -> int:
-    """Waves of v stages a device; `waves` given wins over the default v = 2 and must agree with any other v."""
+    """Return the number of waves; `waves` overrides the default v = 2 and must agree with any other v."""
     if waves is None:
         if v % 2:
             raise BuildError(
@@ -38,10 +38,10 @@ def _waves(v: int, waves: int | None) -> int:
     source="Liu et al. 2023, Hanayo, arXiv 2308.15762 (placement and waves; the order here is the gapless tiling)",
 )
 def hanayo(p: int, m: int, v: int = 2, *, waves: int | None = None) -> Iterator[Block]:
-    """Rows in the order of the slots in which they run at f = b.
+    """Yield rows in the order of the slots in which they run at f = b.
 
     A microbatch that enters at slot T runs F of stage s at T + s and B at T + 2S-1-s, with S stages in all: on device r
-    these are the slots T + r and T - 1 - r modulo 2p, so p microbatches entering two slots apart fill every slot.
+    these are the slots T + r and T - 1 - r modulo 2p. So p microbatches that enter two slots apart fill every slot.
     """
     w = _waves(v, waves)
     require_few_actions("hanayo", devices=p, microbatches=m, stages_per_device=2 * w)

@@ -16,7 +16,7 @@ GROUPINGS = ("megatron", "torch", "spread")
 
 
 def group_sizes(p: int, m: int, grouping: str, group_size: int | None) -> np.ndarray:
-    """Microbatches in each group, in order; BuildError where the grouping does not allow p and m."""
+    """Return the microbatches of each group; raise BuildError if the grouping does not allow p and m."""
     require_choice("grouping", grouping, GROUPINGS)
     if grouping == "megatron":
         return _megatron_groups(p, m, group_size)
@@ -57,14 +57,14 @@ def _megatron_groups(p: int, m: int, group_size: int | None) -> np.ndarray:
 
 
 def _nearest(m: int, legal: Any) -> str:
-    """The nearest legal counts below and above m, as text."""
+    """Return the nearest legal counts below and above m as text."""
     below = next((count for count in range(m - 1, 0, -1) if legal(count)), None)
     above = next(count for count in range(m + 1, 4 * m + 4096) if legal(count))
     return f"{above}" if below is None else f"{below} or {above}"
 
 
 def grouped_walk(sizes: np.ndarray, v: int) -> tuple[np.ndarray, np.ndarray]:
-    """Local stage and microbatch of the forwards: in each group all of local stage 0, then 1, ...
+    """Return local stage and microbatch of the forwards: in each group all of local stage 0, then 1, ...
 
     `sizes` holds the microbatches of each group. Returns two columns of length sum(sizes) * v.
     """
@@ -77,7 +77,7 @@ def grouped_walk(sizes: np.ndarray, v: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def looped_runs(p: int, v: int, sizes: np.ndarray, backward: Kind = Kind.B) -> Iterator[tuple[Block, Block]]:
-    """For each device all forwards and all backwards in the grouped order; stage s on device s mod p."""
+    """Yield all forwards and all backwards of each device in grouped order; stage s is on device s mod p."""
     local_stage, microbatch = grouped_walk(sizes, v)
     forwards = run(Kind.F, local_stage * p, microbatch)
     backwards = run(backward, (v - 1 - local_stage) * p, microbatch)
@@ -103,7 +103,7 @@ def looped_runs(p: int, v: int, sizes: np.ndarray, backward: Kind = Kind.B) -> I
 def interleaved_one_forward_one_backward(
     p: int, m: int, v: int = 2, *, grouping: str = "megatron", group_size: int | None = None
 ) -> Iterator[Block]:
-    """Warm-up of 2(p-r-1) + (v-1)g forwards, capped at mv; then F, B pairs; then B."""
+    """Yield 2(p-r-1) + (v-1)g forwards, at most mv; then F, B pairs; then B."""
     sizes = group_sizes(p, m, grouping, group_size)
     for r, (forwards, backwards) in enumerate(looped_runs(p, v, sizes)):
         yield warmed_up(forwards, backwards, min(2 * (p - r - 1) + (v - 1) * int(sizes[0]), m * v))

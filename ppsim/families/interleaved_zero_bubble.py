@@ -26,7 +26,7 @@ GROUPINGS = ("torch", "spread")
     "arXiv 2401.10241",
 )
 def interleaved_zero_bubble(p: int, m: int, v: int = 2, *, grouping: str = "torch") -> Iterator[Block]:
-    """Warm-up of (v-1)g + p-1-r forwards, capped at mv; then F, I pairs, with W behind I from the r-th on."""
+    """Yield (v-1)g + p-1-r forwards, at most mv; then F, I pairs, with a W after each I from the r-th on."""
     require_choice("grouping", grouping, GROUPINGS)
     sizes = group_sizes(p, m, grouping, None)
     for r, (forwards, inputs) in enumerate(looped_runs(p, v, sizes, Kind.I)):

@@ -7,7 +7,7 @@ from ppsim.schedule.blocks import Block, alternate, concatenate, straight_runs
 
 
 def warmed_up(forwards: Block, backwards: Block, warmup: int) -> Block:
-    """`warmup` forwards, then pairs of a forward and a backward, then the backwards that are left."""
+    """Return `warmup` forwards, then pairs of a forward and a backward, then the backwards that are left."""
     paired = len(forwards) - warmup
     return concatenate(forwards[:warmup], alternate(forwards[warmup:], backwards[:paired]), backwards[paired:])
 
@@ -26,7 +26,7 @@ def _one_stage_a_device(p: int, m: int, warmup: Callable[[int], int]) -> Iterato
     source="Narayanan et al. 2021, PipeDream-Flush, arXiv 2006.09503; Fan et al. 2021, DAPPLE, arXiv 2007.01045",
 )
 def one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Block]:
-    """min(p-r-1, m) F; then F, B pairs; then B."""
+    """Return min(p-r-1, m) F; then F, B pairs; then B."""
     return _one_stage_a_device(p, m, lambda r: p - r - 1)
 
 
@@ -40,5 +40,5 @@ def one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Block]:
     source="Zhuang et al. 2023, On Optimizing the Communication of Model Parallelism, arXiv 2211.05322",
 )
 def eager_one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Block]:
-    """min(2(p-r-1), m) F; then F, B pairs; then B."""
+    """Return min(2(p-r-1), m) F; then F, B pairs; then B."""
     return _one_stage_a_device(p, m, lambda r: 2 * (p - r - 1))

@@ -10,7 +10,7 @@ ORDERS = ("f_b", "b_f")
 
 
 def fused_when_warm(forwards: Block, backwards: Block, warmup: int, order: str = "f_b") -> Block:
-    """`warmup` forwards, then OVERLAP_F_B slots of a forward and a backward, then the backwards that are left."""
+    """Return `warmup` forwards, then OVERLAP_F_B slots of a forward and a backward, then the other backwards."""
     paired = len(forwards) - warmup
     pair = (forwards[warmup:], backwards[:paired])
     return concatenate(forwards[:warmup], fuse(*(pair if order == "f_b" else pair[::-1])), backwards[paired:])
@@ -26,7 +26,7 @@ def fused_when_warm(forwards: Block, backwards: Block, warmup: int, order: str =
     source="DeepSeek-AI 2024, DeepSeek-V3, arXiv 2412.19437 (the fused slot); NVIDIA Megatron-LM, combined 1F1B",
 )
 def overlapped_one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Block]:
-    """min(2(p-r-1) + 1, m) F; then OVERLAP(F, B); then B."""
+    """Return min(2(p-r-1) + 1, m) F; then OVERLAP(F, B); then B."""
     return (fused_when_warm(*runs, min(2 * (p - r - 1) + 1, m)) for r, runs in enumerate(straight_runs(p, m)))
 
 
@@ -44,7 +44,7 @@ def overlapped_one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Bloc
 def overlapped_interleaved(
     p: int, m: int, v: int = 2, *, order: str = "f_b", grouping: str = "megatron", group_size: int | None = None
 ) -> Iterator[Block]:
-    """Warm-up of 2(p-r-1) + (v-1)g + 1 forwards, capped at mv; then OVERLAP(F, B); then B."""
+    """Yield 2(p-r-1) + (v-1)g + 1 forwards, at most mv; then OVERLAP(F, B); then B."""
     require_choice("order", order, ORDERS)
     sizes = group_sizes(p, m, grouping, group_size)
     for r, (forwards, backwards) in enumerate(looped_runs(p, v, sizes)):

@@ -15,7 +15,7 @@ from ppsim.lowering.rows import insert_at, row_tables
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.recurrence import run_lists
 
-LONG = 3  # slots that an activation lives at least for its copies to be worth their time
+MIN_SLOTS = 3  # slots; an activation that lives no longer is not copied
 
 
 @family(
@@ -36,7 +36,7 @@ LONG = 3  # slots that an activation lives at least for its copies to be worth t
 def pipe_offload(
     p: int, m: int, v: int = 2, *, group_size: int | None = None, chunks: int = 1, d2h: float = 0.5, h2d: float = 0.5
 ) -> ScheduleColumns:
-    """The lists of gis with OFFLOAD and RELOAD where their slots begin."""
+    """Return the lists of gis with OFFLOAD and RELOAD at the beginning of their slots."""
     if require_count("chunks", chunks) > v:
         raise BuildError(f"pipe-offload: chunks={chunks} with stages_per_device={v}: use at most {v}")
     for word, length in (("d2h", d2h), ("h2d", h2d)):
@@ -64,13 +64,13 @@ def pipe_offload(
 def _slots(
     made: np.ndarray, needed: np.ndarray, first: float, d2h: float, h2d: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Whether each activation finds its slots, and the starts of its copies.
+    """Return if each activation has slots for its copies, bool, and the times at which the copies start.
 
-    `made` is when each forward ends and `needed` when its backward starts, in the order of the forwards; slots begin at
-    `first` and every d2h + h2d from there.
+    `made` is the end of each forward and `needed` the start of its backward, in the order of the forwards. The first
+    slot begins at `first`, and each slot lasts d2h + h2d.
     """
     slot = d2h + h2d
-    kept = needed - 1.0 - made > LONG * slot
+    kept = needed - 1.0 - made > MIN_SLOTS * slot
     out, back = np.full((2, len(made)), np.nan)
     begin = first
     for number in np.flatnonzero(kept).tolist():
@@ -88,5 +88,5 @@ def _slots(
 
 
 def _row_at(end: np.ndarray, span: slice, moment: np.ndarray) -> np.ndarray:
-    """The row of a device that runs at each moment, or waits then to run."""
+    """Return the row of a device that runs at each time, or waits then to run."""
     return np.minimum(span.start + np.searchsorted(end[span], moment, "right"), span.stop - 1)

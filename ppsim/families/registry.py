@@ -19,18 +19,18 @@ from ppsim.families.closed_forms import ClosedForm, closed_forms, printed
 from ppsim.schedule.blocks import Block
 from ppsim.schedule.columns import ScheduleColumns
 
-# A slip such as microbatches=10**9 is refused at once, not after all memory is taken.
+# A mistake such as microbatches=10**9 is refused at once, before it takes all memory.
 BYTES_AN_ACTION = 64  # to build and simulate where nothing queues; benchmarks/test_speed_of_growth.py measures it
 MOST_NUMBERED = 2**29  # actions that the columns of a schedule can number
 MOST_DEVICES = 2**14
 
 
 def most_actions() -> int:
-    """The most actions of a schedule that this machine's memory holds while it is built and simulated."""
+    """Return the largest number of actions that this machine has memory to build and simulate."""
     return min(memory_bytes() // BYTES_AN_ACTION, MOST_NUMBERED)
 
 
-# Takes devices, microbatches, stages per device and the family's options; returns one Block a device or a Schedule.
+# Takes devices, microbatches, stages per device and the family's options; returns one Block per device or a Schedule.
 Generator = Callable[..., Iterable[Block] | ScheduleColumns]
 SomeGenerator = TypeVar("SomeGenerator", bound=Generator)
 
@@ -39,7 +39,7 @@ SomeGenerator = TypeVar("SomeGenerator", bound=Generator)
 class RegisteredFamily:
     """One schedule family: how to build it and what is known about it.
 
-    `asynchronous` marks steps that follow each other without a drain, on old weights: no fair rival of those that wait.
+    `asynchronous` marks steps that follow each other without a drain, on old weights; rankings list them separately.
     `makespan` and `peak_activations` are closed forms as text in the notation of docs/schedules.md: "=" marks the exact
     ones, "<=" upper bounds, "~" approximations. `closed_forms` are the exact ones and the bounds, which a test compares
     with simulations.
@@ -62,7 +62,7 @@ class RegisteredFamily:
     def columns(
         self, devices: int, microbatches: int, stages_per_device: int | None = None, **options: Any
     ) -> ScheduleColumns:
-        """Check the sizes and options, generate and validate; BuildError says which rule a refused size breaks."""
+        """Check the sizes and options, generate and validate; BuildError names the rule that a refused size breaks."""
         p = require_count("devices", devices, most=MOST_DEVICES)
         m = require_count("microbatches", microbatches)
         v = require_count(
@@ -88,30 +88,30 @@ class RegisteredFamily:
         return schedule
 
     def _made(self, made: Any, devices: int) -> ScheduleColumns:
-        """What the generator gave as a schedule of the family's name; ScheduleError where it is none."""
+        """Return the generator's result as a schedule with the family's name; raise ScheduleError if it is not one."""
         if isinstance(made, ScheduleColumns):
             return made.named(self.name)
         blocks = map(self._block, made if isinstance(made, Iterable) else [made])
         return ScheduleColumns.from_blocks(blocks, devices=devices, name=self.name)
 
     def _block(self, made: Any) -> Block:
-        """What the generator gave for a device, if that is a Block; ScheduleError otherwise."""
+        """Return the generator's result for a device if it is a Block, else raise ScheduleError."""
         if not isinstance(made, Block):
             raise ScheduleError(f"{self.name}: the generator gave {shown(made)}; it must give one Block a device")
         return made
 
     @property
     def description(self) -> str:
-        """Title and idea in one text."""
+        """Title and idea as one text."""
         return f"{self.title}. {self.idea}"
 
     @property
     def formula(self) -> str:
-        """The closed forms in one text."""
+        """The closed forms as one text."""
         return f"makespan {self.makespan}; peak activations {self.peak_activations}"
 
     def describe(self) -> dict[str, str]:
-        """What a reader wants to know, as label -> text."""
+        """Return what pages print about the family, label -> text."""
         return {
             "name": self.name,
             "title": self.title,
@@ -161,8 +161,8 @@ def family(
 
 
 @contextmanager
-def registered_for_now() -> Iterator[None]:
-    """Forget, at the end of the context, the families that are registered in it."""
+def temporarily_registered() -> Iterator[None]:
+    """Remove, at the end of the context, the families that were registered in it."""
     known = dict(_FAMILIES)
     try:
         yield
@@ -177,7 +177,7 @@ def families() -> dict[str, RegisteredFamily]:
 
 
 def find_family(name: str) -> RegisteredFamily:
-    """The family called `name`; BuildError with the nearest names otherwise."""
+    """Return the family called `name`, or raise BuildError with the nearest names."""
     if isinstance(name, str) and name in _FAMILIES:
         return _FAMILIES[name]
     near = difflib.get_close_matches(shown(name), _FAMILIES, n=3, cutoff=0.4)
@@ -186,9 +186,9 @@ def find_family(name: str) -> RegisteredFamily:
 
 
 def split_stages(name: str) -> tuple[str, int | None]:
-    """A name with or without stages per device: "interleaved-1f1b:4" is ("interleaved-1f1b", 4).
+    """Return name and stages per device of a text: "interleaved-1f1b:4" is ("interleaved-1f1b", 4), "gpipe" has None.
 
-    BuildError where what follows the colon is no number.
+    Raises BuildError if the text after the colon is not a number.
     """
     if not isinstance(name, str) or ":" not in name:
         return name, None
@@ -199,7 +199,7 @@ def split_stages(name: str) -> tuple[str, int | None]:
 
 
 def require_count(word: str, value: Any, least: int = 1, most: int | None = None) -> int:
-    """`value` as an int from `least` to `most` (default: `MOST_NUMBERED`); BuildError otherwise."""
+    """Return `value` as an int from `least` to `most` (default: `MOST_NUMBERED`), or raise BuildError."""
     most = MOST_NUMBERED if most is None else most
     try:
         count = operator.index(value)
@@ -215,7 +215,7 @@ def require_count(word: str, value: Any, least: int = 1, most: int | None = None
 
 
 def require_few_actions(name: str, **sizes: int) -> None:
-    """BuildError when F and B of every combination of `sizes` are more than memory holds or a schedule can number."""
+    """Raise BuildError if F and B of every combination of `sizes` exceed the memory, or the numbers of a schedule."""
     actions = 2 * math.prod(sizes.values())
     if actions > most_actions():
         made = " x ".join(f"{word}={size}" for word, size in sizes.items())
@@ -226,13 +226,13 @@ def require_few_actions(name: str, **sizes: int) -> None:
 
 
 def nearest_multiples(count: int, of: int) -> str:
-    """The nearest legal numbers below and above `count`, which is no multiple of `of`, as text."""
+    """Return the nearest multiples of `of` below and above `count` as text."""
     below = count - count % of
     return f"{below} or {below + of}" if below else f"{of}"
 
 
 def require_choice(word: str, value: Any, choices: Iterable[str]) -> None:
-    """BuildError unless `value` is one of `choices`."""
+    """Raise BuildError unless `value` is one of `choices`."""
     choices = tuple(choices)
     if not isinstance(value, str) or value not in choices:
         raise BuildError(f"{word}={shown(value)} is not known; use one of: {', '.join(choices)}")

@@ -1,4 +1,4 @@
-"""Sliced sequences: each microbatch cut along the sequence into pieces that follow each other through the stages."""
+"""Sliced sequences: each microbatch cut along the sequence into slices that follow each other through the stages."""
 
 from collections.abc import Iterator
 
@@ -12,9 +12,9 @@ from ppsim.schedule.columns import ScheduleColumns
 
 
 def sliced_runs(name: str, p: int, m: int, slices: int, backward: Kind = Kind.B) -> Iterator[tuple[Block, Block]]:
-    """For each device all F in order, and all backwards with microbatches in order and pieces reversed.
+    """Return for each device all F in order, and all backwards with microbatches in order and slices reversed.
 
-    BuildError unless `slices` is a count that leaves few enough pieces to number.
+    Raises BuildError if `slices` is not a count, or makes too many actions.
     """
     require_few_actions(name, devices=p, microbatches=m, slices=require_count("slices", slices))
     pieces_reversed = np.arange(m * slices).reshape(m, slices)[:, ::-1].ravel()
@@ -22,7 +22,7 @@ def sliced_runs(name: str, p: int, m: int, slices: int, backward: Kind = Kind.B)
 
 
 def warmed_up_slices(name: str, p: int, m: int, slices: int, backward: Kind = Kind.B) -> Iterator[Block]:
-    """For each device min(p-r-1 + slices-1, m slices) F of pieces; then F and backward in pairs; then the backwards."""
+    """Return for each device min(p-r-1 + slices-1, m slices) F; then F, backward pairs; then the other backwards."""
     runs = enumerate(sliced_runs(name, p, m, slices, backward))
     return (warmed_up(*of_device, min(p - r - 1 + slices - 1, m * slices)) for r, of_device in runs)
 
@@ -39,7 +39,7 @@ def warmed_up_slices(name: str, p: int, m: int, slices: int, backward: Kind = Ki
     source="Sun et al. 2024, Seq1F1B, arXiv 2406.03488",
 )
 def seq1f1b(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
-    """min(p-r-1 + k-1, mk) F of pieces; then F, B pairs; then B."""
+    """Return min(p-r-1 + k-1, mk) F of slices; then F, B pairs; then B."""
     return ScheduleColumns.from_blocks(warmed_up_slices("seq1f1b", p, m, slices), slices=slices)
 
 
@@ -54,6 +54,6 @@ def seq1f1b(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
     source="Li et al. 2021, TeraPipe, arXiv 2102.07988",
 )
 def terapipe(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
-    """All F of pieces; then all B."""
+    """Return all F of slices; then all B."""
     blocks = (concatenate(*runs) for runs in sliced_runs("terapipe", p, m, slices))
     return ScheduleColumns.from_blocks(blocks, slices=slices)

@@ -13,9 +13,9 @@ from ppsim.schedule.columns import ScheduleColumns
 
 
 def _looped_pieces(p: int, m: int, v: int, slices: int, group: int) -> Iterator[Block]:
-    """2(p-r-1) + (v-1)g + k-1 F of pieces; then F, B pairs; then B, the pieces of each microbatch reversed.
+    """Yield 2(p-r-1) + (v-1)g + k-1 F of slices; then F, B pairs; then B, the slices of each microbatch reversed.
 
-    `group` is the pieces g that a device runs through one stage before it turns to its next one, whole microbatches.
+    `group` is the number g of slices, in whole microbatches, that a device runs on one stage before the next stage.
     """
     local_stage, piece = grouped_walk(np.full(m * slices // group, group), v)
     reversed_piece = piece - piece % slices + slices - 1 - piece % slices
@@ -45,7 +45,7 @@ def _checked_slices(name: str, p: int, m: int, v: int, slices: int) -> int:
     "(where p mod k = 0)",
 )
 def interleaved_seq1f1b(p: int, m: int, v: int = 2, *, slices: int = 2) -> ScheduleColumns:
-    """Groups of the fewest whole microbatches that have p pieces."""
+    """Return groups of the fewest whole microbatches that have p slices."""
     k = _checked_slices("seq1f1b-i", p, m, v, slices)
     together = -(-p // k)
     if m % together:
@@ -69,7 +69,7 @@ def interleaved_seq1f1b(p: int, m: int, v: int = 2, *, slices: int = 2) -> Sched
     source="Li et al. 2025, SlimPipe, arXiv 2504.14519",
 )
 def slimpipe(p: int, m: int, v: int = 1, *, slices: int | None = None) -> ScheduleColumns:
-    """Groups of the slices of one microbatch."""
+    """Return groups of the slices of one microbatch."""
     n = p if slices is None else _checked_slices("slimpipe", p, m, v, slices)
     if n % p:
         raise BuildError(

@@ -19,7 +19,7 @@ from ppsim.schedule.columns import ScheduleColumns
     source="Sun et al. 2024, Seq1F1B, arXiv 2406.03488 (zero-bubble variant); Qi et al. 2023, arXiv 2401.10241",
 )
 def split_seq1f1b(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
-    """min(p-r-1 + k-1, mk) F of pieces; then F, I pairs, with W behind I from the r-th on."""
+    """Return min(p-r-1 + k-1, mk) F of slices; then F, I pairs, with a W after each I from the r-th on."""
     bodies = enumerate(warmed_up_slices("seq1f1b-zb", p, m, slices, Kind.I))
     blocks = (with_delayed_weights(body, min(r, m * slices)) for r, body in bodies)
     return ScheduleColumns.from_blocks(blocks, slices=slices)

@@ -26,7 +26,7 @@ from ppsim.schedule.blocks import Block, concatenate, fuse, repeat, run
     stages_per_device=2,
 )
 def stp(p: int, m: int, v: int) -> Iterator[Block]:
-    """Nine steps on the forwards and backwards of both legs of the V; W in the order of the I."""
+    """Yield nine steps of forwards and backwards of both legs of the V; W run in the order of the I."""
     require_filled("stp", p, m)
     for r in range(p):
         rows = numbered(_nine_steps(p, max(m, 3 * p - 1), r), (r, 2 * p - 1 - r), (0, 0))
@@ -34,7 +34,7 @@ def stp(p: int, m: int, v: int) -> Iterator[Block]:
 
 
 def _nine_steps(p: int, m: int, r: int) -> Block:
-    """The list of device r for m >= 3p-1, as blocks that carry the side in place of the stage."""
+    """Return the list of device r for m >= 3p-1; rows hold the side instead of the stage."""
     f0, f1, b0, b1, i1 = (
         run(kind, side, -1)
         for kind, side in ((Kind.F, NEAR), (Kind.F, FAR), (Kind.B, NEAR), (Kind.B, FAR), (Kind.I, FAR))
@@ -57,14 +57,14 @@ def _nine_steps(p: int, m: int, r: int) -> Block:
 
 
 def _braid(pair: Block, slots: int, split: int) -> Block:
-    """`slots` slots that take turns, the last `split` of them with I in place of B and so in two actions."""
+    """Return `slots` slots of the pair in turn; the last `split` have I instead of B, so they are two actions each."""
     rows = repeat(pair, (slots + 1) // 2)[: 2 * slots]
     fused, last = rows[: 2 * (slots - split)], rows[2 * (slots - split) :]
     return concatenate(fused, Block(np.where(last.kind == Kind.B, Kind.I, last.kind), last.stage, last.microbatch))
 
 
 def _without_surplus(rows: Block, m: int) -> Block:
-    """The rows of microbatches below m; a slot that loses a part is no slot any more."""
+    """Return the rows of microbatches below m; a slot that loses a part is an ordinary action."""
     kept = rows.microbatch < m
     joined = rows.joined & np.append(False, kept[:-1])
     return Block(rows.kind, rows.stage, rows.microbatch, joined)[kept]

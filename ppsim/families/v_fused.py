@@ -29,7 +29,7 @@ LENGTH = np.array([1, 1, 2, 2])
     stages_per_device=2,
 )
 def v_one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Block]:
-    """The lists of the repeated block, pulled earlier."""
+    """Yield the lists of the repeated block, with passes moved earlier."""
     start = _pulled_earlier(_offsets(p), m)
     for r in range(p):
         microbatches = np.arange(m)
@@ -40,7 +40,7 @@ def v_one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Block]:
 
 
 def _offsets(p: int) -> np.ndarray:
-    """Slot of each pass of microbatch 0 on each device, (4, devices), so that no two meet modulo `PERIOD`."""
+    """Return the slot of each pass of microbatch 0 on each device, (4, devices); modulo `PERIOD` no two are equal."""
     offsets = np.empty((4, p), np.int64)
     offsets[DOWN_F] = np.arange(p)
     offsets[UP_F] = p + np.arange(p)[::-1]
@@ -52,10 +52,10 @@ def _offsets(p: int) -> np.ndarray:
 
 
 def _pulled_earlier(offsets: np.ndarray, m: int) -> np.ndarray:
-    """First slot of every pass, (4, devices, microbatches), in the order of slots moved as early as it may run.
+    """Return the first slot of every pass, (4, devices, microbatches), after moving each as early as it may run.
 
-    A pass may run once the one that it needs has ended and the same pass of the microbatch before has begun; an F
-    besides only where it does not raise the peak of the repeated block, in stages x microbatches over all devices.
+    Passes move in the order of their slots. A pass may run after its input has ended and the same pass of the previous
+    microbatch has begun. An F also must not raise the peak of the repeated block, in stages x microbatches on one device.
     """
     p = offsets.shape[1]
     start = offsets[:, :, None] + PERIOD * np.arange(m)
@@ -72,7 +72,7 @@ def _pulled_earlier(offsets: np.ndarray, m: int) -> np.ndarray:
 
 
 def _occupied(start: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Whether each slot of a device is taken, and by how much it changes what is held after it; (devices, slots)."""
+    """Return if each slot is taken, and by how much it changes the activations held after it; (devices, slots)."""
     p = start.shape[1]
     taken, change = np.zeros((p, slots), bool), np.zeros((p, slots), np.int64)
     devices = np.arange(p)[:, None]
@@ -84,13 +84,13 @@ def _occupied(start: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Passes(NamedTuple):
-    """What does not change while passes are pulled earlier; they are numbered by leg, device and microbatch.
+    """The constants of moving passes earlier; passes are numbered by leg, device and microbatch.
 
     Attributes
     ----------
     devices, microbatches, slots : int
     peak : int
-        Most that all devices may hold together, in stages x microbatches.
+        Largest amount that a device may hold, in stages x microbatches.
     order : int64 (4 x devices x microbatches,)
         The passes in the order of their slots.
     lengths : int64 (4,), slots
@@ -108,8 +108,8 @@ class Passes(NamedTuple):
 def pull_earlier(passes, first, taken, held):
     """Move each pass to the first slots that are free and, for an F, below the peak until then.
 
-    `first` (passes,) is the first slot of each, which is written; `taken` and `held` (devices x slots,) say whether a
-    slot of a device is taken, and what is held after it.
+    `first` (passes,) is the first slot of each pass; this function changes it. `taken` and `held` (devices x slots,)
+    give for each slot of a device if it is taken, and the activations held after it.
     """
     p, m = passes.devices, passes.microbatches
     for number in passes.order:
@@ -134,7 +134,7 @@ def pull_earlier(passes, first, taken, held):
 
 @kernel
 def needed_end(passes, first, number):
-    """The slot behind all that a pass waits for; 0 where it waits for nothing."""
+    """Return the slot after all passes that this pass waits for; 0 if it waits for none."""
     p, m, lengths = passes.devices, passes.microbatches, passes.lengths
     code, device, microbatch = number // (p * m), number // m % p, number % m
     goes_down = code in (DOWN_F, UP_B)

@@ -22,14 +22,14 @@ from ppsim.schedule.blocks import Block, alternate, concatenate, run
     stages_per_device=2,
 )
 def zb_v(p: int, m: int, v: int) -> Iterator[Block]:
-    """Warm-up of F0 alone, F1 F0 and F1 I1 W1; steady F0 I0 W0 F1 I1 W1; drain of I0 I1, I0 W0, then the W left."""
+    """Yield a warm-up of F0 alone, F1 F0 and F1 I1 W1; steady F0 I0 W0 F1 I1 W1; drain of I0 I1, I0 W0, then W."""
     for r in range(p):
         rows = _device_list(p, max(m, 2 * p - 1), r)
         yield rows[rows.microbatch < m]
 
 
 def _device_list(p: int, m: int, r: int) -> Block:
-    """The list of device r for m >= 2p-1; `down` and `up` are its stages on the two legs of the V."""
+    """Return the list of device r for m >= 2p-1; `down` and `up` are its stages on the two legs of the V."""
     microbatches = np.arange(m)
 
     def down(kind: Kind, first: int, end: int) -> Block:

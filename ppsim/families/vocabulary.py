@@ -41,12 +41,12 @@ VARIANTS = ("1", "2", "interlaced")
 def vocabulary_parallel(
     p: int, m: int, v: int, *, variant: int | str = 1, forward: float = 1.0, backward: float = 2.0
 ) -> Iterator[Block]:
-    """The lists of each device; see `_reduced_beside` and `_interlaced`."""
+    """Return the lists of the variant; see `_overlapping_reductions` and `_interlaced`."""
     require_choice("variant", str(variant), VARIANTS)
     if str(variant) == "interlaced":
         return _interlaced(p, m)
     _require_lengths(forward, backward)
-    return _reduced_beside(p, m, 2 if str(variant) == "1" else 1, *_placement(p, forward, backward))
+    return _overlapping_reductions(p, m, 2 if str(variant) == "1" else 1, *_placement(p, forward, backward))
 
 
 def _require_lengths(forward: Any, backward: Any) -> None:
@@ -61,10 +61,10 @@ def _require_lengths(forward: Any, backward: Any) -> None:
 
 
 def _placement(p: int, forward: float, backward: float) -> tuple[list[bool], list[int]]:
-    """For each device whether S stands before F in its steady part, and how many S it has before its first B.
+    """Return for each device if S is before F in its steady part, and the number of S before its first B.
 
-    From the last device up each begins its B a forward later; where that leaves the time of one backward, S goes
-    behind F instead and the next device begins anew.
+    From the last device to the first, each device begins its B one forward later than the next. When these delays add
+    up to a backward, S goes after F instead, and the count starts again.
     """
     before_f, offset = [True], 0.0
     while len(before_f) < p:
@@ -81,10 +81,10 @@ def _placement(p: int, forward: float, backward: float) -> tuple[list[bool], lis
     return before_f, early
 
 
-def _reduced_beside(p: int, m: int, barriers: int, before_f: list[bool], early: list[int]) -> Iterator[Block]:
-    """min(p-r, m) F; `barriers` times (S, F); the early S; then (B, S, F) or (B, F, S), as long as there are any.
+def _overlapping_reductions(p: int, m: int, barriers: int, before_f: list[bool], early: list[int]) -> Iterator[Block]:
+    """Yield min(p-r, m) F; `barriers` times (S, F); the early S; then (B, S, F) or (B, F, S) until none is left.
 
-    With two barriers T of a microbatch stands in front of the S of the next one, and that of the last one alone.
+    With two barriers T of a microbatch comes directly before S of the next one; the last T comes alone.
     """
     number = np.arange(m + 1)
     for r in range(p):
@@ -112,7 +112,7 @@ def _reduced_beside(p: int, m: int, barriers: int, before_f: list[bool], early: 
 
 
 def _interlaced(p: int, m: int) -> Iterator[Block]:
-    """min(floor(3p/2)-r, m) F; min(p-r, m) times S and T; some (B, S, T); then (F, B, S, T) or (B, F, S, T)."""
+    """Yield min(floor(3p/2)-r, m) F; min(p-r, m) times S and T; some (B, S, T); then (F, B, S, T) or (B, F, S, T)."""
     number = np.arange(m)
     for r in range(p):
         warmup, parts = min(3 * p // 2 - r, m), min(p - r, m)

@@ -12,7 +12,7 @@ from ppsim.schedule.blocks import Block, concatenate, run, straight_runs
 
 
 def with_delayed_weights(body: Block, delay: int) -> Block:
-    """Put W number j behind I number j + delay of `body`, both counted in the order of the I; the last W at the end."""
+    """Return `body` with W number j after I number j + delay, in the order of the I; the last W come at the end."""
     is_input = body.kind == Kind.I
     inputs = body[is_input]
     weights = run(Kind.W, inputs.stage, inputs.microbatch)
@@ -24,7 +24,7 @@ def with_delayed_weights(body: Block, delay: int) -> Block:
 
 
 def zero_bubble_lists(p: int, m: int, warmup: Callable[[int], int], delay: Callable[[int], int]) -> Iterator[Block]:
-    """Device r: `warmup(r)` F; then F, I pairs; then I; W behind I from the `delay(r)`-th on, the rest at the end."""
+    """Yield `warmup(r)` F; then F, I pairs; then I; a W after each I from the `delay(r)`-th on, the rest at the end."""
     for r, runs in enumerate(straight_runs(p, m, Kind.I)):
         yield with_delayed_weights(warmed_up(*runs, min(warmup(r), m)), min(delay(r), m))
 
@@ -40,7 +40,7 @@ def zero_bubble_lists(p: int, m: int, warmup: Callable[[int], int], delay: Calla
     source="Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, figure 3",
 )
 def zb_h1(p: int, m: int, v: int) -> Iterator[Block]:
-    """p-r-1 F; then F, I, with W behind I from the r-th on."""
+    """Return p-r-1 F; then F, I pairs, with a W after each I from the r-th on."""
     return zero_bubble_lists(p, m, warmup=lambda r: p - r - 1, delay=lambda r: r)
 
 
@@ -56,7 +56,7 @@ def zb_h1(p: int, m: int, v: int) -> Iterator[Block]:
     source="Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, figure 3",
 )
 def zb_h2(p: int, m: int, v: int) -> Iterator[Block]:
-    """2(p-1-r) F; then 2r F, I pairs; then F, I, W."""
+    """Return 2(p-1-r) F; then 2r F, I pairs; then F, I, W."""
     if m < 2 * p - 1:
         raise BuildError(
             f"zb-h2: microbatches={m} with devices={p}: it needs at least 2 x devices - 1 = {2 * p - 1} microbatches "
