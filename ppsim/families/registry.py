@@ -20,7 +20,7 @@ from ppsim.schedule.blocks import Block
 from ppsim.schedule.columns import ScheduleColumns
 
 # A mistake such as microbatches=10**9 is refused at once, before it takes all memory.
-BYTES_AN_ACTION = 64  # to build and simulate where nothing queues; benchmarks/test_speed_of_growth.py measures it
+BYTES_AN_ACTION = 64  # to build and simulate if nothing queues; benchmarks/test_speed_of_growth.py measures it
 MOST_NUMBERED = 2**29  # actions that the columns of a schedule can number
 MOST_DEVICES = 2**14
 

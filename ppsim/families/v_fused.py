@@ -55,7 +55,7 @@ def _pulled_earlier(offsets: np.ndarray, m: int) -> np.ndarray:
     """Return the first slot of every pass, (4, devices, microbatches), after moving each as early as it may run.
 
     Passes move in the order of their slots. A pass may run after its input has ended and the same pass of the previous
-    microbatch has begun. An F also must not raise the peak of the repeated block, in stages x microbatches on one device.
+    microbatch has begun. An F also must not raise the peak of the repeated block, in stages x microbatches of a device.
     """
     p = offsets.shape[1]
     start = offsets[:, :, None] + PERIOD * np.arange(m)
