@@ -17,8 +17,8 @@ from strategies import cells, things
 import ppsim
 from ppsim import Program, Schedule, ScheduleError
 from ppsim.actions import Action, Kind
-from ppsim.schedule.block_columns import columns
-from ppsim.schedule.blocks import fuse, run
+from ppsim.schedule.blocks import concatenate, fuse, run
+from ppsim.schedule.columns import ScheduleColumns
 
 FUSED = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]]
 
@@ -273,32 +273,20 @@ def test_a_slot_taken_apart_is_two_actions():
     assert slots.unfused().microbatch.tolist() == slots.microbatch.tolist() == [1, 0, 2, 1]
 
 
-@pytest.mark.parametrize("devices", [0, 1, 3, 9])
-def test_columns_made_in_pieces_are_those_made_at_once(monkeypatch, devices):
+def test_the_columns_of_a_schedule_are_those_of_its_blocks():
     blocks = [run(Kind.F, 0, range(5)), run(Kind.B, 0, range(5)), run(Kind.F, 1, range(7))]
-    whole, _ = columns(blocks, devices)
-    assert whole["kind"].tolist() == [0] * 5 + [1] * 5 + [0] * 7
-    assert whole["offsets"].tolist() == [0, 5, 10, 17]
-    monkeypatch.setattr("ppsim.schedule.block_columns._AT_A_TIME", 3)
-    in_pieces, _ = columns(iter(blocks), devices)
-    assert {name: column.tolist() for name, column in in_pieces.items()} == {
-        name: column.tolist() for name, column in whole.items()
-    }
+    schedule = ScheduleColumns.from_blocks(iter(blocks))
+    assert schedule.kind.tolist() == [0] * 5 + [1] * 5 + [0] * 7
+    assert schedule.microbatch.tolist() == [*range(5), *range(5), *range(7)]
+    assert schedule.offsets.tolist() == [0, 5, 10, 17]
+    assert (schedule.kind.dtype, schedule.stage.dtype, schedule.joined.dtype) == (np.int8, np.int32, bool)
 
 
-def test_compiled_and_plain_python_split_rows_into_the_same_columns(monkeypatch):
-    blocks = [fuse(run(Kind.F, 7, range(9)), run(Kind.W, 0, range(9))), run(Kind.S, 2**20, [-1, 2**29 - 1])]
-    made = []
-    for pays in (False, True):
-        monkeypatch.setattr("ppsim.schedule.block_columns.pays", lambda function, rows, pays=pays: pays)
-        made.append(columns(blocks))
-    (plain, nothing_seen), (compiled, seen) = made
-    assert {name: column.tolist() for name, column in compiled.items()} == {
-        name: column.tolist() for name, column in plain.items()
-    }
-    schedule = Schedule(**plain)
-    assert not nothing_seen
-    assert seen == {name: getattr(schedule, name) for name in seen}
+def test_a_block_holds_large_and_negative_numbers():
+    block = concatenate(fuse(run(Kind.F, 7, range(9)), run(Kind.W, 0, range(9))), run(Kind.S, 2**20, [-1, 2**29 - 1]))
+    assert block.joined.tolist() == [False, True] * 9 + [False] * 2
+    assert block.stage[-2:].tolist() == [2**20] * 2
+    assert block.microbatch[-2:].tolist() == [-1, 2**29 - 1]
 
 
 @pytest.mark.parametrize(("engine", "transport"), [("compiled", "rank"), ("event", "async"), ("event", "rank")])

@@ -92,7 +92,7 @@ class RegisteredFamily:
         if isinstance(made, ScheduleColumns):
             return made.named(self.name)
         blocks = map(self._block, made if isinstance(made, Iterable) else [made])
-        return ScheduleColumns.from_blocks(blocks, devices=devices, name=self.name)
+        return ScheduleColumns.from_blocks(blocks, name=self.name)
 
     def _block(self, made: Any) -> Block:
         """Return the generator's result for a device if it is a Block, else raise ScheduleError."""

@@ -14,12 +14,11 @@ from ppsim.base.arrays import distinct, list_of_rows
 from ppsim.base.errors import ScheduleError, shown, visible
 from ppsim.base.immutable import unwritable
 from ppsim.base.units import counted
-from ppsim.schedule.block_columns import columns
 from ppsim.schedule.blocks import Block
 
 MAX_SLICES = 2**31 - 1
-_COMPARED = ("kind", "stage", "microbatch", "offsets", "joined", "weight_versions", "evicted")
-_PLAIN = ("slices", "iterations", "name", "is_valid", "found")
+_COMPARED = ("kind", "stage", "microbatch", "offsets", "joined", "weight_versions", "evicted", "slices", "iterations")
+_ARGUMENTS = (*_COMPARED, "idle", "name", "is_valid", "found")
 
 
 class Slots(NamedTuple):
@@ -89,7 +88,8 @@ class ScheduleColumns:
         is_valid: bool = False,
         found: str = "",
     ):
-        vars(self).update(
+        devices = len(offsets) - 1
+        self.__dict__.update(
             kind=unwritable(kind),
             stage=unwritable(stage),
             microbatch=unwritable(microbatch),
@@ -99,9 +99,7 @@ class ScheduleColumns:
             name=visible(name),
             slices=_whole_slices(slices),
             iterations=iterations,
-            weight_versions=unwritable(
-                np.ones(len(offsets) - 1, np.int64) if weight_versions is None else weight_versions
-            ),
+            weight_versions=unwritable(np.ones(devices, np.int64) if weight_versions is None else weight_versions),
             evicted=unwritable(np.empty((0, 3), np.int32) if evicted is None else evicted),
             is_valid=is_valid,
             found=found,
@@ -111,28 +109,30 @@ class ScheduleColumns:
         raise AttributeError(f"{name} cannot be set: a schedule is never changed; make another one of changed lists")
 
     def mark_valid(self, source: np.ndarray | None = None) -> None:
-        """Note that the validator found no fault, and `source` as it found it; the columns cannot change any more."""
-        vars(self)["is_valid"] = True
+        """Note that the validator found no fault, and `source` if it found that too; columns never change."""
+        self.__dict__["is_valid"] = True
         if source is not None:
-            vars(self)["source"] = unwritable(source)
+            self.__dict__["source"] = unwritable(source)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What copies and pickles carry: all but the views worked out from it."""
-        return {name: getattr(self, name) for name in (*_COMPARED, "idle", *_PLAIN)}
+        """Return what copies and pickles carry: the arguments of the constructor, without cached views."""
+        return {name: getattr(self, name) for name in _ARGUMENTS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update({name: unwritable(held) if name not in _PLAIN else held for name, held in state.items()})
+        self.__init__(**state)
 
     @classmethod
-    def from_blocks(cls, blocks: Iterable[Block], *, devices: int = 1, **traits: Any) -> ScheduleColumns:
-        """A schedule from one Block of rows a device; `traits` are the other keyword arguments of Schedule.
-
-        `devices` is how many blocks are expected, where that is known: room is made for so many.
-        """
-        held, views = columns(blocks, devices)
-        schedule = cls(**held, **traits)
-        vars(schedule).update(views)
-        return schedule
+    def from_blocks(cls, blocks: Iterable[Block], **traits: Any) -> ScheduleColumns:
+        """Return a schedule from one Block of rows per device; `traits` are the other arguments of the constructor."""
+        blocks = list(blocks)
+        return cls(
+            np.concatenate([np.empty(0, np.int8), *(block.kind for block in blocks)]),
+            np.concatenate([np.empty(0, np.int32), *(block.stage for block in blocks)]),
+            np.concatenate([np.empty(0, np.int32), *(block.microbatch for block in blocks)]),
+            np.cumsum([0, *map(len, blocks)]),
+            joined=np.concatenate([np.empty(0, bool), *(block.joined for block in blocks)]),
+            **traits,
+        )
 
     @property
     def devices(self) -> int:
@@ -261,11 +261,8 @@ class ScheduleColumns:
 
     def named(self, name: str, found: str | None = None) -> ScheduleColumns:
         """The same lists under another name, and with another `found` where one is given."""
-        other = self.__new__(type(self))
-        vars(other).update(self.__getstate__(), name=visible(name))  # views such as `compute` hold the old name
-        if found is not None:
-            vars(other)["found"] = found
-        return other
+        changed: dict[str, Any] = {"name": name, "found": self.found if found is None else found}
+        return type(self)(**self.__getstate__() | changed)
 
     @property
     def traits(self) -> dict[str, Any]:
@@ -295,9 +292,7 @@ class ScheduleColumns:
         """Whether both hold the same lists and traits; names, and idle cells kept for drawing, do not count."""
         if not isinstance(other, ScheduleColumns):
             return NotImplemented
-        return (self.slices, self.iterations) == (other.slices, other.iterations) and all(
-            np.array_equal(getattr(self, column), getattr(other, column)) for column in _COMPARED
-        )
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in _COMPARED)
 
     __hash__ = None  # type: ignore[assignment]
 
