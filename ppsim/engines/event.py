@@ -1,4 +1,4 @@
-"""The SimPy event model, the reference: one process a device, one event an action, and one a message waited for."""
+"""The SimPy event model, the reference: a process per device, an event per action and per transfer waited for."""
 
 from collections import defaultdict, deque
 from collections.abc import Generator
@@ -8,93 +8,36 @@ from typing import Any
 
 import numpy as np
 import simpy
-from simpy.events import NORMAL, EventPriority
+from simpy.events import NORMAL
 
 from ppsim.checks.deadlock import deadlock_error
-from ppsim.engines.event_barriers import BarrierStreams
-from ppsim.engines.event_copies import CopyStreams
-from ppsim.engines.event_ending import Ending
-from ppsim.engines.port_lines import PortLines
+from ppsim.engines.event_resources import Arrival, BarrierStreams, CopyStreams, GatherStreams, PortLines, StepEnd
 from ppsim.engines.times import Times
 from ppsim.lowering.rows import consumers
 from ppsim.plan.resolve import Plan, Posts
 
-LAST = 2  # a priority behind SimPy's own: after everything else that happens at the same time
+LAST = 2  # a priority after SimPy's own: after everything else that happens at the same time
 
 
 class Clock(simpy.Environment):
-    """An environment that can set an event for a moment; `now + (moment - now)` may differ from it in the last bit."""
+    """An environment that can schedule an event at a time; `now + (time - now)` may differ from it in the last bit."""
 
-    def at(self, moment: float, event: simpy.Event) -> None:
-        """Let the event happen at `moment`, which is to come."""
+    def at(self, time: float, event: simpy.Event) -> None:
+        """Let the event happen at `time`, which is not over."""
         event._ok, event._value = True, None
-        heappush(self._queue, (moment, NORMAL, next(self._eid), event))
-
-
-class Arrival(simpy.Event):
-    """The end of a transfer or gather. Made by whoever comes first, set off by its link, waited for by its user."""
-
-    def after(self, seconds: float, priority: int = NORMAL) -> None:
-        """Let the event happen `seconds` from now; at equal times the lower priority goes first."""
-        self._ok = True
-        self._value = None
-        self.env.schedule(self, EventPriority(priority), seconds)
-
-
-class GatherStreams:
-    """The UNSHARDs of each device, which run one after the other once they are posted."""
-
-    def __init__(self, env: simpy.Environment, plan: Plan):
-        self.env = env
-        self.unposted: list[deque[tuple[int, int]]] = [deque() for _ in range(plan.schedule.devices)]
-        self.streams: list[deque[int]] = [deque() for _ in range(plan.schedule.devices)]
-        self.seconds: list[float] = []
-        self.gathered: list[Arrival] = []
-        self.of_row: dict[int, Arrival] = {}
-        gathers = plan.gathers
-        if gathers is not None:
-            self.seconds = gathers.seconds.tolist()
-            self.gathered = [Arrival(env) for _ in self.seconds]
-            self.of_row = dict(zip(gathers.user.tolist(), self.gathered, strict=True))
-            for number, (device, before) in enumerate(zip(gathers.device, gathers.before.tolist(), strict=True)):
-                self.unposted[device].append((before, number))
-        self.start, self.end = [0.0] * len(self.seconds), [0.0] * len(self.seconds)
-
-    def needed(self, row: int, end: int) -> list[Arrival]:
-        """What the slot of rows `row` to `end` waits for."""
-        return [self.of_row[part] for part in range(row, end) if part in self.of_row]
-
-    def post(self, device: int, row: int) -> None:
-        """Put the gathers that stand before a row on the stream of its device."""
-        unposted, stream = self.unposted[device], self.streams[device]
-        while unposted and unposted[0][0] <= row:
-            stream.append(unposted.popleft()[1])
-            if len(stream) == 1:
-                self._run_first(stream)
-
-    def _run_first(self, stream: deque[int]) -> None:
-        number = stream[0]
-        self.start[number] = self.env.now
-        self.end[number] = self.env.now + self.seconds[number]
-        self.gathered[number].callbacks.append(lambda _: self._leave(stream))
-        self.gathered[number].after(self.seconds[number])
-
-    def _leave(self, stream: deque[int]) -> None:
-        stream.popleft()
-        if stream:
-            self._run_first(stream)
+        heappush(self._queue, (time, NORMAL, next(self._eid), event))
 
 
 class EventModel:
-    """Devices that walk their lists, and links between them.
+    """Devices that run their lists, and links between them.
 
-    A device process takes its rows in order: it makes the posts that stand before the row, waits for the row's
-    transfer, lets the row's seconds pass and hands the result to the link. Under `async` the link starts a transfer
-    when its producer ends; otherwise a transfer starts when it heads a queue at both of its ends. Where links share
-    ports, it then stands in the lines before them. UNSHARDs run one after the other on the gather stream of a device,
-    OFFLOADs and RELOADs on its copy engines, and through switches where neighbours share them. The
-    collectives of an output layer cut over devices run one after the other on a stream of their sender.
-    `Ending` runs the gradient reductions and optimizer steps.
+    A device process runs its rows in order: it makes the posts before the row, waits for the row's transfer, lets the
+    row's seconds pass and gives the result to the link. Under `async` the link starts a transfer when its producer
+    ends; otherwise a transfer starts when it is first in a queue at both of its ends. If links share ports, it then
+    waits in the lines before them. UNSHARDs run one after the other on the gather stream of a device, OFFLOADs and
+    RELOADs on its copy engines, and through switches if neighbours share them. The collectives of an output layer cut
+    over devices run one after the other on a stream of their sender. `StepEnd` runs the gradient reductions and
+    optimizer steps.
     """
 
     def __init__(self, plan: Plan):
@@ -111,24 +54,24 @@ class EventModel:
         self.position = plan.schedule.offsets[:-1].tolist()
         self.posted = [0] * plan.schedule.devices
         self.queues: defaultdict[int, deque[int]] = defaultdict(deque)
-        self.ends_headed = bytearray(rows)
+        self.ends_first = bytearray(rows)
         self.queues_of: tuple[list[Any], list[Any]] = ([None] * rows, [None] * rows)  # of RECVs, of SENDs
         self.gathers = GatherStreams(self.env, plan)
         self.copies = CopyStreams(self.env, plan, self.arbitrate_later)
         self.barriers = BarrierStreams(self.env, plan)
         self.ports = None if plan.ports is None else PortLines(plan.ports, _turns(plan.posts))
         self.arbitrating = False
-        self.ending = Ending(self.env, plan)
-        self.awaited = self.ending.completed
+        self.step_end = StepEnd(self.env, plan)
+        self.awaited = self.step_end.completed
 
     def run(self) -> Times:
-        """The times of all that the plan holds; DeadlockError."""
+        """Return the times of everything in the plan; DeadlockError."""
         posts, devices = self.plan.posts, range(self.plan.schedule.devices)
-        self.ending.follow(
-            [self.env.process(self.walk(one) if posts is None else self.walk_and_post(one, posts)) for one in devices]
+        self.step_end.follow(
+            [self.env.process(self.run_async(one) if posts is None else self.run_queued(one, posts)) for one in devices]
         )
         self.env.run()
-        del self.copies.arbitrate  # a model that held itself would stay until Python's garbage collector comes
+        del self.copies.arbitrate  # a model that refers to itself would stay until Python's garbage collection
         if self.position != self.plan.schedule.offsets[1:].tolist():
             plan, state = self.plan, (np.array(self.position), np.array(self.posted), self._arrived())
             raise deadlock_error(plan.schedule, plan.transport, posts, plan.fused, *state)
@@ -141,24 +84,24 @@ class EventModel:
             transfer_end,
             np.array(self.gathers.start),
             np.array(self.gathers.end),
-            np.array(self.ending.reduce_start),
-            np.array(self.ending.reduce_end),
-            np.array(self.ending.step_start),
-            np.array(self.ending.step_end),
+            np.array(self.step_end.reduce_start),
+            np.array(self.step_end.reduce_end),
+            np.array(self.step_end.step_start),
+            np.array(self.step_end.step_end),
             np.array(self.copies.start),
             np.array(self.copies.end),
             np.array(self.barriers.start),
             np.array(self.barriers.end),
         )
 
-    def walk(self, device: int) -> Generator[simpy.Event]:
-        """The life of a device under `async`."""
+    def run_async(self, device: int) -> Generator[simpy.Event]:
+        """Run the list of a device under `async`, which needs no queues: a process."""
         row, last = self.position[device], int(self.plan.schedule.offsets[device + 1])
         while row < last:
             end = row + 2 if self.fused[row + 1] else row + 1
             for part in range(row, end):
                 if self.needs_transfer[part] and not self.transfer_end[part] <= self.env.now:
-                    yield self.awaited_arrival(part)
+                    yield self.later_arrival(part)
             yield from self.compute(row, end)
             for part in range(row, end):
                 consumer = self.consumer[part]
@@ -167,8 +110,8 @@ class EventModel:
             row = end
             self.position[device] = row
 
-    def walk_and_post(self, device: int, posts: Posts) -> Generator[simpy.Event]:
-        """The life of a device whose SENDs and RECVs queue."""
+    def run_queued(self, device: int, posts: Posts) -> Generator[simpy.Event]:
+        """Run the list of a device whose SENDs and RECVs queue: a process."""
         mine = slice(*posts.offsets[device : device + 2].tolist())
         columns = (posts.before, posts.transfer, posts.is_send, posts.queue)
         unposted = deque(zip(*(column[mine].tolist() for column in columns), strict=True))
@@ -200,7 +143,7 @@ class EventModel:
             self.position[device] = row
 
     def compute(self, row: int, end: int) -> Generator[simpy.Event]:
-        """Let the slot of rows `row` to `end` pass."""
+        """Let the seconds of the slot of rows `row` to `end` pass."""
         env = self.env
         now = env.now
         yield env.timeout(self.seconds[row])
@@ -213,20 +156,20 @@ class EventModel:
                     self.awaited[part].succeed()
 
     def arrival(self, transfer: int) -> Arrival:
-        """The event that ends a transfer."""
+        """Return the event that ends a transfer."""
         if transfer not in self.arrivals:
             self.arrivals[transfer] = Arrival(self.env)
         return self.arrivals[transfer]
 
     def send(self, transfer: int) -> None:
-        """Put a transfer that nothing holds up on its link now: its end is an event only if someone waits for it."""
+        """Start a transfer that does not queue: its end is an event only if a device waits for it."""
         now, seconds = self.env.now, self.transfer_seconds[transfer]
         self.transfer_start[transfer], self.transfer_end[transfer] = now, now + seconds
         if transfer in self.arrivals:
             self.arrivals.pop(transfer).after(seconds)
 
-    def awaited_arrival(self, transfer: int) -> Arrival:
-        """The event that ends a transfer which nothing holds up and which is still to end."""
+    def later_arrival(self, transfer: int) -> Arrival:
+        """Return the event that ends a transfer that does not queue and has not ended."""
         if isnan(self.transfer_end[transfer]):
             return self.arrival(transfer)
         arrival = Arrival(self.env)
@@ -234,7 +177,7 @@ class EventModel:
         return arrival
 
     def start_transfer(self, transfer: int) -> Arrival:
-        """Put a transfer on its link now."""
+        """Start a transfer that is first in its queues."""
         now, seconds = self.env.now, self.transfer_seconds[transfer]
         self.transfer_start[transfer], self.transfer_end[transfer] = now, now + seconds
         arrival = self.arrival(transfer)
@@ -242,16 +185,16 @@ class EventModel:
         return arrival
 
     def join_queue(self, transfer: int, is_send: bool, name: int) -> None:
-        """Post one end of a transfer: it stands in a queue until all before it have ended."""
+        """Post one end of a transfer: it waits in a queue until all before it have ended."""
         queue = self.queues_of[is_send][transfer] = self.queues[name]
         queue.append(transfer)
         if len(queue) == 1:
-            self.head_queue(transfer)
+            self.become_first(transfer)
 
-    def head_queue(self, transfer: int) -> None:
-        """One end of a transfer has come to the head of its queue; it starts when both have."""
-        self.ends_headed[transfer] += 1
-        if self.ends_headed[transfer] == 2:
+    def become_first(self, transfer: int) -> None:
+        """Note that one end of a transfer is first in its queue; it starts when both are."""
+        self.ends_first[transfer] += 1
+        if self.ends_first[transfer] == 2:
             if self.ports is None or not self.ports.ports_of[transfer]:
                 self.start_transfer(transfer).callbacks.append(lambda _: self.leave_queues(transfer))
             else:
@@ -259,20 +202,20 @@ class EventModel:
                 self.arbitrate_later()
 
     def leave_queues(self, transfer: int) -> None:
-        """A transfer has ended: the next in each of its queues comes to the head."""
+        """End a transfer: the next in each of its queues becomes the first."""
         self.ended[transfer] = True
         del self.arrivals[transfer]
         for queues in reversed(self.queues_of):
             queue = queues[transfer]
             queue.popleft()
             if queue:
-                self.head_queue(queue[0])
+                self.become_first(queue[0])
         if self.ports is not None and self.ports.ports_of[transfer]:
             self.ports.leave(transfer)
             self.arbitrate_later()
 
     def arbitrate_later(self) -> None:
-        """Look at ports and switches once everything else of this moment has happened."""
+        """Serve ports and switches after everything else of this time has happened."""
         if not self.arbitrating:
             self.arbitrating = True
             arbitration = Arrival(self.env)
@@ -280,24 +223,24 @@ class EventModel:
             arbitration.after(0.0, LAST)
 
     def arbitrate(self, _: simpy.Event) -> None:
-        """Start what the ports let through."""
+        """Start the transfers and copies that ports and switches let through."""
         self.arbitrating = False
         for transfer in self.ports.start() if self.ports else ():
             self.start_transfer(transfer).callbacks.append(lambda _, transfer=transfer: self.leave_queues(transfer))
         self.copies.start_first()
 
     def _arrived(self) -> np.ndarray:
-        """Transfers that have ended at a standstill; without posts nothing is on its way then."""
+        """Return which transfers have ended in a deadlock; without posts none is under way then."""
         return self.ended if self.plan.posts is not None else ~np.isnan(self.times[3])
 
 
 def _plain(column: np.ndarray) -> Any:
-    """A column that gives and takes Python's own numbers, without an object kept for each row."""
+    """Return a column that gives and takes Python's own numbers, without a stored object for each row."""
     return column.data
 
 
 def _turns(posts: Posts | None) -> dict[int, int]:
-    """Who joins a line first at equal times, by transfer: the lower sender, then its program order."""
+    """Return the order in which transfers join a line at equal times: lower sender, then program order."""
     if posts is None:
         return {}
     sends = np.flatnonzero(posts.is_send)

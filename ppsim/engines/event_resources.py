@@ -1,0 +1,292 @@
+"""What the event model runs in addition to rows and transfers: gathers, copies, barriers, ports, the end of a step."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+
+import simpy
+from simpy.events import NORMAL, EventPriority
+
+from ppsim.plan.resolve import Plan
+from ppsim.plan.streams import Ports
+
+
+class Arrival(simpy.Event):
+    """The end of a transfer or gather: its first user makes it, its link triggers it."""
+
+    def after(self, seconds: float, priority: int = NORMAL) -> None:
+        """Let the event happen `seconds` from now; at equal times the lower priority goes first."""
+        self._ok = True
+        self._value = None
+        self.env.schedule(self, EventPriority(priority), seconds)
+
+
+class GatherStreams:
+    """The UNSHARDs of each device, which run one after the other once they are posted."""
+
+    def __init__(self, env: simpy.Environment, plan: Plan):
+        self.env = env
+        self.unposted: list[deque[tuple[int, int]]] = [deque() for _ in range(plan.schedule.devices)]
+        self.streams: list[deque[int]] = [deque() for _ in range(plan.schedule.devices)]
+        self.seconds: list[float] = []
+        self.gathered: list[Arrival] = []
+        self.of_row: dict[int, Arrival] = {}
+        gathers = plan.gathers
+        if gathers is not None:
+            self.seconds = gathers.seconds.tolist()
+            self.gathered = [Arrival(env) for _ in self.seconds]
+            self.of_row = dict(zip(gathers.user.tolist(), self.gathered, strict=True))
+            for number, (device, before) in enumerate(zip(gathers.device, gathers.before.tolist(), strict=True)):
+                self.unposted[device].append((before, number))
+        self.start, self.end = [0.0] * len(self.seconds), [0.0] * len(self.seconds)
+
+    def needed(self, row: int, end: int) -> list[Arrival]:
+        """Return the events that the slot of rows `row` to `end` waits for."""
+        return [self.of_row[part] for part in range(row, end) if part in self.of_row]
+
+    def post(self, device: int, row: int) -> None:
+        """Put the gathers before a row on the stream of its device."""
+        unposted, stream = self.unposted[device], self.streams[device]
+        while unposted and unposted[0][0] <= row:
+            stream.append(unposted.popleft()[1])
+            if len(stream) == 1:
+                self._run_first(stream)
+
+    def _run_first(self, stream: deque[int]) -> None:
+        number = stream[0]
+        self.start[number] = self.env.now
+        self.end[number] = self.env.now + self.seconds[number]
+        self.gathered[number].callbacks.append(lambda _: self._leave(stream))
+        self.gathered[number].after(self.seconds[number])
+
+    def _leave(self, stream: deque[int]) -> None:
+        stream.popleft()
+        if stream:
+            self._run_first(stream)
+
+
+class CopyStreams:
+    """The copies of each device: one process per copy, one copy engine per device and way.
+
+    A copy waits for the one before it on its engine, a RELOAD also for an OFFLOAD, then for its switch. It joins the
+    line of its switch after everything else of that time has happened: `arbitrate` requests a call of `start_first`.
+    """
+
+    def __init__(self, env: simpy.Environment, plan: Plan, arbitrate: Callable[[], None]):
+        self.env, self.arbitrate = env, arbitrate
+        self.unposted: list[deque[tuple[int, int]]] = [deque() for _ in range(plan.schedule.devices)]
+        self.seconds: list[float] = []
+        self.copied: list[simpy.Event] = []
+        self.needed_first: list[list[int]] = []
+        self.of_row: dict[int, simpy.Event] = {}
+        self.line_of: list[int] = []
+        self.lines: list[deque[simpy.Event]] = []
+        self.ready: list[tuple[int, simpy.Event]] = []
+        copies = plan.copies
+        if copies is not None:
+            self.seconds = copies.seconds.tolist()
+            self.copied = [env.event() for _ in self.seconds]
+            waits = zip(copies.behind.tolist(), copies.after.tolist(), strict=True)
+            self.needed_first = [[other for other in both if other >= 0] for both in waits]
+            of_row = zip(copies.user.tolist(), self.copied, strict=True)
+            self.of_row = {user: copied for user, copied in of_row if user >= 0}
+            self.line_of = copies.line.tolist()
+            self.lines = [deque() for _ in range(copies.lines)]
+            for number, (device, before) in enumerate(zip(copies.device, copies.before.tolist(), strict=True)):
+                self.unposted[device].append((before, number))
+        self.free = [True] * len(self.lines)
+        self.changed: list[int] = []
+        self.start, self.end = [0.0] * len(self.seconds), [0.0] * len(self.seconds)
+
+    def needed(self, row: int, end: int) -> list[simpy.Event]:
+        """Return the events that the slot of rows `row` to `end` waits for."""
+        return [self.of_row[part] for part in range(row, end) if part in self.of_row]
+
+    def post(self, device: int, row: int) -> None:
+        """Begin the copies before a row of a device."""
+        unposted = self.unposted[device]
+        while unposted and unposted[0][0] <= row:
+            self.env.process(self.copy(unposted.popleft()[1]))
+
+    def copy(self, number: int) -> Generator[simpy.Event]:
+        """Run a copy: a process."""
+        for other in self.needed_first[number]:
+            if self.copied[other].callbacks is not None:
+                yield self.copied[other]
+        line = self.line_of[number]
+        if line >= 0:
+            turn = self.env.event()
+            self.ready.append((number, turn))
+            self.arbitrate()
+            yield turn
+        self.start[number] = self.env.now
+        yield self.env.timeout(self.seconds[number])
+        self.end[number] = self.env.now
+        self.copied[number].succeed()
+        if line >= 0:
+            self.free[line] = True
+            self.changed.append(line)
+            self.arbitrate()
+
+    def start_first(self) -> None:
+        """Let ready copies join their lines, lower device first; start the first of each line whose switch is free."""
+        for number, turn in sorted(self.ready, key=lambda one: one[0]):
+            self.lines[self.line_of[number]].append(turn)
+            self.changed.append(self.line_of[number])
+        self.ready.clear()
+        while self.changed:
+            line = self.changed.pop()
+            if self.free[line] and self.lines[line]:
+                self.free[line] = False
+                self.lines[line].popleft().succeed()
+
+
+class BarrierStreams:
+    """The barriers of a plan: each begins when its rows and the one before it have ended, and rows wait for its end."""
+
+    def __init__(self, env: simpy.Environment, plan: Plan):
+        self.env = env
+        self.feeds: dict[int, int] = {}
+        self.of_row: dict[int, simpy.Event] = {}
+        self.seconds: list[float] = []
+        self.behind = plan.schedule.offsets[:-1].tolist()  # the first row of each device that has not been posted
+        barriers = plan.barriers
+        if barriers is not None and plan.barrier_seconds is not None:
+            self.seconds = plan.barrier_seconds.tolist()
+            self.following = barriers.following.tolist()
+            self.waits = (barriers.first[1:] - barriers.first[:-1]).tolist()
+            for one in filter(lambda one: one >= 0, self.following):
+                self.waits[one] += 1
+            self.passed = [env.event() for _ in self.seconds]
+            self.feeds = dict(zip(barriers.producer.tolist(), barriers.of_producer.tolist(), strict=True))
+            self.of_row = {row: self.passed[one] for row, one in enumerate(barriers.needs.tolist()) if one >= 0}
+        self.start, self.end = [0.0] * len(self.seconds), [0.0] * len(self.seconds)
+
+    def needed(self, row: int, end: int) -> list[simpy.Event]:
+        """Return the events that the slot of rows `row` to `end` waits for."""
+        return [self.of_row[part] for part in range(row, end) if part in self.of_row]
+
+    def post(self, device: int, row: int) -> None:
+        """Count the rows of a device below `row`, which have ended; the last row of a barrier begins it."""
+        for ended in range(self.behind[device], row):
+            barrier = self.feeds.get(ended, -1)
+            if barrier >= 0:
+                self._count_off(barrier)
+        self.behind[device] = row
+
+    def _count_off(self, barrier: int) -> None:
+        """Count one more end that a barrier waits for; the last one begins it."""
+        self.waits[barrier] -= 1
+        if self.waits[barrier] == 0:
+            self.start[barrier] = self.env.now
+            self.end[barrier] = self.env.now + self.seconds[barrier]
+            self.env.process(self._pass(barrier))
+
+    def _pass(self, barrier: int) -> Generator[simpy.Event]:
+        yield self.env.timeout(self.seconds[barrier])
+        self.passed[barrier].succeed()
+        if self.following[barrier] >= 0:
+            self._count_off(self.following[barrier])
+
+
+class PortLines:
+    """The lines before ports: first come, first served, without overtaking.
+
+    Transfers that become ready at one time join together in the order of `turn`, each in the lines of all its ports. A
+    transfer starts when it is first in all its lines and each of its ports is free, and occupies them until it ends. So
+    no two transfers can wait for each other.
+    """
+
+    def __init__(self, ports: Ports, turn: dict[int, int]):
+        self.ports_of = [[port for port in row if port >= 0] for row in ports.of_transfer.tolist()]
+        self.free = ports.capacity.tolist()
+        self.lines: list[deque[int]] = [deque() for _ in self.free]
+        self.turn = turn
+        self.ready: list[int] = []
+        self.changed: list[int] = []
+
+    def leave(self, transfer: int) -> None:
+        """Free the ports of a transfer that has ended."""
+        for port in self.ports_of[transfer]:
+            self.free[port] += 1
+            self.changed.append(port)
+
+    def start(self) -> list[int]:
+        """Let ready transfers join their lines, and return those that start."""
+        for transfer in sorted(self.ready, key=self.turn.__getitem__):
+            for port in self.ports_of[transfer]:
+                self.lines[port].append(transfer)
+                self.changed.append(port)
+        self.ready.clear()
+        started = []
+        while self.changed:
+            line = self.lines[self.changed.pop()]
+            if line and self._may_start(line[0]):
+                transfer = line[0]
+                started.append(transfer)
+                for port in self.ports_of[transfer]:
+                    self.lines[port].popleft()
+                    self.free[port] -= 1
+                    self.changed.append(port)
+        return started
+
+    def _may_start(self, transfer: int) -> bool:
+        return all(self.free[port] and self.lines[port][0] == transfer for port in self.ports_of[transfer])
+
+
+class StepEnd:
+    """A reduction stream per device, and an optimizer step after it.
+
+    Reductions of a device run one after the other; each waits for the row whose end completes its gradients. An
+    optimizer step waits until its device has done all its actions and reductions, under "sync" until all devices have.
+    Source of the other, "post-validated": arXiv 2401.10241, section 4.
+
+    Attributes
+    ----------
+    completed : mapping of row -> event
+        To be triggered when the row ends.
+    reduce_start, reduce_end : lists of seconds, one entry per reduction of the plan
+    step_start, step_end : lists of seconds, one entry per device; empty without an optimizer step
+    """
+
+    def __init__(self, env: simpy.Environment, plan: Plan):
+        self.env, self.plan = env, plan
+        self.completed: dict[int, simpy.Event] = {}
+        self.streams: list[list[tuple[int, int, float]]] = [[] for _ in range(plan.schedule.devices)]
+        if plan.reductions is not None:
+            columns = (plan.reductions.device, plan.reductions.after, plan.reductions.seconds)
+            for number, (device, after, seconds) in enumerate(zip(*(one.tolist() for one in columns), strict=True)):
+                self.completed[after] = env.event()
+                self.streams[device].append((number, after, seconds))
+        reductions = sum(map(len, self.streams))
+        self.reduce_start, self.reduce_end = [0.0] * reductions, [0.0] * reductions
+        self.step_seconds = [] if plan.optimizer_seconds is None else plan.optimizer_seconds.tolist()
+        self.step_start, self.step_end = [0.0] * len(self.step_seconds), [0.0] * len(self.step_seconds)
+
+    def follow(self, devices: list[simpy.Process]) -> None:
+        """Begin the processes that follow those of the devices."""
+        streams = [self.env.process(self.reduce(stream)) for stream in self.streams if stream]
+        if not self.step_seconds:
+            return
+        everything = self.env.all_of([*devices, *streams])
+        reduced = iter(streams)
+        for device, process in enumerate(devices):
+            own = [process, next(reduced)] if self.streams[device] else [process]
+            self.env.process(self.step(device, everything if self.plan.optimizer == "sync" else self.env.all_of(own)))
+
+    def reduce(self, stream: list[tuple[int, int, float]]) -> Generator[simpy.Event]:
+        """Run the reductions of a device one after the other: a process."""
+        for number, after, seconds in stream:
+            if self.completed[after].callbacks is not None:
+                yield self.completed[after]
+            self.reduce_start[number] = self.env.now
+            yield self.env.timeout(seconds)
+            self.reduce_end[number] = self.env.now
+
+    def step(self, device: int, gradients_ready: simpy.Event) -> Generator[simpy.Event]:
+        """Run the optimizer step of a device: a process."""
+        yield gradients_ready
+        self.step_start[device] = self.env.now
+        yield self.env.timeout(self.step_seconds[device])
+        self.step_end[device] = self.env.now
