@@ -1,4 +1,4 @@
-"""From the checked sections of a config to its model, cluster, costs and jitter, and the faults between sections."""
+"""Assembly of a config: model, cluster, costs and jitter from checked sections, and the faults between sections."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Faults(list[Fault]):
 
 
 def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list[Fault]]:
-    """What a Config holds beside its path and data, by name, from checked sections; or the faults between keys."""
+    """Return the fields of a Config, except path and data, from checked sections; or the faults between keys."""
     faults = _Faults()
     schedule = checked["schedule"]
     faults += _schedule_faults(schedule)
@@ -76,7 +76,7 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
 
 
 def _jitter(section: dict[str, Any], costs: Any, measured: bool, faults: _Faults) -> Jitter | None:
-    """The jitter of a section, `measured` noise being that of the profile."""
+    """Return the jitter of a section; `measured` noise is the profile's."""
     section.pop("seed", None)
     if section.get("actions") == MEASURED:
         if not measured:
@@ -88,7 +88,7 @@ def _jitter(section: dict[str, Any], costs: Any, measured: bool, faults: _Faults
 
 
 def missing_keys(section: Any) -> list[Fault]:
-    """What a schedule without a CSV file cannot do without; shown beside whatever else is wrong."""
+    """Return a fault for each missing key of a schedule without a CSV file; shown with all other faults."""
     if not isinstance(section, dict) or "csv" in section:
         return []
     return [
@@ -117,7 +117,7 @@ def _schedule_faults(section: dict[str, Any]) -> list[Fault]:
 
 
 def _memory_action_faults(section: dict[str, Any], has_limit: bool) -> list[Fault]:
-    """What does not go together of recompute, where it is placed, and offload."""
+    """Return the faults between recompute, its placing and offload."""
     faults: list[Fault] = []
     if "recompute" in section and "offload" in section:
         faults.append((("schedule", "offload"), "does not go with recompute; leave one of them out"))
@@ -169,7 +169,7 @@ def _model(section: dict[str, Any] | None, place: str, faults: _Faults) -> Model
 
 
 def _profile(checked: dict[str, Any], place: str, faults: _Faults) -> Profile | None:
-    """Costs measured by `ppsim calibrate`, with the cut and the link given; the path is relative to the config."""
+    """Return costs measured by `ppsim calibrate`, with the given partition and link."""
     given = checked["costs"]
     faults += _said_by_the_file("costs", "profile", given.keys() - {"stage_layers", *LINK})
     if "model" in checked:
@@ -192,7 +192,7 @@ Attempt = Callable[[Path, Callable[[], Any]], Any]
 
 
 def cluster_of(section: dict[str, Any] | None, place: str, attempt: Attempt) -> Cluster | None:
-    """The machine that a checked section `hardware` of the config at `place` describes; None where it is faulty.
+    """Return the cluster of a checked section `hardware` of the config at `place`; None if it is faulty.
 
     `attempt` makes a part of it, and keeps the fault at its path.
     """
@@ -213,7 +213,7 @@ def cluster_of(section: dict[str, Any] | None, place: str, attempt: Attempt) -> 
 
 
 def _device(section: dict[str, Any], place: str) -> DeviceSheet:
-    """A device's sheet; its `operators` change the law of the known one, or are measured ones in its place."""
+    """Return a device's sheet; its `operators` change the law of the known device, or replace it by measured ones."""
     operators = section.get("operators")
     if operators is None:
         return _sheet(DeviceSheet, find_device, section)
@@ -233,7 +233,7 @@ def _device(section: dict[str, Any], place: str) -> DeviceSheet:
 
 
 def _sheet(kind: Any, find: Callable[[str], Any], section: dict[str, Any]) -> Any:
-    """A known sheet, changed or not, or a whole one of the user's own."""
+    """Return a known sheet, changed or not, or the user's own."""
     changes = {key: value for key, value in section.items() if key != "like"}
     if "like" in section:
         sheet = find(section["like"])
@@ -251,5 +251,5 @@ def _sheet(kind: Any, find: Callable[[str], Any], section: dict[str, Any]) -> An
 
 
 def required_fields(kind: Any) -> list[str]:
-    """Fields without a default; a name is not asked for."""
+    """Return the fields without a default, except the name."""
     return [item.name for item in fields(kind) if item.default is MISSING and item.name != "name"]

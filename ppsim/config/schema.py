@@ -55,7 +55,7 @@ def _quantity(unit: str) -> Check:
 
 
 def _declared(kind: type) -> dict[str, Check]:
-    """The keys of a dataclass of `costs`: a quantity may be written as text with its unit, the rest is its rule."""
+    """Return the checks of a dataclass of `costs` by key; a quantity may be text with its unit."""
     checks = {}
     for item in declarations(kind):
         unit, depth = item.metadata.get("unit"), item.metadata.get("depth", 1 if kind is Costs else 0)
@@ -70,7 +70,7 @@ def _options(value: Any) -> dict[str, Any]:
 
 
 def _stages(more: str = "") -> Check:
-    """Which stages of each device recompute or offload."""
+    """Return the check of the stages of each device that recompute or offload."""
 
     def holds(value: Any) -> bool:
         return isinstance(value, str) and (value in ("all", more or "all") or FIRST_STAGES.fullmatch(value) is not None)
@@ -100,14 +100,14 @@ def _slow_links(value: Any) -> dict[tuple[int, int], float]:
 
 
 def _section(title: str, fields: Mapping[str, Any], required: Collection[str] = ()) -> type[BaseModel]:
-    """A section whose keys are `fields`, each a check or the section below it. Unknown keys are faults."""
+    """Return a section whose keys are `fields`, each a check or a nested section; unknown keys are faults."""
     typed = {key: kind if isinstance(kind, type) else checked_by(kind) for key, kind in fields.items()}
     entries: dict[str, Any] = {key: (kind, ... if key in required else None) for key, kind in typed.items()}
     return create_model(title, __config__=ConfigDict(extra="forbid", strict=True, protected_namespaces=()), **entries)
 
 
 def _operators(value: Any) -> str | dict[str, Any]:
-    """A file of `ppsim calibrate --operators`, or numbers of a law."""
+    """Check the path of a file of `ppsim calibrate --operators`, or the numbers of a law."""
     checks = _declared(OperatorLaw)
     if not isinstance(value, dict):
         return text(value)
@@ -170,7 +170,7 @@ _SHEETS = ("device", "link", "network")
 
 
 def check_sections(data: dict[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
-    """The keys that `data` holds with their checked values, and every fault found: its path and what is wrong there.
+    """Return the checked values of `data` by key, and every fault: its path and a message.
 
     A null counts as a key that is not there.
     """
@@ -190,7 +190,7 @@ def _without_nulls(data: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def _with_stages(data: dict[str, Any]) -> dict[str, Any]:
-    """A schedule named `interleaved-1f1b:4` stands for a name and stages per device; said twice it must be the same."""
+    """Return `data` with a name such as `interleaved-1f1b:4` as name and stages per device, unless they differ."""
     section = data.get("schedule")
     if not isinstance(section, dict) or not isinstance(section.get("name"), str):
         return data
@@ -204,7 +204,7 @@ def _with_stages(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_sheets(data: dict[str, Any]) -> dict[str, Any]:
-    """A device or link given as a name stands for `{like: name}`."""
+    """Return `data` with a device or link given as a name written as `{like: name}`."""
     hardware = data.get("hardware")
     if not isinstance(hardware, dict):
         return data

@@ -45,7 +45,7 @@ Changes = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class AdviceList:
-    """What `advise` returns.
+    """Advice: every single change of a config, simulated; the result of `advise`.
 
     Attributes
     ----------
@@ -74,15 +74,15 @@ class AdviceList:
         return fitting if self.fits is False else [one for one in fitting if one.step_difference < 0]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a change."""
+        """Return one row per change."""
         return [{name: getattr(one, name) for name in ROW} | {"changes": dict(one.changes)} for one in self.advice]
 
     def to_frame(self) -> pandas.DataFrame:
-        """The rows as a pandas table."""
+        """Return the rows as a pandas table."""
         return need("pandas", "a table of changes").DataFrame(self.rows())
 
     def plot(self):
-        """By how much each change that helps moves the step, best first, as a matplotlib figure.
+        """Draw the change of the step time for each change that helps, best first, as a matplotlib figure.
 
         Raises ConfigError where none helps.
         """
@@ -106,7 +106,7 @@ class AdviceList:
 def advise(
     config: AnyConfig, headroom: float = 0.0, *, framework: str | None = None, executor: Executor | None = None
 ) -> AdviceList:
-    """Single changes of what a config has, each simulated with all else as it is.
+    """Return single changes of a config, each simulated with everything else unchanged.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def _simulated(run: Timeline, headroom: float, changes: Changes) -> Candidate:
 
 
 def _candidates(config: Config, run: Timeline, names: Iterable[str]) -> Iterator[tuple[str, Changes]]:
-    """Every single change, in words and as keys."""
+    """Yield every single change, in words and as keys."""
     if "csv" not in config.schedule:
         yield from _of_schedule(config, names)
     if isinstance(config.costs, DerivedCosts):
@@ -206,7 +206,7 @@ def _of_schedule(config: Config, names: Iterable[str]) -> Iterator[tuple[str, Ch
 
 
 def _even(config: Config) -> Changes:
-    """A partition that lists stages goes with one number of stages only; another schedule takes an even one."""
+    """Return the change to an even partition if the config's own lists stages, so that it fits one number of them."""
     costs = config.costs
     listed = isinstance(costs, DerivedCosts) and not isinstance(costs.layout.partition, str)
     return {"layout.partition": None} if listed else {}
@@ -275,7 +275,7 @@ def _of_links(costs: DerivedCosts) -> Iterator[tuple[str, Changes]]:
 
 
 def what_fits(config: Config, headroom: float = 0.1) -> list[Candidate]:
-    """Ways to run a config within the memory of its devices.
+    """Return ways to run a config within the memory of its devices.
 
     The config as it is if it fits; else, each with all else as it is, the first that fits of the recompute levels
     (none, selective, full), of fewer microbatches (halving), and of other schedules the one with the shortest step; and
@@ -335,7 +335,7 @@ def _fewer_microbatches(config: Config) -> Iterator[Changes]:
 
 
 def _best_schedule(config: Config, headroom: float) -> Candidate | None:
-    """Of the families that need no search, the shortest step that fits."""
+    """Return the family with the shortest step that fits, among those that need no search."""
     best = None
     for family in schedules().values():
         if "costs" in family.options or family.name == config.schedule.get("name"):
@@ -351,7 +351,7 @@ def _best_schedule(config: Config, headroom: float) -> Candidate | None:
 
 
 def _best_layout(config: Config, headroom: float) -> Candidate | None:
-    """The fastest layout of the config's GPUs that fits, with its schedule and batch."""
+    """Return the fastest layout that fits, with the config's GPUs, schedule and batch."""
     stages = config.schedule.get("stages_per_device")
     free = dict.fromkeys(LAYOUT_KEYS) | {"schedule.name": [config.schedule.get("name")]}
     try:

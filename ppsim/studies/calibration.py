@@ -1,4 +1,4 @@
-"""Fits a cost profile to measured traces, with robust statistics throughout."""
+"""Calibration: a cost profile fitted to measured traces, with robust statistics throughout."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOST_DISTURBED = 0.25  # of a run's steps: where more stand out, the run itself 
 
 
 def calibrate(traces: Sequence[Trace], layers: Sequence[int] = ()) -> Profile:
-    """A profile of all traces together.
+    """Fit one profile to all traces.
 
     `layers` are those of each stage, where stages hold unequal numbers; then all traces have these stages.
 
@@ -59,7 +59,7 @@ def calibrate(traces: Sequence[Trace], layers: Sequence[int] = ()) -> Profile:
 
 
 def undisturbed(trace: Trace) -> Trace:
-    """The trace without the steps that something else on the machine slowed down.
+    """Return the trace without the steps that other work on the machine slowed down.
 
     A step is dropped where it is longer than the median of its run by six robust standard deviations (1.4826 x median
     absolute deviation) and by 3 %; unless more than a quarter of the steps are.
@@ -74,7 +74,7 @@ def undisturbed(trace: Trace) -> Trace:
 
 
 def _step_spread(traces: Sequence[Trace], layers: Sequence[int], halved: bool, disturbed: int) -> StepSpread:
-    """The errors of runs left out of the fit; a run that the others have no costs for is passed over."""
+    """Return the errors of runs left out of the fit; skip a run for which the others have no costs."""
     left_out = []
     for number, trace in enumerate(traces):
         others = [*traces[:number], *traces[number + 1 :]]
@@ -97,7 +97,7 @@ def _step_spread(traces: Sequence[Trace], layers: Sequence[int], halved: bool, d
 
 
 def _log_ratios(measured: np.ndarray, predicted: float) -> np.ndarray:
-    """log(measured / predicted); 0 where one of them takes no time."""
+    """Return log(measured / predicted); 0 if one of them takes no time."""
     known = (measured > 0) & (predicted > 0)
     return np.log(np.divide(measured, predicted, out=np.ones_like(measured), where=known))
 
@@ -139,13 +139,13 @@ def _fitted(traces: Sequence[Trace], layers: Sequence[int] = ()) -> Profile:
 
 
 def run_name(trace: Trace) -> str:
-    """Schedule and size of a run, as a profile lists it."""
+    """Return the schedule and size of a run, as a profile lists it."""
     name = f"{trace.program.name} p={trace.program.devices} m={trace.program.microbatches}"
     return f"{name} {trace.transfer_bytes:g} B" if trace.transfer_bytes else name
 
 
 def predict(trace: Trace, profile: Profile) -> Timeline:
-    """The trace's own program under the profile's costs, its transfers of the trace's size, queued as they were."""
+    """Simulate the trace's program under the profile's costs, with the trace's transfer size and queues."""
     return simulate(trace.program, replace(profile, transfer_bytes=trace.transfer_bytes), transport=trace.transport)
 
 
@@ -155,7 +155,7 @@ def predicted_step(trace: Trace, profile: Profile) -> float:
 
 
 def _with_overhead(profile: Profile, traces: Sequence[Trace]) -> Profile:
-    """The profile with the overhead that brings the median error of the step times to zero, by the secant method."""
+    """Return the profile with the overhead that makes the median error of the step times zero, by the secant method."""
     steps = np.array([np.median(trace.step_seconds) for trace in traces])
     if len(profile.completed()) < len(KINDS) or not (np.isfinite(steps) & (steps > 0)).all():
         return profile
@@ -194,7 +194,7 @@ def _action_samples(traces: Sequence[Trace]) -> Samples:
 
 
 def _per_part(groups: dict[tuple[int, int], np.ndarray], parts: int) -> tuple[list[float], list[tuple[float, float]]]:
-    """Median seconds of each part of the model and its confidence interval, over runs with any number of stages."""
+    """Return the median seconds of each part of the model and their confidence intervals, over all runs."""
     middle = np.full((len(groups), parts), np.nan)
     spread = np.full((len(groups), parts), np.nan)
     for row, ((stages, stage), values) in enumerate(groups.items()):
@@ -211,12 +211,12 @@ def _per_part(groups: dict[tuple[int, int], np.ndarray], parts: int) -> tuple[li
 
 
 def whole_parts(parts: Sequence[float], layers: Sequence[int] = ()) -> tuple[float, float]:
-    """Seconds of the first and of the last part that stay whole however the layers are cut: embedding and head."""
+    """Return the seconds of the first and of the last part that no partition divides: embedding and head."""
     return _excess(parts[::-1], layers[::-1]), _excess(parts, layers)
 
 
 def _excess(parts: Sequence[float], layers: Sequence[int]) -> float:
-    """Seconds of the last part above the inner ones: what embedding or head take, however finely the layers are cut.
+    """Return the seconds of the last part above the inner ones, which embedding or head take in every partition.
 
     By layer, where parts hold unequal numbers (`layers`). 0 where the inner parts are not alike, or the last one
     differs from them by little or no more than they do.
@@ -231,7 +231,7 @@ def _excess(parts: Sequence[float], layers: Sequence[int]) -> float:
 
 
 def _gaps(trace: Trace) -> np.ndarray:
-    """Seconds between the moment when an action could have started and its start."""
+    """Return the seconds between the time when an action could have started and its start."""
     compute, schedule = trace.compute, trace.program.compute
     arrival = np.full((len(trace.end), len(compute)), -np.inf)
     consumer, _, receive = trace.transfers
@@ -249,7 +249,7 @@ def _gaps(trace: Trace) -> np.ndarray:
 
 
 def _links(traces: Sequence[Trace]) -> tuple[float, float, dict[str, float], LinkFit | None]:
-    """Latency, bandwidth over all links, seconds of a transfer on each link (one size only), and how well that fits."""
+    """Return latency, bandwidth over all links, seconds of a transfer per link (one size only), and the fit."""
     sizes, times = [], []
     by_link: dict[str, list[np.ndarray]] = {}
     for trace in traces:
@@ -274,7 +274,7 @@ def _links(traces: Sequence[Trace]) -> tuple[float, float, dict[str, float], Lin
 
 
 def fit_line(size: np.ndarray, seconds: np.ndarray) -> tuple[float, float, LinkFit]:
-    """Seconds at no bytes, seconds per byte, and how well that line fits: Theil and Sen through each size's median.
+    """Return the seconds at 0 bytes, the seconds per byte and the fit: a Theil-Sen line through each size's median.
 
     The 95 % intervals come from resampling the transfers of each size.
     """
@@ -301,7 +301,7 @@ def fit_line(size: np.ndarray, seconds: np.ndarray) -> tuple[float, float, LinkF
 
 
 def _resampled_medians(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Medians of resamples of all values, without drawing these: the part of the values below one has a beta law."""
+    """Return medians of resamples without drawing them: the fraction of values below a median has a beta law."""
     half = (len(values) + 1) / 2
     return np.quantile(values, generator.beta(half, half, RESAMPLES), method="inverted_cdf")
 
@@ -343,7 +343,7 @@ def _median(values: np.ndarray) -> float:
 
 
 def _trimmed_mean(values: np.ndarray) -> float:
-    """Mean without the smallest and the largest tenth; 0 of nothing."""
+    """Return the mean without the smallest and the largest tenth; 0 for no values."""
     ordered = np.sort(values)
     cut = int(TRIMMED * len(ordered))
     kept = ordered[cut : len(ordered) - cut]

@@ -1,4 +1,4 @@
-"""Choose: of every layout and schedule that a config leaves open the one with the most tokens per second that fits."""
+"""Choose: the layout and schedule with the most tokens per second that fits, among all that a config leaves open."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Choice:
-    """What `choose` returns.
+    """Ranked candidates and the Pareto front; the result of `choose`.
 
     Attributes
     ----------
@@ -91,16 +91,16 @@ class Choice:
         return Chosen(config, run, run.layout_string)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a ranked point: its free keys, its measures, and how many points are `alike`."""
+        """Return one row per ranked point: its free keys, its measures, and the number of equal points (`alike`)."""
         return [{**one.changes, **one.numbers, "alike": one.alike} for one in self.ranked]
 
     def to_frame(self) -> pandas.DataFrame:
-        """The rows as a pandas table."""
+        """Return the rows as a pandas table."""
         return need("pandas", "a table of points").DataFrame(self.rows())
 
     @checked_call(hint="plot().savefig(path) writes a file")
     def plot(self) -> Figure:
-        """Step against memory of the ranked points and of the front, as a matplotlib figure."""
+        """Draw step time against memory of the ranked points and of the front, as a matplotlib figure."""
         from ppsim.plots.many_runs import draw_front
 
         drawn = {one.rank: one for one in (*self.front, *self.ranked)}.values()
@@ -118,14 +118,14 @@ class Choice:
 
 
 def _name(one: Candidate) -> str:
-    """A candidate beside its dot in a chart."""
+    """Return the label of a candidate's dot in a chart."""
     stages = one.changes.get("schedule.stages_per_device")
     name = one.changes["schedule.name"] + (f":{stages}" if stages else "")
     return f"{name} on {counted(one.changes['schedule.devices'], 'device')}"
 
 
 def _run_by(framework: str, *given: object) -> list[str]:
-    """The schedules that a framework runs; ConfigError where others are named too."""
+    """Return the schedules that a framework runs; ConfigError if others are named too."""
     if any(isinstance(keys, Mapping) and keys.get("schedule.name") for keys in given):
         raise ConfigError(f"framework={framework} and schedule.name both say which schedules to try; give one of them")
     return runnable(framework)
@@ -144,7 +144,7 @@ def choose(
     workers: int | None = None,
     store: str | PathLike[str] | None = None,
 ) -> Choice:
-    """The fastest layout and schedule of a model on a cluster that fits into the memory of every device.
+    """Return the fastest layout and schedule of a model on a cluster that fits in the memory of every device.
 
     Every point is either simulated or proven not to matter: one whose memory is, at least, above the limit; one whose
     step is, at least, longer than those of `top` points that fit and which is, at best, no smaller than a faster one.

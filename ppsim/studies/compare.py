@@ -27,7 +27,7 @@ from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import families, find_family, split_stages
-from ppsim.studies.points import fits_within, step_difference
+from ppsim.studies.points import fits_within, seconds_added
 from ppsim.studies.worker_pool import InProcess
 from ppsim.timeline import TimelineColumns
 
@@ -44,7 +44,7 @@ READY = "+ready"  # behind a name: its lists are priorities
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` returns.
+    """Comparison of runs, shortest step first; the result of `compare`.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Comparison:
     __repr__ = short_repr
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a schedule, in the order of `timelines`: its name, whether it is asynchronous, and its measures.
+        """Return one row per schedule, in the order of `timelines`: name, asynchronous or not, and measures.
 
         Then whether it `fits` the memory of a device, its `step_difference` from the current one in seconds, and the
         `interval` of a real step at 90 % in seconds, and the `layout_string` of its stages, each None where it is not
@@ -80,7 +80,7 @@ class Comparison:
         ]
 
     def as_fast(self) -> list[str] | None:
-        """The schedules whose real step may be as short as the first's, at 90 %; all others are slower for certain.
+        """Return the schedules whose real step may be as short as the first's, at 90 %; the others are slower.
 
         None where the costs do not say how wrong they may be.
         """
@@ -90,7 +90,7 @@ class Comparison:
         return [run.schedule.name for run in others if not surely_faster(first, run)]
 
     def slower(self) -> list[list[str]] | None:
-        """For each schedule the names of those after it that are slower for certain; None like `as_fast`."""
+        """Return for each schedule the names of the later ones that are slower for certain; None like `as_fast`."""
         if self.as_fast() is None:
             return None
         runs = self.timelines
@@ -100,10 +100,10 @@ class Comparison:
         ]
 
     def _difference(self, run: Timeline) -> float | None:
-        return None if self.current is None else step_difference(self.current.iteration_time, run.iteration_time)
+        return None if self.current is None else seconds_added(self.current.iteration_time, run.iteration_time)
 
     def to_frame(self) -> pandas.DataFrame:
-        """The rows as a pandas table."""
+        """Return the rows as a pandas table."""
         pandas = need("pandas", "a table of schedules")
         names = [measure.name for measure in shown_in("compare")]
         return pandas.DataFrame(self.rows(), columns=["schedule", "asynchronous", *names, *_BESIDE])
@@ -156,7 +156,7 @@ class Comparison:
         return page_table(rows, {measure.name: measure.unit for measure in measures})
 
     def to_dict(self) -> dict[str, Any]:
-        """Rows and refusals as plain Python values, with units and definitions (schema ppsim.comparison/1)."""
+        """Return rows and refusals as plain Python values, with units and definitions (schema ppsim.comparison/1)."""
         measures = shown_in("compare")
         return {
             "schema": SCHEMA,
@@ -211,12 +211,12 @@ def compare_config(
 
 
 def _run_in(case: Config, schedule: Schedule, **options: Any) -> Timeline:
-    """The run of a schedule in the place of a config's own, with the R and copies that the config asks for."""
+    """Run a schedule instead of a config's own, with the R and copies that the config requests."""
     return case.simulate(case.completed(schedule), **options)
 
 
 def _current(case: Config, found: Comparison) -> Timeline | None:
-    """What a config runs itself; None where it cannot."""
+    """Return the run of the config's own schedule; None if it cannot run."""
     name = case.schedule.get("name")
     for run in found.timelines:
         if run.schedule.name == name:
@@ -324,7 +324,7 @@ def _attempt(
     run: Callable[..., Timeline],
     headroom: float | None,
 ) -> Timeline | str:
-    """The run of one schedule, or why there is none."""
+    """Return the run of one schedule, or the reason why there is none."""
     item, label, stages = chosen
     try:
         if isinstance(item, RegisteredFamily):
@@ -341,7 +341,7 @@ def _attempt(
 
 
 def _chosen(item: str | Schedule, stages_per_device: int | None) -> _Chosen:
-    """A schedule or family, the name of its row, and its stages per device; the name may say them."""
+    """Return a schedule or family, the name of its row, and its stages per device, which the name may give."""
     if not isinstance(item, str):
         if not isinstance(item, ScheduleColumns):
             raise ConfigError(f"{shown(item)} is no schedule to compare; give names such as '1f1b', or schedules")
@@ -367,7 +367,7 @@ def _built(
 
 
 def _of_size(schedule: Schedule, devices: int, microbatches: int) -> Schedule:
-    """`schedule`, or BuildError where it is other work than what it is compared with."""
+    """Return `schedule`; raise BuildError if it is other work than the schedules it is compared with."""
     compute = schedule.compute
     count = compute.microbatches_of_a_step
     if (compute.devices, count) != (devices, microbatches):
@@ -379,12 +379,12 @@ def _of_size(schedule: Schedule, devices: int, microbatches: int) -> Schedule:
 
 
 def asynchronous(run: TimelineColumns) -> bool:
-    """Whether steps follow each other without a drain: by the schedule's family, or because it holds several."""
+    """Return True if steps follow each other without a drain: by the schedule's family, or because it holds several."""
     return run.schedule.iterations > 1 or is_asynchronous(run.schedule.name)
 
 
 def is_asynchronous(name: str) -> bool:
-    """Whether a schedule's name is that of a family whose steps follow each other without a drain."""
+    """Return True if a schedule's name is that of a family whose steps follow each other without a drain."""
     family = families().get(split_stages(name.removesuffix(READY))[0])
     return family is not None and family.asynchronous
 

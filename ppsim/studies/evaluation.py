@@ -1,4 +1,4 @@
-"""How wrong the simulator is: predicted against measured step times, of fitted and of held-out runs."""
+"""Errors of the simulator: predicted against measured step times, for fitted and for held-out runs."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _run_error(trace: Trace, profile: Profile) -> RunError:
 
 
 def _inside(trace: Trace, predicted: TimelineColumns, step: float) -> int | None:
-    """How many measured steps lie in the 90 % interval around a predicted `step`."""
+    """Return the number of measured steps in the 90 % interval around a predicted `step`."""
     found = spread(predicted)
     if found is None:
         return None
@@ -136,7 +136,7 @@ def _inside(trace: Trace, predicted: TimelineColumns, step: float) -> int | None
 
 
 def _kind_errors(actual: TimelineColumns, predicted: TimelineColumns, overhead: float) -> dict[str, float]:
-    """Median over the measured actions of each kind of (predicted - overhead) / measured seconds - 1."""
+    """Return by kind the median over measured actions of (predicted - overhead) / measured seconds - 1."""
     real, simulated = actual.row_end - actual.row_start, predicted.row_end - predicted.row_start - overhead
     errors = {}
     for kind in (Kind.F, Kind.B, Kind.I, Kind.W):
@@ -147,7 +147,7 @@ def _kind_errors(actual: TimelineColumns, predicted: TimelineColumns, overhead: 
 
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Kendall's tau-a of two rankings: (concordant - discordant) pairs / all pairs; None below two values."""
+    """Return Kendall's tau-a of two rankings: (concordant - discordant) pairs / all pairs; None below two values."""
     if len(first) < 2:
         return None
     low, high = np.triu_indices(len(first), 1)

@@ -1,4 +1,4 @@
-"""Why a measured step takes as long as it does: against its simulation, and against what it could be."""
+"""Explanation of a measured step: compared with its simulation, and with what it could be."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ COMMUNICATION = {
 
 @dataclass(frozen=True)
 class Explanation:
-    """What `ppsim.explain` returns; times in seconds.
+    """Explanation of a measured step, in seconds; the result of `ppsim.explain`.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Explanation:
     __repr__ = short_repr
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain Python values (schema ppsim.explain/1)."""
+        """Return the explanation as plain Python values (schema ppsim.explain/1)."""
         return plain(
             {
                 "schema": SCHEMA,
@@ -127,7 +127,7 @@ def explain(
     framework: str | None = None,
     profile: Profile | None = None,
 ) -> Explanation:
-    """Say where the time of a measured step goes, and where it differs from its simulation.
+    """Explain where the time of a measured step goes, and where it differs from its simulation.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ class Better:
 
 
 def assumed(framework: str) -> str:
-    """What a better schedule is looked for among, and at what costs."""
+    """Return the sentence about the schedules and costs that a better schedule is searched with."""
     who = framework or f"{', '.join(SCHEDULES)} (the measured run does not say which ran it)"
     names = ", ".join(runnable(framework or None))
     return (
@@ -282,7 +282,7 @@ def assumed(framework: str) -> str:
 
 
 def better_schedule(measured: Timeline, framework: str, profile: Profile | None = None) -> Better | None:
-    """The shortest step of the families of `framework` at the measured costs, within the measured peak and weights.
+    """Return the fastest schedule of a framework at the measured costs, within the measured peak and weights.
 
     The costs are those of `profile`, or else of the measured step.
     """
@@ -309,7 +309,7 @@ def better_schedule(measured: Timeline, framework: str, profile: Profile | None 
 
 
 def _costs(measured: Timeline) -> CostModel:
-    """Costs of a measured step, with what shorter actions do not take less of: the overhead of each, and the head."""
+    """Return the costs of a measured step, with the seconds that shorter actions keep: overhead and head."""
     costs = measured.costs
     if not isinstance(costs, Profile) or costs.fitted:
         return costs
@@ -318,7 +318,7 @@ def _costs(measured: Timeline) -> CostModel:
 
 
 def _candidates(measured: Timeline, framework: str) -> Iterator[Schedule]:
-    """The schedules of each family that allows these sizes, with its own and the measured number of stages."""
+    """Yield the schedules of each family that allows these sizes, with its own and the measured number of stages."""
     devices, microbatches = measured.schedule.devices, measured.schedule.microbatches_of_a_step
     stages = measured.schedule.num_stages // devices
     for name in runnable(framework or None):

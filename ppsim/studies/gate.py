@@ -55,12 +55,12 @@ class Finding:
 
     @property
     def failed(self) -> bool:
-        """Whether the gate closes."""
+        """True if the gate closes."""
         return self.verdict not in ("same", "improved")
 
     @property
     def of_limit(self) -> bool:
-        """Whether it was held to a limit, not to a baseline."""
+        """True if it was checked against a limit, not against a baseline."""
         return self.before is None and self.limit is not None
 
 
@@ -81,7 +81,7 @@ class Tolerance:
 
     @classmethod
     def parse(cls, absolute: Mapping[str, Any] | None = None, relative: Any = 0.0) -> Tolerance:
-        """From numbers or text with units, such as `{"makespan": "2 ms"}` and "1%"; ConfigError otherwise."""
+        """Read numbers or text with units, such as `{"makespan": "2 ms"}` and "1%"; ConfigError otherwise."""
         amounts = {}
         for name, amount in (absolute or {}).items():
             if name not in guarded():
@@ -90,7 +90,7 @@ class Tolerance:
         return cls(amounts, _amount("relative tolerance", relative, "fraction"))
 
     def limit(self, measure: str, value: float) -> float:
-        """The worst value that still passes."""
+        """Return the worst value that still passes."""
         room = max(self.absolute.get(measure, 0.0), (self.relative + NOISE) * abs(value))
         return value + room if MEASURES[measure].bigger_is_worse else value - room
 
@@ -105,7 +105,7 @@ class Limits:
 
     @classmethod
     def parse(cls, max_bubble: Any = None, max_memory: Any = None, max_step_time: Any = None) -> Limits:
-        """From numbers or text with units, such as "15%", "80 GB", "2 s"; ConfigError otherwise.
+        """Read numbers or text with units, such as "15%", "80 GB", "2 s"; ConfigError otherwise.
 
         A bubble of 1 or more needs its "%": 15 would allow any bubble, and was meant as 15 %.
         """
@@ -124,13 +124,13 @@ class Limits:
         return limits
 
     def of_measures(self) -> list[tuple[str, float]]:
-        """(measure, largest value) of those that are set."""
+        """Return (measure, largest value) of the limits that are set."""
         pairs = (("bubble_fraction", self.bubble), ("peak_memory", self.memory), ("makespan", self.step_time))
         return [(name, limit) for name, limit in pairs if limit is not None]
 
 
 def _amount(what: str, value: Any, unit: str) -> float:
-    """A number >= 0 of `unit`, from a number or text."""
+    """Return a number >= 0 of `unit`, from a number or text."""
     try:
         return parse_quantity(value, unit) if unit in ("seconds", "bytes") else parse_fraction(value)
     except ConfigError as error:
@@ -138,7 +138,7 @@ def _amount(what: str, value: Any, unit: str) -> float:
 
 
 def measured(run: Timeline) -> Numbers:
-    """What the gate looks at: the guarded measures, and the busy time and ledger that explain them."""
+    """Return the guarded measures, and the busy time and ledger that explain them."""
     numbers: Numbers = {name: (measure.number(run), measure.unit) for name, measure in guarded().items()}
     return numbers | {name: number for name, number in run_numbers(run).items() if explains(name)}
 
@@ -165,7 +165,7 @@ def check_configs(
     tolerance: Tolerance | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> list[Finding]:
-    """Everything that the gate finds.
+    """Check configs against a baseline and limits; return every finding.
 
     Parameters
     ----------
@@ -208,14 +208,14 @@ def update_baseline(
 
 
 def unchecked(paths: Sequence[str | os.PathLike[str]], baseline: str | os.PathLike[str], old: Baseline) -> list[str]:
-    """Configs of a baseline that are not among `paths`."""
+    """Return the configs of a baseline that are not among `paths`."""
     return sorted(set(old) - {config_key(path, baseline) for path in paths})
 
 
 def judge(
     config: str, numbers: Numbers, baseline: Baseline | None, tolerance: Tolerance, limits: Limits
 ) -> list[Finding]:
-    """All findings of one config; `baseline` None looks at the limits alone."""
+    """Return all findings of one config; without a baseline, those of the limits alone."""
     findings = []
     if baseline is not None and config not in baseline:
         value, unit = numbers["makespan"]
@@ -249,7 +249,7 @@ def _against(
 
 
 def _why(numbers: Numbers, old: Mapping[str, float | None]) -> tuple[str, ...]:
-    """The busy time and the ledger rows that changed, largest first; a row that the baseline lacks was 0."""
+    """Return the busy time and the ledger rows that changed, largest first; a row that the baseline lacks was 0."""
     moved = []
     for name, (value, unit) in numbers.items():
         difference = Change(name, unit, old.get(name, 0.0 if name.startswith(IDLE) else None), value).difference
@@ -263,12 +263,12 @@ Baseline = dict[str, dict[str, float | None]]
 
 
 def explains(name: str) -> bool:
-    """Whether a number is no measure, but says why measures moved."""
+    """Return True if a number is not a measure, but explains why measures changed."""
     return name == BUSY or name.startswith(IDLE)
 
 
 def config_key(path: str | os.PathLike[str], baseline: str | os.PathLike[str] | None) -> str:
-    """The name of a config in a baseline: its path from the baseline's folder, with forward slashes."""
+    """Return the name of a config in a baseline: its path from the baseline's folder, with forward slashes."""
     start = os.path.dirname(os.path.realpath(baseline)) if baseline else os.getcwd()
     return os.path.relpath(os.path.realpath(path), start).replace(os.sep, "/")
 
@@ -306,7 +306,7 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
 
 
 def _faults(numbers: Any) -> Iterator[str]:
-    """What is wrong with one config's measures."""
+    """Yield the faults of one config's measures."""
     if not isinstance(numbers, dict):
         yield " is no mapping of measures"
         return
@@ -335,13 +335,13 @@ def _is_finite(value: Any) -> bool:
 _HEADING = ["config", "measure", "baseline", "now", "allowed", "verdict"]
 
 
-def moved(findings: Iterable[Finding]) -> list[Finding]:
-    """Those that changed or failed."""
+def changed_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings that changed or failed."""
     return [finding for finding in findings if finding.verdict != "same"]
 
 
 def row(finding: Finding) -> list[str]:
-    """Config, measure, baseline, now, allowed and verdict of a finding, as text with units."""
+    """Return config, measure, baseline, now, allowed and verdict of a finding, as text with units."""
 
     def text(value: float | None) -> str:  # a gate closes for less than a tenth of a percent
         return value_text(value, finding.unit, places=2)
@@ -351,11 +351,11 @@ def row(finding: Finding) -> list[str]:
 
 
 def findings_text(findings: Sequence[Finding]) -> str:
-    """A table of what moved, with the busy time and the rows of the bubble ledger that changed below it.
+    """Return a table of the changes; below it the busy time and the rows of the bubble ledger that changed.
 
     Where nothing did: how many measures were held to the baseline, and each limit that holds.
     """
-    shown = moved(findings)
+    shown = changed_findings(findings)
     if not shown:
         held = [finding for finding in findings if not finding.of_limit]
         configs = len({finding.config for finding in held})
@@ -380,11 +380,11 @@ def _within(finding: Finding) -> str:
 
 
 def markdown_report(findings: Sequence[Finding]) -> str:
-    """A Markdown table of what moved, for a CI summary."""
+    """Return a Markdown table of the changes, for a CI summary."""
     failed = sum(finding.failed for finding in findings)
     heading = f"{failed} measure(s) got worse" if failed else "no measure got worse"
     lines = [f"### ppsim check: {heading}", ""]
-    shown = moved(findings)
+    shown = changed_findings(findings)
     if shown:
         lines += [_markdown_row([*_HEADING, "time that changed, all devices"]), "|---|---|--:|--:|--:|---|---|"]
         lines += [_markdown_row([*row(finding), "; ".join(finding.why) or "-"]) for finding in shown]
@@ -396,7 +396,7 @@ def _markdown_row(cells: list[str]) -> str:
 
 
 def junit_report(findings: Sequence[Finding]) -> str:
-    """JUnit XML: one test case a config and measure, and one for each limit of it."""
+    """Return JUnit XML: one test case per config and measure, and one for each limit of it."""
     from xml.etree import ElementTree
 
     failures = sum(finding.failed for finding in findings)
@@ -414,7 +414,7 @@ def junit_report(findings: Sequence[Finding]) -> str:
 
 
 def document(findings: Sequence[Finding]) -> dict[str, Any]:
-    """Everything found, as plain values (schema ppsim.check/1)."""
+    """Return all findings as plain values (schema ppsim.check/1)."""
     return {
         "schema": "ppsim.check/1",
         "passed": not any(finding.failed for finding in findings),

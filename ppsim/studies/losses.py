@@ -28,7 +28,7 @@ from ppsim.studies.compare import Comparison, asynchronous, compare_config
 
 @dataclass(frozen=True)
 class Loss:
-    """What a schedule loses; steps in seconds, peaks in activations of one device share.
+    """Loss of a schedule; steps in seconds, peaks in activations of one device share.
 
     `part` is after / before - 1. Asynchronous schedules pay for their steps with old weights and no drain.
     """
@@ -44,14 +44,14 @@ class Loss:
 
 @dataclass(frozen=True)
 class Losses:
-    """What schedules lose, the shortest step afterwards first, asynchronous ones last; why others cannot run."""
+    """Losses of schedules, the shortest step afterwards first, asynchronous ones last; and why others cannot run."""
 
     rows: list[Loss]
     refused: Mapping[str, str]
 
 
 def slowed(case: Config, slow: Mapping[int, float], which: Iterable[str] | None = None) -> Losses:
-    """Every schedule in the place of the case's own, with some devices slower by a factor.
+    """Compare every schedule instead of the case's own, before and after some devices become slower by a factor.
 
     `slow` maps devices to factors above 0; `which` names families (default: all). Raises ConfigError for other devices.
     """
@@ -64,7 +64,7 @@ def slowed(case: Config, slow: Mapping[int, float], which: Iterable[str] | None 
 
 
 def failed(case: Config, device: int, copies: int, which: Iterable[str] | None = None) -> Losses:
-    """Every schedule in the place of the case's own, with one device of one of `copies` pipelines failed.
+    """Compare every schedule instead of the case's own, before and after a device of one of `copies` pipelines fails.
 
     Under `async`; before and after, no transfers share network cards. The jitter of a device or link is that of the
     same one in every copy. The peers take each list, with what they took over in it, as a priority (dispatch "ready").
@@ -90,7 +90,7 @@ def failed(case: Config, device: int, copies: int, which: Iterable[str] | None =
 
 
 def _with_own_cards(run: Timeline, case: Config) -> Timeline:
-    """The run without the queues of network cards that transfers share."""
+    """Simulate the run again without queues at shared network cards."""
     if run.plan.ports is None:
         return run
     schedule = run.schedule
@@ -111,7 +111,7 @@ def _losses(before: Comparison, after: Comparison) -> Losses:
 
 
 def rerouted(run: Timeline, device: int, copies: int, case: Config) -> Timeline:
-    """The step of all copies when `device` of the last one has failed; `run` is a healthy step of one copy.
+    """Simulate the step of all copies after `device` of the last one failed; `run` is a healthy step of one copy.
 
     Devices are numbered copy by copy, the failed one left out, and so are microbatches.
     """
@@ -130,7 +130,7 @@ def _require_device(device: int, devices: int) -> None:
 
 
 def _of_copies(jitter: Jitter, owner: np.ndarray) -> Jitter:
-    """The jitter of one copy for the devices of all; `owner` names the device of one copy that each stands for."""
+    """Return the jitter of one copy for the devices of all; `owner` gives each device's number in its copy."""
     devices = {own: np.flatnonzero(owner == own).tolist() for own in np.unique(owner).tolist()}
     return replace(
         jitter,
@@ -145,7 +145,7 @@ def _of_copies(jitter: Jitter, owner: np.ndarray) -> Jitter:
 
 
 def _merged(schedule: ScheduleColumns, failed: int, copies: int) -> tuple[ScheduleColumns, np.ndarray]:
-    """The lists of all copies, what is taken over at its own place, and the device of one copy that each stands for.
+    """Return the lists of all copies, rerouted actions at their own positions, and each device's number in its copy.
 
     Each list is in the order of one copy's, of what stands at one place copy by copy: a circle of waits would be one in
     the lists of one copy, so the lists cannot deadlock.

@@ -85,7 +85,7 @@ class Candidate:
     @property
     def step_difference(self) -> float:
         """Seconds by which the changes lengthen the step; 0 if only rounding differs."""
-        return step_difference(_known(self.before)["iteration_time"], self.step)
+        return seconds_added(_known(self.before)["iteration_time"], self.step)
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -147,7 +147,7 @@ def fits_within(run: Timeline, headroom: float = 0.0) -> bool | None:
     return bool(run.memory().fits(headroom))
 
 
-def step_difference(before: float, after: float) -> float:
+def seconds_added(before: float, after: float) -> float:
     """Return the seconds by which a step became longer; 0 if only rounding differs."""
     return 0.0 if abs(after - before) <= NOISE * before else after - before
 

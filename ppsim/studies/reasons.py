@@ -1,4 +1,4 @@
-"""Reasons: what limits a run now and what a second one lacks, from ledgers and bounds, in plain sentences."""
+"""Reasons: limits of a run and its difference from a second one, from ledgers and bounds, in sentences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARTS = {"embedding": "the embedding", "block": "blocks", "prediction": "predict
 
 
 def limits(run: Timeline) -> Iterator[str]:
-    """What the step is made of, how far it is from its lower bound, and which device has more to do than the others."""
+    """Yield the largest cause of idle time, the gap to the lower bound, and the busiest device, in sentences."""
     ledger, bound = run.ledger(), run.lower_bound()
     idle = {cause: float(seconds.sum()) for cause, seconds in ledger.items()}
     total = sum(idle.values())
@@ -35,7 +35,7 @@ def limits(run: Timeline) -> Iterator[str]:
 
 
 def busiest_device(run: Timeline) -> str | None:
-    """The device that computes longer than the others, by how much, and what it holds; None where all are alike."""
+    """Return a sentence about the device that computes longest and its layers; None if all are equal."""
     busy = run.device_busy
     device = int(busy.argmax())
     more = float(busy[device] / busy.mean()) - 1 if busy.mean() > 0 else 0.0
@@ -56,19 +56,19 @@ def _held_by(run: Timeline, device: int) -> str:
 
 
 def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
-    """The keys at which two points differ, as text: what the second has in place of the first's."""
+    """Return the keys at which two points differ, as text: the second's value instead of the first's."""
     keys = [key for key in {**first, **second} if first.get(key) != second.get(key)]
     return ", ".join(f"{key}={second.get(key)} instead of {first.get(key)}" for key in keys) or "nothing"
 
 
 def spent(run: Timeline) -> dict[str, float]:
-    """Seconds of the mean device by cause of idle time, and `computing`."""
+    """Return the seconds by cause of idle time, and `computing`, averaged over devices."""
     idle = {cause: float(seconds.sum()) / run.schedule.devices for cause, seconds in run.ledger().items()}
     return idle | {"computing": float(run.device_busy.mean())}
 
 
 def removed_cause(before: Mapping[str, float], after: Mapping[str, float]) -> str | None:
-    """What shrank most of what is `spent`, with its seconds, as text; None where nothing did."""
+    """Return the cause in `spent` that shrank most, with its seconds, as text; None if none did."""
     gains = {cause: before[cause] - after[cause] for cause in before}
     cause = max(gains, key=lambda name: gains[name])
     return f"{cause} -{value_text(gains[cause], 'seconds')}" if gains[cause] > 1e-9 * sum(before.values()) else None

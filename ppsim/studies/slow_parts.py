@@ -1,4 +1,4 @@
-"""What takes longer in a measured step than it should: stages, links, microbatches and single actions."""
+"""Slow stages, links, microbatches and single actions of a measured step."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Slow:
 
 
 def slow_parts(measured: Timeline, own: Plan, run: Timeline | None) -> list[Slow]:
-    """Stages, actions, microbatches and links of a measured run that are slower than expected, the costliest first.
+    """Return the stages, actions, microbatches and links that are slower than expected, the costliest first.
 
     `own` is the measured run with its own action times as costs. Expected is what the costs of `run` say, or without
     one what is usual in the measured run itself.
@@ -65,7 +65,7 @@ def slow_parts(measured: Timeline, own: Plan, run: Timeline | None) -> list[Slow
 
 
 def _slow_stages(own: Plan, expected: np.ndarray | None) -> list[Slow]:
-    """Kinds of a stage whose median is above what the costs say, or else above the median of all stages."""
+    """Return the kinds of a stage whose median is above the costs, or without costs above the median of all stages."""
     medians = medians_of(own.seconds, groups_of(own))
     found = []
     for kind in np.unique(own.kind):
@@ -82,7 +82,7 @@ def _slow_stages(own: Plan, expected: np.ndarray | None) -> list[Slow]:
 
 
 def _slow_microbatches(own: Plan) -> list[Slow]:
-    """Microbatches whose actions are longer than the medians of their kinds and stages, and the others' are not."""
+    """Return microbatches whose actions alone are longer than the medians of their kinds and stages."""
     medians, which = medians_of(own.seconds, groups_of(own)), own.schedule.microbatch
     seconds, expected = np.bincount(which, own.seconds), np.bincount(which, medians)
     excess = seconds - expected
@@ -97,7 +97,7 @@ def _slow_microbatches(own: Plan) -> list[Slow]:
 
 
 def _slow_links(measured: Timeline, own: Plan, expected_seconds: np.ndarray | None) -> list[Slow]:
-    """Links whose transfers, where a device waited for them, take longer than the costs say, or than other links'."""
+    """Return links whose transfers, if a device waited for them, take longer than the costs, or than other links'."""
     blocked, links = waited(measured), links_of(measured)
     medians = {
         link: float(np.median(own.transfer_seconds[blocked & (links == link)])) for link in np.unique(links[blocked])
@@ -115,7 +115,7 @@ def _slow_links(measured: Timeline, own: Plan, expected_seconds: np.ndarray | No
 
 
 def _slow_actions(own: Plan) -> list[Slow]:
-    """Single actions far longer than the median of their kind and stage: the worst of them."""
+    """Return the worst single actions, far longer than the median of their kind and stage."""
     medians = medians_of(own.seconds, groups_of(own))
     excess = own.seconds - medians
     worst = np.argsort(-excess, kind="stable")[:MOST_ACTIONS_SHOWN]
@@ -127,13 +127,13 @@ def _slow_actions(own: Plan) -> list[Slow]:
 
 
 def step_of(plan: Plan) -> float:
-    """Step time of a plan."""
+    """Return the step time of a plan, in seconds."""
     _, times = run_plan(plan, "auto")
     return float(times.row_end.max() - times.row_start.min())
 
 
 def replayed_plan(measured: Timeline) -> Plan:
-    """The measured step as a plan of its actions' and transfers' own lengths, nothing queueing.
+    """Return the measured step as a plan with the measured lengths of actions and transfers, without queues.
 
     The end of a transfer for which no device waited is not known: it is taken to last no longer than the median of
     those of its link (or of all links) for which one did.
@@ -154,7 +154,7 @@ def replayed_plan(measured: Timeline) -> Plan:
 
 
 def start_overhead(run: Timeline) -> float:
-    """Median seconds from the end of an action to the start of the next on its device, which waited for no transfer.
+    """Return the median seconds from the end of an action to the start of the next one that waited for no transfer.
 
     0 where every action waited for one.
     """
@@ -165,31 +165,31 @@ def start_overhead(run: Timeline) -> float:
 
 
 def waited(run: Timeline) -> np.ndarray:
-    """Rows for whose transfer an idle device waited."""
+    """Return True for each row whose transfer an idle device waited for."""
     before = np.concatenate([[-np.inf], run.row_end[:-1]])
     before[run.schedule.offsets[:-1]] = -np.inf
     return run.plan.remote & (np.nan_to_num(run.transfer_end, nan=-np.inf) > before)
 
 
 def links_of(run: Timeline) -> np.ndarray:
-    """A number for the (sender, receiver) of each row's transfer."""
+    """Return a number for the (sender, receiver) of each row's transfer."""
     device = run.schedule.device.astype(np.int64)
     return device[run.plan.source] * run.schedule.devices + device
 
 
 def groups_of(plan: Plan) -> np.ndarray:
-    """A number for the kind and stage of each row."""
+    """Return a number for the kind and stage of each row."""
     return plan.kind * plan.schedule.num_stages + plan.schedule.stage
 
 
 def usual_seconds(measured: Timeline, own: Plan) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of actions and of transfers, each the median of its kind and stage, or link."""
+    """Return the seconds of actions and of transfers, each the median of its kind and stage, or link."""
     links = np.where(own.remote, links_of(measured), -1)
     return medians_of(own.seconds, groups_of(own)), medians_of(own.transfer_seconds, links)
 
 
 def priced(measured: Timeline, run: Timeline) -> Timeline:
-    """The measured order under the costs of a simulation; itself where that is what was simulated."""
+    """Simulate the measured order under the costs of a simulation; return that run if it has the same order."""
     plain_run = run.plan.noise is None and run.plan.optimizer is None and run.plan.reductions is None
     if run.schedule == measured.schedule and plain_run and run.plan.gathers is None:
         return run
@@ -197,7 +197,7 @@ def priced(measured: Timeline, run: Timeline) -> Timeline:
 
 
 def medians_of(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Each value replaced by the median of its group."""
+    """Return the median of its group for each value."""
     _, group = np.unique(groups, return_inverse=True)
     order = np.lexsort((values, group))
     counts = np.bincount(group)

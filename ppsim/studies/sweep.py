@@ -1,4 +1,4 @@
-"""Every combination of values of some keys of a config: a table of measures, and charts of it."""
+"""Sweeps: a table and charts of measures for every combination of values of some keys."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PAGE = ("iteration_time", "tokens_per_second", "mfu", "bubble_fraction", "peak_
 
 @dataclass(frozen=True)
 class Sweep:
-    """What `sweep` returns.
+    """Table of all combinations; the result of `sweep`.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Sweep:
     __repr__ = short_repr
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a combination: its values, its measures (None where it is refused), `layout_string` and `refused`."""
+        """Return one row per combination: values, measures (None if it is refused), `layout_string` and `refused`."""
         return [
             {**point.changes, **dict.fromkeys(MEASURED), **(point.measures or {})}
             | {"layout_string": point.layout_string, "refused": point.refused}
@@ -60,12 +60,12 @@ class Sweep:
         ]
 
     def to_frame(self) -> pandas.DataFrame:
-        """The rows as a pandas table."""
+        """Return the rows as a pandas table."""
         pandas = need("pandas", "a table of points")
         return pandas.DataFrame(self.rows(), columns=[*self.keys, *MEASURED, "layout_string", "refused"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Points as plain Python values, the same for every run (schema ppsim.sweep/1)."""
+        """Return the points as plain Python values, equal for every run (schema ppsim.sweep/1)."""
         return {
             "schema": SCHEMA,
             "points": [
@@ -80,7 +80,7 @@ class Sweep:
 
     @checked_call(hint="plot().savefig(path) writes a file")
     def plot(self, measure: str = "iteration_time", over: str | None = None) -> Figure:
-        """A matplotlib figure of a measure over a swept number, one line for each combination of the other keys.
+        """Draw a measure over a swept number as a matplotlib figure, one line for each combination of the other keys.
 
         `over` is one of `keys`; default: the last of them that has two numbers or more. Raises ConfigError where there
         is none, or nothing but refusals.
@@ -104,7 +104,7 @@ class Sweep:
 
     @checked_call(hint="plot_front().savefig(path) writes a file")
     def plot_front(self) -> Figure:
-        """A matplotlib figure of step time against peak memory (activations where bytes are not known) with its front.
+        """Draw step time against peak memory (activations if bytes are not known), with the Pareto front.
 
         A point is on the Pareto front where no other is as good in both and better in one. ConfigError where all points
         are refused.
@@ -128,7 +128,7 @@ class Sweep:
         raise ConfigError(f"none of {', '.join(self.keys)} has two numbers; sweep one, such as 8:128:x2")
 
     def table(self) -> list[list[str]]:
-        """Cells of text, the heading first: values, and the measures that are known; a refusal in its last column."""
+        """Return cells of text, the heading first: values, known measures, and a refusal in the last column."""
         measures = self._shown()
         refusals = any(point.refused is not None for point in self.points)
         heads = [*map(_short, self.keys), *(measure.title for measure in measures), *["refused"] * refusals]
@@ -140,7 +140,7 @@ class Sweep:
         return [*(str(point.changes[key]) for key in self.keys), *numbers, *[point.refused or ""] * refusals]
 
     def _shown(self) -> list[Measure]:
-        """The measures of a page that some point knows."""
+        """Return the measures of a page that some point has."""
         return [
             MEASURES[name]
             for name in _PAGE
@@ -148,7 +148,7 @@ class Sweep:
         ]
 
     def summary(self) -> str:
-        """The table as text of at most 100 columns; below it each rule that refuses points, with the first of them."""
+        """Return the table as text of at most 100 columns; below it each rule that refuses points."""
         measures = self._shown()
         heads, *rows = [row[: len(self.keys) + len(measures)] for row in self.table()]
         while len(heads) > len(self.keys) + 1 and _width(heads, rows) > WIDTH:
@@ -163,7 +163,7 @@ class Sweep:
         return "\n".join(lines + self._refusals())
 
     def _refusals(self) -> list[str]:
-        """Every rule that refuses points, once."""
+        """Return every rule that refuses points, once."""
         of_rule: dict[str, list[Candidate]] = {}
         for point in self.points:
             if point.refused is not None:
@@ -177,7 +177,7 @@ class Sweep:
         return lines
 
     def _layouts(self) -> list[str]:
-        """The layout strings of the points, each once; of many the first ones."""
+        """Return the layout strings of the points, each once; the first ones if there are many."""
         texts = [*dict.fromkeys(point.layout_string for point in self.points if point.layout_string)]
         lines = [line for text in texts[:MOST_LAYOUTS] for line in layout_lines(text)]
         more = [f"and {len(texts) - MOST_LAYOUTS} other layouts: --json and --table have one a point"]
@@ -270,12 +270,12 @@ def _values(key: str, given: Iterable[Any] | str) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers as Python's, which every document can hold."""
+    """Return NumPy's numbers as Python's, which every document can hold."""
     return value.item() if hasattr(value, "item") else value
 
 
 def parse_values(text: str, key: str = "values") -> list[Any]:
-    """The values that a text says: "a,b,c", "8:128:x2" (geometric), "0:1ms:5" (evenly), or a mixture of them.
+    """Return the values of a text: "a,b,c", "8:128:x2" (geometric), "0:1ms:5" (evenly), or a mixture of them.
 
     Numbers with units become SI numbers within ranges. Raises ConfigError with the text and what is legal.
     """
@@ -322,7 +322,7 @@ def _range(part: str, ends: Sequence[str], key: str) -> list[Any]:
 
 
 def as_number(value: Any) -> float | None:
-    """A swept value as a number to draw it at; None where it is none."""
+    """Return a swept value as a number for a chart; None if it is not a number."""
     if isinstance(value, str):
         numbers = _range_numbers([value, value])
         return None if numbers is None else numbers[0]

@@ -1,4 +1,4 @@
-"""What if: a run before and after a change, and the value of a cost at which two schedules are equally fast."""
+"""Changes and break-even points: a run before and after, and the cost at which two schedules are equally fast."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Change:
 
 
 def run_numbers(run: Timeline, *beside: Timeline) -> Numbers:
-    """The headline numbers of a run, its busy seconds and its idle seconds by cause, as name -> (value, unit).
+    """Return the headline numbers of a run, its busy seconds and its idle seconds by cause: name -> (value, unit).
 
     The numbers are those that say something about the run, or about one that it is set `beside`.
     """
@@ -57,14 +57,14 @@ def run_numbers(run: Timeline, *beside: Timeline) -> Numbers:
 
 
 def changes(before: Timeline, after: Timeline) -> list[Change]:
-    """Every headline number and every cause of idle time, before and after."""
+    """Return every headline number and every cause of idle time, before and after."""
     old, new = run_numbers(before, after), run_numbers(after, before)
     return [Change(name, unit, value, new[name][0]) for name, (value, unit) in old.items()]
 
 
 @dataclass(frozen=True)
 class BreakEven:
-    """Where two schedules are equally fast.
+    """Break-even point of two schedules.
 
     Attributes
     ----------
@@ -135,7 +135,7 @@ def break_even(
 def _turn(
     lead: Callable[[float], float], low: tuple[float, float], high: tuple[float, float], tolerance: float
 ) -> float:
-    """Where `lead` is zero between two (value, lead) of different sign.
+    """Return the value at which `lead` is zero, between two (value, lead) of different sign.
 
     Step times are piecewise linear in most costs, so that the straight line between the two soon hits; every other step
     halves the range, in case it does not.
