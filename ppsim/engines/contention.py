@@ -180,7 +180,7 @@ def end_transfer(number, now, rows, queues, ports, gathers, copies, barriers, ti
     for side in (NEXT_OF_SEND, NEXT_OF_RECV):
         follower = queues.links[number, side]
         if follower >= 0:
-            count_off(np.int64(follower), now, rows, queues, ports, times, agenda)
+            count_off_transfer(np.int64(follower), now, rows, queues, ports, times, agenda)
     for holder in (rows.device[rows.source[number]], rows.device[number]):
         if devices.waiting_for[holder] == number:
             devices.waiting_for[holder] = -1
@@ -211,7 +211,7 @@ def advance(device, now, rows, queues, ports, gathers, copies, barriers, times, 
         devices.position[device], devices.running_until[device] = row, -1
     post = queues.offsets[device] + devices.posted[device]
     while post < queues.offsets[device + 1] and queues.before[post] <= row:
-        count_off(np.int64(queues.transfer[post]), now, rows, queues, ports, times, agenda)
+        count_off_transfer(np.int64(queues.transfer[post]), now, rows, queues, ports, times, agenda)
         post += 1
     devices.posted[device] = post - queues.offsets[device]
     post_gathers(device, row, now, gathers, devices)
@@ -261,7 +261,7 @@ def count_off_barrier(barrier, now, rows, copies, barriers, agenda):
 
 
 @kernel(allocates=True)
-def count_off(number, now, rows, queues, ports, times, agenda):
+def count_off_transfer(number, now, rows, queues, ports, times, agenda):
     """One more of what a transfer waits for has come: after the last it is ready for its ports, if there are any."""
     queues.links[number, WAITS] -= 1
     if queues.links[number, WAITS] > 0:
@@ -302,7 +302,7 @@ def arbitrate(now, rows, queues, ports, times, lines, agenda):
                 agenda.changed.append(np.int64(port))
     while len(agenda.changed) > 0:
         number = head[agenda.changed.pop()]
-        if number < 0 or not may_start(number, of_transfer, free, head):
+        if number < 0 or not may_leave(number, of_transfer, free, head):
             continue
         start_transfer(number, now, rows, times, agenda)
         for column in range(of_transfer.shape[1]):
@@ -314,7 +314,7 @@ def arbitrate(now, rows, queues, ports, times, lines, agenda):
 
 
 @kernel(allocates=True)
-def may_start(number, of_transfer, free, head):
+def may_leave(number, of_transfer, free, head):
     """Whether a transfer heads the lines of all its ports and each has a free place."""
     for port in of_transfer[number]:  # noqa: SIM110 - Numba compiles no generator expression in all()
         if port >= 0 and (free[port] == 0 or head[port] != number):

@@ -204,7 +204,9 @@ def _draw_blocks(
 ) -> None:  # fmt: skip
     """Draw a block of rows per timeline on one time axis, whose name is below the lowest of `axes`."""
     blocks = list(zip(axes, every, strict=False))
-    differences = [marks.step_difference(boxes, every[number - number % group]) for number, boxes in enumerate(every)]
+    differences = [
+        marks.relative_step_text(boxes, every[number - number % group]) for number, boxes in enumerate(every)
+    ]
     for (ax, boxes), title, differs in zip(blocks, titles, differences, strict=True):
         marks.device_axis(ax, boxes.timeline.schedule.devices)
         ax.tick_params(axis="x", length=2.5, labelbottom=ax is axes[-1])

@@ -160,7 +160,7 @@ def ends_late(boxes: Boxes, longest: float) -> bool:
     return makespan(boxes.timeline) > 0.92 * longest
 
 
-def step_difference(boxes: Boxes, first: Boxes) -> str:
+def relative_step_text(boxes: Boxes, first: Boxes) -> str:
     """Return the step time relative to the first timeline of the group, as text; empty for the first itself."""
     step = iteration_time(first.timeline)
     if boxes is first or not step > 0:

@@ -1,0 +1,58 @@
+"""One home for each rule and for each public name, and files that can be read at once."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import ppsim
+
+PACKAGE = Path(ppsim.__file__).parent
+TREES = {
+    path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+
+# Columns of a CostTable that carry a rule: how long something lasts, or what something holds. The costs fill them, and
+# these two modules alone turn them into seconds and into what devices hold.
+RULES_AT = ("plan/lengths.py", "plan/holding.py")
+CARRIERS = {
+    "exchange_seconds", "input_fraction", "offload_bytes", "offload_latency", "offload_seconds_per_byte",
+    "recompute_bytes", "recompute_seconds", "seconds_per_byte", "slice_fraction", "transfer_bytes", "vocabulary_bytes",
+    "vocabulary_reduce_seconds", "vocabulary_seconds", "vocabulary_statistics_seconds", "weight_grad_fraction",
+}  # fmt: skip
+OTHER_MEANINGS = {
+    "interop/replays.py": {"transfer_bytes"},  # of a trace: the size of the messages that it measured
+    "studies/calibration.py": {"transfer_bytes"},  # likewise
+    "studies/losses.py": {"seconds_per_byte"},  # handed on with fewer devices, not turned into seconds
+}
+
+
+@pytest.mark.parametrize("name", sorted(CARRIERS))
+def test_a_rule_of_costs_is_read_in_one_place(name):
+    readers = {
+        path
+        for path, tree in TREES.items()
+        if not path.startswith("costs/") and path not in RULES_AT and name not in OTHER_MEANINGS.get(path, ())
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
+    }
+    assert not readers
+
+
+def test_a_public_name_has_one_meaning():
+    """A function of a command may have the name of what it calls."""
+    homes = defaultdict(list)
+    for path, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(path)
+    for name, paths in homes.items():
+        homes[name] = [path for path in paths if not path.startswith("commands/")] or paths
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
+@pytest.mark.parametrize("path", sorted(TREES))
+def test_a_module_is_short_enough_to_read(path):
+    assert len((PACKAGE / path).read_text(encoding="utf-8").splitlines()) <= 500
