@@ -57,18 +57,18 @@ def auto(
     rounds: int | None = None,
     seed: int = 0,
 ) -> ScheduleColumns:
-    """The shortest schedule found.
+    """Return the shortest schedule found.
 
     Parameters
     ----------
     p, m, v : int
-        Devices, microbatches, stages a device.
+        Devices, microbatches, stages per device.
     placement : {"one", "loop", "v", "wave"} or list of int, optional
-        Default: "one" for one stage a device, else "loop". A list gives the device of each stage.
+        Default: "one" for one stage per device, else "loop". A list gives the device of each stage.
     costs : Costs or another cost model, optional
         Default: F, I and W of a device share take 1 s each, transfers are free.
     memory_limit : float or list, optional
-        Activations in device shares, one number or one a device; default: no limit.
+        Activations in device shares, one number or one per device; default: no limit.
     memory_limit_bytes : float or list, optional
         Bytes of weights, gradients, optimizer state and live activations instead; transfer buffers are not counted.
     split : bool

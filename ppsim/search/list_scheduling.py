@@ -232,7 +232,7 @@ def next_forward(work, state, due, most_ahead, d, now):
         if not has_source(work, state, s):
             continue
         k, there = state.done[s], arrival(work, state, s)
-        if k - state.done[stages + s] >= most_ahead[s] or not may_start(work, state, d, s, k):
+        if k - state.done[stages + s] >= most_ahead[s] or not finds_memory(work, state, d, s, k):
             blocked = blocked or there <= now
         elif there > now:
             later = min(later, there)
@@ -242,7 +242,7 @@ def next_forward(work, state, due, most_ahead, d, now):
 
 
 @kernel
-def may_start(work, state, d, s, k):
+def finds_memory(work, state, d, s, k):
     """Return if every unfinished microbatch of device d, oldest first, could still end after F of stage s and k."""
     free = work.limits[d] + ROUNDING - state.live[d] - work.held[s]
     if free < 0.0:

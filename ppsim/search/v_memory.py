@@ -1,4 +1,4 @@
-"""V-Half and V-Min: a V of two stages a device whose repeating block bounds the activations."""
+"""V-Half and V-Min: a V of two stages per device whose repeating block bounds the activations."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ WAYS = DUE, FORWARDS, ENDS = range(3)  # of pulling the block earlier
 _SOURCE = "Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv 2405.15362"
 _METHOD = (
     "Microbatches repeat one block of six slots, W go to idle slots first in first out, and warm-up and drain are "
-    "pulled earlier without raising the peak, in the makers' way or in one of our own. That is built for f = i = w; a "
-    "short search (docs/synthesis.md) follows under the given costs (default f = i = w) and keeps what is shorter "
-    "within the same activations (`search=False`: the block alone)."
+    "pulled earlier without raising the peak. Moves of single actions then tighten the lists under the given costs "
+    "(default f = i = w) within the same activations, and a short search (docs/synthesis.md) follows, which keeps what "
+    "is shorter (`search=False`: the tightened block alone)."
 )
 
 
@@ -44,7 +44,7 @@ _METHOD = (
     stages_per_device=2,
 )
 def v_half(p: int, m: int, v: int, *, costs: CostModel | None = None, search: bool = True) -> ScheduleColumns:
-    """Block offsets that climb by two slots a device on F0 and I1 and by one on F1 and I0."""
+    """Return lists from a block whose offsets climb by two slots per device on F0 and I1, and by one on F1 and I0."""
     r, shift = np.arange(p), 0 if p % 2 else 3
     offsets = np.stack([2 * r, 3 * p - 2 - r, 3 * p + shift - 1 + 2 * r, 6 * p + shift - 2 - r])
     return _schedule(offsets, m, p // 2 + 1, costs, search)
@@ -61,14 +61,14 @@ def v_half(p: int, m: int, v: int, *, costs: CostModel | None = None, search: bo
     stages_per_device=2,
 )
 def v_min(p: int, m: int, v: int, *, costs: CostModel | None = None, search: bool = True) -> ScheduleColumns:
-    """Block offsets that climb by one slot a device on all four legs."""
+    """Return lists from a block whose offsets climb by one slot per device on all four legs."""
     r, shift = np.arange(p), 0 if p % 3 else 2
     offsets = np.stack([r, 2 * p - 1 - r, 2 * p + shift + r, 4 * p + shift - 1 - r])
     return _schedule(offsets, m, (p + 4) // 3, costs, search)
 
 
 def _schedule(offsets: np.ndarray, m: int, activations: int, costs: CostModel | None, search: bool) -> ScheduleColumns:
-    """Return the lists of the repeated block, or shorter ones by `search`.
+    """Return the lists of the repeated block, tightened, or shorter ones by `search`.
 
     Those hold no more than `activations`, or than the block itself if stages hold unequal parts of the model.
     """

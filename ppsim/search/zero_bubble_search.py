@@ -1,4 +1,4 @@
-"""Zero bubble by search: the best of greedy schedules and hand-written forms under a memory limit and true costs."""
+"""Zero bubble by search: ZB-1p, ZB-2p and ZB-auto are the search of `auto` under a memory limit, for span or makespan."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from ppsim.search.problem import Problem, limits_of
 if TYPE_CHECKING:
     from ppsim.costs import CostModel
 
-
 OBJECTIVES = ("span", "makespan")
 HAND_WRITTEN = ("1f1b", "eager-1f1b", "gpipe", "zb-h1", "zb-h2")
 _METHOD = (
-    "Greedy list scheduling with twelve settings of its switches, compared with the hand-written forms under the given "
-    "costs (each stage's own times and the transfers; default F = I = W); the best span is kept, at equal span the "
-    'best makespan (`objective="makespan"`: the other way round).'
+    "A short search by list scheduling and moves of single actions (docs/synthesis.md), from the hand-written schedules "
+    "that fit, under the given costs (each stage's own times and the transfers; default F = I = W); the best span is "
+    'kept, at equal span the best makespan (`objective="makespan"`: the other way round).'
 )
 _MAKESPAN = "<= {that of 1f1b, zb-h1 and zb-h2 where they fit the limit, by the chosen measure}"
 _SOURCE = "Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 3 (the idea; the method is ours)"
@@ -39,7 +38,7 @@ _SOURCE = "Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, s
     source=_SOURCE,
 )
 def zb_1p(p: int, m: int, v: int, *, costs: CostModel | None = None, objective: str = "span") -> ScheduleColumns:
-    """The best schedule found within p activations."""
+    """Return the best schedule found within p activations."""
     return _best(p, m, np.full(p, float(p)), costs, objective)
 
 
@@ -53,7 +52,7 @@ def zb_1p(p: int, m: int, v: int, *, costs: CostModel | None = None, objective: 
     source=_SOURCE,
 )
 def zb_2p(p: int, m: int, v: int, *, costs: CostModel | None = None, objective: str = "span") -> ScheduleColumns:
-    """The best schedule found within 2p activations."""
+    """Return the best schedule found within 2p activations."""
     return _best(p, m, np.full(p, 2.0 * p), costs, objective)
 
 
@@ -76,7 +75,7 @@ def zb_auto(
     costs: CostModel | None = None,
     objective: str = "span",
 ) -> ScheduleColumns:
-    """The best schedule found within the limit."""
+    """Return the best schedule found within the limit."""
     return _best(p, m, limits_of(p, p if memory_limit is None else memory_limit), costs, objective)
 
 

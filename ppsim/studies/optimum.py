@@ -18,7 +18,7 @@ from ppsim.search.problem import Problem, devices_of_stages, limits_of
 from ppsim.search.solver import require_solver, solve_exactly
 from ppsim.studies.worker_pool import check_workers
 
-MOST_ACTIONS = 1500
+MAX_ACTIONS = 1500
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Optimum:
     run : Timeline
         The schedule found, simulated under the costs given; `run.schedule.to_csv(path)` keeps it.
     makespan, bound : float
-        Seconds of the schedule found, and what no schedule of these actions under this cap can beat.
+        Seconds of the schedule found, and a lower bound for all schedules of these actions under this cap.
     proven : bool
-        Whether the two are equal: the schedule is optimal.
+        True if the two are equal: the schedule is optimal.
     exact : bool
-        Whether all times are multiples of the solver's tick, so that nothing was rounded.
+        True if all times are multiples of the solver's tick, so that nothing was rounded.
     """
 
     run: Timeline
@@ -58,7 +58,7 @@ def optimum(
     time_limit: float = 60.0,
     workers: int = 2,
 ) -> Optimum:
-    """The shortest schedule on a placement, where transfers never queue (transport `async`).
+    """Return the shortest schedule on a placement if transfers never queue (transport `async`).
 
     Parameters
     ----------
@@ -94,8 +94,8 @@ def optimum(
     require_count("devices", devices)
     require_count("microbatches", microbatches)
     actions = devices * per_device * microbatches * (3 if split else 2)
-    if actions > MOST_ACTIONS:
-        raise ConfigError(f"{actions} actions are too many to solve exactly; use at most {MOST_ACTIONS}")
+    if actions > MAX_ACTIONS:
+        raise ConfigError(f"{actions} actions are too many to solve exactly; use at most {MAX_ACTIONS}")
     device_of = devices_of_stages(placement, devices, per_device)
     limits = limits_of(devices, math.inf if memory_limit is None else memory_limit)
     problem = Problem.of(devices, microbatches, device_of, costs, split, limits)
