@@ -74,8 +74,8 @@ def auto(
     split : bool
         Backward as I and W (the default), or as B.
     seconds : float, optional
-        Search for so long: rounds, then ever longer ones, and where OR-Tools is installed (the extra `solver`) windows
-        that it solves. How many that makes depends on the machine, and so may the schedule.
+        Time of the search: rounds, then ever longer ones, and windows that OR-Tools solves if it is installed (the extra
+        `solver`). Their number depends on the machine, and so may the schedule.
     rounds : int, optional
         Of the search; default: as many as take some seconds, none where the schedule is large. It ends earlier where
         the schedule is proven shortest.

@@ -1,4 +1,4 @@
-"""Zero bubble by search: ZB-1p, ZB-2p and ZB-auto are the search of `auto` under a memory limit, for span or makespan."""
+"""Zero bubble by search: ZB-1p, ZB-2p and ZB-auto, the search of `auto` for the span under a memory limit."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 OBJECTIVES = ("span", "makespan")
 HAND_WRITTEN = ("1f1b", "eager-1f1b", "gpipe", "zb-h1", "zb-h2")
 _METHOD = (
-    "A short search by list scheduling and moves of single actions (docs/synthesis.md), from the hand-written schedules "
-    "that fit, under the given costs (each stage's own times and the transfers; default F = I = W); the best span is "
-    'kept, at equal span the best makespan (`objective="makespan"`: the other way round).'
+    "A short search by list scheduling and moves of single actions (docs/synthesis.md) starts from the hand-written "
+    "schedules that fit, under the given costs (each stage's own times and the transfers; default F = I = W); the best "
+    'span is kept, at equal span the best makespan (`objective="makespan"`: the other way round).'
 )
 _MAKESPAN = "<= {that of 1f1b, zb-h1 and zb-h2 where they fit the limit, by the chosen measure}"
 _SOURCE = "Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 3 (the idea; the method is ours)"
