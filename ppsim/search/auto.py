@@ -74,7 +74,7 @@ def auto(
     split : bool
         Backward as I and W (the default), or as B.
     seconds : float, optional
-        Time of the search: rounds, then ever longer ones, and windows that OR-Tools solves if it is installed (the extra
+        Time of the search: rounds, then ever longer ones, and windows that OR-Tools solves if it is installed (extra
         `solver`). Their number depends on the machine, and so may the schedule.
     rounds : int, optional
         Of the search; default: as many as take some seconds, none where the schedule is large. It ends earlier where
