@@ -15,10 +15,11 @@ def calls(schedule, path):
     """Each call by name; a run for the chart and the trace is made beforehand."""
     run = ppsim.simulate(schedule, COSTS, engine="compiled")
     lists = schedule.kind, schedule.stage, schedule.microbatch, schedule.offsets
-    sizes = {"devices": 64, "microbatches": schedule.microbatches}
+    sizes = {"name": "1f1b", "devices": 64, "microbatches": schedule.microbatches}
+    config = {"schedule": sizes, "costs": {"forward": 1.0, "backward": 2.0, "latency": 0.1}}
     return {
         "simulate": lambda: ppsim.simulate(schedule, COSTS, engine="compiled").bubble_fraction,
-        "compare": lambda: ppsim.compare(["1f1b", "eager-1f1b"], **sizes, costs=COSTS),
+        "compare": lambda: ppsim.compare(config, ["1f1b", "eager-1f1b"]),
         "validate": lambda: ppsim.Schedule(*lists).validate(),
         "chart (PNG)": lambda: run.save(path / "run.png"),
         "trace (Perfetto)": lambda: run.to_perfetto(path / "run.pftrace"),

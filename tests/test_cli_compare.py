@@ -10,6 +10,7 @@ from ppsim.analysis.measures import shown_in
 from ppsim.studies.compare import compare
 from ppsim.studies.worker_pool import Workers
 
+SIZED = {"schedule": {"name": "1f1b", "devices": 4, "microbatches": 8}}
 SIZES = ("--devices", 4, "--microbatches", 8)
 
 
@@ -28,7 +29,7 @@ def test_schedules_are_sorted_by_step_time():
 
 
 def test_every_schedule_does_the_same_work():
-    comparison = compare(devices=4, microbatches=8)
+    comparison = compare(SIZED)
     for timeline in comparison.timelines:
         busy = timeline.device_busy.sum() / timeline.schedule.iterations
         assert busy == pytest.approx(4 * 8 * 3), timeline.schedule.name
@@ -194,7 +195,7 @@ def test_asynchronous_schedules_are_marked_and_ranked_after_the_synchronous_ones
     assert [(row["schedule"], row["asynchronous"]) for row in rows] == [
         ("zb-h1", False), ("1f1b", False), ("pipedream", True), ("pipedream-2bw", True),
     ]  # fmt: skip
-    frame = library.compare(names.split(","), devices=4, microbatches=8).to_frame()
+    frame = library.compare(SIZED, names.split(",")).to_frame()
     assert frame["asynchronous"].tolist() == [False, False, True, True]
     text = ppsim("compare", UNIT_COSTS, "--schedules", names, "--gantt", tmp_path / "all.svg").out
     ranked, apart = text.split("\n\n")[:2]
@@ -207,17 +208,17 @@ def test_asynchronous_schedules_are_marked_and_ranked_after_the_synchronous_ones
 
 
 def test_a_notebook_shows_the_columns_in_which_something_is_known():
-    page = compare(["1f1b", "zb-h1"], devices=4, microbatches=8)._repr_html_()
+    page = compare(SIZED, ["1f1b", "zb-h1"])._repr_html_()
     assert "<td style='text-align:left;white-space:nowrap'>1f1b</td>" in page
     assert "<td style='text-align:right;white-space:nowrap'>27 s</td>" in page
     assert not any(f"<th>{name}</th>" in page for name in ("asynchronous", "iteration time", "peak memory", "mfu"))
-    apart = compare(["1f1b", "pipedream-2bw"], devices=4, microbatches=8)._repr_html_()
+    apart = compare(SIZED, ["1f1b", "pipedream-2bw"])._repr_html_()
     assert "<th>asynchronous</th>" in apart
     assert ">yes</td>" in apart
 
 
 def test_comparisons_of_the_same_schedules_are_equal():
-    once, again, other = (compare(names, devices=4, microbatches=8) for names in (["1f1b"], ["1f1b"], ["zb-h1"]))
+    once, again, other = (compare(SIZED, names) for names in (["1f1b"], ["1f1b"], ["zb-h1"]))
     assert once == again
     assert once != other
 

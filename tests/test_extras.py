@@ -31,7 +31,7 @@ def core_install(monkeypatch):
         (RUN.to_frame, "pandas"),
         (RUN.ledger().to_frame, "pandas"),
         (library.simulate_many(RUN.schedule, engine="event").to_frame, "pandas"),
-        (compare(["1f1b"], devices=2, microbatches=2).to_frame, "pandas"),
+        (compare({"schedule": {"name": "1f1b", "devices": 2, "microbatches": 2}}).to_frame, "pandas"),
         (RUN.to_plotly, "plotly"),
         (lambda: optimum(2, 2), "ortools"),
     ],

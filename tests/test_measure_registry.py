@@ -39,7 +39,7 @@ def test_a_measure_added_to_the_registry_is_seen_everywhere(longest_wait):
     assert (document["units"]["longest_wait"], document["definitions"]["longest_wait"]) == (
         "seconds", "per device: idle seconds, once more",
     )  # fmt: skip
-    comparison = compare(["1f1b"], devices=4, microbatches=8)
+    comparison = compare({"schedule": {"name": "1f1b", "devices": 4, "microbatches": 8}}, ["1f1b"])
     assert comparison.rows()[0]["longest_wait"] == 9.0
     assert comparison.to_frame()["longest_wait"].tolist() == [9.0]
     assert comparison.to_dict()["definitions"]["longest_wait"] == "per device: idle seconds, once more"

@@ -132,7 +132,7 @@ def test_a_family_added_to_the_registry_is_seen_everywhere(two_by_two):
     assert "two-by-two" in command("list").out
     assert "This test, 2026" in command("list", "two-by-two").out
     assert "makespan              60 s" in command("simulate", UNIT_COSTS, "--schedule", "two-by-two").out
-    runs = ppsim.compare(devices=2, microbatches=4).timelines
+    runs = ppsim.compare({"schedule": {"name": "1f1b", "devices": 2, "microbatches": 4}}).timelines
     assert "two-by-two" in [run.schedule.name for run in runs]
     steps = [one.step for one in ppsim.advise(UNIT_COSTS).advice if one.what == "schedule two-by-two"]
     assert steps == [60.0]

@@ -22,7 +22,8 @@ from ppsim.costs.spread import Spread, order_of_schedules
 from ppsim.plots.boxes import headline, title_text, without_repeated_names
 from ppsim.plots.chart_files import SUFFIXES, is_page
 from ppsim.run.schedules import Schedule
-from ppsim.studies.compare import Comparison, asynchronous, compare_config
+from ppsim.studies import compare as study
+from ppsim.studies.compare import Comparison, asynchronous
 from ppsim.studies.points import fits_within
 
 TOO_MUCH = "!"
@@ -62,7 +63,7 @@ def compare(
     part = None if headroom is None else options.read_headroom(headroom)
     case = read()
     which = [Schedule.from_csv(name) if name.lower().endswith(".csv") else name for name in names]
-    comparison = compare_config(case, None if names == ["all"] else which, headroom=part)
+    comparison = study.compare(case, None if names == ["all"] else which, headroom=part)
     if gantt and comparison.timelines:
         comparison.save(gantt, titles=_titles(comparison, is_page(gantt)))
         say(f"wrote {gantt}")

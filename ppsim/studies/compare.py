@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,10 +19,10 @@ from ppsim.base.rules import checked_call
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
 from ppsim.base.units import value_text
-from ppsim.config import Config, config_source
+from ppsim.config import AnyConfig, Config, config_source
 from ppsim.costs import CostModel
 from ppsim.families.registry import RegisteredFamily
-from ppsim.run.schedules import Schedule, schedules
+from ppsim.run.schedules import Schedule
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
@@ -180,45 +180,73 @@ class Comparison:
         }
 
 
-def compare_config(
-    config: Config | str | PathLike[str] | Mapping[str, Any],
-    which: Iterable[str | Schedule] | None = None,
+def compare(
+    config: AnyConfig | Iterable[Schedule | Timeline],
+    schedules: Iterable[str | Schedule] | None = None,
     *,
+    costs: CostModel | None = None,
+    transport: str = "async",
     headroom: float | None = None,
     executor: Executor | None = None,
 ) -> Comparison:
-    """Run schedules in the place of a config's own: with its sizes, costs, transport and jitter; as in `compare`.
+    """Run schedules at equal work: with a config's sizes, costs, transport and jitter.
 
-    Stages per device and options of the config go to the families that take them; `interleaved-1f1b:4` says its own.
+    Parameters
+    ----------
+    config : path, dict, Config, or list of timelines and schedules
+        A list is compared as it is, in its order and with its first item. `run.named("measured")` gives a timeline a
+        name in the chart.
+    schedules : iterable of family names and schedules, optional
+        They run instead of the config's own. Default: every family of the registry that needs no search.
+        "interleaved-1f1b:4" gives the stages per device, "zb-h1+ready" the dispatch. Else the config's stages per
+        device and options go to the families that take them.
+    costs, transport : optional
+        For schedules in a list, as in `ppsim.simulate`.
+    headroom : float, optional
+        Leave out schedules that do not fit with this fraction of each device's memory kept free.
+    executor : concurrent.futures.Executor, optional
+        Builds and runs the schedules; default: this process.
+
+    Raises
+    ------
+    BuildError
+        For an unknown family. A schedule that cannot run at this size is no error: it is listed with its reason.
     """
-    case = config if isinstance(config, Config) else config_source(config).config()
-    section = dict(case.schedule)
-    if "csv" in section:
-        own = case.build()
-        section |= {"devices": own.devices, "microbatches": own.microbatches // own.slices}
-    found = compare(
-        which,
-        devices=section["devices"],
-        microbatches=section["microbatches"],
-        stages_per_device=section.get("stages_per_device"),
-        costs=case.costs,
-        options={section["name"]: section.get("options", {})} if "name" in section else None,
-        run=functools.partial(_run_in, case),
-        headroom=headroom,
-        executor=executor,
-    )
-    return replace(found, current=_current(case, found))
+    given = cast(Any, config)
+    if isinstance(config, Iterable) and not isinstance(config, str | Mapping):
+        if any(isinstance(one, ScheduleColumns | TimelineColumns) for one in given):
+            return _compare_list(given, costs, transport)
+        given = None
+    if given is None:
+        raise ConfigError("compare needs a config, or a list of timelines and schedules; such as compare(config)")
+    case = given if isinstance(given, Config) else config_source(given).config()
+    chosen = {one[1]: one for one in (_chosen(item, case) for item in schedules or families())}
+    refused = {name: SEARCHES for name in chosen if not schedules and "costs" in find_family(name).options}
+    tried = [one for name, one in chosen.items() if name not in refused]
+    attempt = functools.partial(_attempt, case=case, sizes=_sizes(case), headroom=headroom)
+    timelines: list[Timeline] = []
+    for (_, label, _), found in zip(tried, (executor or InProcess()).map(attempt, tried), strict=True):
+        if isinstance(found, str):
+            refused[label] = found
+        else:
+            timelines.append(found)
+    timelines.sort(key=_rank)
+    return Comparison(timelines, refused, _current(case, timelines))
 
 
-def _run_in(case: Config, schedule: Schedule, **options: Any) -> Timeline:
-    """Run a schedule instead of a config's own, with the R and copies that the config requests."""
-    return case.simulate(case.completed(schedule), **options)
+def _sizes(case: Config) -> tuple[int, int]:
+    """Return the devices and microbatches of a config."""
+    section = case.schedule
+    if "csv" not in section:
+        return section["devices"], section["microbatches"]
+    own = case.build()
+    return own.devices, own.microbatches // own.slices
 
 
-def _current(case: Config, found: Comparison) -> Timeline | None:
+def _current(case: Config, timelines: Iterable[Timeline]) -> Timeline | None:
     """Return the run of the config's own schedule; None if it cannot run."""
     name = case.schedule.get("name")
-    for run in found.timelines:
+    for run in timelines:
         if run.schedule.name == name:
             return run
     try:
@@ -227,112 +255,27 @@ def _current(case: Config, found: Comparison) -> Timeline | None:
         return None
 
 
-def compare(
-    config: Config | str | PathLike[str] | Mapping[str, Any] | Iterable[str | Schedule | Timeline] | None = None,
-    which: Iterable[str | Schedule] | None = None,
-    *,
-    devices: int | None = None,
-    microbatches: int | None = None,
-    stages_per_device: int | None = None,
-    costs: CostModel | None = None,
-    options: Mapping[str, Mapping[str, Any]] | None = None,
-    transport: str = "async",
-    engine: str = "auto",
-    run: Callable[..., Timeline] | None = None,
-    headroom: float | None = None,
-    executor: Executor | None = None,
-) -> Comparison:
-    """Run schedules at equal work: same devices, microbatches, costs and transport.
-
-    Parameters
-    ----------
-    config : path, dict, Config, or list of timelines and schedules
-        A config says sizes, costs, transport and jitter. A list is compared as it is, in its order and with its first
-        item; schedules in it run under `costs` and `transport`. `run.named("measured")` gives a timeline a name in the
-        chart. Without either give `devices` and `microbatches`, and `which` first.
-    which : iterable of family names and schedules, optional
-        Default: every family of the registry that needs no search. "interleaved-1f1b:4" says the stages per device,
-        "zb-h1+ready" the dispatch.
-    devices, microbatches : int
-        As in `ppsim.build`.
-    stages_per_device : int, optional
-        For the families that take more than one; from 1 upwards. The others, and all when it is 1 or not given, run
-        their own number.
-    costs : CostModel, optional
-        As in `ppsim.simulate`.
-    transport, engine : str
-        As in `ppsim.simulate`.
-    options : mapping of family name to its options, optional
-        Such as `{"interleaved-1f1b": {"group_size": 8}}`.
-    run : function of a schedule, optional
-        Runs one, such as `Config.simulate` with its jitter; it takes `dispatch=` too. Default: `ppsim.simulate` with
-        the above.
-    headroom : float, optional
-        Leaves out what does not fit with this part of each device's memory kept free.
-    executor : concurrent.futures.Executor, optional
-        Builds and runs the schedules; default: this process.
-
-    Raises
-    ------
-    BuildError
-        For a name that is no family. A schedule that cannot run at this size is no error: it is listed with its reason.
-    """
-    if devices is None or microbatches is None:
-        given = cast(Any, config)
-        is_list = isinstance(config, Iterable) and not isinstance(config, str | Mapping)
-        if is_list and any(isinstance(one, ScheduleColumns | TimelineColumns) for one in given):
-            return _compare_list(given, costs, transport, engine)
-        if given is None or is_list:
-            raise ConfigError(
-                "compare needs a config, or devices= and microbatches=; such as compare(config, ['1f1b'])"
-            )
-        return compare_config(given, which, headroom=headroom, executor=executor)
-    names = cast(Any, config) if which is None else which
-    if run is None:
-        run = functools.partial(simulate, costs=costs, transport=transport, engine=engine)
-    chosen = {one[1]: one for one in (_chosen(item, stages_per_device) for item in names or schedules())}
-    refused = {name: SEARCHES for name in chosen if not names and "costs" in find_family(name).options}
-    attempt = functools.partial(
-        _attempt, sizes=(devices, microbatches), costs=costs, options=options or {}, run=run, headroom=headroom
-    )
-    tried = [one for name, one in chosen.items() if name not in refused]
-    timelines: list[Timeline] = []
-    for (_, label, _), found in zip(tried, (executor or InProcess()).map(attempt, tried), strict=True):
-        if isinstance(found, str):
-            refused[label] = found
-        else:
-            timelines.append(found)
-    return Comparison(sorted(timelines, key=_rank), refused)
-
-
-def _compare_list(items: Sequence[Any], costs: CostModel | None, transport: str, engine: str) -> Comparison:
+def _compare_list(items: Sequence[Any], costs: CostModel | None, transport: str) -> Comparison:
     """Compare timelines, and the runs of schedules, in the order given."""
     for item in items:
         if not isinstance(item, Schedule | Timeline):
             raise ConfigError(f"{shown(item)} cannot be compared with runs; list timelines and schedules only")
-    runs = [
-        one if isinstance(one, Timeline) else simulate(one, costs, transport=transport, engine=engine) for one in items
-    ]
+    runs = [one if isinstance(one, Timeline) else simulate(one, costs, transport=transport) for one in items]
     return Comparison(runs, {}, runs[0])
 
 
-def _attempt(
-    chosen: _Chosen,
-    sizes: tuple[int, int],
-    costs: CostModel | None,
-    options: Mapping[str, Mapping[str, Any]],
-    run: Callable[..., Timeline],
-    headroom: float | None,
-) -> Timeline | str:
+def _attempt(chosen: _Chosen, case: Config, sizes: tuple[int, int], headroom: float | None) -> Timeline | str:
     """Return the run of one schedule, or the reason why there is none."""
     item, label, stages = chosen
     try:
         if isinstance(item, RegisteredFamily):
-            schedule = _built(item, *sizes, stages, costs, dict(options.get(item.name, {})))
-            schedule = Schedule.of(schedule.named(label))
+            options = dict(case.schedule.get("options", {}) if item.name == case.schedule.get("name") else {})
+            if "costs" in item.options:
+                options.setdefault("costs", case.costs)
+            schedule = Schedule.of(Schedule.of(item.columns(*sizes, stages, **options)).named(label))
         else:
             schedule = _of_size(item, *sizes)
-        found = run(schedule, dispatch="ready") if label.endswith(READY) else run(schedule)
+        found = case.simulate(case.completed(schedule), dispatch="ready" if label.endswith(READY) else None)
         if headroom is not None and fits_within(found, headroom) is False:
             return f"does not fit: {value_text(-found.memory().spare(headroom).min(), 'bytes')} too much"
     except PpsimError as error:
@@ -340,30 +283,17 @@ def _attempt(
     return found
 
 
-def _chosen(item: str | Schedule, stages_per_device: int | None) -> _Chosen:
+def _chosen(item: str | Schedule, case: Config) -> _Chosen:
     """Return a schedule or family, the name of its row, and its stages per device, which the name may give."""
     if not isinstance(item, str):
         if not isinstance(item, ScheduleColumns):
             raise ConfigError(f"{shown(item)} is no schedule to compare; give names such as '1f1b', or schedules")
         return item, item.name, None
     name, stages = split_stages(item.removesuffix(READY))
-    family = find_family(name)
+    family, own = find_family(name), case.schedule.get("stages_per_device")
     if stages is None:
-        stages = None if family.fixed_stages or stages_per_device == 1 else stages_per_device
+        stages = None if family.fixed_stages or own == 1 else own
     return family, item, stages
-
-
-def _built(
-    family: RegisteredFamily,
-    devices: int,
-    microbatches: int,
-    stages_per_device: int | None,
-    costs: CostModel | None,
-    options: dict[str, Any],
-) -> Schedule:
-    if "costs" in family.options and costs is not None:
-        options.setdefault("costs", costs)
-    return Schedule.of(family.columns(devices, microbatches, stages_per_device, **options))
 
 
 def _of_size(schedule: Schedule, devices: int, microbatches: int) -> Schedule:

@@ -23,7 +23,7 @@ from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import families
-from ppsim.studies.compare import Comparison, asynchronous, compare_config
+from ppsim.studies.compare import Comparison, asynchronous, compare
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ def slowed(case: Config, slow: Mapping[int, float], which: Iterable[str] | None 
     `slow` maps devices to factors above 0; `which` names families (default: all). Raises ConfigError for other devices.
     """
     which = [*(which or families())]  # all, those that search too
-    before = compare_config(case, which)
+    before = compare(case, which)
     for device in slow:
         _require_device(device, max((run.schedule.devices for run in before.timelines), default=device + 1))
     factors = {**(case.jitter.slow_devices if case.jitter else {}), **slow}
-    return _losses(before, compare_config(case.changed({"jitter.slow_devices": factors}), which))
+    return _losses(before, compare(case.changed({"jitter.slow_devices": factors}), which))
 
 
 def failed(case: Config, device: int, copies: int, which: Iterable[str] | None = None) -> Losses:
@@ -77,7 +77,7 @@ def failed(case: Config, device: int, copies: int, which: Iterable[str] | None =
             "weights are sharded over the copies, so that no peer has those of a failed device; "
             "use layout.sharded=false"
         )
-    before = compare_config(case, [*(which or families())])
+    before = compare(case, [*(which or families())])
     _require_device(device, max((run.schedule.devices for run in before.timelines), default=device + 1))
     healthy = [_with_own_cards(run, case) for run in before.timelines]
     runs, refused = [], dict(before.refused)
