@@ -114,7 +114,7 @@ def run_in_time_order(rows, queues, gathers, copies, barriers, ports, devices, t
 
 @kernel(allocates=True)
 def end_copy(copy, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda):
-    """Free the switch of a copy, count it off for those behind it and let the device that waits for it go on."""
+    """End a copy: free its switch, prepare the copies after it and wake the device that waits for it."""
     copies.end[copy] = now
     if copies.line[copy] >= 0:
         copies.free[copies.line[copy]] = True
@@ -130,7 +130,7 @@ def end_copy(copy, now, rows, queues, ports, gathers, copies, barriers, times, d
 
 @kernel(allocates=True)
 def count_off_copy(copy, now, rows, copies, agenda):
-    """One more of what a copy waits for has come: after the last it starts, or is ready for its switch."""
+    """Count one more thing that a copy waits for; after the last it starts, or is ready for its switch."""
     copies.waits[copy] -= 1
     if copies.waits[copy] > 0:
         return
@@ -142,14 +142,14 @@ def count_off_copy(copy, now, rows, copies, agenda):
 
 @kernel(allocates=True)
 def start_copy(copy, now, rows, copies, agenda):
-    """Put a copy on its way."""
+    """Start a copy."""
     copies.start[copy] = now
     push(agenda.events, now + copies.seconds[copy], len(rows.offsets) - 1 + len(rows.source) + copy)
 
 
 @kernel(allocates=True)
 def arbitrate_copies(now, rows, copies, lines, agenda):
-    """Let the copies that are ready join the lines of their switches, then start what heads a line that is free."""
+    """Let ready copies join the lines of their switches, then start the first of each line whose switch is free."""
     while len(agenda.ready_copies) > 0:
         copy = heapq.heappop(agenda.ready_copies)
         line = copies.line[copy]
@@ -170,7 +170,7 @@ def arbitrate_copies(now, rows, copies, lines, agenda):
 
 @kernel(allocates=True)
 def end_transfer(number, now, rows, queues, ports, gathers, copies, barriers, times, devices, lines, agenda):
-    """Give the places of a transfer back, count it off for those behind it and let who waits for it go on."""
+    """End a transfer: free its ports, prepare the transfers after it and wake the devices that wait for it."""
     times.transfers[number, END] = now
     queues.links[number, RECEIVER] = -1
     for port in ports.of_transfer[number]:
@@ -189,7 +189,7 @@ def end_transfer(number, now, rows, queues, ports, gathers, copies, barriers, ti
 
 @kernel(allocates=True)
 def end_barrier(number, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda):
-    """Let who waits for a barrier go on, and count it off the barrier behind it."""
+    """End a barrier: wake the devices that wait for it, and count it off the barrier after it."""
     barriers.end[number] = now
     count_off_barrier(np.int64(barriers.following[number]), now, rows, copies, barriers, agenda)
     for device in range(len(devices.waiting_at)):
@@ -200,7 +200,7 @@ def end_barrier(number, now, rows, queues, ports, gathers, copies, barriers, tim
 
 @kernel(allocates=True)
 def advance(device, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda):
-    """End the slot that a device runs, if any, make the posts behind it, and start the next slot if that can start."""
+    """End the slot that a device runs, if any, make the posts after it, and start the next slot if that can start."""
     row, last = devices.position[device], rows.offsets[device + 1]
     if devices.running_until[device] >= 0:
         times.row_end[row : devices.running_until[device]] = now
@@ -251,7 +251,7 @@ def advance(device, now, rows, queues, ports, gathers, copies, barriers, times, 
 
 @kernel(allocates=True)
 def count_off_barrier(barrier, now, rows, copies, barriers, agenda):
-    """One more of what a barrier, or -1 for none, waits for has ended; after the last it begins."""
+    """Count one more end that a barrier waits for, -1 for no barrier; after the last it begins."""
     if barrier >= 0:
         barriers.start[barrier] = now
         barriers.waits[barrier] -= 1
@@ -262,7 +262,7 @@ def count_off_barrier(barrier, now, rows, copies, barriers, agenda):
 
 @kernel(allocates=True)
 def count_off_transfer(number, now, rows, queues, ports, times, agenda):
-    """One more of what a transfer waits for has come: after the last it is ready for its ports, if there are any."""
+    """Count one more thing that a transfer waits for; after the last it starts, or is ready for its ports."""
     queues.links[number, WAITS] -= 1
     if queues.links[number, WAITS] > 0:
         return
@@ -274,7 +274,7 @@ def count_off_transfer(number, now, rows, queues, ports, times, agenda):
 
 @kernel(allocates=True)
 def start_transfer(number, now, rows, times, agenda):
-    """Put a transfer on its way."""
+    """Start a transfer."""
     times.transfers[number, START] = now
     push(agenda.events, now + rows.lengths.waits[number], len(rows.offsets) - 1 + number)
 
@@ -287,7 +287,7 @@ def push(events, time, code):
 
 @kernel(allocates=True)
 def arbitrate(now, rows, queues, ports, times, lines, agenda):
-    """Let what is ready join the lines of its ports, all at once, then start what can start."""
+    """Let ready transfers join the lines of their ports, all at once, then start those that can start."""
     of_transfer = ports.of_transfer
     free, head, tail, behind = lines
     while len(agenda.ready) > 0:
@@ -315,7 +315,7 @@ def arbitrate(now, rows, queues, ports, times, lines, agenda):
 
 @kernel(allocates=True)
 def may_leave(number, of_transfer, free, head):
-    """Whether a transfer heads the lines of all its ports and each has a free place."""
+    """Return if a transfer is first in the lines of all its ports and each port is free."""
     for port in of_transfer[number]:  # noqa: SIM110 - Numba compiles no generator expression in all()
         if port >= 0 and (free[port] == 0 or head[port] != number):
             return False

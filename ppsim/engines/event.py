@@ -11,12 +11,10 @@ import simpy
 from simpy.events import NORMAL
 
 from ppsim.checks.deadlock import deadlock_error
-from ppsim.engines.event_resources import Arrival, BarrierStreams, CopyStreams, GatherStreams, PortLines, StepEnd
+from ppsim.engines.event_resources import LAST, Arrival, BarrierStreams, CopyStreams, GatherStreams, PortLines, StepEnd
 from ppsim.engines.times import Times
 from ppsim.lowering.rows import consumers
 from ppsim.plan.resolve import Plan, Posts
-
-LAST = 2  # a priority after SimPy's own: after everything else that happens at the same time
 
 
 class Clock(simpy.Environment):

@@ -11,6 +11,8 @@ from simpy.events import NORMAL, EventPriority
 from ppsim.plan.resolve import Plan
 from ppsim.plan.streams import Ports
 
+LAST = 2  # a priority after SimPy's own: after everything else that happens at the same time
+
 
 class Arrival(simpy.Event):
     """The end of a transfer or gather: its first user makes it, its link triggers it."""

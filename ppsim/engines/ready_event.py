@@ -1,4 +1,4 @@
-"""Dispatch "ready" in the event model: at each moment, when all that ends has ended, free devices choose."""
+"""Dispatch "ready" in the event model: free devices choose after everything that ends at a time has ended."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import simpy
 from simpy.events import EventPriority
 
 from ppsim.base.arrays import list_of_rows
+from ppsim.engines.event_resources import LAST
 from ppsim.plan.dispatch import Choices
-
-LAST = 2  # a priority behind SimPy's own: after everything else that happens at the same time
 
 
 class ReadyModel:
-    """Devices that choose from their lists; `order` and `start` fill up as they do, by slot."""
+    """Devices that choose from their lists; running fills `order` and, by slot, `start`."""
 
     def __init__(self, choices: Choices):
         devices = len(choices.limit)
@@ -29,22 +28,22 @@ class ReadyModel:
         self.choosing = False
 
     def run(self) -> np.ndarray:
-        """The slots of all devices that ran, in the order in which they did, device by device."""
+        """Return the slots of all devices that ran, in the order in which they ran, device by device."""
         self.choose_later()
         self.env.run()
         return np.concatenate([np.array(slots, np.int64) for slots in self.order])
 
     def choose_later(self) -> None:
-        """Let free devices choose once everything else of this moment has happened."""
+        """Let free devices choose after everything else of this time has happened."""
         if not self.choosing:
             self.choosing = True
-            moment = simpy.Event(self.env)
-            moment._ok, moment._value = True, None
-            moment.callbacks.append(self.choose)
-            self.env.schedule(moment, EventPriority(LAST), 0.0)
+            choice = simpy.Event(self.env)
+            choice._ok, choice._value = True, None
+            choice.callbacks.append(self.choose)
+            self.env.schedule(choice, EventPriority(LAST), 0.0)
 
     def choose(self, _: simpy.Event) -> None:
-        """Each free device starts its first slot that is ready and leaves room."""
+        """Start on each free device its first slot that is ready and leaves memory for the rest."""
         self.choosing = False
         for device, free in enumerate(self.free):
             slot = self.first_ready(device) if free else None
@@ -52,7 +51,7 @@ class ReadyModel:
                 self.begin(device, slot)
 
     def first_ready(self, device: int) -> int | None:
-        """The first slot left of a device that is ready and after which the rest still has room."""
+        """Return the first remaining slot of a device that is ready and leaves memory for the rest, or None."""
         choices, limit = self.choices, self.choices.limit[device]
         level, most = self.held[device], 0.0  # of the slots before the one looked at
         for slot in self.left[device]:
@@ -64,7 +63,7 @@ class ReadyModel:
         return None
 
     def begin(self, device: int, slot: int) -> None:
-        """Start a slot; what it holds is counted until its end as at its start."""
+        """Start a slot; until its end the device holds what the slot leaves at its end."""
         self.left[device].remove(slot)
         self.order[device].append(slot)
         self.start[slot] = self.env.now
@@ -74,20 +73,20 @@ class ReadyModel:
         ended.callbacks.append(lambda _: self.end(device, slot))
 
     def end(self, device: int, slot: int) -> None:
-        """Free the device and hand the slot's result to those that wait for it."""
+        """End a slot: free the device and send the result to those that wait for it."""
         self.free[device] = True
         self.hand_on(slot)
         self.choose_later()
 
     def hand_on(self, slot: int) -> None:
-        """Send what a slot or collective makes to those that wait for it."""
+        """Send the result of a slot or collective to those that wait for it."""
         for edge in range(*self.choices.first_edge[slot : slot + 2]):
             target = int(self.choices.target[edge])
             sent = self.env.timeout(float(self.choices.delay[edge]))
             sent.callbacks.append(lambda _, target=target: self.arrive(target))
 
     def arrive(self, slot: int) -> None:
-        """One of the things that a slot or collective waits for has come; a collective begins with the last."""
+        """Count one more input of a slot or collective; a collective begins with the last."""
         self.waits[slot] -= 1
         if self.waits[slot] > 0:
             return

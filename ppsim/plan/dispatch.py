@@ -1,9 +1,9 @@
-"""Dispatch "ready": lists as priorities. A device starts the first action that is ready and leaves room for the rest.
+"""Dispatch "ready": lists are priorities. A device starts the first action that is ready and leaves room for the rest.
 
-Room: after it the rest of the list, in list order, never holds more than the device's limit. So the head of a list
-always has room, and lists that run in list order run to their end under this rule too: no device can wait in a cycle,
-because what is left of each list is in list order, and what was done ahead is waited for by nobody.
-What a device adds to collectives it adds in list order, so that all devices meet in them in one order.
+An action leaves room if after it the rest of the list, in list order, never holds more than the device's limit. So the
+head of a list always has room, and lists that run in list order also run to their end under this rule. No deadlock is
+possible: the rest of each list is in list order, and nothing waits for the actions that ran early.
+A device adds to collectives in list order, so that all devices take part in them in one order.
 Source of the idea: arXiv 2605.18750 (ready-first over static pipeline orders); the rule for room is ours.
 """
 
@@ -30,21 +30,21 @@ _ROUNDING = 1e-9
 
 
 class Choices(NamedTuple):
-    """What devices choose from: slots, which are rows or the two rows of a timed OVERLAP_F_B, in list order.
+    """Slots that devices choose from, in list order; a slot is a row or the two rows of a timed OVERLAP_F_B.
 
     Attributes
     ----------
     offsets : int64 (devices + 1,)
         Device d owns slots `offsets[d]:offsets[d + 1]`.
     row, rows : int64 (slots,)
-        First row of each slot, and how many it has.
+        First row of each slot, and its number of rows.
     seconds, adds, net : float64 (slots,)
         Length; activations, in device shares, that the slot takes at its start, and that it leaves at its end.
     limit : float64 (devices,)
         Activations that a device may hold.
     first_edge : int64 (slots + collectives + 1,)
-        Slot i is waited for over edges `first_edge[i]:first_edge[i + 1]`; behind the slots stand collectives, which
-        need no device.
+        Others wait for slot i over edges `first_edge[i]:first_edge[i + 1]`; collectives, which need no device, come
+        after the slots.
     target, delay : int64, float64 (edges,)
         The slot or collective that waits, and the seconds of the transfer between, or of the collective.
     waits : int64 (slots + collectives,)
@@ -65,7 +65,7 @@ class Choices(NamedTuple):
 
 
 def check_dispatch(dispatch: Any, memory_limit: Any) -> None:
-    """ConfigError for an unknown dispatch, or a limit that no dispatch looks at."""
+    """Raise ConfigError for an unknown dispatch, or for a limit with dispatch "list", which ignores it."""
     if not isinstance(dispatch, str) or dispatch not in DISPATCHES:
         raise ConfigError(f"dispatch={shown(dispatch)} is not known; use one of: {', '.join(DISPATCHES)}")
     if dispatch == "list" and memory_limit is not None:
@@ -73,7 +73,7 @@ def check_dispatch(dispatch: Any, memory_limit: Any) -> None:
 
 
 def make_choices(plan: Plan, table: CostTable, memory_limit: Any = None) -> Choices:
-    """What the devices of a plan choose from.
+    """Return the slots that the devices of a plan choose from.
 
     `memory_limit` is in activations of one device share, one number or one a device; None: what each list needs
     itself. Raises ConfigError where a list does not fit its limit.
@@ -114,7 +114,7 @@ def check_plan(plan: Plan) -> None:
 
 
 def _limit(schedule: ScheduleColumns, offsets: np.ndarray, adds: np.ndarray, net: np.ndarray, given: Any) -> np.ndarray:
-    """The limit of each device; ConfigError where its list needs more."""
+    """Return the limit of each device; ConfigError if its list needs more."""
     level = np.cumsum(net) - net
     own = np.maximum.reduceat(level + adds, offsets[:-1]) - level[offsets[:-1]]
     if given is None:
@@ -144,7 +144,7 @@ def _numbers(given: Any) -> np.ndarray:
 
 
 def _edges(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which row waits for which: source rows, target rows, and the seconds between."""
+    """Return the dependencies between rows: source rows, target rows, and the seconds between."""
     schedule = plan.schedule
     forward, backward = row_tables(schedule)
     tables = {kind: np.full_like(forward, -1) for kind in (Kind.R, Kind.W)}
@@ -165,7 +165,7 @@ def _edges(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _collective_edges(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """As `_edges`, of collectives, which are numbered on behind the rows; what a device adds to them stays in order."""
+    """Return the dependencies of collectives, numbered after the rows; a device adds to them in list order."""
     barriers, rows = plan.barriers, len(plan.source)
     if barriers is None or plan.barrier_seconds is None:
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
@@ -180,7 +180,7 @@ def _collective_edges(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def in_order(plan: Plan, table: CostTable, choices: Choices, order: np.ndarray) -> Plan:
-    """The plan with its slots in another order, `order` of all devices one after the other."""
+    """Return the plan with its slots in another order: `order` has all devices one after the other."""
     first = np.repeat(choices.row[order], choices.rows[order])
     begin = np.cumsum(choices.rows[order]) - choices.rows[order]
     old = first + np.arange(len(first)) - np.repeat(begin, choices.rows[order])

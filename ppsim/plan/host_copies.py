@@ -1,4 +1,4 @@
-"""Activations on their way to host memory or another device and back: what moves, when, through what, how long."""
+"""Copies of activations to host memory or another device and back: which, when, through which switch, how long."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ OFFLOADS, RELOADS = 0, 1
 class Copies(DeviceLists, EqualColumns):
     """The OFFLOADs and RELOADs, and the moves of evicted activations, in program order.
 
-    Device d owns `offsets[d]:offsets[d + 1]`. A device has a copy engine for each way, on which copies run one after
-    the other. Each is posted when the compute actions that stand before it have ended; a RELOAD also waits for the end
-    of its OFFLOAD. One from another device waits for every OFFLOAD posted before it, whose room it takes, and an F on a
-    device that evicts until the OFFLOADs before it leave it the room that it has where moves take no time. Where
-    neighbours share a switch, a copy that could start joins the switch's line for its way, which lets one through at a
-    time: first come, first served, at equal times the lower device, then program order.
+    A device has a copy engine for each way, on which copies run one after the other. A copy is posted when the compute
+    actions before it have ended; a RELOAD also waits for the end of its OFFLOAD. A RELOAD from another device waits for
+    every OFFLOAD posted before it, because it takes their memory. An F on a device that evicts waits until the OFFLOADs
+    before it leave as much free memory as they would if moves took no time. If neighbours share a switch, a copy that
+    could start joins the switch's line for its way. A line lets one copy through at a time: first come, first served,
+    at equal times the lower device, then program order.
 
     Attributes
     ----------
@@ -39,15 +39,15 @@ class Copies(DeviceLists, EqualColumns):
     before : int32 (copies,)
         Posted after all rows of its device below this one.
     origin : int32 (copies,)
-        Of a RELOAD the copy that it brings back; else -1.
+        The OFFLOAD whose activation a RELOAD brings back; else -1.
     after : int32 (copies,)
-        Of a RELOAD the OFFLOAD whose end it waits for, where no RELOAD before it does; else -1.
+        The OFFLOAD whose end a RELOAD waits for, unless a RELOAD before it does; else -1.
     user : int32 (copies,)
-        The row that waits for it: of a RELOAD the first R or backward of its activation, of an OFFLOAD an F; else -1.
+        The row that waits for it: for a RELOAD the first R or backward of its activation, for an OFFLOAD an F; else -1.
     host : int32 (copies,)
-        The device that keeps the activation meanwhile, or HOST_MEMORY.
+        The device that holds the activation meanwhile, or HOST_MEMORY.
     line : int32 (copies,)
-        Number of the switch's line, or -1 where the copy goes through no switch.
+        Number of the switch's line, or -1 if the copy goes through no switch.
     seconds : float64 (copies,)
     """
 
@@ -74,7 +74,7 @@ class Copies(DeviceLists, EqualColumns):
 
     @property
     def lines(self) -> int:
-        """How many lines before switches there are."""
+        """Number of lines before switches."""
         return int(self.line.max(initial=-1)) + 1
 
 
@@ -88,7 +88,7 @@ def no_copies(devices: int) -> Copies:
 
 
 def find_copies(program: ScheduleColumns, table: CostTable) -> Copies | None:
-    """The OFFLOADs and RELOADs of a valid program and the moves of what it evicts, or None where nothing moves."""
+    """Return the OFFLOADs and RELOADs of a valid program and the moves of evicted activations, or None."""
     if not program.is_program and not len(program.evicted):
         return None
     found = [_copies_in_lists(program), _moves_of_evicted(program.compute)]
@@ -125,10 +125,10 @@ def find_copies(program: ScheduleColumns, table: CostTable) -> Copies | None:
 def _with_rows_that_need_room(
     compute: ScheduleColumns, user: np.ndarray, device: np.ndarray, before: np.ndarray, reloads: np.ndarray
 ) -> np.ndarray:
-    """`user` with, for each move out, the first F that does not start before it has ended.
+    """Return `user` with, for each move out, the first F that does not start before it has ended.
 
-    Activations are counted in list order, moves taking no time. An F may start while so many moves out are under way as
-    leave the count within the largest one of its device; a RELOAD under way or done is in the count.
+    Activations are counted in list order as if moves took no time. An F may start if the moves out that are under way
+    keep the count within the largest one of its device; a RELOAD under way or done is in the count.
     """
     rows = len(compute.kind)
     coming = np.bincount(before[reloads], minlength=rows + 1)[:rows]
@@ -150,7 +150,7 @@ def _with_rows_that_need_room(
 
 
 def _each_once(after: np.ndarray) -> np.ndarray:
-    """The same with -1 where an earlier copy, behind which this one stands in its line, waits for the same."""
+    """Return `after` with -1 if an earlier copy of the same line waits for the same OFFLOAD."""
     once = np.full_like(after, -1)
     first = np.unique(after, return_index=True)[1]
     once[first] = after[first]
@@ -158,7 +158,7 @@ def _each_once(after: np.ndarray) -> np.ndarray:
 
 
 def _copies_in_lists(program: ScheduleColumns) -> tuple[np.ndarray, ...]:
-    """Device, place, way, stage, microbatch and host of the OFFLOADs and RELOADs, int32."""
+    """Return device, next row, way, stage, microbatch and host of the OFFLOADs and RELOADs, int32."""
     row = np.flatnonzero(is_copy(program.kind))
     before = np.cumsum(program.kind < FIRST_TRANSFER)[row]
     way = program.kind[row] == Kind.RELOAD
@@ -174,7 +174,7 @@ def _copies_in_lists(program: ScheduleColumns) -> tuple[np.ndarray, ...]:
 
 
 def _moves_of_evicted(compute: ScheduleColumns) -> tuple[np.ndarray, ...]:
-    """The same of the moves of evicted activations: out behind F, and back beside the action before the backward."""
+    """Return these columns for evicted activations: out after F, and back during the action before the backward."""
     stage, microbatch, host = compute.evicted.T
     forward, backward = (table[stage, microbatch] for table in row_tables(compute))
     leaves, back = forward + 1, np.maximum(backward - 1, forward + 1)
@@ -192,7 +192,7 @@ def _moves_of_evicted(compute: ScheduleColumns) -> tuple[np.ndarray, ...]:
 
 
 def _first_users(compute: ScheduleColumns) -> np.ndarray:
-    """Row of R, or where there is none of the backward, by [stage, microbatch]."""
+    """Return the row of R, or else of the backward, by [stage, microbatch]."""
     users = row_tables(compute)[1].astype(np.int32)
     again = np.flatnonzero(compute.kind == Kind.R)
     users[compute.stage[again], compute.microbatch[again]] = again

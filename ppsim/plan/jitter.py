@@ -1,4 +1,4 @@
-"""Jitter: how real devices and links differ from the given costs, drawn so that schedules meet the same luck."""
+"""Jitter: random differences of real devices and links from the given costs, the same for all schedules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _above_0 = number(lambda value: 0 < value < math.inf, "must be a number above 0;
 
 
 def factor(value: Any) -> float:
-    """How many times as long something takes; ConfigError where that is no number above 0."""
+    """Return a factor on a length; ConfigError unless it is a number above 0."""
     try:
         return _above_0(value)
     except ConfigError as wrong:
@@ -65,7 +65,7 @@ class Jitter:
 
     @classmethod
     def measured(cls, profile: Profile) -> Jitter:
-        """The noise of actions that a profile was measured with.
+        """Return the noise of actions that a profile was measured with.
 
         For the spread of steps: the overhead was fitted to steps with that noise, and holds what it adds to their mean.
         """
@@ -80,17 +80,17 @@ class Jitter:
 
     @property
     def is_random(self) -> bool:
-        """Whether anything is drawn, so that samples differ."""
+        """True if factors are drawn, so that samples differ."""
         return any((self.actions, self.transfers, self.devices, self.links))
 
     @property
     def least_factor(self) -> float:
-        """No action or transfer becomes shorter than this part of itself; 0 where anything is drawn."""
+        """Smallest factor that any action or transfer gets; 0 if factors are drawn."""
         return 0.0 if self.is_random else min(1.0, *self.slow_devices.values(), *self.slow_links.values())
 
 
 def _factors(key: str, example: str) -> Check:
-    """A mapping to factors, as one that later changes of the caller's do not reach."""
+    """Return a check of a mapping to factors; it copies the mapping, which the caller may change later."""
 
     def check(value: Any) -> dict[Any, float]:
         if not isinstance(value, Mapping):
@@ -111,7 +111,7 @@ _CHECKS = {
 
 
 def check_jitter(jitter: Jitter | None, seed: int) -> None:
-    """Refuse what is no jitter or no seed with a ConfigError."""
+    """Raise ConfigError unless both are a jitter (or None) and a seed."""
     if jitter is not None and not isinstance(jitter, Jitter):
         raise ConfigError(f"jitter={shown(jitter)} must be a ppsim.Jitter, such as ppsim.Jitter(actions=0.05)")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
@@ -119,7 +119,7 @@ def check_jitter(jitter: Jitter | None, seed: int) -> None:
 
 
 class JitteredPlan:
-    """Makes the samples of one plan.
+    """Samples of one plan under jitter.
 
     The factor of an action belongs to its kind, stage and microbatch, not to its place in a list: two schedules of the
     same stages and microbatches meet the same factors in the same sample (common random numbers). B is I and W in one:
@@ -139,7 +139,7 @@ class JitteredPlan:
         self.slow_link = _slow_links(jitter, self.sender, self.receiver, schedule.devices)
 
     def sample(self, number: int) -> Plan:
-        """The plan under the factors of sample `number`; the same number gives the same factors.
+        """Return the plan under the factors of sample `number`; the same number gives the same factors.
 
         Raises CostError where lengths overflow.
         """
@@ -159,7 +159,7 @@ class JitteredPlan:
         return (first.astype(np.int64) * stages + schedule.stage[rows]) * microbatches + schedule.microbatch[rows]
 
     def _link_factors(self, number: int) -> np.ndarray:
-        """The factor of each transfer's pair of devices.
+        """Return the factor of each transfer's pair of devices.
 
         Drawn for each distance between two devices that occurs, from device 0 on: pipelines have few distances.
         """
@@ -215,7 +215,7 @@ def _slow_devices(jitter: Jitter, devices: int) -> np.ndarray:
 
 
 def _slow_links(jitter: Jitter, sender: np.ndarray, receiver: np.ndarray, devices: int) -> np.ndarray:
-    """The factor of each transfer."""
+    """Return the factor of each transfer."""
     factors = np.ones(len(sender))
     for link, factor in jitter.slow_links.items():
         if not isinstance(link, tuple) or len(link) != 2:

@@ -264,6 +264,26 @@ def barrier_seconds(schedule: ScheduleColumns, table: CostTable, barriers: Barri
     return seconds
 
 
+def gather_seconds(table: CostTable) -> np.ndarray | None:
+    """Return the seconds of an UNSHARD by stage; None if it takes no time."""
+    return table.unshard_seconds
+
+
+def reduction_seconds(table: CostTable) -> np.ndarray | None:
+    """Return the seconds of a gradient reduction by stage; None if nothing is reduced."""
+    return table.reduce_seconds
+
+
+def structure(table: CostTable) -> tuple[bool, ...]:
+    """Return if fused slots, UNSHARDs and reductions take time, and if there are ports: dependencies follow from these.
+
+    Plans under tables of equal structure differ only in lengths.
+    """
+    ports = None if table.port_capacity is None else table.link_ports
+    timed = table.overlap, gather_seconds(table), reduction_seconds(table), ports
+    return tuple(column is not None for column in timed)
+
+
 def optimizer_step_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
     """Return the seconds of each device's optimizer step: the sum over the stages that it holds."""
     if table.optimizer_seconds is None:

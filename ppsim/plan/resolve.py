@@ -20,7 +20,9 @@ from ppsim.plan.host_copies import Copies, find_copies, with_costs
 from ppsim.plan.lengths import (
     barrier_seconds,
     by_kind_and_stage,
+    gather_seconds,
     optimizer_step_seconds,
+    reduction_seconds,
     row_lengths,
     timed_slots,
     transfer_lengths,
@@ -198,10 +200,11 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
     """Return the plan under other costs of equal `structure`, so that dependencies stay; CostError as `make_plan`."""
     check_table(table, plan.schedule)
     gathers, reductions = plan.gathers, plan.reductions
-    if gathers is not None and table.unshard_seconds is not None:
-        gathers = replace(gathers, seconds=table.unshard_seconds[gathers.stage])
-    if reductions is not None and table.reduce_seconds is not None:
-        reductions = replace(reductions, seconds=table.reduce_seconds[reductions.stage])
+    gathering, reducing = gather_seconds(table), reduction_seconds(table)
+    if gathers is not None and gathering is not None:
+        gathers = replace(gathers, seconds=gathering[gathers.stage])
+    if reductions is not None and reducing is not None:
+        reductions = replace(reductions, seconds=reducing[reductions.stage])
     return replace(
         plan,
         copies=None if plan.copies is None else with_costs(plan.copies, plan.schedule, table),
@@ -214,12 +217,6 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
         ports=make_ports(plan.schedule, table),
         noise=None,
     )
-
-
-def structure(table: CostTable) -> tuple[bool, ...]:
-    """Return if fused slots, UNSHARDs, reductions and ports are in a table: what dependencies follow from."""
-    ports = None if table.port_capacity is None else table.link_ports
-    return tuple(column is not None for column in (table.overlap, table.unshard_seconds, table.reduce_seconds, ports))
 
 
 def _check_lengths(plan: Plan) -> None:

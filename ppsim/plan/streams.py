@@ -1,4 +1,4 @@
-"""What a step does beside compute and transfers: gather weights, reduce gradients, step the optimizer."""
+"""Gathers of weights, reductions of gradients, and the ports that transfers share."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ppsim.base.immutable import EqualColumns
 from ppsim.costs.table import CostTable
 from ppsim.lowering.rows import crosses_devices
 from ppsim.lowering.sharding import last_backwards
+from ppsim.plan.lengths import gather_seconds, reduction_seconds
 from ppsim.schedule.columns import ScheduleColumns
 
 POST_VALIDATED = "post-validated"
@@ -22,8 +23,8 @@ OPTIMIZERS = ("sync", POST_VALIDATED)
 class Gathers(DeviceLists, EqualColumns):
     """The UNSHARDs in program order; device d owns `offsets[d]:offsets[d + 1]`.
 
-    They run one after the other on a stream of their device. Each is posted when the compute actions that stand before
-    it have ended.
+    They run one after the other on a stream of their device. Each is posted when the compute actions before it have
+    ended.
 
     Attributes
     ----------
@@ -32,7 +33,7 @@ class Gathers(DeviceLists, EqualColumns):
     before : int32 (gathers,)
         Posted after all rows of its device below this one.
     user : int32 (gathers,)
-        The row that waits for it: the first of its stage that stands behind it.
+        The row that waits for it: the first row of its stage that comes after it.
     seconds : float64 (gathers,)
     """
 
@@ -62,8 +63,9 @@ class Reductions(EqualColumns):
 
 
 def find_gathers(program: ScheduleColumns, table: CostTable) -> Gathers | None:
-    """The UNSHARDs of a program, or None where there are none or the costs give them no time."""
-    if table.unshard_seconds is None or not program.is_program:
+    """Return the UNSHARDs of a program; None if there are none or the costs give them no time."""
+    seconds = gather_seconds(table)
+    if seconds is None or not program.is_program:
         return None
     row = np.flatnonzero(program.kind == Kind.UNSHARD)
     if not len(row):
@@ -75,33 +77,33 @@ def find_gathers(program: ScheduleColumns, table: CostTable) -> Gathers | None:
         stage,
         before,
         _first_use(program, device, stage, before),
-        table.unshard_seconds[stage],
+        seconds[stage],
     )
 
 
 def find_reductions(program: ScheduleColumns, table: CostTable) -> Reductions | None:
-    """A reduction for each REDUCE_GRAD, or where none stands in the lists after the last backward of each stage.
+    """Return a reduction for each REDUCE_GRAD, or without these one after the last backward of each stage.
 
-    Lists that run through several iterations have one in each, after its last backward. None where the costs give them
-    no time.
+    Lists of several iterations have one in each, after its last backward. None if the costs give them no time.
     """
-    if table.reduce_seconds is None:
+    seconds = reduction_seconds(table)
+    if seconds is None:
         return None
-    place = np.flatnonzero(program.kind == Kind.REDUCE_GRAD)
-    if program.iterations > 1 or not len(place):
-        place = np.sort(last_backwards(program, of_each_iteration=True))
-    stage = program.stage[place]
-    after = _compute_before(program)[place + 1] - 1
-    return Reductions(program.device[place], stage, after, table.reduce_seconds[stage])
+    row = np.flatnonzero(program.kind == Kind.REDUCE_GRAD)
+    if program.iterations > 1 or not len(row):
+        row = np.sort(last_backwards(program, of_each_iteration=True))
+    stage = program.stage[row]
+    after = _compute_before(program)[row + 1] - 1
+    return Reductions(program.device[row], stage, after, seconds[stage])
 
 
 def _compute_before(program: ScheduleColumns) -> np.ndarray:
-    """Number of compute rows before each row, and before the end."""
+    """Return the number of compute rows before each row, and before the end."""
     return np.concatenate([[0], np.cumsum(program.kind < FIRST_TRANSFER)]).astype(np.int32)
 
 
 def _first_use(program: ScheduleColumns, device: np.ndarray, stage: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """The first compute row of a stage on a device from row `before` on, in rows of the compute schedule."""
+    """Return the first row of each stage on its device from row `before` on, in rows of the compute schedule."""
     compute = np.flatnonzero(program.kind < FIRST_TRANSFER)
     rows, stages = len(compute), program.num_stages
     use = (program.device[compute].astype(np.int64) * stages + program.stage[compute]) * rows + np.arange(rows)
@@ -112,12 +114,12 @@ def _first_use(program: ScheduleColumns, device: np.ndarray, stage: np.ndarray, 
 
 @dataclass(frozen=True, eq=False)
 class Ports(EqualColumns):
-    """Which ports each transfer goes through.
+    """The ports that each transfer goes through.
 
     Attributes
     ----------
-    of_transfer : int32 (rows, ports on a way)
-        By the row that consumes the transfer; -1 where the way has no more ports.
+    of_transfer : int32 (rows, ports on a path)
+        By the row that consumes the transfer; -1 if the path has no more ports.
     capacity : int64 (ports,)
         Transfers that a port carries at once, each at its full rate.
     """
@@ -127,7 +129,7 @@ class Ports(EqualColumns):
 
 
 def make_ports(schedule: ScheduleColumns, table: CostTable) -> Ports | None:
-    """The ports of a schedule's transfers, or None where the costs know none."""
+    """Return the ports of a schedule's transfers; None if the costs have none."""
     if table.link_ports is None or table.port_capacity is None or not crosses_devices(schedule).any():
         return None
     remote = crosses_devices(schedule)

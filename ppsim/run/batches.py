@@ -18,7 +18,8 @@ from ppsim.costs import CostModel, Costs, CostTable
 from ppsim.costs.table import is_cost_model
 from ppsim.engines.running import dispatched, run_for_timeline
 from ppsim.plan.jitter import Jitter, JitteredPlan, check_jitter
-from ppsim.plan.resolve import Plan, make_plan, repriced, structure
+from ppsim.plan.lengths import structure
+from ppsim.plan.resolve import Plan, make_plan, repriced
 from ppsim.run.schedules import Schedule
 from ppsim.run.simulation import check_call
 from ppsim.run.timelines import Timeline

@@ -24,6 +24,7 @@ from ppsim.analysis.memory import (
     memory_parts_over_time,
     static_memory,
 )
+from ppsim.base.immutable import closed
 from ppsim.base.rules import checked_call
 from ppsim.base.units import counted, seconds_text
 from ppsim.interop.result import result_document
@@ -99,7 +100,7 @@ class Timeline(TimelineColumns):
 
         def __getattr__(self, name: str) -> Any:
             if name in MEASURES:
-                return MEASURES[name].of(self)
+                return closed(MEASURES[name].of(self))
             raise AttributeError(f"a timeline has no {name}; its measures are {', '.join(MEASURES)}")
 
     @property
@@ -123,7 +124,7 @@ class Timeline(TimelineColumns):
 
         The unit is that of `peak_activations`. Both arrays have one entry per change, in time order.
         """
-        return activations_over_time(self, device)
+        return closed(activations_over_time(self, device))
 
     @property
     def static_memory(self) -> np.ndarray | None:
@@ -131,7 +132,7 @@ class Timeline(TimelineColumns):
 
         A stage that two devices hold counts on both. Weights count once for each version that the device keeps.
         """
-        return static_memory(self)
+        return closed(static_memory(self))
 
     def memory_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the step curve of a device's memory: times in seconds, and bytes from each time on.
@@ -140,7 +141,7 @@ class Timeline(TimelineColumns):
         sender while it lasts. At equal times memory is freed before it is taken. Raises CostError if the costs do not
         give the bytes held.
         """
-        return memory_over_time(self, device)
+        return closed(memory_over_time(self, device))
 
     def memory_parts_over_time(self, device: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Return the curve of `memory_over_time` by part: times in seconds, bytes of each part from each time on.
@@ -148,7 +149,7 @@ class Timeline(TimelineColumns):
         The parts are weights, gradients, optimizer_state, activations and transfer_buffers. Activations that a backward
         recomputes count as activations.
         """
-        times, levels = memory_parts_over_time(self, device)
+        times, levels = closed(memory_parts_over_time(self, device))
         return times, dict(zip(PARTS, levels, strict=True))
 
     def memory(self) -> Memory:
@@ -165,11 +166,11 @@ class Timeline(TimelineColumns):
 
     def critical_path(self) -> np.ndarray:
         """Return the actions of the chain that sets the makespan, in time order, as indices into `start` and `end`."""
-        return critical_path(self)
+        return closed(critical_path(self))
 
     def slack(self) -> np.ndarray:
         """Return the seconds by which each action can grow without a longer makespan, one entry per action."""
-        return slack(self)
+        return closed(slack(self))
 
     def sensitivities(self) -> Sensitivities:
         """Return the seconds of step per second of each kind, stage, device and link."""

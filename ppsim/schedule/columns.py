@@ -12,7 +12,7 @@ import numpy as np
 from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_copy, is_vocabulary
 from ppsim.base.arrays import distinct, list_of_rows
 from ppsim.base.errors import ScheduleError, shown, visible
-from ppsim.base.immutable import unwritable
+from ppsim.base.immutable import cached_column, unwritable
 from ppsim.base.units import counted
 from ppsim.schedule.blocks import Block
 
@@ -207,17 +207,17 @@ class ScheduleColumns:
         """Number of actions; an OVERLAP_F_B slot counts once."""
         return len(self.kind) - int(np.count_nonzero(self.joined))
 
-    @cached_property
+    @cached_column
     def first_rows(self) -> np.ndarray:
         """The row with which each action begins, int64: every row but the second of an OVERLAP_F_B slot."""
         return np.flatnonzero(~self.joined)
 
-    @cached_property
+    @cached_column
     def action_of_row(self) -> np.ndarray:
         """Number of the action that each row belongs to, int64."""
         return np.cumsum(~self.joined) - 1
 
-    @cached_property
+    @cached_column
     def slots(self) -> Slots:
         """The rows of the OVERLAP_F_B slots."""
         second = np.flatnonzero(self.joined)
