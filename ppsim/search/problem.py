@@ -168,7 +168,7 @@ class Problem:
 
     @cached_property
     def held(self) -> np.ndarray:
-        """What each code adds to what its device holds, less what it frees, float64 (3 x stages,)."""
+        """Amount that each code adds to what its device holds, less the amount it frees, float64 (3 x stages,)."""
         adds, frees = self._holding(self.one_microbatch, self.table).changes()
         return self._by_code(adds - frees)
 
