@@ -1,1 +1,1 @@
-"""What every floor stands on: errors, files, units, tables of text, progress, compiling."""
+"""Foundations of all layers: errors, files, units, tables of text, progress, compiling."""

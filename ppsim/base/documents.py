@@ -81,7 +81,7 @@ def _check_events(events: Any, place: str) -> None:
 
 
 def _lines(node: Any, path: Path = ()) -> dict[Path, int]:
-    """The line of the value at each path; depth is bounded by `_check_events`."""
+    """Return the line of the value at each path; `_check_events` bounds the depth."""
     from ruamel.yaml.nodes import MappingNode, SequenceNode
 
     lines = {path: node.start_mark.line + 1}
@@ -99,7 +99,7 @@ T = TypeVar("T")
 
 
 def checked_by(check: Check) -> Any:
-    """A field type for a pydantic model: its value is what `check` returns, its ConfigError a fault of the field."""
+    """Return a field type for a pydantic model: `check` gives its value, a ConfigError of `check` becomes its fault."""
     from pydantic import BeforeValidator
 
     def validate(value: Any) -> Any:
@@ -112,17 +112,17 @@ def checked_by(check: Check) -> Any:
 
 
 def record(title: str, **fields: Any) -> Any:
-    """The schema of a mapping with these keys, each a pair of its type and its default, ... where it must be there."""
+    """Return the schema of a mapping; each key gives a pair of type and default, with ... for a required key."""
     from pydantic import create_model
 
     return create_model(title, **fields)
 
 
 def check_document(schema: type[T], document: Any, place: str, what: str) -> T:
-    """The document as an object of `schema` (a type that pydantic can check).
+    """Return the document as an object of `schema`, a type that pydantic can check.
 
-    `place` (a file) and `what` it should be begin the message. Raises ConfigError with one sentence for each fault:
-    where, what was found there, and the rule.
+    The message begins with `place` (a file) and `what` the document should be. Raises ConfigError with one sentence
+    per fault: its path, the value found there, and the rule.
     """
     from pydantic import TypeAdapter, ValidationError
 
@@ -134,32 +134,32 @@ def check_document(schema: type[T], document: Any, place: str, what: str) -> T:
 
 
 def known_keys(key: str, known: Sequence[str]) -> str:
-    """What to write in place of an unknown key: the one that is nearest to it, or one of those that there are."""
+    """Return what to write in place of an unknown key: the most similar known key, or the list of known keys."""
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     return f"did you mean {near[0]}?" if near else f"the keys here are: {', '.join(known)}"
 
 
 def unknown_keys(section: Any, known: Sequence[str], *path: str) -> list[str]:
-    """One fault for each key of a mapping, at a place in a document, that is not among those known."""
+    """Return one fault per unknown key of a mapping at a path of a document."""
     keys = [key for key in section if key not in known] if isinstance(section, dict) else []
     return [f"{path_text((*path, key))}: unknown key; {known_keys(str(key), known)}" for key in keys]
 
 
 def check_schema(document: Any, schema: str, place: str, what: str) -> None:
-    """ConfigError unless a document says that it is of `schema`, such as "ppsim.trace/1"."""
+    """Raise ConfigError unless a document names this `schema`, such as "ppsim.trace/1"."""
     found = document.get("schema") if isinstance(document, dict) else type(document).__name__
     if found != schema:
         raise ConfigError(f"{place}: not {what}: schema is {shown(found)}, expected {schema!r}")
 
 
 def document_error(faults: list[str], place: str, what: str) -> ConfigError:
-    """All faults of a document as one error; one fault alone stays one line."""
+    """Return all faults of a document as one error; a single fault stays one line."""
     found = [f"{place}: not {what}: {faults[0]}"] if len(faults) == 1 else faults
     return ConfigError(listing(f"{place}: not {what}", found), faults)
 
 
 def read_json(text: str | bytes, place: str, what: str, each: Callable[[list], Any] | None = None) -> Any:
-    """The document in a JSON text; ConfigError naming `place`, `what` it should be, and the line where it breaks.
+    """Return the document in a JSON text; ConfigError names `place`, `what` it should be, and the line of a fault.
 
     `each` takes the (key, value) pairs of an object instead of `dict`, and may raise ConfigError.
     """
@@ -176,7 +176,7 @@ def read_json(text: str | bytes, place: str, what: str, each: Callable[[list], A
 
 
 def path_text(path: tuple[Any, ...]) -> str:
-    """A place in a document, such as `steps[3].start[0][5]`."""
+    """Return the text of a path in a document, such as `steps[3].start[0][5]`."""
     text = ""
     for key in path:
         text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else str(key)

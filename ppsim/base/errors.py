@@ -1,4 +1,4 @@
-"""The errors that a user's input can cause; nothing else leaves the library because of it."""
+"""Errors that a user's input can cause; the library raises no others because of input."""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ class PpsimError(Exception):
 
 
 class ScheduleError(PpsimError):
-    """A schedule or program breaks a rule; `faults` holds one sentence for each place where it does."""
+    """Error of a schedule or program that breaks a rule; `faults` holds one sentence per place."""
 
     def __init__(self, message: str, faults: list[str] | None = None):
         super().__init__(message)
@@ -21,7 +21,7 @@ class ScheduleError(PpsimError):
 
 
 class DeadlockError(ScheduleError):
-    """Devices or transfers wait for each other; `cycle` holds one line for each wait, in order round the cycle."""
+    """Error of devices or transfers that wait for each other; `cycle` holds one line per wait, in cycle order."""
 
     def __init__(self, message: str, cycle: list[str]):
         super().__init__(message)
@@ -29,9 +29,9 @@ class DeadlockError(ScheduleError):
 
 
 class ConfigError(PpsimError):
-    """The call itself was wrong: a name, size, option or configuration file that ppsim cannot act on.
+    """Error of a call: a name, size, option or configuration file that ppsim cannot act on.
 
-    `faults` holds one sentence for each fault.
+    `faults` holds one sentence per fault.
     """
 
     def __init__(self, message: str, faults: list[str] | None = None):
@@ -40,15 +40,15 @@ class ConfigError(PpsimError):
 
 
 class BuildError(ScheduleError, ConfigError):
-    """A schedule family does not allow the sizes or options that it was asked to build."""
+    """Error of sizes or options that a schedule family does not allow."""
 
 
 class CostError(PpsimError):
-    """A cost is not a legal number, or does not fit the schedule it is meant for."""
+    """Error of a cost that is not a legal number, or does not fit its schedule."""
 
 
 def shown(value: Any) -> str:
-    """What a caller gave, as one short piece of text for a message; never fails itself."""
+    """Return what a caller gave as one short text for a message; it never raises."""
     try:
         text = repr(value)
     except Exception:  # a foreign object's repr may raise anything, and so does that of an int of 5,000 digits
@@ -57,9 +57,9 @@ def shown(value: Any) -> str:
 
 
 def visible(text: str) -> str:
-    r"""Text in which control characters, and those that turn the direction of writing, are shown as \u001b is in JSON.
+    r"""Return text with control and direction characters escaped, as \u001b is in JSON.
 
-    Lines and tabs stay. What a file or a folder is called must not move a terminal's cursor or break an XML file.
+    Newlines and tabs stay. The name of a file must not move a terminal's cursor or break an XML file.
     """
     return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
@@ -68,7 +68,7 @@ _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202
 
 
 def listing(heading: str, faults: Sequence[str]) -> str:
-    """One message out of many faults: the sentence alone if there is one, else a heading and a line each."""
+    """Return one message for many faults: a single fault alone, else a heading and one line per fault."""
     if len(faults) == 1:
         return faults[0]
     lines = [f"  - {fault}" for fault in faults[:MAX_FAULTS_SHOWN]]

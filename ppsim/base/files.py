@@ -19,9 +19,9 @@ _NEWLINE = re.compile("\r\n?")
 
 
 def read_text(path: str | PathLike[str], most: int = MAX_FILE_BYTES) -> str:
-    """The text of a UTF-8 file, unpacked where its name ends in .gz.
+    """Return the text of a UTF-8 file, unpacked if its name ends in .gz.
 
-    Raises ConfigError when it is missing, a folder, unreadable, not text, or holds more than `most` bytes: a device or
+    Raises ConfigError if it is missing, a folder, unreadable, not text, or holds more than `most` bytes: a device or
     a pipe may never end, and a small packed file may hold any number.
     """
     try:
@@ -43,7 +43,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def write_atomically(path: str | PathLike[str], content: str | bytes | Iterable[bytes]) -> None:
-    """Write to a temporary name beside `path`, then move it into place; ConfigError when that cannot be done.
+    """Write to a temporary file next to `path`, then move it into place; ConfigError if that fails.
 
     Large content may come in pieces. A link keeps pointing at the file that is written; a device or a pipe such as
     /dev/stdout is written to directly.
@@ -62,9 +62,9 @@ def write_atomically(path: str | PathLike[str], content: str | bytes | Iterable[
 
 
 def check_target(path: str | PathLike[str]) -> None:
-    """Refuse what is no file name, and a path whose folder is missing or may not be written to.
+    """Raise ConfigError if `path` is no file name, or its folder is missing or not writable.
 
-    For before work is done that would be lost.
+    Call it before work whose result would be lost.
     """
     if not str(path) or os.path.isdir(path):
         raise ConfigError(f"{_name(path)}: is no name of a file; give one such as out.json")
@@ -76,13 +76,13 @@ def check_target(path: str | PathLike[str]) -> None:
 
 
 def same_file(one: str | PathLike[str], other: str | PathLike[str]) -> bool:
-    """Whether two paths lead to one file that a write would replace; devices and pipes are written to, not replaced."""
+    """Return whether two paths lead to one file that a write would replace; a write replaces no device or pipe."""
     one, other = os.path.realpath(one), os.path.realpath(other)
     return one == other and (os.path.isfile(one) or not os.path.exists(one))
 
 
 def _replace(target: Path, pieces: Iterable[bytes]) -> None:
-    """A whole new file in the place of `target`, with the mode of the old one; else the kernel applies the umask."""
+    """Replace `target` atomically, keeping its mode; for a new file the kernel applies the umask."""
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     created = 0o666 if mode is None else mode
     temporary = target.with_name(f".{target.name[:20]}.{secrets.token_hex(8)}")
@@ -105,7 +105,7 @@ def _as_path(path: Any) -> Path:
 
 
 def _name(path: str | PathLike[str]) -> str:
-    """The path as it is, or quoted where it would not be seen or not be printed."""
+    """Return the path as it is, or quoted if it is blank or not printable."""
     text = str(path)
     return text if text.strip() and text.isprintable() else shown(text)
 

@@ -1,4 +1,4 @@
-"""What this machine offers: its memory, and the libraries that a core install leaves out."""
+"""Memory of this machine, and the libraries that a core install leaves out."""
 
 import os
 from functools import cache
@@ -15,7 +15,7 @@ _LIMIT_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")
 
 @cache
 def memory_bytes() -> int:
-    """Bytes of memory that a process may take: the machine's, or the limit of its container; 8 GiB where unknown."""
+    """Return the memory that a process may take in bytes: the machine's or its container's; 8 GiB if unknown."""
     try:
         whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # no such system call, or not known
@@ -27,7 +27,7 @@ def memory_bytes() -> int:
 
 
 def require_memory(what: str, needed: float, instead: str) -> None:
-    """ConfigError where `what` needs more bytes than this machine has; `instead` says what to ask for."""
+    """Raise ConfigError if `what` needs more bytes than this machine has; `instead` names an alternative."""
     if needed > memory_bytes():
         need, there = value_text(float(needed), "bytes"), value_text(float(memory_bytes()), "bytes")
         raise ConfigError(f"{what} needs about {need} of memory, and this machine has {there}; {instead}")
@@ -45,7 +45,7 @@ EXTRA_OF = {
 
 
 def need(module: str, purpose: str) -> Any:
-    """The module, imported now; ConfigError with the pip line that adds its library, where it is not installed."""
+    """Return the module, imported now; ConfigError names the pip command if its library is not installed."""
     try:
         return import_module(module)
     except ImportError:

@@ -1,4 +1,4 @@
-"""A progress bar on stderr for work that takes long, and only where a person looks at a terminal."""
+"""A progress bar on stderr for long work, shown only on a terminal."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ SECONDS_BEFORE_SHOWING = 1.0
 
 
 class Bar:
-    """How many of `total` are done, how many a second, and the time left; shown once a second has passed."""
+    """Progress bar with the items done, the rate and the time left; it appears after one second."""
 
     def __init__(self, label: str, total: int):
         self.label, self.total = label, total
@@ -19,7 +19,7 @@ class Bar:
         self._is_seen = sys.stderr.isatty()
 
     def update(self, done: int) -> None:
-        """`done` of them are done."""
+        """Show that `done` items are done."""
         if not self._is_seen:
             return
         if self._shown is None and time.monotonic() - self._began > SECONDS_BEFORE_SHOWING:
@@ -50,7 +50,7 @@ class Bar:
 
 
 def track(items: Iterable[Item], total: int, label: str) -> Iterator[Item]:
-    """Yield `items`; show how many of `total` are done."""
+    """Yield `items` and show how many of `total` are done."""
     with Bar(label, total) as bar:
         for done, item in enumerate(items):
             bar.update(done)

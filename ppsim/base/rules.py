@@ -1,4 +1,4 @@
-"""Rules: what a value must be, said once for classes of Python, for the config file and for the pages."""
+"""Rules for values, written once for Python classes, the config file and the pages."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ LARGEST = 2**53  # up to here a float holds every whole number
 
 
 def declared(what: str, check: Check | None = None, default: Any = MISSING, **more: Any) -> Any:
-    """A field of a dataclass, declared once: what it is, the rule that `check_fields` holds it to, its default.
+    """Return a dataclass field with its description, the rule that `check_fields` applies, and its default.
 
-    `more` is for those who read declarations: `unit` of a number that a file may write as text ("2 ms"), `example` and
-    `default_text` for the pages.
+    `more` holds what readers of declarations need: the `unit` of a number that a file may write as text ("2 ms"), and
+    `example` and `default_text` for the pages.
     """
     return dataclasses.field(default=default, metadata={"what": what, "check": check, **more})
 
 
 def described(kind: Class) -> Class:
-    """The dataclass with its declared fields listed in its docstring."""
+    """Return the dataclass after listing its declared fields in its docstring."""
     lines = [f"{item.name}\n        {item.metadata['what']}" for item in declarations(kind)]
     kind.__doc__ = "\n    ".join([f"{(kind.__doc__ or '').rstrip()}\n", "Parameters", "----------", *lines]) + "\n"
     return kind
 
 
 def declarations(kind: Any) -> list[Field]:
-    """The declared fields of a dataclass, in order."""
+    """Return the declared fields of a dataclass, in order."""
     return [item for item in dataclasses.fields(kind) if "what" in item.metadata]
 
 
 def check_fields(holder: Any, of: str = "") -> None:
-    """Hold each declared field of a frozen dataclass to its rule; ConfigError with name, value and what is legal.
+    """Check each declared field of a frozen dataclass; ConfigError gives its name, its value and the legal values.
 
-    None is legal where it is the default. `of` names what a wrong value belongs to.
+    None is legal if it is the default. `of` names the owner of an invalid value.
     """
     for item in declarations(type(holder)):
         value = getattr(holder, item.name)
@@ -85,7 +85,7 @@ def checked_call(hint: str = "") -> Callable[[Callable[P, Result]], Callable[P, 
 
 
 def rule(holds: Callable[[Any], bool], legal: str, made: Check | None = None) -> Check:
-    """A check that refuses what does not hold, saying what is `legal`; `made` turns the others into what is kept."""
+    """Return a check that raises ConfigError with `legal` unless `holds`; `made` converts a legal value."""
 
     def check(value: Any) -> Any:
         if not holds(value):
@@ -96,7 +96,7 @@ def rule(holds: Callable[[Any], bool], legal: str, made: Check | None = None) ->
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is a plain number, of Python or NumPy, that a float can hold: an int of 400 digits is none."""
+    """Return whether `value` is a Python or NumPy number that a float can hold; an int of 400 digits is not."""
     return (
         isinstance(value, int | float | np.integer | np.floating)
         and not isinstance(value, bool)
@@ -108,12 +108,12 @@ not_too_large = rule(lambda value: value <= LARGEST, f"is too large; use at most
 
 
 def number(holds: Callable[[float], bool], legal: str) -> Check:
-    """A plain number that `holds`, as a float."""
+    """Return a check for a plain number that `holds`; it gives a float."""
     return rule(lambda value: is_number(value) and holds(value), legal, float)
 
 
 def whole_number(least: int = 1, most: int | None = None) -> Check:
-    """An int, no bool, within the bounds; without `most` up to `LARGEST`."""
+    """Return a check for an int (no bool) within the bounds; without `most` up to `LARGEST`."""
     legal = f"of at least {least}" if most is None else f"from {least} to {most}"
     allowed = rule(
         lambda value: type(value) is int and value >= least and (most is None or value <= most),
@@ -123,12 +123,12 @@ def whole_number(least: int = 1, most: int | None = None) -> Check:
 
 
 def instance(kind: type, hint: str) -> Check:
-    """An object of class `kind`; `hint` says how to get one."""
+    """Return a check for an object of class `kind`; `hint` says how to get one."""
     return rule(lambda value: isinstance(value, kind), f"must be a {kind.__name__}; {hint}")
 
 
 def choice(*choices: str) -> Check:
-    """One of `choices`; the nearest is named."""
+    """Return a check for one of `choices`; its error names the most similar choice."""
 
     def check(value: Any) -> str:
         if not isinstance(value, str) or value not in choices:
@@ -141,7 +141,7 @@ def choice(*choices: str) -> Check:
 
 
 def nested(check: Check, depth: int = 1) -> Check:
-    """A value, or a list of values (of lists, `depth` deep), each held to `check`."""
+    """Return a check for a value or for nested lists of values, `depth` deep; `check` applies to each value."""
 
     def each(value: Any, left: int = depth) -> Any:
         if isinstance(value, list) and left:

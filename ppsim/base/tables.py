@@ -1,4 +1,4 @@
-"""Rows of text as lines with aligned columns: the tables that commands, summaries and reports print."""
+"""Tables of text with aligned columns, for commands, summaries and reports, and tables of HTML."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ WIDTH = 100  # of a line of running text
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]:
-    """One line a row; the first `left` columns are flush left (default: all), the others flush right."""
+    """Return one line per row; the first `left` columns (default: all) are flush left, the others flush right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     flush_left = len(widths) if left is None else left
     lines = []
@@ -26,7 +26,7 @@ def aligned(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]
 
 
 def layout_lines(text: str | None, label: str = "layout string") -> list[str]:
-    """A layout string as lines of a page, cut behind stages alone; none where there is no string."""
+    """Return a layout string as lines that break only after stages; no lines if there is no string."""
     if text is None:
         return []
     lines = textwrap.wrap(f"{label}: {text.replace('|', '| ')}", WIDTH, subsequent_indent="  ")
@@ -34,7 +34,7 @@ def layout_lines(text: str | None, label: str = "layout string") -> list[str]:
 
 
 def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The same as a table of HTML, which scrolls where it is wider than the page; numbers stand flush right."""
+    """Return an HTML table that scrolls if it is wider than the page; numbers are flush right."""
 
     def cell(place: int, text: str) -> str:
         side = "right" if place and text.lstrip("+-")[:1].isdigit() else "left"
@@ -46,9 +46,9 @@ def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def page_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> str:
-    """Rows of values as a table of HTML; `units` are those of numbers (`value_text`).
+    """Return rows of values as an HTML table; `units` gives the unit of each numeric column (`value_text`).
 
-    A column is headed by its key; one in which nothing is known is left out.
+    The key heads each column. A column without any value is left out.
     """
 
     def cell(name: str, value: Any) -> str:

@@ -31,7 +31,7 @@ _LONGEST = 60
 
 
 def parse_quantity(value: Any, unit: str) -> float:
-    """`value` as a finite number >= 0 of `unit`: a plain number, or text with a unit such as "2 ms".
+    """Return `value` as a finite number >= 0 of `unit`; it is a plain number, or text with a unit such as "2 ms".
 
     `unit` is a key of `EXAMPLES`. Lower-case b counts bits, upper-case B bytes. Raises ConfigError with the value and
     what is legal in it.
@@ -64,7 +64,7 @@ def _from_text(text: str, unit: str, legal: str) -> float:
 
 
 def parse_fraction(value: Any) -> float:
-    """`value` as a finite number >= 0: a plain number such as 0.15, or text such as "15%". Raises ConfigError."""
+    """Return `value` as a finite number >= 0; it is a number such as 0.15, or text such as "15%". ConfigError."""
     text, number = str(value).strip(), math.nan
     with contextlib.suppress(ValueError):
         number = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
@@ -74,7 +74,7 @@ def parse_fraction(value: Any) -> float:
 
 
 def format_quantity(value: float, unit: str) -> str:
-    """An SI number with the prefix that keeps it readable, such as 450 GB/s; `unit` is a key of `EXAMPLES`."""
+    """Return an SI number with a readable prefix, such as 450 GB/s; `unit` is a key of `EXAMPLES`."""
     symbol = {"seconds": "s", "bytes": "B", "bytes per second": "B/s", "FLOP/s": "FLOP/s"}[unit]
     if not (math.isfinite(value) and value):
         return f"{value:g} {symbol}"
@@ -95,14 +95,14 @@ _TIME_UNITS = (ScaledUnit(1.0, "s"), ScaledUnit(1e3, "ms"), ScaledUnit(1e6, "µs
 
 
 def time_unit(seconds: float) -> ScaledUnit:
-    """The largest of s, ms, µs, ns in which `seconds` is at least 1; s for 0."""
+    """Return the largest of s, ms, µs, ns in which `seconds` is at least 1; s for 0."""
     if not seconds > 0:
         return _TIME_UNITS[0]
     return next((unit for unit in _TIME_UNITS if seconds * unit.factor >= 0.9995), _TIME_UNITS[-1])
 
 
 def axis_unit(largest: float, unit: str) -> ScaledUnit:
-    """The unit of an axis that goes up to `largest`, such as ms, GB or %; units of no size of their own as they are."""
+    """Return the unit of an axis up to `largest`, such as ms, GB or %; units without prefixes stay."""
     if unit == "seconds":
         return time_unit(largest)
     if unit == "fraction":
@@ -114,9 +114,9 @@ def axis_unit(largest: float, unit: str) -> ScaledUnit:
 
 
 def seconds_text(seconds: float, digits: int = 4) -> str:
-    """A length of time with its unit and `digits` significant digits, such as 12.5 ms; never thousands of ks.
+    """Return a time with its unit and `digits` significant digits, such as 12.5 ms; the largest unit is s.
 
-    What is shorter than a picosecond is the noise of sums, and 0.
+    Times below a picosecond are rounding noise of sums and give 0.
     """
     seconds = 0.0 if abs(seconds) < _PICOSECOND else seconds
     unit = time_unit(abs(seconds))
@@ -129,15 +129,15 @@ def seconds_text(seconds: float, digits: int = 4) -> str:
 
 
 def percent_text(fraction: float, places: int = 1, signed: bool = False) -> str:
-    """A fraction as percent, such as 27.3 %; `signed` gives +27.3 % too."""
+    """Return a fraction as percent, such as 27.3 %; `signed` gives +27.3 % too."""
     percent = round(100 * fraction, places) + 0.0  # + 0.0: never -0.0
     return f"{percent:{'+' if signed and percent else ''}.{places}f} %"
 
 
 def value_text(value: float | None, unit: str, unknown: str = "-", places: int = 1) -> str:
-    """A number with its unit, the same on every page, percents with `places` decimals; `unknown` where it is None.
+    """Return a number with its unit, percents with `places` decimals; `unknown` if the number is None.
 
-    Seconds, bytes, rates and fractions have formats of their own; what other units count is a bare number.
+    Seconds, bytes, rates and fractions have their own formats; other units give a bare number.
     """
     if value is None:
         return unknown
@@ -149,17 +149,17 @@ def value_text(value: float | None, unit: str, unknown: str = "-", places: int =
 
 
 def counted(count: int, word: str) -> str:
-    """`1 device`, `2 devices`, `3 microbatches`."""
+    """Return a count with its noun: `1 device`, `2 devices`, `3 microbatches`."""
     return f"{count:,} {of_number(count, word)}"
 
 
 def of_number(count: int, word: str) -> str:
-    """A word for so many: `device` for one, `devices` and `microbatches` for others."""
+    """Return a noun for a count: `device` for one, `devices` or `microbatches` otherwise."""
     return word if count == 1 else f"{word}{'es' if word.endswith('ch') else 's'}"
 
 
 def difference_text(difference: float | None, unit: str) -> str:
-    """By how much a number moved, with its sign: +2 ms; of two percents in percentage points."""
+    """Return a difference with its sign, such as +2 ms; a difference of fractions is in percentage points."""
     if difference is None:
         return "-"
     if unit == "fraction":

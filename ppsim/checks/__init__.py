@@ -1,1 +1,1 @@
-"""The one validator: every fault of a schedule or program, and what PyTorch's runtime takes for granted."""
+"""The one validator: every fault of a schedule or program, and the assumptions of PyTorch's runtime."""

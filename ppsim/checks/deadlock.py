@@ -1,4 +1,4 @@
-"""Deadlocks: whether lists stand still, and the waiting cycle that explains it."""
+"""Deadlocks: lists that cannot run to their end, and the waiting cycle that explains why."""
 
 import numpy as np
 
@@ -15,10 +15,10 @@ Node = tuple[str, int]
 
 
 def find_waiting_cycle(schedule: ScheduleColumns) -> list[str]:
-    """The waits that hold each other up where nothing queues, one line each; empty when every action can run.
+    """Return a cycle of waits if nothing queues, one line per wait; an empty list if every action can run.
 
-    Actions that are missing are taken as done and of doubled ones the last counts, so that the cycle can be told beside
-    other faults. Linear in the number of actions.
+    Missing actions count as done, and the last of a doubled action counts, so that the cycle can be reported with other
+    faults. Linear in the number of actions.
     """
     source = lenient_source(schedule)
     position, _ = run_lists(*with_barriers(schedule, source))
@@ -29,11 +29,11 @@ def find_waiting_cycle(schedule: ScheduleColumns) -> list[str]:
 
 
 def require_no_deadlock(program: ScheduleColumns, transport: str) -> None:
-    """DeadlockError where the transfers of a valid program hold each other up under a transport.
+    """Raise DeadlockError if the transfers of a valid program block each other under a transport.
 
-    Who waits for whom does not depend on how long anything takes, so the lists run without time: those of the devices,
-    and one list a queue, in which each post has two rows. The first is there once the device has run what stands before
-    the post; the second, the end of the transfer, needs the first row of the post at the transfer's other end.
+    The order of waits does not depend on any length, so the lists run without time: the lists of the devices, and one
+    list per queue, in which each post has two rows. The first is done once the device has run all rows before the post.
+    The second, the end of the transfer, needs the first row of the post at the transfer's other end.
     """
     if transport == "async":
         return
@@ -47,9 +47,9 @@ def require_no_deadlock(program: ScheduleColumns, transport: str) -> None:
 
 
 class _QueuedLists:
-    """The lists of devices, queues and barriers in one column.
+    """Lists of devices, queues and barriers in one column.
 
-    Compute rows, two rows a post, the rows that barriers need, and waits for blocking SENDs.
+    They hold compute rows, two rows per post, the rows that barriers need, and waits for blocking SENDs.
     """
 
     def __init__(self, compute: ScheduleColumns, posts: Posts, blocking: bool):
@@ -76,7 +76,7 @@ class _QueuedLists:
         )
 
     def run(self) -> tuple[np.ndarray, np.ndarray]:
-        """The row at which each device stands, and which transfers have ended, by consuming row."""
+        """Return the row at which each device has stopped, and the transfers that have ended, by consuming row."""
         place = np.empty(len(self.order) + 1, np.int64)
         place[self.order] = np.arange(len(self.order))
         place[-1] = -1
@@ -88,18 +88,18 @@ class _QueuedLists:
         return np.where(finished, self.compute.offsets[1:], standing_at), arrived
 
     def _inputs(self) -> np.ndarray:
-        """A compute row needs the end of its transfer, or the last row of its barrier."""
+        """Return the source of compute rows: each needs the end of its transfer, or the last row of its barrier."""
         inputs = self.inputs.copy()
         inputs[self.posts.transfer] = self.end
         return inputs
 
     def _posted(self) -> np.ndarray:
-        """The first row of a post needs the compute row before the post."""
+        """Return the source of the first row of each post: it needs the compute row before the post."""
         first = self.posts.before == self.compute.offsets[self.owner]
         return np.where(first, -1, self.posts.before - 1)
 
     def _other_head(self) -> np.ndarray:
-        """The second row of a post needs the first row of the post at the other end."""
+        """Return the source of the second row of each post: the first row of the post at the other end."""
         pairs = np.lexsort((self.posts.is_send, self.posts.transfer)).reshape(-1, 2)
         other = np.empty(len(self.owner), np.int64)
         other[pairs] = self.head[pairs[:, ::-1]]
@@ -115,26 +115,26 @@ def deadlock_error(
     posted: np.ndarray,
     arrived: np.ndarray,
 ) -> DeadlockError:
-    """The error for a standstill.
+    """Return the error for a deadlock.
 
     Parameters
     ----------
     schedule : ScheduleColumns
-        The compute actions of what ran.
+        The compute actions that ran.
     transport : str
         Named in the message.
     posts : Posts or None
-        Looked at where transfers queue.
+        The posts, if transfers queue.
     fused : bool array, one per row
         Rows that start and end together with the row before them.
     position : int array, one per device
-        The row at which each device stands; `offsets[d + 1]` where it has finished.
+        The row at which each device has stopped; `offsets[d + 1]` where it has finished.
     posted : int array, one per device
         Number of posts that each device has made (all zero under `async`).
     arrived : bool array, one per row
         Transfers that have ended, by consuming row.
 
-    Every transfer is consumed by an action, so wherever a transfer is stuck some device is stuck too.
+    Every transfer is consumed by an action, so if a transfer is blocked, a device is blocked too.
     """
     position = np.asarray(position)
     awaited = awaited_rows(schedule, schedule.source, position)
@@ -149,7 +149,7 @@ def deadlock_error(
 
 
 class _QueuedStandstill:
-    """The state in which queued lists stopped, and what each device and transfer in it waits for."""
+    """State in which queued lists stopped, with the wait of each device and transfer."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class _QueuedStandstill:
         self._look_at_queues(posts, np.asarray(posted).tolist())
 
     def cycle(self) -> list[str]:
-        """The cycle among devices and transfers."""
+        """Return the cycle among devices and transfers."""
         node: Node = ("device", min(self.missing))
         lines: dict[Node, str] = {}
         while node not in lines:
@@ -179,7 +179,7 @@ class _QueuedStandstill:
         return [lines[waiting] for waiting in path[path.index(node) :]]
 
     def _look_at_queues(self, posts: Posts, count: list[int]) -> None:
-        """Which ends are posted in which queue, and the transfer at the head of each."""
+        """Find the queue of each posted end, and the transfer at the head of each queue."""
         self.queue_of: dict[tuple[bool, int], int] = {}
         self.heads: dict[int, int] = {}
         self.unsent: dict[int, int] = {}
@@ -243,7 +243,7 @@ class _QueuedStandstill:
 
 
 def refuse_slots_that_need_themselves(schedule: ScheduleColumns, fused: np.ndarray) -> None:
-    """DeadlockError where one part of a fused slot needs the end of the other; `fused` as for `deadlock_error`."""
+    """Raise DeadlockError if one part of a fused slot needs the end of the other; `fused` as for `deadlock_error`."""
     second = np.flatnonzero(fused)
     for late, early in ((second, second - 1), (second - 1, second)):
         same_pair = (

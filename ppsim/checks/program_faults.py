@@ -1,4 +1,4 @@
-"""Faults of a program's transfers and sharding actions: what is missing, doubled, misplaced, pointless or crossed."""
+"""Faults of a program's transfers, sharding actions and copies to host memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from ppsim.schedule.waiting import lenient_source
 
 
 def program_faults(program: ScheduleColumns) -> Iterator[str]:
-    """One sentence for each fault of transfers, sharding actions and copies; compute actions are others'."""
+    """Yield one sentence per fault of transfers, sharding actions and copies; `faults` checks compute actions."""
     yield from transfer_faults(program)
     yield from gather_faults(program)
     yield from reduction_faults(program)
@@ -23,15 +23,15 @@ def program_faults(program: ScheduleColumns) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Ends:
-    """Every SEND and RECV that could be meant, one entry an end.
+    """Every possible SEND and RECV, one entry per end.
 
     Attributes
     ----------
     kind : int8
     own, other : int64
-        ScheduleColumns rows of the compute action that makes (SEND) or needs (RECV) it, and of the one at the far end.
+        Row of the compute action that makes (SEND) or needs (RECV) it, and of the one at the other end.
     remote : bool
-        Whether the two sit on different devices, so that the transfer exists.
+        True if the two are on different devices, so that the transfer exists.
     """
 
     kind: np.ndarray
@@ -41,7 +41,7 @@ class _Ends:
 
 
 def transfer_faults(program: ScheduleColumns) -> Iterator[str]:
-    """Pointless, doubled, misplaced and missing SEND and RECV; a program without any is not lowered yet."""
+    """Yield pointless, doubled, misplaced and missing SEND and RECV; a program without any is not lowered yet."""
     rows = np.flatnonzero((program.kind >= FIRST_TRANSFER) & (program.kind < FIRST_SHARDING))
     if not len(rows):
         return
@@ -86,7 +86,7 @@ def _possible_ends(program: ScheduleColumns) -> _Ends:
 
 
 def _keys(program: ScheduleColumns, kind: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """One number for a kind and a row's stage and microbatch; -1 where no compute action has such a pair."""
+    """Return one number for a kind and a row's stage and microbatch; -1 if no compute action has this pair."""
     stages, microbatches = program.compute.num_stages, program.compute.microbatches
     stage, microbatch = program.stage[rows].astype(np.int64), program.microbatch[rows].astype(np.int64)
     inside = (stage < stages) & (microbatch < microbatches)
@@ -143,9 +143,9 @@ def _missing(program: ScheduleColumns, ends: _Ends, end: int) -> str:
 
 
 def crossed_transfers(program: ScheduleColumns) -> Iterator[str]:
-    """Pairs of devices that send and receive in different orders; the program is valid otherwise.
+    """Yield pairs of devices that send and receive in different orders; the program is valid otherwise.
 
-    PyTorch matches the messages of a pair by their order alone, so crossed ones give wrong gradients in silence.
+    PyTorch matches the messages of a pair by their order alone, so crossed messages silently give wrong gradients.
     """
     ends = transfer_ends(program)
     owner = program.device[ends.row]
@@ -173,7 +173,7 @@ _START, _USE, _UNSHARD, _RESHARD, _END = range(5)
 
 
 def gather_faults(program: ScheduleColumns) -> Iterator[str]:
-    """UNSHARD and RESHARD that do not bracket the use of their stage, where the program has any.
+    """Yield UNSHARD and RESHARD that do not bracket the use of their stage, if the program has any.
 
     On each device the events of one stage must read: UNSHARD, uses, RESHARD, and so on from the start.
     """
@@ -214,7 +214,7 @@ def _stage_keys(program: ScheduleColumns, rows: np.ndarray) -> np.ndarray:
 
 
 def reduction_faults(program: ScheduleColumns) -> Iterator[str]:
-    """REDUCE_GRAD that appears twice, before a backward of its stage, or for a stage that the device does not train."""
+    """Yield doubled REDUCE_GRAD, REDUCE_GRAD before a backward of its stage, and REDUCE_GRAD of foreign stages."""
     rows = np.flatnonzero(program.kind == Kind.REDUCE_GRAD)
     if not len(rows) or not len(last_backwards(program)):
         return
@@ -255,9 +255,9 @@ _RULES = {
 
 
 def copy_faults(program: ScheduleColumns) -> Iterator[str]:
-    """One sentence for each fault of the copies to host memory and back; those of the compute actions are others'.
+    """Yield one sentence per fault of the copies to host memory and back.
 
-    In the list of one device an activation's actions read: F, OFFLOAD, RELOAD, then R where there is one, backward.
+    The order of an activation's actions on its device is F, OFFLOAD, RELOAD, then R if there is one, backward.
     """
     rows_of = {kind: _rows_by_pair(program, program.kind == kind) for kind in (Kind.OFFLOAD, Kind.RELOAD)}
     if not any(len(pairs) for pairs, _ in rows_of.values()):
@@ -272,12 +272,12 @@ def copy_faults(program: ScheduleColumns) -> Iterator[str]:
 
 
 def _pairs(program: ScheduleColumns, rows: np.ndarray) -> np.ndarray:
-    """One number for stage and microbatch of each row."""
+    """Return one number for stage and microbatch of each row."""
     return program.stage[rows].astype(np.int64) * program.microbatches + program.microbatch[rows]
 
 
 def _rows_by_pair(program: ScheduleColumns, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Stage and microbatch as one number, sorted, and the row of each."""
+    """Return stage and microbatch as one number, sorted, and the row of each."""
     rows = np.flatnonzero(chosen)
     pairs = _pairs(program, rows)
     order = np.argsort(pairs, kind="stable")
@@ -299,7 +299,7 @@ def _unpaired(
 
 
 def _foreign(program: ScheduleColumns) -> Iterator[str]:
-    """Copies on a device that does not run the forward."""
+    """Yield copies on a device that does not run the forward."""
     pairs, rows = _rows_by_pair(program, program.kind == Kind.F)
     copies = np.flatnonzero((program.kind == Kind.OFFLOAD) | (program.kind == Kind.RELOAD))
     wanted = _pairs(program, copies)
@@ -315,7 +315,7 @@ def _foreign(program: ScheduleColumns) -> Iterator[str]:
 
 
 def _late(program: ScheduleColumns, early: Kind, late: Kind, rule: str) -> Iterator[str]:
-    """Pairs of rows of one activation on one device in the wrong order."""
+    """Yield pairs of rows of one activation on one device in the wrong order."""
     (early_pairs, early_rows), (late_pairs, late_rows) = (
         _rows_by_pair(program, program.kind == kind) for kind in (early, late)
     )

@@ -1,4 +1,4 @@
-"""What stops a valid schedule or program from running: crossed transfers, deadlocks of queues, PyTorch's own rules."""
+"""Faults that stop a valid program from running: crossed transfers, queue deadlocks, PyTorch's assumptions."""
 
 from collections.abc import Iterator
 
@@ -19,9 +19,9 @@ from ppsim.schedule.waiting import waiting_message
 
 
 def check_runnable(schedule: ScheduleColumns, transport: str | None = None, *, pytorch: bool = False) -> None:
-    """Raise ScheduleError where the lists are invalid or could not run; a schedule is lowered first.
+    """Raise ScheduleError if the lists are invalid or could not run; a schedule is lowered first.
 
-    `ppsim.Schedule.check` says what is looked at. ConfigError for an unknown transport.
+    `ppsim.Schedule.check` lists the checks. ConfigError for an unknown transport.
     """
     if transport is not None and transport not in TRANSPORTS:
         raise ConfigError(f"transport={shown(transport)} is not known; use one of: {', '.join(TRANSPORTS)}")
@@ -42,7 +42,10 @@ def check_runnable(schedule: ScheduleColumns, transport: str | None = None, *, p
 
 
 def pytorch_faults(program: ScheduleColumns) -> Iterator[str]:
-    """What PyTorch's runtime takes for granted (read in torch 2.13.0, torch/distributed/pipelining/schedules.py)."""
+    """Yield violated assumptions of PyTorch's runtime.
+
+    Source: torch 2.13.0, torch/distributed/pipelining/schedules.py.
+    """
     stage, copies = np.unique(program.compute.holdings[:, 1], return_counts=True)
     for held in stage[copies > 1].tolist():
         devices = program.compute.holdings[program.compute.holdings[:, 1] == held, 0].tolist()
@@ -68,7 +71,10 @@ def pytorch_faults(program: ScheduleColumns) -> Iterator[str]:
 
 
 def _last_stage_faults(program: ScheduleColumns) -> Iterator[str]:
-    """PyTorch appends a loss at each forward of the last stage and looks it up by microbatch (`_maybe_get_loss`)."""
+    """Yield a fault if the last stage's forwards are out of order.
+
+    PyTorch appends a loss at each forward of the last stage and looks it up by microbatch (`_maybe_get_loss`).
+    """
     last_stage = program.num_stages - 1
     forwards = program.microbatch[(program.kind == Kind.F) & (program.stage == last_stage)]
     wrong = np.flatnonzero(forwards != np.arange(len(forwards)))

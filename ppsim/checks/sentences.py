@@ -1,4 +1,4 @@
-"""How a fault is said: the action, where it stands in the lists, and how many more there are like it."""
+"""Texts of faults: the action, its position in the lists, and the count of similar faults."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ MAX_FAULTS_PER_RULE = 50
 
 
 def first_faults(sentence: Callable[..., str], *columns: np.ndarray) -> Iterator[str]:
-    """A sentence for each of the first entries of equally long columns, and how many more there are."""
+    """Yield a sentence for each of the first entries of equally long columns, and the count of the rest."""
     for entries in zip(*(column[:MAX_FAULTS_PER_RULE].tolist() for column in columns), strict=True):
         yield sentence(*entries)
     more = len(columns[0]) - MAX_FAULTS_PER_RULE
@@ -19,7 +19,7 @@ def first_faults(sentence: Callable[..., str], *columns: np.ndarray) -> Iterator
 
 
 def position(schedule: ScheduleColumns, row: int) -> str:
-    """Where a row stands, as in `schedule.orders()`: both parts of a fused slot share one position."""
+    """Return a row's device and its index in `schedule.orders()`; both parts of a fused slot share one."""
     device = int(schedule.device[row])
     first = int(schedule.offsets[device])
     index = row - first - int(np.count_nonzero(schedule.joined[first : row + 1]))
@@ -27,5 +27,5 @@ def position(schedule: ScheduleColumns, row: int) -> str:
 
 
 def located(schedule: ScheduleColumns, row: int) -> str:
-    """A row's text and where it stands."""
+    """Return a row's text and its position."""
     return f"{schedule.label(row)} ({position(schedule, row)})"

@@ -13,9 +13,9 @@ RECEIVES = ("early", "just-in-time")
 
 
 def lower_schedule(schedule: ScheduleColumns, sharded: bool = False, receive: str = "early") -> ScheduleColumns:
-    """The program of a valid schedule, or of the compute actions and copies of a program; see `ppsim.lower`.
+    """Return the program of a valid schedule, or of a program's compute actions and copies; see `ppsim.lower`.
 
-    Raises DeadlockError where the two parts of a fused slot wait for each other through another device, ConfigError
+    Raises DeadlockError if the two parts of a fused slot wait for each other through another device, ConfigError
     for an unknown `receive`.
     """
     if receive not in RECEIVES:
@@ -26,9 +26,9 @@ def lower_schedule(schedule: ScheduleColumns, sharded: bool = False, receive: st
 
 
 def insert_transfers(schedule: ScheduleColumns) -> ScheduleColumns:
-    """The schedule with a SEND behind each producer whose consumer sits on another device, and the matching RECV.
+    """Return the schedule with a SEND after each producer whose consumer is on another device, and the matching RECV.
 
-    They stand where `transfer_posts` says. DeadlockError where the two parts of a fused slot wait for each other.
+    `transfer_posts` gives their positions. DeadlockError if the two parts of a fused slot wait for each other.
     """
     posts = transfer_posts(schedule, "async")
     count, rows = len(posts.transfer), len(schedule.kind)
@@ -55,12 +55,12 @@ def insert_transfers(schedule: ScheduleColumns) -> ScheduleColumns:
 
 
 def postpone_receives(program: ScheduleColumns) -> ScheduleColumns:
-    """The program with each RECV just before the action that needs it, or before an earlier SEND to the same peer.
+    """Return the program with each RECV just before the action that needs it, or before an earlier SEND to its peer.
 
-    The second only on the lower device of a pair: it posts its RECV first, so that two devices that send to each other
-    do not wait for each other. A RECV takes along those that stood before it on the same pair: they arrive first.
-    Source of the order: PyTorch, torch/distributed/pipelining/schedules.py, `_defer_recv_ops`. That one takes nothing
-    along, so that it crosses the receives of some schedules (torch 2.13: ZB-V on 2 devices with 3 microbatches or
+    The second rule holds on the lower device of a pair: it posts its RECV first, so that two devices that send to each
+    other do not wait for each other. A RECV takes along the earlier RECVs of its pair, because they arrive first.
+    Source of the order: PyTorch, torch/distributed/pipelining/schedules.py, `_defer_recv_ops`. PyTorch takes nothing
+    along, so it crosses the receives of some schedules (torch 2.13: ZB-V on 2 devices with 3 microbatches or
     more), which gives wrong gradients.
     """
     ends = transfer_ends(program)
@@ -93,7 +93,7 @@ def postpone_receives(program: ScheduleColumns) -> ScheduleColumns:
 
 
 def _next_flushing_send(program: ScheduleColumns, ends: TransferEnds, link: np.ndarray) -> np.ndarray:
-    """For each RECV the row of the next SEND of its link if its device is the lower one of the two, else a late row."""
+    """Return for each RECV on the lower device of a link the row of the link's next SEND, else a row after all."""
     late = len(program.kind)
     flushing = ends.is_send & (program.device[ends.row] < ends.peer)
     sends = np.sort(link[flushing] * (late + 1) + ends.row[flushing])
@@ -103,7 +103,7 @@ def _next_flushing_send(program: ScheduleColumns, ends: TransferEnds, link: np.n
 
 
 def _smallest_to_come(values: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """For each entry the smallest value from it on in its group; values lie from 0 to below their number."""
+    """Return for each entry the smallest value from it on in its group; values are from 0 to below their number."""
     order = np.argsort(group, kind="stable")
     _, number = np.unique(group[order], return_inverse=True)
     apart = values[order] + number * (len(values) + 1)

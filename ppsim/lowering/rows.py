@@ -1,4 +1,4 @@
-"""The two things that every lowering step does: put new rows into the lists, and find both ends of each transfer."""
+"""Steps that all of lowering shares: put new rows into lists, and find both ends of each transfer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ def insert_rows(
     microbatch: np.ndarray | int,
     keys: Sequence[np.ndarray],
 ) -> ScheduleColumns:
-    """A program of the schedule's rows and the given ones.
+    """Return a program of the schedule's rows and the given ones.
 
     Parameters
     ----------
     schedule : Schedule or ScheduleColumns
-        Whose rows are kept.
-    device, kind, stage, microbatch : arrays, one entry a new row
-        What is inserted; `microbatch` may be one number.
-    keys : arrays, one entry a row of the schedule and then one a new row
+        The rows of this schedule stay.
+    device, kind, stage, microbatch : arrays, one entry per new row
+        The rows to insert; `microbatch` may be one number.
+    keys : arrays, one entry per row of the schedule and then one per new row
         Order within a device, the most important last (as for np.lexsort); equal keys keep the order given.
     """
     added = len(device)
@@ -77,7 +77,7 @@ class TransferEnds:
 
 
 def transfer_ends(program: ScheduleColumns) -> TransferEnds:
-    """Which transfer each SEND and RECV belongs to, and with which device."""
+    """Return the transfer of each SEND and RECV, and the device at its other end."""
     row = np.flatnonzero((program.kind >= FIRST_TRANSFER) & (program.kind <= Kind.RECV_B))
     kind, stage, microbatch = program.kind[row], program.stage[row], program.microbatch[row]
     sends = is_send(kind)
@@ -91,7 +91,7 @@ def transfer_ends(program: ScheduleColumns) -> TransferEnds:
 
 
 def row_tables(schedule: ScheduleColumns) -> tuple[np.ndarray, np.ndarray]:
-    """Row of F, and of B or I, by [stage, microbatch]."""
+    """Return the row of F, and of B or I, by [stage, microbatch]."""
     tables = []
     for chosen in (np.flatnonzero(schedule.kind == Kind.F), np.flatnonzero(is_backward(schedule.kind))):
         table = np.full((schedule.num_stages, schedule.microbatches), -1, np.int64)
@@ -101,13 +101,13 @@ def row_tables(schedule: ScheduleColumns) -> tuple[np.ndarray, np.ndarray]:
 
 
 def has_transfers(schedule: ScheduleColumns) -> bool:
-    """Whether any SEND or RECV stands in the lists."""
+    """Return whether the lists hold any SEND or RECV."""
     return bool(((schedule.kind >= FIRST_TRANSFER) & (schedule.kind <= Kind.RECV_B)).any())
 
 
 @cached_on
 def crosses_devices(schedule: ScheduleColumns) -> np.ndarray:
-    """Where a row needs a row of another device: a transfer, named by the row that consumes it; bool."""
+    """Return where a row needs a row of another device, bool; such a row names the transfer."""
     crosses = np.empty(len(schedule.kind), bool)
     for device in range(schedule.devices):
         rows = schedule.rows(device)
@@ -118,7 +118,7 @@ def crosses_devices(schedule: ScheduleColumns) -> np.ndarray:
 
 
 def consumers(source: np.ndarray, remote: np.ndarray) -> np.ndarray:
-    """For each row the row on another device that needs it, or -1; int32. `remote` is `crosses_devices`."""
+    """Return for each row the row on another device that needs it, or -1; int32. `remote` is `crosses_devices`."""
     consumer = np.full(len(source), -1, np.int32)
     rows = np.flatnonzero(remote)
     consumer[source[rows]] = rows

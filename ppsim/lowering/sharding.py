@@ -1,4 +1,4 @@
-"""Insert the actions of sharded data parallelism: UNSHARD, RESHARD and REDUCE_GRAD."""
+"""Actions of sharded data parallelism: UNSHARD, RESHARD and REDUCE_GRAD are inserted into lists."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ NO_STAGE = -1
 
 @cached_on
 def insert_sharding(schedule: ScheduleColumns) -> ScheduleColumns:
-    """The schedule with the weights of each device's next three stages gathered ahead of use.
+    """Return the schedule with the weights of each device's next three stages gathered ahead of use.
 
     Before each slot the stages that are not among the next three to compute are resharded and those that newly are
     among them are unsharded; REDUCE_GRAD follows the last B or W of each stage on its device.
@@ -44,9 +44,9 @@ def insert_sharding(schedule: ScheduleColumns) -> ScheduleColumns:
 
 
 def last_backwards(schedule: ScheduleColumns, of_each_iteration: bool = False) -> np.ndarray:
-    """Row of the last B or W of each stage on each device, by device and stage, and by iteration where asked for.
+    """Return the row of the last B or W by device and stage, and by iteration if `of_each_iteration`.
 
-    An S or T behind it counts too: it adds to the gradients of a part of the output layer.
+    A later S or T counts too: it adds to the gradients of a part of the output layer.
     """
     makes_gradients = (schedule.kind == Kind.B) | (schedule.kind == Kind.W) | is_vocabulary(schedule.kind)
     rows = np.flatnonzero(makes_gradients)[::-1]
@@ -58,7 +58,7 @@ def last_backwards(schedule: ScheduleColumns, of_each_iteration: bool = False) -
 
 
 def _gathers(schedule: ScheduleColumns, device: int) -> Iterator[tuple[int, Kind, int]]:
-    """The UNSHARD and RESHARD of one device in order: the row that each stands before, its kind and its stage."""
+    """Yield the UNSHARD and RESHARD of one device in order: the row after each, its kind and its stage."""
     # PyTorch evicts in the iteration order of a set of stage numbers; the same set here gives the same order.
     gathered: set[int] = set()
     for row, upcoming in _upcoming_stages(schedule, device):
@@ -74,9 +74,9 @@ def _gathers(schedule: ScheduleColumns, device: int) -> Iterator[tuple[int, Kind
 
 
 def _upcoming_stages(schedule: ScheduleColumns, device: int) -> list[tuple[int, tuple[int, ...]]]:
-    """The next stages to compute, nearest first, at each row where another set of them begins.
+    """Return the next stages to compute, nearest first, at each row where the set of them changes.
 
-    A fused slot is looked at whole, so that it can bring in a fourth stage.
+    A fused slot counts as a whole, so it can add a fourth stage.
     """
     first, last = schedule.offsets[device : device + 2]
     rows = first + np.flatnonzero(~is_copy(schedule.kind[first:last]))  # copies need no weights

@@ -1,1 +1,1 @@
-"""A schedule as columns: its lists, their text forms, and who waits for whom."""
+"""A schedule as columns: its lists, their text forms, and the waits between rows."""

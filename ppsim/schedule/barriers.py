@@ -1,4 +1,4 @@
-"""Barriers: who waits for many at once, where an output layer is cut over devices (S and T in the lists).
+"""Barriers: rows that wait for many rows, if the output layer is cut over devices (S and T in the lists).
 
 The output of the last stage goes to all devices that hold a part; a part's gradient needs the softmax statistics of all
 parts, and the backward of the last stage needs the input gradient of all.
@@ -22,10 +22,10 @@ BARRIER_NAMES = ("broadcast", "reduction of statistics", "reduction of gradient"
 
 @dataclass(frozen=True, eq=False)
 class Barriers(SizedColumns, EqualColumns):
-    """Collectives of one microbatch each, stream by stream: those of one sender run one after the other.
+    """Collectives of one microbatch each, stream by stream; the collectives of one sender run one after the other.
 
-    The sender is the device of the microbatch's last stage, and its list says the order: a broadcast stands behind the
-    F that it sends, a reduction behind what the sender adds to it. A sender without a part takes no part in reductions:
+    The sender is the device of the microbatch's last stage, and its list gives the order: a broadcast comes after the
+    F that it sends, a reduction after what the sender adds to it. A sender without a part takes no part in reductions:
     they have a stream of their own, in the order of the first device that has one. A collective starts when the last
     row that it needs and the one before it in its stream have ended.
 
@@ -33,7 +33,7 @@ class Barriers(SizedColumns, EqualColumns):
     ----------
     kind : int8 (barriers,)
         BROADCAST of F of the last stage to every S; STATISTICS, reduced over every S for every T; GRADIENT, reduced
-        over every T for the backward of the last stage. Where no T stands in the lists, S makes the gradient too and
+        over every T for the backward of the last stage. If the lists hold no T, S makes the gradient too and
         the backward waits for STATISTICS.
     microbatch : int32 (barriers,)
     streams : int64 (streams + 1,)
@@ -41,9 +41,9 @@ class Barriers(SizedColumns, EqualColumns):
     first : int64 (barriers + 1,)
         Barrier i needs the rows `producer[first[i]:first[i + 1]]`.
     producer : int32 (needed rows,)
-    needs : int32, one entry a row of the schedule
+    needs : int32, one entry per row of the schedule
         The barrier that the row waits for, or -1. The sender's own S does not wait for a broadcast.
-    has : int32, one entry a row of the schedule
+    has : int32, one entry per row of the schedule
         The F of the last stage that an S of the same device needs in place of a broadcast, or -1.
     """
 
@@ -68,13 +68,13 @@ class Barriers(SizedColumns, EqualColumns):
         return list_of_rows(self.first)
 
     def is_of(self, kind: int, barrier: np.ndarray) -> np.ndarray:
-        """Where a column of barriers, -1 for none, names one of this kind."""
+        """Return where a column of barriers, -1 for none, names a barrier of this kind."""
         return (barrier >= 0) & (self.kind[barrier] == kind)
 
 
 @cached_on
 def find_barriers(schedule: ScheduleColumns) -> Barriers | None:
-    """The barriers of compute actions, or None where they hold no S and no T; what is missing needs nothing."""
+    """Return the barriers of compute actions, or None if they hold no S and no T; missing actions need nothing."""
     kind, microbatches = schedule.kind, schedule.microbatches
     if not schedule.cuts_vocabulary:
         return None
@@ -106,7 +106,7 @@ def find_barriers(schedule: ScheduleColumns) -> Barriers | None:
 
 
 def _streams(schedule: ScheduleColumns, key: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The keys of barriers, the place of each among all streams, and the streams' offsets.
+    """Return the keys of barriers, the position of each among all streams, and the streams' offsets.
 
     `key` is kind * microbatches + microbatch of the barrier that a row adds to, or -1.
     """
@@ -132,7 +132,7 @@ def _streams(schedule: ScheduleColumns, key: np.ndarray) -> tuple[np.ndarray, np
 
 
 def _leaders(schedule: ScheduleColumns, sender: np.ndarray) -> np.ndarray:
-    """The device whose list orders the reductions of each microbatch: its sender, or the first that has a part."""
+    """Return the device whose list orders each microbatch's reductions: its sender, or the first with a part."""
     part = np.flatnonzero(schedule.kind == Kind.S)
     of_part = sender[schedule.microbatch[part]]
     first = np.full(schedule.devices + 1, schedule.devices)  # its last entry is that of no sender
@@ -142,7 +142,7 @@ def _leaders(schedule: ScheduleColumns, sender: np.ndarray) -> np.ndarray:
 
 
 def _own_output(schedule: ScheduleColumns, sent: np.ndarray) -> np.ndarray:
-    """For each S the `sent` row of its microbatch, an F of the last stage, where both are on one device, else -1."""
+    """Return for each S its microbatch's F of the last stage (`sent`) if both are on one device, else -1."""
     output = np.full(schedule.microbatches, -1, np.int32)
     output[schedule.microbatch[sent]] = np.flatnonzero(sent)
     of_row = output[schedule.microbatch]
@@ -151,7 +151,7 @@ def _own_output(schedule: ScheduleColumns, sent: np.ndarray) -> np.ndarray:
 
 
 def participants(schedule: ScheduleColumns, barriers: Barriers) -> tuple[np.ndarray, np.ndarray]:
-    """Device and barrier of all that take part, which add to it or wait for it: device by device, barriers rising."""
+    """Return device and barrier of all who add to a barrier or wait for it: device by device, barriers rising."""
     waiting = np.flatnonzero(barriers.needs >= 0)
     device = np.concatenate([schedule.device[barriers.producer], schedule.device[waiting]]).astype(np.int64)
     barrier = np.concatenate([barriers.of_producer, barriers.needs[waiting]])
@@ -159,15 +159,15 @@ def participants(schedule: ScheduleColumns, barriers: Barriers) -> tuple[np.ndar
 
 
 def spans_devices(schedule: ScheduleColumns, barriers: Barriers) -> np.ndarray:
-    """Where more than one device takes part in a barrier, bool: what one device does alone takes no time."""
+    """Return whether several devices take part in each barrier, bool; a barrier of one device takes no time."""
     return np.bincount(participants(schedule, barriers)[1], minlength=len(barriers)) > 1
 
 
 def with_barriers(schedule: ScheduleColumns, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lists in which each row waits for one row at most, barriers among them: offsets and source.
+    """Return offsets and source of lists in which each row, barriers included, waits for one row at most.
 
-    Behind the lists of the devices stands one list a stream of barriers, with a row for each row that they need; the
-    last of a barrier's is the source of all that wait for it.
+    After the lists of the devices comes one list per stream of barriers, with a row for each row that they need. The
+    last row of a barrier is the source of all rows that wait for it.
     """
     barriers = find_barriers(schedule)
     if barriers is None:
@@ -181,10 +181,10 @@ def with_barriers(schedule: ScheduleColumns, source: np.ndarray) -> tuple[np.nda
 
 
 def awaited_rows(schedule: ScheduleColumns, source: np.ndarray, position: np.ndarray) -> np.ndarray:
-    """For each row the row that it waits for, or -1: its source, or of its barrier's stream the first that has not run.
+    """Return for each row the row that it waits for, or -1: its source, or the first row to run of its stream.
 
-    Devices stand at `position`. A barrier whose rows, and those before them in its stream, have all run is waited for
-    by nobody.
+    Devices have stopped at `position`. Nobody waits for a barrier if its rows, and the rows before them in its stream,
+    have all run.
     """
     barriers = find_barriers(schedule)
     if barriers is None:
@@ -199,7 +199,7 @@ def awaited_rows(schedule: ScheduleColumns, source: np.ndarray, position: np.nda
 
 
 def turn_of_collectives(schedule: ScheduleColumns, row: int, needed: int) -> str:
-    """What to add where a row waits for what another collective needs, which comes before its own; else nothing."""
+    """Return a note if a row waits for an input of another collective that comes before its own; else ""."""
     barriers = find_barriers(schedule)
     if barriers is None or barriers.needs[row] < 0 or needed in _inputs(barriers, int(barriers.needs[row])):
         return ""

@@ -22,7 +22,7 @@ _ARGUMENTS = (*_COMPARED, "idle", "name", "is_valid", "found")
 
 
 class Slots(NamedTuple):
-    """The rows of OVERLAP_F_B slots, int64 arrays with one entry a slot: as written, and as F and B."""
+    """Rows of OVERLAP_F_B slots, int64 arrays with one entry per slot: as written, and as F and B."""
 
     first: np.ndarray
     second: np.ndarray
@@ -35,18 +35,18 @@ class ScheduleColumns:
 
     Attributes
     ----------
-    kind, stage, microbatch : int8, int32, int32 arrays, one entry a row
+    kind, stage, microbatch : int8, int32, int32 arrays, one entry per row
         `kind` holds codes of `ppsim.actions.Kind`. An OVERLAP_F_B slot is two rows, an F and a B.
-    joined : bool array, one entry a row
-        True where a row is the second part of the OVERLAP_F_B slot that the row before it begins.
+    joined : bool array, one entry per row
+        True if a row is the second part of the OVERLAP_F_B slot that the row before it begins.
     offsets : int64 array, devices + 1
     idle : int32 array, (idle slots, 2)
-        Device and column of each empty cell of the table; kept for drawing and CSV, skipped in time.
+        Device and column of each empty cell of the table, for drawing and CSV; it takes no simulated time.
     slices : int
-        Pieces that each microbatch is cut into along the sequence; slice numbering is microbatch * slices + piece.
+        Slices of each microbatch along the sequence; slice i of a microbatch has number microbatch * slices + i.
     iterations : int
         Training steps that the lists run through without a drain between them; microbatch numbers run on over them.
-    weight_versions : int array, one entry a device
+    weight_versions : int array, one entry per device
         Versions of its weights that a device keeps for microbatches under way; 1 in every synchronous schedule.
     evicted : int32 array, (evictions, 3)
         Stage, microbatch and host of each activation that waits for its backward on another device, the host: it moves
@@ -156,28 +156,28 @@ class ScheduleColumns:
 
     @cached_property
     def is_program(self) -> bool:
-        """Whether the lists hold transfers, sharding actions or copies to host memory beside compute actions."""
+        """True if the lists hold transfers, sharding actions or copies to host memory, not only compute actions."""
         return len(self.kind) > 0 and int(self.kind.max()) >= FIRST_TRANSFER
 
     @cached_property
     def recomputes(self) -> bool:
-        """Whether any R stands in the lists."""
+        """True if the lists hold any R."""
         return bool((self.kind == Kind.R).any())
 
     @cached_property
     def cuts_vocabulary(self) -> bool:
-        """Whether any S or T stands in the lists: the output layer is cut over devices."""
+        """True if the lists hold any S or T: the output layer is cut over devices."""
         return bool(is_vocabulary(self.kind).any())
 
     @cached_property
     def recomputed(self) -> np.ndarray:
-        """Whether the stage and microbatch of each row has an R, bool."""
+        """Column that is True if the stage and microbatch of a row has an R, bool."""
         cell = self.stage.astype(np.int64) * self.microbatches + self.microbatch
         return unwritable(np.isin(cell, cell[self.kind == Kind.R]))
 
     @property
     def compute(self) -> ScheduleColumns:
-        """The compute actions alone; itself where there is nothing else."""
+        """The compute actions alone; the schedule itself if it holds nothing else."""
         return self._compute_of_program if self.is_program else self  # not kept: one that held itself would stay
 
     @cached_property
@@ -245,7 +245,7 @@ class ScheduleColumns:
         return unwritable(np.stack(np.divmod(keys, max(self.num_stages, 1)), axis=1).astype(np.int32))
 
     def rows(self, device: int) -> slice:
-        """The rows of one device; ScheduleError where there is no such device."""
+        """Return the rows of one device; ScheduleError if there is no such device."""
         if not isinstance(device, int | np.integer) or not 0 <= device < self.devices:
             raise ScheduleError(f"device {shown(device)} does not exist; the devices are 0 to {self.devices - 1}")
         return slice(int(self.offsets[device]), int(self.offsets[device + 1]))
@@ -260,18 +260,18 @@ class ScheduleColumns:
         return held * self.weight_versions * (self.devices / max(self.num_stages, 1))
 
     def named(self, name: str, found: str | None = None) -> ScheduleColumns:
-        """The same lists under another name, and with another `found` where one is given."""
+        """Return the same lists under another name, and with another `found` if one is given."""
         changed: dict[str, Any] = {"name": name, "found": self.found if found is None else found}
         return type(self)(**self.__getstate__() | changed)
 
     @property
     def traits(self) -> dict[str, Any]:
-        """What the lists do not say, as keyword arguments for a schedule or program made from this one."""
+        """Keyword arguments that carry the other properties of this schedule to one made from it."""
         words = ("name", "slices", "iterations", "weight_versions", "evicted")
         return {word: getattr(self, word) for word in words}
 
     def actions(self, device: int) -> Iterator[Action]:
-        """The actions of one device, in list order, made as they are looked at."""
+        """Yield the actions of one device in list order."""
         rows = self.rows(device)
         row, last = rows.start, rows.stop
         while row < last:
@@ -285,11 +285,11 @@ class ScheduleColumns:
         return Action(Kind(int(self.kind[row])), int(self.stage[row]), int(self.microbatch[row]))
 
     def label(self, row: int) -> str:
-        """The text of one row, such as `2F0`; a part of a fused slot gives the part."""
+        """Return the text of one row, such as `2F0`; a part of a fused slot gives the part."""
         return str(self._plain(row))
 
     def __eq__(self, other: object) -> bool:
-        """Whether both hold the same lists and traits; names, and idle cells kept for drawing, do not count."""
+        """Return whether both hold the same lists and traits; names and idle cells do not count."""
         if not isinstance(other, ScheduleColumns):
             return NotImplemented
         return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in _COMPARED)
@@ -305,11 +305,11 @@ class ScheduleColumns:
 
     @cached_property
     def source(self) -> np.ndarray:
-        """For each row the row whose result it needs from the neighbouring stage, or -1; int32.
+        """Row whose result each row needs from the neighbouring stage, or -1; int32.
 
-        F(s, k) needs F(s-1, k); B or I(s, k) needs B or I(s+1, k). What a row needs of its own stage stands earlier
-        in the same list, so it is no entry here. The validator finds it on its way (`mark_valid`); programs, and what
-        lowering made, work it out here.
+        F(s, k) needs F(s-1, k); B or I(s, k) needs B or I(s+1, k). What a row needs of its own stage comes earlier
+        in the same list, so it is no entry here. The validator passes what it found to `mark_valid`; other
+        schedules compute it here.
         """
         # One flat table of rows: the forwards and the backwards by (stage, microbatch), each with an empty stage before
         # and behind, and a part for all other kinds that nobody asks for.

@@ -17,9 +17,9 @@ from ppsim.schedule.columns import ScheduleColumns
 
 
 def read_orders(orders: Iterable[Iterable[Any]], name: str = "custom", slices: int = 1) -> ScheduleColumns:
-    """Read one list of action strings a device; `None` or an empty string is an idle slot.
+    """Read one list of action strings per device; `None` or an empty string is an idle slot.
 
-    Anything whose `str()` is an action is taken too, so PyTorch's own actions pass. Raises ScheduleError naming
+    Any object whose `str()` is an action is allowed, such as PyTorch's own actions. Raises ScheduleError naming
     device, position and text of every cell that is not an action.
     """
     if isinstance(orders, str | bytes) or not isinstance(orders, Iterable):
@@ -33,11 +33,11 @@ def read_orders(orders: Iterable[Iterable[Any]], name: str = "custom", slices: i
 
 
 def read_csv(path: str | PathLike[str], name: str | None = None, slices: int = 1) -> ScheduleColumns:
-    """Read a CSV file with one row a device, no header; an empty cell is an idle slot, rows may be ragged.
+    """Read a CSV file with one row per device, no header; an empty cell is an idle slot, rows may be ragged.
 
-    Blank lines at the end, which editors leave there, are no devices; a blank line between rows is a device without
-    actions, which the validator names. Raises ScheduleError naming row, column and cell (all 1-based) of every fault,
-    ConfigError when the file cannot be read.
+    Blank lines at the end, which editors add, are not devices; a blank line between rows is a device without
+    actions, which the validator rejects. Raises ScheduleError naming row, column and cell (all 1-based) of every fault,
+    ConfigError if the file cannot be read.
     """
     text = read_text(path)
     try:
@@ -63,12 +63,12 @@ def read_csv(path: str | PathLike[str], name: str | None = None, slices: int = 1
 
 
 def orders(schedule: ScheduleColumns) -> list[list[str]]:
-    """For each device the list of its action strings; idle slots are left out."""
+    """Return the list of action strings of each device, without idle slots."""
     return [[cell for cell in row if cell] for row in _cells(schedule, with_idle=False)]
 
 
 def csv_text(schedule: ScheduleColumns) -> str:
-    """One row a device; idle slots are empty cells (PyTorch reads none in a program)."""
+    """Return one row per device; idle slots are empty cells (PyTorch reads none in a program)."""
     return "".join(",".join(row) + "\n" for row in _cells(schedule, with_idle=not schedule.is_program))
 
 
@@ -99,7 +99,7 @@ def _insert_idle(schedule: ScheduleColumns, table: list[list[str]]) -> None:
 
 
 class _Reading:
-    """The columns of a schedule while its cells are read; `place` says where in its source a cell is."""
+    """Columns of a schedule while its cells are read; `place` gives a cell's position in its source."""
 
     def __init__(self, devices: int, place: Callable[[int, int], str]):
         self.place = place
@@ -109,7 +109,7 @@ class _Reading:
         self.faults: list[str] = []
 
     def add_table(self, table: Iterable[Any], device: int = 0, column: int = 0) -> None:
-        """Lists of cells, read one by one; the first cell is `column` of `device`."""
+        """Add lists of cells, one by one; the first cell is `column` of `device`."""
         actions: list[Action] = []
         idle: list[tuple[int, int]] = []
         for row, cells in enumerate(table, device):
@@ -132,7 +132,7 @@ class _Reading:
         self.cells.append(_cells_of(actions))
 
     def add_block(self, block: CellBlock) -> None:
-        """A block of a CSV text: at once where its cells are plain, else one by one."""
+        """Add a block of a CSV text: at once if its cells are plain, else one by one."""
         plain = plain_cells(block)
         if plain is None:
             self.add_table(block.lines, block.row, block.column)
@@ -144,7 +144,7 @@ class _Reading:
         self.idle.append(np.stack([places.row[idle], places.column[idle]], axis=1).astype(np.int32))
 
     def schedule(self, name: str, slices: int) -> ScheduleColumns:
-        """The schedule; ScheduleError with every fault."""
+        """Return the schedule; raise ScheduleError with every fault."""
         if self.faults:
             raise ScheduleError(listing(f"{len(self.faults)} cell(s) are not actions", self.faults), self.faults)
         cells = Cells(*map(np.concatenate, zip(*(self.cells or [_cells_of([])]), strict=True)))
@@ -159,7 +159,7 @@ class _Reading:
 
 
 def _cells_of(actions: list[Action]) -> Cells:
-    """Actions as columns."""
+    """Return actions as columns."""
     rows = [row for action in actions for row in (action.parts or (action,))]
     return Cells(
         np.array([row.kind for row in rows], np.int8),
@@ -187,7 +187,7 @@ _MOST_DIGITS = 9  # fewer than the largest number allowed has
 
 
 class Cells(NamedTuple):
-    """Actions in the order written; one entry a row of the schedule, an OVERLAP_F_B slot being two."""
+    """Actions in the order written, one entry per row of the schedule; an OVERLAP_F_B slot has two."""
 
     kind: np.ndarray
     stage: np.ndarray
@@ -196,7 +196,7 @@ class Cells(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Row and column (0-based) of cells, and how many rows of the schedule each is: 0, 1 or (fused) 2."""
+    """Row and column (0-based) of cells, and the number of schedule rows of each: 0, 1 or (fused) 2."""
 
     row: np.ndarray
     column: np.ndarray
@@ -204,7 +204,7 @@ class Places(NamedTuple):
 
 
 class CellBlock(NamedTuple):
-    """A run of whole cells of a CSV text without quotes, each with the delimiter behind it.
+    """Run of whole cells of a CSV text without quotes, each with the delimiter after it.
 
     `row` and `column` (0-based) are those of its first cell.
     """
@@ -215,7 +215,7 @@ class CellBlock(NamedTuple):
 
     @property
     def lines(self) -> list[list[str]]:
-        """Its cells, line by line; an empty line has none."""
+        """Cells of the block, line by line; an empty line has none."""
         whole, last = self.text[:-1], self.text[-1:]
         lines = [line.split(",") if line else [] for line in whole.split("\n")]
         if not lines[0] and (self.column or (len(lines) == 1 and last == ",")):
@@ -226,7 +226,7 @@ class CellBlock(NamedTuple):
 
 
 def blocks(text: str, size: int = BLOCK) -> Iterator[CellBlock]:
-    """The cells of a text that ends with a newline, in blocks of about `size` characters."""
+    """Yield the cells of a text that ends with a newline, in blocks of about `size` characters."""
     first, row, column = 0, 0, 0
     while first < len(text):
         last = _next_delimiter(text, min(first + size, len(text)) - 1) + 1
@@ -244,9 +244,9 @@ def _next_delimiter(text: str, start: int) -> int:
 
 
 def plain_cells(block: CellBlock) -> tuple[Cells, Places] | None:
-    """The actions of a block and where its cells are.
+    """Return the actions of a block and the positions of its cells.
 
-    None where a cell is not written the plain way: with spaces, with a number of ten digits, or no action at all.
+    Return None if a cell is not plain: it has spaces or a number of ten digits, or is no action.
     """
     if not block.text.isascii():
         return None
@@ -269,7 +269,7 @@ def plain_cells(block: CellBlock) -> tuple[Cells, Places] | None:
 
 
 def _places(block: CellBlock, delimiter: np.ndarray, actions: np.ndarray) -> Places:
-    """Where cells are, by the delimiter behind each; an empty line has no cell."""
+    """Return the positions of cells by the delimiter after each; an empty line has no cell."""
     ends_line = delimiter == ord("\n")
     begins_line = np.concatenate([[block.column == 0], ends_line[:-1]])
     line = np.cumsum(np.concatenate([[False], ends_line[:-1]]))
@@ -280,7 +280,7 @@ def _places(block: CellBlock, delimiter: np.ndarray, actions: np.ndarray) -> Pla
 
 
 def _slots_are_whole(data: bytes) -> bool:
-    """Whether each "(" begins a cell that has one ";" and ends with ")OVERLAP_F_B", and there are no others."""
+    """Return whether each "(" begins a cell that has one ";" and ends with ")OVERLAP_F_B", and there are no others."""
     letters = np.frombuffer(data, np.uint8)
     opens, middles, closes = (np.flatnonzero(letters == ord(sign)) for sign in "(;)")
     if not len(opens) == len(middles) == len(closes) == data.count(_SLOT_END):
@@ -295,7 +295,7 @@ def _slots_are_whole(data: bytes) -> bool:
 def _actions(
     letters: np.ndarray, is_letter: np.ndarray, starts: np.ndarray, ends: np.ndarray, joined: np.ndarray
 ) -> Cells | None:
-    """The actions between `starts` and `ends`: digits, a name and, unless it concerns a whole stage, digits."""
+    """Return the actions between `starts` and `ends`: digits, a name and, except for whole stages, digits."""
     edge = np.diff(is_letter.astype(np.int8), prepend=0, append=0)
     first, last = np.flatnonzero(edge == 1), np.flatnonzero(edge == -1)
     if len(first) != len(starts) or not ((first > starts) & (last <= ends)).all():
@@ -315,7 +315,7 @@ def _actions(
 
 
 def _kinds(letters: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """Code of the name from each `first` to `last`; -1 where it is none. int8."""
+    """Return the code of the name from each `first` to `last`, or -1; int8."""
     kind = np.full(len(first), -1, np.int8)
     length = last - first
     for code, name in ((one.value, one.name) for one in Kind if one is not Kind.OVERLAP_F_B):
@@ -327,7 +327,7 @@ def _kinds(letters: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarr
 
 
 def _numbers(letters: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """The number from each start to its end, int32; 0 where there is no digit."""
+    """Return the number from each start to its end, int32; 0 if there is no digit."""
     value = np.zeros(len(starts), np.int32)
     length = ends - starts
     for place in range(int(length.max(initial=0))):

@@ -1,4 +1,4 @@
-"""Who waits for what where lists stand still, told as the cycle of waits that explains it."""
+"""Explanation of a deadlock as a cycle of waits."""
 
 from collections.abc import Mapping
 
@@ -12,18 +12,18 @@ from ppsim.schedule.columns import ScheduleColumns
 def blocked_rows(
     schedule: ScheduleColumns, position: np.ndarray, waits: np.ndarray, fused: np.ndarray | None = None
 ) -> dict[int, int]:
-    """The row at which each device that stands still waits, by device.
+    """Return the row at which each blocked device waits, by device.
 
     Parameters
     ----------
     schedule : ScheduleColumns
         Whose devices wait.
-    position : int array, one entry a device
-        The first row of the slot at which the device stands; `offsets[d + 1]` where it has finished.
-    waits : bool array, one entry a row
-        Where a row waits for what has not come.
-    fused : bool array, one entry a row, optional
-        Where the row shares the slot of the row before it.
+    position : int array, one entry per device
+        The first row of the slot at which the device has stopped; `offsets[d + 1]` where it has finished.
+    waits : bool array, one entry per row
+        True if the row waits for something that has not come.
+    fused : bool array, one entry per row, optional
+        True if the row shares the slot of the row before it.
 
     A device that waits for something else has -1.
     """
@@ -36,7 +36,7 @@ def blocked_rows(
 
 
 def waiting_cycle(schedule: ScheduleColumns, blocked: Mapping[int, int], source: np.ndarray) -> list[str]:
-    """One line for each wait of a cycle among devices that stand still.
+    """Return one line for each wait of a cycle among blocked devices.
 
     Parameters
     ----------
@@ -69,14 +69,14 @@ def waiting_cycle(schedule: ScheduleColumns, blocked: Mapping[int, int], source:
 
 
 def waiting_message(subject: str, cycle: list[str]) -> str:
-    """The one-error form of a waiting cycle."""
+    """Return the message of one error for a waiting cycle."""
     return f"{subject}, each waits for the next in a cycle:\n" + "\n".join(f"    {line}" for line in cycle)
 
 
 def lenient_source(schedule: ScheduleColumns) -> np.ndarray:
-    """`schedule.source` for lists that may miss or double actions: found by sorting, not in a dense table.
+    """Return `schedule.source` for lists that may miss or double actions, by sorting instead of a dense table.
 
-    A row whose source is missing has none, and of a doubled source the last counts.
+    A row whose source is missing gets -1; the last of a doubled source counts.
     """
     microbatches = schedule.microbatches
     pairs = schedule.stage.astype(np.int64) * microbatches + schedule.microbatch
