@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +17,13 @@ import numpy as np
 # disk cache lacks (docs/performance.md has the measurements).
 ROWS_WORTH_LOADING, ROWS_WORTH_COMPILING = 20_000, 500_000
 
-SomeFunction = TypeVar("SomeFunction", bound=Callable)
 _MESSAGE = "ppsim: compiling the fast engine; this is done once where the result can be kept on disk\n"
 _options: dict[Callable, dict[str, Any]] = {}  # of Numba, by kernel
 _ready: dict[Callable, Callable] = {}  # kernels that are compiled in this process
 _rows_in_python: Counter[Callable] = Counter()  # by kernel, before it was worth compiling
 
 
-def kernel(function: SomeFunction | None = None, *, allocates: bool = False) -> Any:
+def kernel(function: Callable | None = None, *, allocates: bool = False) -> Any:
     """Mark a function that Numba compiles, or that such a function calls; plain Python calls it as it is.
 
     Unless it `allocates` (makes arrays or lists), its compiled form counts no references to its columns. Counting takes
