@@ -16,9 +16,8 @@ from ppsim.plan.jitter import Jitter
 from ppsim.studies.calibration import calibrate, predict
 from ppsim.studies.evaluation import evaluate
 from ppsim.studies.gate import Limits, Tolerance, judge, measured
-from ppsim.studies.losses import slowed
 from ppsim.studies.optimum import optimum
-from ppsim.studies.what_if import break_even, changes
+from ppsim.studies.what_if import break_even, changes, slowed
 
 SCHEDULE = ppsim.build("1f1b", devices=2, microbatches=3)
 COSTS = ppsim.Costs(forward=1, backward=2, latency=0.5)

@@ -25,7 +25,7 @@ CARRIERS = {
 OTHER_MEANINGS = {
     "interop/replays.py": {"transfer_bytes"},  # of a trace: the size of the messages that it measured
     "studies/calibration.py": {"transfer_bytes"},  # likewise
-    "studies/losses.py": {"seconds_per_byte"},  # handed on with fewer devices, not turned into seconds
+    "studies/what_if.py": {"seconds_per_byte"},  # handed on with fewer devices, not turned into seconds
 }
 
 

@@ -17,10 +17,8 @@ from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
 from ppsim.config import Config, load_config
 from ppsim.costs.given import PARAMETERS
 from ppsim.run.schedules import schedules
-from ppsim.studies import losses
 from ppsim.studies import what_if as study
-from ppsim.studies.losses import Losses
-from ppsim.studies.what_if import BreakEven, Change
+from ppsim.studies.what_if import BreakEven, Change, Losses
 
 UNITS = {name: parameter["unit"] for name, parameter in PARAMETERS.items() if parameter.get("unit")}
 UNITS |= {"step": "seconds", "memory": "bytes"}
@@ -160,13 +158,13 @@ def _losses(
     if fail is None:
         factors = dict(map(_slow_device, slow or ()))
         what = ", ".join(f"device {device} takes {factor:g} times as long" for device, factor in factors.items())
-        found = losses.slowed(case, factors, which)
+        found = study.slowed(case, factors, which)
     else:
         count = int(copies or getattr(getattr(case.costs, "layout", None), "data", 1))
         what = f"device {fail} of one of {count} copies has failed, and its peers take over its work"
         shared = getattr(getattr(case.costs, "cluster", None), "cards_per_node", None) is not None
         what += " (before and after no transfers share network cards)" * shared
-        found = losses.failed(case, fail, count, which)
+        found = study.failed(case, fail, count, which)
     return {"schema": "ppsim.what-if/1", "what": what, **asdict(found)}, losses_text(found, what)
 
 
