@@ -82,7 +82,7 @@ def test_a_model_that_gives_no_table_is_refused():
 
 @ENGINES
 def test_a_negative_time_is_refused_in_both_engines_and_in_batches(engine):
-    negative = COSTS.table(SCHEDULE).seconds
+    negative = COSTS.table(SCHEDULE).seconds.copy()
     negative[0, 1] = -1.0
     with pytest.raises(ppsim.CostError, match=r"seconds\[0, 1\] is -1"):
         ppsim.simulate(SCHEDULE, Given(seconds=negative), engine=engine)

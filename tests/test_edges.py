@@ -328,7 +328,10 @@ NO_PYTHON_CALL = {
         "must be a concurrent.futures.Executor",
     ),
     "nothing among schedules": (lambda: library.compare(UNIT_COSTS, ["1f1b", None]), "None is no schedule"),
-    "no config": (lambda: library.advise(None), "None is no path of a config"),
+    "no config": (
+        lambda: library.advise(None),
+        "config=None must be a path of a YAML file, a dict of its sections or a ppsim.Config",
+    ),
     "hours of 400 digits": (
         lambda: library.build("auto", devices=2, microbatches=2, seconds=int(HUGE)),
         "is no time to search",
