@@ -16,12 +16,12 @@ from ppsim.costs.effects import update_seconds
 from ppsim.costs.table import CostTable
 from ppsim.plan.holding import backward_bytes, changes_by_kind, parts_of, smallest_amount, static_bytes
 from ppsim.plan.lengths import (
-    gather_seconds,
     optimizer_step_seconds,
     reduction_seconds,
     row_seconds,
     shortest_seconds,
     shortest_transfers,
+    unshard_seconds,
 )
 from ppsim.plan.streams import POST_VALIDATED
 from ppsim.schedule.columns import ScheduleColumns
@@ -239,7 +239,7 @@ def _fill_and_drain(schedule: ScheduleColumns, table: CostTable, sharded: bool) 
     forward, backward = shortest_seconds(schedule, table)
     transfer = shortest_transfers(schedule, table)
     fill, drain = (np.cumsum(np.append(0.0, seconds[:-1] + transfer)) for seconds in (forward, backward))
-    gathering = gather_seconds(table)
+    gathering = unshard_seconds(table)
     if sharded and gathering is not None:
         fill = fill + gathering.min()
     return fill, drain

@@ -264,7 +264,7 @@ def barrier_seconds(schedule: ScheduleColumns, table: CostTable, barriers: Barri
     return seconds
 
 
-def gather_seconds(table: CostTable) -> np.ndarray | None:
+def unshard_seconds(table: CostTable) -> np.ndarray | None:
     """Return the seconds of an UNSHARD by stage; None if it takes no time."""
     return table.unshard_seconds
 
@@ -280,7 +280,7 @@ def structure(table: CostTable) -> tuple[bool, ...]:
     Plans under tables of equal structure differ only in lengths.
     """
     ports = None if table.port_capacity is None else table.link_ports
-    timed = table.overlap, gather_seconds(table), reduction_seconds(table), ports
+    timed = table.overlap, unshard_seconds(table), reduction_seconds(table), ports
     return tuple(column is not None for column in timed)
 
 

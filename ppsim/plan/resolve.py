@@ -20,12 +20,12 @@ from ppsim.plan.host_copies import Copies, find_copies, with_costs
 from ppsim.plan.lengths import (
     barrier_seconds,
     by_kind_and_stage,
-    gather_seconds,
     optimizer_step_seconds,
     reduction_seconds,
     row_lengths,
     timed_slots,
     transfer_lengths,
+    unshard_seconds,
 )
 from ppsim.plan.streams import Gathers, Ports, Reductions, find_gathers, find_reductions, make_ports
 from ppsim.schedule.barriers import Barriers, find_barriers
@@ -200,7 +200,7 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
     """Return the plan under other costs of equal `structure`, so that dependencies stay; CostError as `make_plan`."""
     check_table(table, plan.schedule)
     gathers, reductions = plan.gathers, plan.reductions
-    gathering, reducing = gather_seconds(table), reduction_seconds(table)
+    gathering, reducing = unshard_seconds(table), reduction_seconds(table)
     if gathers is not None and gathering is not None:
         gathers = replace(gathers, seconds=gathering[gathers.stage])
     if reductions is not None and reducing is not None:

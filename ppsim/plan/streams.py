@@ -12,7 +12,7 @@ from ppsim.base.immutable import EqualColumns
 from ppsim.costs.table import CostTable
 from ppsim.lowering.rows import crosses_devices
 from ppsim.lowering.sharding import last_backwards
-from ppsim.plan.lengths import gather_seconds, reduction_seconds
+from ppsim.plan.lengths import reduction_seconds, unshard_seconds
 from ppsim.schedule.columns import ScheduleColumns
 
 POST_VALIDATED = "post-validated"
@@ -64,7 +64,7 @@ class Reductions(EqualColumns):
 
 def find_gathers(program: ScheduleColumns, table: CostTable) -> Gathers | None:
     """Return the UNSHARDs of a program; None if there are none or the costs give them no time."""
-    seconds = gather_seconds(table)
+    seconds = unshard_seconds(table)
     if seconds is None or not program.is_program:
         return None
     row = np.flatnonzero(program.kind == Kind.UNSHARD)
