@@ -1,6 +1,7 @@
-"""One home for each rule and for each public name, and files that can be read at once."""
+"""One home for each rule and for each public name, files that can be read at once, docstrings that begin well."""
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -29,6 +30,10 @@ OTHER_MEANINGS = {
 }
 
 
+NO_START = re.compile(r"(Of|What|Whether|How|Which|Where|Who|Whom|Whose|As|For|The same|Those|That|Than)\b")
+NO_VERB = re.compile(r"(A|An|The|One|No|Each|Every|All|Some)\b")
+
+
 @pytest.mark.parametrize("name", sorted(CARRIERS))
 def test_a_rule_of_costs_is_read_in_one_place(name):
     readers = {
@@ -51,6 +56,32 @@ def test_a_public_name_has_one_meaning():
     for name, paths in homes.items():
         homes[name] = [path for path in paths if not path.startswith("commands/")] or paths
     assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
+def _docstrings():
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (text := ast.get_docstring(node)):
+                yield path, node, text
+
+
+def test_no_docstring_begins_with_a_clause():
+    assert [f"{path}: {text[:60]}" for path, _, text in _docstrings() if NO_START.match(text)] == []
+
+
+def test_the_docstring_of_a_function_begins_with_its_verb():
+    """Of a property, which is a value, with a noun."""
+    nouns = [
+        f"{path}: {node.name}: {text[:60]}"
+        for path, node, text in _docstrings()
+        if isinstance(node, ast.FunctionDef) and NO_VERB.match(text)
+        if not any(re.search("property|column", ast.unparse(decorator)) for decorator in node.decorator_list)
+    ]
+    assert nouns == []
+
+
+def test_no_sentence_begins_with_of():
+    assert [f"{path}: {text}" for path, _, text in _docstrings() if re.search(r"[.:] Of\b", text)] == []
 
 
 @pytest.mark.parametrize("path", sorted(TREES))

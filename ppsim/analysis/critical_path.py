@@ -27,8 +27,8 @@ def critical_path(run: TimelineColumns) -> np.ndarray:
 def critical_nodes(run: TimelineColumns) -> tuple[StepGraph, list[int]]:
     """Return the chain of nodes that sets the makespan, first to last.
 
-    Each starts when the one before it ends (in a measured run: no earlier). Of several equally long chains the one
-    through the device's own list is returned.
+    Each starts when the one before it ends (in a measured run: no earlier). If several chains are equally long, the
+    one through the device's own list is returned.
     """
     graph = step_graph(run)
     before = latest_before(graph)
@@ -93,8 +93,8 @@ _COLUMNS_PER_ROW = 16  # columns that take about as long as a row of a schedule 
 class Sensitivities(EqualColumns):
     """Seconds of step per second of cost: by how much the makespan grows if something takes a little longer.
 
-    Each is the number of such actions on the critical path. Of several equally long chains it is the largest number on
-    any of them, because the longest chain sets the new makespan.
+    Each is the number of such actions on the critical path. If several chains are equally long, it is the largest
+    number on any of them, because the longest chain sets the new makespan.
 
     Attributes
     ----------

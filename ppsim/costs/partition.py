@@ -75,8 +75,8 @@ def by_cost(costs: Sequence[float], num_stages: int, method: str = "optimal") ->
         Stages to fill, each with at least one layer.
     method : {"optimal", "greedy"}
         `greedy` closes a stage when its running sum reaches total/num_stages and enough layers remain for the stages
-        after it. `optimal` makes the costliest stage as cheap as possible (linear partition). Of the partitions that do
-        so it takes the one with the most equal stages (minimum sum of squares).
+        after it. `optimal` makes the costliest stage as cheap as possible (linear partition); if
+        several partitions do so, the stages are as equal as possible (minimum sum of squares).
 
     Raises
     ------

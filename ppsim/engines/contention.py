@@ -37,7 +37,7 @@ class PortColumns(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """For each port the transfers that still fit, the first and last of its line; the next one after each transfer."""
+    """Lines before ports: the transfers that still fit, the first and the last in line, the next after each."""
 
     free: np.ndarray
     head: np.ndarray

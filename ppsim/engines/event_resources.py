@@ -1,4 +1,4 @@
-"""What the event model runs in addition to rows and transfers: gathers, copies, barriers, ports, the end of a step."""
+"""Parts of the event model in addition to rows and transfers: gathers, copies, barriers, ports, the end of a step."""
 
 from __future__ import annotations
 

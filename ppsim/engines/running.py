@@ -1,4 +1,4 @@
-"""Which engine runs a plan."""
+"""Choice of the engine that runs a plan."""
 
 from __future__ import annotations
 

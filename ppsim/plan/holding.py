@@ -1,4 +1,4 @@
-"""What each row of a schedule adds to what its device holds, and what it frees: activations, or their bytes."""
+"""Changes of what a device holds: activations, or their bytes, that each row of a schedule adds and frees."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def parts_of(table: CostTable, whole: np.ndarray) -> np.ndarray:
 
 
 class Holding:
-    """What the rows of a schedule add and free, in the unit of `weight`, which one whole microbatch holds by stage."""
+    """Amounts that the rows of a schedule add and free, in the unit of `weight`, held by one microbatch per stage."""
 
     def __init__(self, schedule: ScheduleColumns, table: CostTable, weight: np.ndarray):
         self.schedule, self.table = schedule, table

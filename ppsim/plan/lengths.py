@@ -1,4 +1,4 @@
-"""How long rows, transfers, copies and collectives last: the one place that turns costs into seconds."""
+"""Lengths of rows, transfers, copies and collectives: the one place that turns costs into seconds."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from ppsim.schedule.columns import ScheduleColumns, Slots
 
 @dataclass(frozen=True, eq=False)
 class Plan(EqualColumns):
-    """What an engine needs to know about the rows of a compute schedule; its columns are read-only.
+    """Columns of a compute schedule that an engine reads; they are read-only.
 
     Attributes
     ----------

@@ -135,7 +135,7 @@ class Boxes(Spans):
 
     @cached_property
     def waited(self) -> tuple[np.ndarray, np.ndarray]:
-        """For each box, the cause that it started after and the row of the schedule concerned, -1 if there is none.
+        """Cause that each box started after, and the row of the schedule concerned, -1 if there is none.
 
         NOTHING: the box is its device's first and needs no input. DEVICE: the row before it on its device.
         TRANSFER: its input, sent by the row given. SENDING: its device's own SENDs, which hold it up under `blocking`.

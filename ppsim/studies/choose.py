@@ -58,8 +58,8 @@ class Choice:
     Attributes
     ----------
     ranked : list of Candidate
-        The fastest points that fit, at most `top` of them, the winner first; empty where nothing fits. Of points with
-        equal steps (`ppsim.studies.points.rounded`) the simplest is ranked, and the others are its `alike`.
+        The fastest points that fit, at most `top` of them, the winner first; empty where nothing fits. If points
+        have equal steps (`ppsim.studies.points.rounded`), the simplest is ranked, and the others are its `alike`.
     front : list of Candidate
         The points than which no other is both as fast and as small, fastest first.
     counts : mapping

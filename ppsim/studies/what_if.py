@@ -1,4 +1,4 @@
-"""What-if studies: a run before and after a change, break-even points of two schedules, slow and failed devices.
+"""Studies of changes: a run before and after a change, break-even points of two schedules, slow and failed devices.
 
 Rerouting: a device fails in one of several data-parallel copies of the pipeline. Its actions go to the devices of the
 same rank in the other copies, microbatch by microbatch in turn, which fill their bubbles with them (arXiv 2405.14009).
