@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,8 +68,7 @@ def test_runs_that_are_simulations_are_predicted_exactly():
 def test_the_error_is_signed_predicted_over_measured():
     profile = calibrate([trace("1f1b")])
     slow = trace("gpipe")
-    slow.start[:] *= 2
-    slow.end[:] *= 2
+    slow = replace(slow, start=2 * slow.start, end=2 * slow.end)
     run = evaluate([slow], profile).runs[0]
     assert run.error == pytest.approx(-0.5, abs=1e-3)
     assert run.kind_error["F"] == pytest.approx(-0.5, abs=1e-3)
