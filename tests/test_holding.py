@@ -1,4 +1,4 @@
-"""What a row adds to what its device holds and what it frees, by kind, in activations of one microbatch."""
+"""Amounts that a row adds to its device and frees, by kind, in activations of one microbatch."""
 
 import pytest
 

@@ -70,7 +70,7 @@ def test_no_docstring_begins_with_a_clause():
 
 
 def test_the_docstring_of_a_function_begins_with_its_verb():
-    """Of a property, which is a value, with a noun."""
+    """The docstring of a property begins with a noun, because a property is a value."""
     nouns = [
         f"{path}: {node.name}: {text[:60]}"
         for path, node, text in _docstrings()
