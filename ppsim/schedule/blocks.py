@@ -12,28 +12,60 @@ ArrayLike = int | Sequence[int] | np.ndarray
 
 
 class Block:
-    """A run of compute actions of one device, as four columns of equal length; slicing gives a Block again.
+    """A run of compute actions of one device, as an int32 table; slicing gives a Block again.
 
     Parameters
     ----------
-    kind, stage, microbatch : int8, int32, int32
-        Numbers or columns; they are broadcast against each other.
-    joined : bool, default False
+    kind, stage, microbatch : numbers or columns
+        They are broadcast against each other.
+    joined : bool or column, default False
         True if a row is the second part of an OVERLAP_F_B slot whose first part is the row before it.
+
+    Attributes
+    ----------
+    table : int32 array, (4, rows)
+        Kind, stage, microbatch and `joined` of each row.
     """
 
-    __slots__ = ("joined", "kind", "microbatch", "stage")
+    __slots__ = ("table",)
 
     def __init__(self, kind: ArrayLike, stage: ArrayLike, microbatch: ArrayLike, joined: ArrayLike = False):
-        given = (kind, np.int8), (stage, np.int32), (microbatch, np.int32), (joined, np.bool_)
-        columns = np.broadcast_arrays(*(np.asarray(values, dtype) for values, dtype in given))
-        self.kind, self.stage, self.microbatch, self.joined = (column.reshape(-1) for column in columns)
+        table = np.empty((4, *np.broadcast(kind, stage, microbatch, joined).shape), np.int32)
+        table[0], table[1], table[2], table[3] = kind, stage, microbatch, joined
+        self.table = table.reshape(4, -1)
+
+    @classmethod
+    def of(cls, table: np.ndarray) -> Block:
+        """Return the Block of a table, without a copy."""
+        block = cls.__new__(cls)
+        block.table = table
+        return block
+
+    @property
+    def kind(self) -> np.ndarray:
+        """Kind code of each row."""
+        return self.table[0]
+
+    @property
+    def stage(self) -> np.ndarray:
+        """Stage of each row."""
+        return self.table[1]
+
+    @property
+    def microbatch(self) -> np.ndarray:
+        """Microbatch of each row."""
+        return self.table[2]
+
+    @property
+    def joined(self) -> np.ndarray:
+        """Bool column: the row is the second part of a fused slot."""
+        return self.table[3] != 0
 
     def __len__(self) -> int:
-        return len(self.kind)
+        return self.table.shape[1]
 
     def __getitem__(self, rows: slice | np.ndarray) -> Block:
-        return Block(self.kind[rows], self.stage[rows], self.microbatch[rows], self.joined[rows])
+        return Block.of(self.table[:, rows])
 
     def as_kind(self, kind: Kind) -> Block:
         """Return the rows as actions of another kind."""
@@ -41,7 +73,9 @@ class Block:
 
     def stages_later(self, stages: int) -> Block:
         """Return the rows with a number added to their stages."""
-        return Block(self.kind, self.stage + stages, self.microbatch, self.joined)
+        table = self.table.copy()
+        table[1] += stages
+        return Block.of(table)
 
     def unfused(self) -> Block:
         """Return the rows with no row fused with another."""
@@ -65,28 +99,22 @@ def backward_run(stage: ArrayLike, microbatch: ArrayLike) -> Block:
 
 def straight_runs(devices: int, microbatches: int, backward: Kind = Kind.B) -> Iterator[tuple[Block, Block]]:
     """Yield for each device all forwards and all backwards of its one stage, microbatches in order."""
+    forwards, backwards = forward_run(0, np.arange(microbatches)), run(backward, 0, np.arange(microbatches))
     for device in range(devices):
-        yield forward_run(device, np.arange(microbatches)), run(backward, device, np.arange(microbatches))
+        yield forwards.stages_later(device), backwards.stages_later(device)
 
 
 def concatenate(*blocks: Block) -> Block:
     """Return the blocks one after the other."""
-    return Block(
-        np.concatenate([block.kind for block in blocks]),
-        np.concatenate([block.stage for block in blocks]),
-        np.concatenate([block.microbatch for block in blocks]),
-        np.concatenate([block.joined for block in blocks]),
-    )
+    return Block.of(np.concatenate([block.table for block in blocks], axis=1))
 
 
 def alternate(*blocks: Block) -> Block:
     """Return the first row of each block, then the second row of each, and so on; the blocks are equally long."""
-    return Block(
-        np.stack([block.kind for block in blocks], axis=1),
-        np.stack([block.stage for block in blocks], axis=1),
-        np.stack([block.microbatch for block in blocks], axis=1),
-        np.stack([block.joined for block in blocks], axis=1),
-    )
+    table = np.empty((4, len(blocks[0]), len(blocks)), np.int32)
+    for column, block in enumerate(blocks):
+        table[:, :, column] = block.table
+    return Block.of(table.reshape(4, -1))
 
 
 def in_slot_order(*rows: tuple[Block, np.ndarray]) -> Block:

@@ -124,15 +124,13 @@ class ScheduleColumns:
     @classmethod
     def from_blocks(cls, blocks: Iterable[Block], **traits: Any) -> ScheduleColumns:
         """Return a schedule from one Block of rows per device; `traits` are the other arguments of the constructor."""
-        blocks = list(blocks)
-        return cls(
-            np.concatenate([np.empty(0, np.int8), *(block.kind for block in blocks)]),
-            np.concatenate([np.empty(0, np.int32), *(block.stage for block in blocks)]),
-            np.concatenate([np.empty(0, np.int32), *(block.microbatch for block in blocks)]),
-            np.cumsum([0, *map(len, blocks)]),
-            joined=np.concatenate([np.empty(0, bool), *(block.joined for block in blocks)]),
-            **traits,
+        tables = [np.empty((4, 0), np.int32), *(block.table for block in blocks)]
+        kind, stage, microbatch, joined = (
+            np.concatenate([table[row] for table in tables], dtype=dtype, casting="unsafe")
+            for row, dtype in enumerate((np.int8, np.int32, np.int32, np.bool_))
         )
+        offsets = np.cumsum([table.shape[1] for table in tables])
+        return cls(kind, stage, microbatch, offsets, joined=joined, **traits)
 
     @property
     def devices(self) -> int:
