@@ -39,35 +39,35 @@ _SHARDING = (Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD)
 
 
 def is_backward(kind: np.ndarray) -> np.ndarray:
-    """Return where a column of kinds holds B or I, which hand a gradient to the stage before."""
+    """Return whether each kind of a column is B or I, which hand a gradient to the stage before."""
     return (kind == Kind.B) | (kind == Kind.I)
 
 
 def is_vocabulary(kind: np.ndarray) -> np.ndarray:
-    """Return where a column of kinds holds S or T, a device's part of an output layer that is cut over all devices."""
+    """Return whether each kind of a column is S or T, a device's part of an output layer cut over all devices."""
     return (kind == Kind.S) | (kind == Kind.T)
 
 
 def is_copy(kind: np.ndarray) -> np.ndarray:
-    """Return where a column of kinds holds OFFLOAD or RELOAD."""
+    """Return whether each kind of a column is OFFLOAD or RELOAD."""
     return kind >= Kind.OFFLOAD
 
 
 def is_send(kind: np.ndarray) -> np.ndarray:
-    """Return where a column of kinds holds SEND_F or SEND_B."""
+    """Return whether each kind of a column is SEND_F or SEND_B."""
     return (kind == Kind.SEND_F) | (kind == Kind.SEND_B)
 
 
 def is_sharding(kind: np.ndarray) -> np.ndarray:
-    """Return where a column of kinds holds UNSHARD, RESHARD or REDUCE_GRAD, which concern a whole stage."""
+    """Return whether each kind of a column is UNSHARD, RESHARD or REDUCE_GRAD, which concern a whole stage."""
     return (kind == Kind.UNSHARD) | (kind == Kind.RESHARD) | (kind == Kind.REDUCE_GRAD)
 
 
 class Action(NamedTuple):
     """Action of a device.
 
-    `microbatch` is -1 for the sharding actions, which concern a stage's weights. An OVERLAP_F_B carries its two actions
-    in `parts`, in the order written, and has no stage and microbatch of its own (-1).
+    `microbatch` is -1 for the sharding actions, which concern a stage's weights. An OVERLAP_F_B has its two actions in
+    `parts`, in the order written, and -1 as its own stage and microbatch.
     """
 
     kind: Kind
@@ -92,7 +92,7 @@ _EXAMPLES = "2F0, 3I1, 1SEND_F4, 0UNSHARD or (3F1;2B0)OVERLAP_F_B"
 def parse_action(text: str) -> Action:
     """Read one action such as `2F0`, `1SEND_F4`, `0UNSHARD` or `(3F1;2B0)OVERLAP_F_B`.
 
-    Spaces around the action are allowed, no other text is. Raises ScheduleError with the text.
+    Spaces around the action are allowed, other text is not. Raises ScheduleError with the text.
     """
     if not isinstance(text, str):
         raise ScheduleError(f"{shown(text)} is not the text of an action; write one such as {_EXAMPLES}")

@@ -18,13 +18,13 @@ import numpy as np
 ROWS_WORTH_LOADING, ROWS_WORTH_COMPILING = 20_000, 500_000
 
 _MESSAGE = "ppsim: compiling the fast engine; this is done once where the result can be kept on disk\n"
-_options: dict[Callable, dict[str, Any]] = {}  # of Numba, by kernel
+_options: dict[Callable, dict[str, Any]] = {}  # Numba's options per kernel
 _ready: dict[Callable, Callable] = {}  # kernels that are compiled in this process
-_rows_in_python: Counter[Callable] = Counter()  # by kernel, before it was worth compiling
+_rows_in_python: Counter[Callable] = Counter()  # per kernel, before it was worth compiling
 
 
 def kernel(function: Callable | None = None, *, allocates: bool = False) -> Any:
-    """Mark a function that Numba compiles, or that such a function calls; plain Python calls it as it is.
+    """Mark a function that Numba compiles, or that such a function calls; it stays a plain function.
 
     Unless it `allocates` (makes arrays or lists), its compiled form counts no references to its columns. Counting takes
     ten times as long as the work of the small functions of a search.
@@ -76,10 +76,10 @@ def call_compiled(function: Callable, *arguments: Any) -> Any:
 
 
 def call_fastest(function: Callable, rows: int, *arguments: Any) -> Any:
-    """Call a kernel compiled if it is compiled already or `pays` for so many rows, and else as plain Python.
+    """Call a kernel compiled if it is compiled already or `pays` for this number of rows, else as plain Python.
 
-    Plain Python gets lists in place of columns, because it reads lists much faster. What it writes into the lists of
-    writable columns is copied back into the columns.
+    Plain Python gets lists in place of columns, because it reads lists much faster. Lists of writable columns are
+    copied back into their columns afterwards.
     """
     if function in _ready or pays(function, rows):
         return call_compiled(function, *arguments)
@@ -87,10 +87,10 @@ def call_fastest(function: Callable, rows: int, *arguments: Any) -> Any:
 
 
 def pays(function: Callable, rows: int) -> bool:
-    """Return whether the compiled kernel ends sooner than plain Python for so many rows, loading and compiling counted.
+    """Return whether the compiled kernel ends sooner than plain Python, including loading and compiling.
 
-    Rows of earlier calls in plain Python count too. So many calls together never take more than twice the time of the
-    better choice for all of them.
+    Rows of earlier calls in plain Python count too. Therefore all calls together never take more than twice the time
+    of the better choice.
     """
     _rows_in_python[function] += rows
     many = _rows_in_python[function] >= ROWS_WORTH_COMPILING
@@ -100,7 +100,7 @@ def pays(function: Callable, rows: int) -> bool:
 
 
 def _is_cached(compiled_kernel: Any) -> bool:
-    """Return whether the disk cache has the kernel and no file with a kernel is newer; Numba looks at one file only."""
+    """Return whether the disk cache has the kernel and no file with a kernel is newer; Numba checks only one file."""
     function, folder = compiled_kernel.py_func, compiled_kernel.stats.cache_path
     pattern = f"*.{function.__qualname__}-{function.__code__.co_firstlineno}.py*.nbi"
     changed = max(Path(file).stat().st_mtime for file in {one.__code__.co_filename for one in _options})
@@ -154,7 +154,7 @@ def _announcement() -> Any:
 
 
 def _call_plain(function: Callable, changed: Callable[[np.ndarray], Any], arguments: tuple) -> Any:
-    """Call a plain function with changed columns, then copy what it wrote into the given ones."""
+    """Call a plain function with changed columns, then copy their values into the given columns."""
     plain = [_with_columns(changed, argument) for argument in arguments]
     result = function(*plain)
     _write_back(arguments, plain)
@@ -169,7 +169,7 @@ def _with_columns(changed: Callable[[np.ndarray], Any], argument: Any) -> Any:
 
 
 def _widened(column: np.ndarray) -> np.ndarray:
-    """Return small integers as int64, with which compiled code calculates; NumPy's small ones would overflow."""
+    """Return small integers as int64, as compiled code computes with them; NumPy's small integers would overflow."""
     return column.astype(np.int64) if column.dtype.kind in "iu" and column.itemsize < 8 else column
 
 

@@ -18,7 +18,7 @@ Path = tuple[str | int, ...]
 MAX_CHARACTERS = 400_000
 MAX_DEPTH = 30
 MAX_NODES = 20_000
-MAX_DIGITS = 4_000  # of a whole number; Python itself reads up to 4,300
+MAX_DIGITS = 4_000  # digits of an integer; Python itself reads up to 4,300
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class Document:
 def read_yaml(text: str, place: str) -> Document:
     """Read one YAML 1.2 document; `place` names the text in errors.
 
-    Raises ConfigError with the line for a syntax error, a doubled key, an alias, a tag that is no plain YAML, nesting
-    below `MAX_DEPTH` levels, more than `MAX_NODES` values or a number of more than `MAX_DIGITS` digits.
+    Raises ConfigError with the line of a syntax error, a doubled key, an alias, a tag outside plain YAML, or a value
+    beyond `MAX_DEPTH`, `MAX_NODES` or `MAX_DIGITS`.
     """
     known = _read(text, place)
     return Document(deepcopy(known.value), known.lines)
 
 
-@lru_cache(16)  # the explorer, sweeps and choices read the same few files again and again
+@lru_cache(16)  # the explorer and the studies read the same few files repeatedly
 def _read(text: str, place: str) -> Document:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -99,7 +99,7 @@ T = TypeVar("T")
 
 
 def checked_by(check: Check) -> Any:
-    """Return a field type for a pydantic model: `check` gives its value, a ConfigError of `check` becomes its fault."""
+    """Return a field type for a pydantic model: `check` returns the field's value; its ConfigError becomes a fault."""
     from pydantic import BeforeValidator
 
     def validate(value: Any) -> Any:

@@ -9,7 +9,7 @@ LONGEST_SHOWN = 60  # characters of a value in a message
 
 
 class PpsimError(Exception):
-    """Base of every error that ppsim raises because of what it was given."""
+    """Base of every error that ppsim raises because of its input."""
 
 
 class ScheduleError(PpsimError):
@@ -51,7 +51,7 @@ def shown(value: Any) -> str:
     """Return what a caller gave as one short text for a message; it never raises."""
     try:
         text = repr(value)
-    except Exception:  # a foreign object's repr may raise anything, and so does that of an int of 5,000 digits
+    except Exception:  # the repr of a foreign object may raise anything; that of a too long int raises ValueError
         text = f"(too long to show: {type(value).__name__})"
     return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
 
@@ -61,10 +61,10 @@ def visible(text: str) -> str:
 
     Newlines and tabs stay. The name of a file must not move a terminal's cursor or break an XML file.
     """
-    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffe\uffff]")
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffe\uffff]")
 
 
 def listing(heading: str, faults: Sequence[str]) -> str:

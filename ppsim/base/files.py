@@ -13,16 +13,16 @@ from typing import Any, BinaryIO, cast
 
 from ppsim.base.errors import ConfigError, shown
 
-MAX_FILE_BYTES = 2**29  # of one file: a schedule of 50 million actions
-MAX_CONFIG_BYTES = 2**21  # bytes of a config, a profile or a model's config.json
+MAX_FILE_BYTES = 2**29  # a schedule of 50 million actions
+MAX_CONFIG_BYTES = 2**21  # a config, a profile or a model's config.json
 _NEWLINE = re.compile("\r\n?")
 
 
 def read_text(path: str | PathLike[str], most: int = MAX_FILE_BYTES) -> str:
     """Return the text of a UTF-8 file, unpacked if its name ends in .gz.
 
-    Raises ConfigError if it is missing, a folder, unreadable, not text, or holds more than `most` bytes: a device or
-    a pipe may never end, and a small packed file may hold any number.
+    Raises ConfigError if the file is missing, a folder, unreadable, not text, or holds more than `most` bytes. A device
+    or a pipe may never end, and a small packed file may unpack to any size.
     """
     try:
         with _opened(_as_path(path)) as file:
@@ -45,8 +45,8 @@ def _opened(path: Path) -> BinaryIO:
 def write_atomically(path: str | PathLike[str], content: str | bytes | Iterable[bytes]) -> None:
     """Write to a temporary file next to `path`, then move it into place; ConfigError if that fails.
 
-    Large content may come in pieces. A link keeps pointing at the file that is written; a device or a pipe such as
-    /dev/stdout is written to directly.
+    Large content may come in pieces. A link stays, and its target is replaced. A device or a pipe such as /dev/stdout
+    is written to directly.
     """
     target = _as_path(path)
     try:
@@ -76,7 +76,7 @@ def check_target(path: str | PathLike[str]) -> None:
 
 
 def same_file(one: str | PathLike[str], other: str | PathLike[str]) -> bool:
-    """Return whether two paths lead to one file that a write would replace; a write replaces no device or pipe."""
+    """Return whether two paths lead to one file that a write would replace: not a device or a pipe."""
     one, other = os.path.realpath(one), os.path.realpath(other)
     return one == other and (os.path.isfile(one) or not os.path.exists(one))
 
@@ -105,10 +105,10 @@ def _as_path(path: Any) -> Path:
 
 
 def _name(path: str | PathLike[str]) -> str:
-    """Return the path as it is, or quoted if it is blank or not printable."""
+    """Return the path, quoted if it is blank or not printable."""
     text = str(path)
     return text if text.strip() and text.isprintable() else shown(text)
 
 
 def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error).removeprefix("lstat: ")  # which Python 3.13 begins with
+    return getattr(error, "strerror", None) or str(error).removeprefix("lstat: ")  # Python 3.13 adds this prefix

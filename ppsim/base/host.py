@@ -9,19 +9,19 @@ from typing import Any
 from ppsim.base.errors import ConfigError
 from ppsim.base.units import value_text
 
-_UNKNOWN = 2**33
-_LIMIT_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")
+_DEFAULT_BYTES = 2**33
+_CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 @cache
 def memory_bytes() -> int:
-    """Return the memory that a process may take in bytes: the machine's or its container's; 8 GiB if unknown."""
+    """Return the bytes of memory that a process may take: the machine's or its container's; 8 GiB if unknown."""
     try:
         whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # no such system call, or not known
-        return _UNKNOWN
+    except (AttributeError, ValueError, OSError):  # the system call is missing or knows no answer
+        return _DEFAULT_BYTES
     try:
-        return min(whole, int(_LIMIT_OF_CONTAINER.read_text()))
+        return min(whole, int(_CONTAINER_LIMIT.read_text()))
     except (OSError, ValueError):  # no container, or no limit ("max")
         return whole
 

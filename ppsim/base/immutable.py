@@ -1,4 +1,4 @@
-"""Columns that nobody can write to: how they are closed, compared, copied and cached."""
+"""Read-only columns: their creation, comparison, copies and caches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def unwritable(column: np.ndarray) -> np.ndarray:
 
 
 def closed(value: Any) -> Any:
-    """Return a value read-only: an array, or a tuple of values; anything else as it is."""
+    """Return an array read-only, also inside tuples; return any other value unchanged."""
     if isinstance(value, np.ndarray):
         return unwritable(value)
     if not isinstance(value, tuple):
@@ -43,17 +43,17 @@ def cached_on(view: Callable[[Any], Value]) -> Callable[[Any], Value]:
     name = f"{view.__module__}.{view.__qualname__}"
 
     @wraps(view)
-    def look(columns: Any) -> Value:
+    def cached_view(columns: Any) -> Value:
         cache = vars(columns)
         if name not in cache:
             cache[name] = closed(view(columns))
         return cache[name]
 
-    return look
+    return cached_view
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Return if two values hold the same: arrays entry by entry with nan equal to nan, dataclasses field by field."""
+    """Return whether two values are equal: arrays by entry (nan equals nan), dataclasses by field."""
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return _equal_arrays(one, other)
     if is_dataclass(one) and not isinstance(one, type):
@@ -74,7 +74,7 @@ def _equal_arrays(one: Any, other: Any) -> bool:
 
 
 class Columns:
-    """Base of a class that holds arrays: they are read-only also in its copies and pickles, which carry no cache."""
+    """Base of a class that holds arrays: its copies and pickles hold read-only arrays too, and carry no cache."""
 
     def __getstate__(self) -> dict[str, Any]:
         names = [name for kind in type(self).__mro__ for name in vars(kind).get("__annotations__", ())]
@@ -85,7 +85,10 @@ class Columns:
 
 
 class EqualColumns(Columns):
-    """Base of a dataclass that holds arrays: closes them and compares them; for `@dataclass(frozen=True, eq=False)`."""
+    """Base of a dataclass with arrays: makes them read-only and compares them.
+
+    The dataclass is declared with `@dataclass(frozen=True, eq=False)`.
+    """
 
     def __post_init__(self) -> None:
         vars(self).update({name: closed(value) for name, value in vars(self).items()})

@@ -16,19 +16,19 @@ class Bar:
         self.label, self.total = label, total
         self._began = time.monotonic()
         self._shown: Any = None
-        self._is_seen = sys.stderr.isatty()
+        self._on_terminal = sys.stderr.isatty()
 
     def update(self, done: int) -> None:
         """Show that `done` items are done."""
-        if not self._is_seen:
+        if not self._on_terminal:
             return
         if self._shown is None and time.monotonic() - self._began > SECONDS_BEFORE_SHOWING:
-            self._shown = self._drawn()
+            self._shown = self._started_bar()
         if self._shown is not None:
             rate = done / (time.monotonic() - self._began)
             self._shown.update(self._shown.task_ids[0], completed=done, rate=f"{rate:,.0f}/s")
 
-    def _drawn(self) -> Any:
+    def _started_bar(self) -> Any:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -26,8 +26,8 @@ LARGEST = 2**53  # up to here a float holds every whole number
 def declared(what: str, check: Check | None = None, default: Any = MISSING, **more: Any) -> Any:
     """Return a dataclass field with its description, the rule that `check_fields` applies, and its default.
 
-    `more` holds what readers of declarations need: the `unit` of a number that a file may write as text ("2 ms"), and
-    `example` and `default_text` for the pages.
+    `more` holds the `unit` of a number that a file may write as text ("2 ms"), and `example` and `default_text` for
+    the pages.
     """
     return dataclasses.field(default=default, metadata={"what": what, "check": check, **more})
 
@@ -60,12 +60,12 @@ def check_fields(holder: Any, of: str = "") -> None:
 
 
 def checked_call(hint: str = "") -> Callable[[Callable[P, Result]], Callable[P, Result]]:
-    """Return a decorator: the method raises ConfigError for arguments that it does not take, instead of TypeError."""
+    """Return a decorator that makes a method raise ConfigError instead of TypeError for illegal arguments."""
 
     def decorate(method: Callable[P, Result]) -> Callable[P, Result]:
         signature, name = inspect.signature(method), method.__name__
         options = [key for key in signature.parameters if key != "self"]
-        by_place = sum(item.kind is item.POSITIONAL_OR_KEYWORD for item in signature.parameters.values())
+        positional = sum(item.kind is item.POSITIONAL_OR_KEYWORD for item in signature.parameters.values())
 
         @functools.wraps(method)
         def call(*args: P.args, **given: P.kwargs) -> Result:
@@ -73,7 +73,7 @@ def checked_call(hint: str = "") -> Callable[[Callable[P, Result]], Callable[P, 
                 signature.bind(*args, **given)
             except TypeError as error:
                 faults = [f"{name}({key}=...): there is no such option" for key in given if key not in options]
-                faults += [f"{name}({shown(one)}): options are given by name" for one in args[by_place:]]
+                faults += [f"{name}({shown(one)}): options are given by name" for one in args[positional:]]
                 legal = f"the options are: {', '.join(options)}" if options else "there are no options"
                 first = [*faults, f"{name}(): {error}"][0]
                 raise ConfigError(f"{first}; {legal}{hint and f'; {hint}'}") from None
@@ -85,7 +85,7 @@ def checked_call(hint: str = "") -> Callable[[Callable[P, Result]], Callable[P, 
 
 
 def rule(holds: Callable[[Any], bool], legal: str, made: Check | None = None) -> Check:
-    """Return a check that raises ConfigError with `legal` unless `holds`; `made` converts a legal value."""
+    """Return a check that raises ConfigError with `legal` unless `holds(value)`; `made` converts a legal value."""
 
     def check(value: Any) -> Any:
         if not holds(value):
@@ -108,7 +108,7 @@ not_too_large = rule(lambda value: value <= LARGEST, f"is too large; use at most
 
 
 def number(holds: Callable[[float], bool], legal: str) -> Check:
-    """Return a check for a plain number that `holds`; it gives a float."""
+    """Return a check for a plain number with `holds(number)`; the check returns a float."""
     return rule(lambda value: is_number(value) and holds(value), legal, float)
 
 
@@ -141,7 +141,7 @@ def choice(*choices: str) -> Check:
 
 
 def nested(check: Check, depth: int = 1) -> Check:
-    """Return a check for a value or for nested lists of values, `depth` deep; `check` applies to each value."""
+    """Return a check for one value or for lists of values nested up to `depth` levels; `check` applies to each."""
 
     def each(value: Any, left: int = depth) -> Any:
         if isinstance(value, list) and left:

@@ -1,4 +1,4 @@
-"""Short texts of objects: the one line that a prompt, a log or an error shows of a dataclass."""
+"""Short texts of objects: one line per dataclass for prompts, logs and errors."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from ppsim.base.immutable import equal
 
 MAX_LENGTH = 180  # characters of the line
-_MAX_VALUES = (MAX_LENGTH, 60, 24)  # characters of one value: the first limit with which the line fits
-_MAX_ITEMS = 64  # of a container that is written out
+_MAX_VALUES = (MAX_LENGTH, 60, 24)  # characters of one value: the first limit with which the line fits applies
+_MAX_ITEMS = 64  # a container with more items is shown as its size
 
 
 def short_repr(self: Any) -> str:

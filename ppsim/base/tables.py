@@ -1,4 +1,4 @@
-"""Tables of text with aligned columns, for commands, summaries and reports, and tables of HTML."""
+"""Tables for commands, summaries and reports: aligned text and HTML."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 from ppsim.base.units import value_text
 
-WIDTH = 100  # of a line of running text
+WIDTH = 100  # characters of a line of running text
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]:
@@ -36,19 +36,19 @@ def layout_lines(text: str | None, label: str = "layout string") -> list[str]:
 def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return an HTML table that scrolls if it is wider than the page; numbers are flush right."""
 
-    def cell(place: int, text: str) -> str:
-        side = "right" if place and text.lstrip("+-")[:1].isdigit() else "left"
+    def cell(column: int, text: str) -> str:
+        side = "right" if column and text.lstrip("+-")[:1].isdigit() else "left"
         return f"<td style='text-align:{side};white-space:nowrap'>{escape(text)}</td>"
 
     head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    body = "".join(f"<tr>{''.join(cell(place, text) for place, text in enumerate(row))}</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(cell(column, text) for column, text in enumerate(row))}</tr>" for row in rows)
     return f"<div style='overflow-x:auto'><table><tr>{head}</tr>{body}</table></div>"
 
 
 def page_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> str:
     """Return rows of values as an HTML table; `units` gives the unit of each numeric column (`value_text`).
 
-    The key heads each column. A column without any value is left out.
+    Each column has its key as its head. A column without any value is left out.
     """
 
     def cell(name: str, value: Any) -> str:

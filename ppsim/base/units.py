@@ -31,10 +31,10 @@ _LONGEST = 60
 
 
 def parse_quantity(value: Any, unit: str) -> float:
-    """Return `value` as a finite number >= 0 of `unit`; it is a plain number, or text with a unit such as "2 ms".
+    """Return a plain number, or text with a unit such as "2 ms", as a finite number >= 0 of `unit`.
 
     `unit` is a key of `EXAMPLES`. Lower-case b counts bits, upper-case B bytes. Raises ConfigError with the value and
-    what is legal in it.
+    the rule.
     """
     legal = f"must be a number of {unit} of at least 0, or text with a unit such as {EXAMPLES[unit]!r}"
     number = _from_text(value, unit, legal) if isinstance(value, str) else value
@@ -64,7 +64,7 @@ def _from_text(text: str, unit: str, legal: str) -> float:
 
 
 def parse_fraction(value: Any) -> float:
-    """Return `value` as a finite number >= 0; it is a number such as 0.15, or text such as "15%". ConfigError."""
+    """Return a number such as 0.15, or text such as "15%", as a finite number >= 0; raise ConfigError for others."""
     text, number = str(value).strip(), math.nan
     with contextlib.suppress(ValueError):
         number = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
@@ -85,7 +85,7 @@ def format_quantity(value: float, unit: str) -> str:
 
 
 class ScaledUnit(NamedTuple):
-    """A unit of a readable size, such as ms or GB: SI numbers times `factor` count `symbol`."""
+    """Unit of a readable size, such as ms or GB: an SI number times `factor` is a number of `symbol`."""
 
     factor: float
     symbol: str

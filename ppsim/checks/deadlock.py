@@ -1,4 +1,4 @@
-"""Deadlocks: lists that cannot run to their end, and the waiting cycle that explains why."""
+"""Deadlocks: lists that cannot run to their end, and the cycle of waits that explains them."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ def find_waiting_cycle(schedule: ScheduleColumns) -> list[str]:
     """Return a cycle of waits if nothing queues, one line per wait; an empty list if every action can run.
 
     Missing actions count as done, and the last of a doubled action counts, so that the cycle can be reported with other
-    faults. Linear in the number of actions.
+    faults. The time is linear in the number of actions.
     """
     source = lenient_source(schedule)
     position, _ = run_lists(*with_barriers(schedule, source))
@@ -31,9 +31,9 @@ def find_waiting_cycle(schedule: ScheduleColumns) -> list[str]:
 def require_no_deadlock(program: ScheduleColumns, transport: str) -> None:
     """Raise DeadlockError if the transfers of a valid program block each other under a transport.
 
-    The order of waits does not depend on any length, so the lists run without time: the lists of the devices, and one
-    list per queue, in which each post has two rows. The first is done once the device has run all rows before the post.
-    The second, the end of the transfer, needs the first row of the post at the transfer's other end.
+    No length changes the order of waits, so the lists run without time: the lists of the devices, and one list per
+    queue with two rows per post. The first row is done once the device has run all rows before the post. The second
+    row, the end of the transfer, needs the first row of the post at the transfer's other end.
     """
     if transport == "async":
         return
@@ -65,10 +65,10 @@ class _QueuedLists:
         barrier = np.repeat(np.arange(len(offsets) - 1 - compute.devices), np.diff(offsets[compute.devices :]))
         list_of = [compute.device, compute.devices + queue, compute.devices + queue]
         list_of += [compute.devices + len(queues) + barrier, self.owner[sends]]
-        turn = [2 * np.arange(rows) + 1, 2 * number, 2 * number + 1]
-        turn += [np.arange(len(barrier)), 2 * posts.before[sends].astype(np.int64)]
+        rank = [2 * np.arange(rows) + 1, 2 * number, 2 * number + 1]
+        rank += [np.arange(len(barrier)), 2 * posts.before[sends].astype(np.int64)]
         lists = np.concatenate(list_of)
-        self.order = np.lexsort((np.concatenate(turn), lists))
+        self.order = np.lexsort((np.concatenate(rank), lists))
         self.offsets = np.searchsorted(lists[self.order], np.arange(lists.max() + 2))
         self.row = np.concatenate([np.arange(rows), np.full(2 * count + len(barrier), rows), posts.before[sends]])
         self.source = np.concatenate(
@@ -77,15 +77,15 @@ class _QueuedLists:
 
     def run(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the row at which each device has stopped, and the transfers that have ended, by consuming row."""
-        place = np.empty(len(self.order) + 1, np.int64)
-        place[self.order] = np.arange(len(self.order))
-        place[-1] = -1
-        position, ends = run_lists(self.offsets, place[self.source[self.order]])
-        standing_at = np.append(self.row[self.order], 0)[position[: self.compute.devices]]
+        index = np.empty(len(self.order) + 1, np.int64)
+        index[self.order] = np.arange(len(self.order))
+        index[-1] = -1
+        position, ends = run_lists(self.offsets, index[self.source[self.order]])
+        stopped_at = np.append(self.row[self.order], 0)[position[: self.compute.devices]]
         finished = position[: self.compute.devices] == self.offsets[1 : self.compute.devices + 1]
         arrived = np.zeros(len(self.compute.kind), bool)
-        arrived[self.posts.transfer] = ends[place[self.end]] >= 0
-        return np.where(finished, self.compute.offsets[1:], standing_at), arrived
+        arrived[self.posts.transfer] = ends[index[self.end]] >= 0
+        return np.where(finished, self.compute.offsets[1:], stopped_at), arrived
 
     def _inputs(self) -> np.ndarray:
         """Return the source of compute rows: each needs the end of its transfer, or the last row of its barrier."""
@@ -122,20 +122,19 @@ def deadlock_error(
     schedule : ScheduleColumns
         The compute actions that ran.
     transport : str
-        Named in the message.
+        The transport, for the message.
     posts : Posts or None
         The posts, if transfers queue.
     fused : bool array, one per row
-        Rows that start and end together with the row before them.
+        True for a row that starts and ends together with the row before it.
     position : int array, one per device
-        The row at which each device has stopped; `offsets[d + 1]` where it has finished.
+        The row at which each device has stopped; `offsets[d + 1]` if it has finished.
     posted : int array, one per device
         Number of posts that each device has made (all zero under `async`).
     arrived : bool array, one per row
-        Transfers that have ended, by consuming row.
-
-    Every transfer is consumed by an action, so if a transfer is blocked, a device is blocked too.
+        True if the transfer that the row needs has ended.
     """
+    # Each transfer has an action that needs it, so a blocked transfer blocks a device too.
     position = np.asarray(position)
     awaited = awaited_rows(schedule, schedule.source, position)
     open_barrier = (awaited >= 0) & (schedule.source < 0)
@@ -143,12 +142,12 @@ def deadlock_error(
     if transport == "async" or posts is None:
         cycle = waiting_cycle(schedule, missing, awaited)
     else:
-        cycle = _QueuedStandstill(schedule, missing, posts, position, posted, arrived).cycle()
+        cycle = _BlockedQueues(schedule, missing, posts, position, posted, arrived).cycle()
     subject = f"schedule {schedule.name!r} deadlocks under transport {transport!r}"
     return DeadlockError(waiting_message(subject, cycle), cycle)
 
 
-class _QueuedStandstill:
+class _BlockedQueues:
     """State in which queued lists stopped, with the wait of each device and transfer."""
 
     def __init__(
@@ -165,7 +164,7 @@ class _QueuedStandstill:
         self.awaited = awaited_rows(schedule, schedule.source, position)
         self.position = np.asarray(position).tolist()
         self.arrived = arrived
-        self._look_at_queues(posts, np.asarray(posted).tolist())
+        self._find_queues(posts, np.asarray(posted).tolist())
 
     def cycle(self) -> list[str]:
         """Return the cycle among devices and transfers."""
@@ -178,7 +177,7 @@ class _QueuedStandstill:
         path = list(lines)
         return [lines[waiting] for waiting in path[path.index(node) :]]
 
-    def _look_at_queues(self, posts: Posts, count: list[int]) -> None:
+    def _find_queues(self, posts: Posts, count: list[int]) -> None:
         """Find the queue of each posted end, and the transfer at the head of each queue."""
         self.queue_of: dict[tuple[bool, int], int] = {}
         self.heads: dict[int, int] = {}
@@ -224,7 +223,7 @@ class _QueuedStandstill:
                     "device",
                     holder,
                 )
-        # A transfer at the head of both queues would have started, so at one end another stands before it.
+        # A transfer at the head of both queues would have started, so another is before it in one of them.
         holder, head = next(
             (holder, head)
             for is_send, holder in ((True, sender), (False, receiver))
@@ -242,7 +241,7 @@ class _QueuedStandstill:
         )
 
 
-def refuse_slots_that_need_themselves(schedule: ScheduleColumns, fused: np.ndarray) -> None:
+def check_slots_can_start(schedule: ScheduleColumns, fused: np.ndarray) -> None:
     """Raise DeadlockError if one part of a fused slot needs the end of the other; `fused` as for `deadlock_error`."""
     second = np.flatnonzero(fused)
     for late, early in ((second, second - 1), (second - 1, second)):
@@ -251,9 +250,9 @@ def refuse_slots_that_need_themselves(schedule: ScheduleColumns, fused: np.ndarr
             & (schedule.microbatch[late] == schedule.microbatch[early])
             & (schedule.kind[late] == Kind.B)
         )
-        stuck = np.flatnonzero((schedule.source[late] == early) | same_pair)
-        if len(stuck):
-            backward, forward = int(late[stuck[0]]), int(early[stuck[0]])
+        wrong = np.flatnonzero((schedule.source[late] == early) | same_pair)
+        if len(wrong):
+            backward, forward = int(late[wrong[0]]), int(early[wrong[0]])
             line = (
                 f"device {schedule.device[backward]}: {schedule.label(backward)} and {schedule.label(forward)} share "
                 f"one fused slot, so they start together, but {schedule.label(backward)} needs the end of "

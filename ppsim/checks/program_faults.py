@@ -23,13 +23,13 @@ def program_faults(program: ScheduleColumns) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Ends:
-    """Every possible SEND and RECV, one entry per end.
+    """Every possible SEND and RECV, one entry per end of a transfer.
 
     Attributes
     ----------
     kind : int8
     own, other : int64
-        Row of the compute action that makes (SEND) or needs (RECV) it, and of the one at the other end.
+        Row of the compute action at this end (the producer of a SEND, the consumer of a RECV) and at the other end.
     remote : bool
         True if the two are on different devices, so that the transfer exists.
     """
@@ -41,7 +41,7 @@ class _Ends:
 
 
 def transfer_faults(program: ScheduleColumns) -> Iterator[str]:
-    """Yield pointless, doubled, misplaced and missing SEND and RECV; a program without any is not lowered yet."""
+    """Yield pointless, doubled, misplaced and missing SEND and RECV; nothing if the program is not lowered yet."""
     rows = np.flatnonzero((program.kind >= FIRST_TRANSFER) & (program.kind < FIRST_SHARDING))
     if not len(rows):
         return
@@ -143,7 +143,7 @@ def _missing(program: ScheduleColumns, ends: _Ends, end: int) -> str:
 
 
 def crossed_transfers(program: ScheduleColumns) -> Iterator[str]:
-    """Yield pairs of devices that send and receive in different orders; the program is valid otherwise.
+    """Yield pairs of devices that send and receive in different orders; the program must be valid otherwise.
 
     PyTorch matches the messages of a pair by their order alone, so crossed messages silently give wrong gradients.
     """
@@ -175,7 +175,7 @@ _START, _USE, _UNSHARD, _RESHARD, _END = range(5)
 def gather_faults(program: ScheduleColumns) -> Iterator[str]:
     """Yield UNSHARD and RESHARD that do not bracket the use of their stage, if the program has any.
 
-    On each device the events of one stage must read: UNSHARD, uses, RESHARD, and so on from the start.
+    On each device the events of one stage must be UNSHARD, uses, RESHARD, any number of times.
     """
     if not np.isin(program.kind, (Kind.UNSHARD, Kind.RESHARD)).any():
         return
@@ -185,18 +185,18 @@ def gather_faults(program: ScheduleColumns) -> Iterator[str]:
     rows = np.flatnonzero(event[program.kind] != _START)
     rows = rows[np.lexsort((rows, program.stage[rows], program.device[rows]))]
     what = event[program.kind[rows]]
-    opens = np.append(True, np.diff(program.stage[rows]).astype(bool) | np.diff(program.device[rows]).astype(bool))
-    before = np.where(opens, _START, np.append(_START, what[:-1]))
-    after = np.where(np.append(opens[1:], True), _END, -1)
-    closed = (before == _START) | (before == _RESHARD)
+    is_first = np.append(True, np.diff(program.stage[rows]).astype(bool) | np.diff(program.device[rows]).astype(bool))
+    before = np.where(is_first, _START, np.append(_START, what[:-1]))
+    after = np.where(np.append(is_first[1:], True), _END, -1)
+    sharded = (before == _START) | (before == _RESHARD)
     for wrong, rule in (
         (
-            closed & (what == _USE),
+            sharded & (what == _USE),
             "runs while the weights of its stage are sharded; put an UNSHARD of the stage before it",
         ),
-        (closed & (what == _RESHARD), "stands without an UNSHARD of its stage before it"),
+        (sharded & (what == _RESHARD), "stands without an UNSHARD of its stage before it"),
         (
-            ~closed & (what == _UNSHARD),
+            ~sharded & (what == _UNSHARD),
             "gathers weights that are gathered already; put a RESHARD of the stage before it",
         ),
         ((before == _UNSHARD) & (what == _RESHARD), "drops weights that were gathered and not used"),
@@ -277,7 +277,7 @@ def _pairs(program: ScheduleColumns, rows: np.ndarray) -> np.ndarray:
 
 
 def _rows_by_pair(program: ScheduleColumns, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return stage and microbatch as one number, sorted, and the row of each."""
+    """Return stage and microbatch of the chosen rows as one number, sorted, and the row of each."""
     rows = np.flatnonzero(chosen)
     pairs = _pairs(program, rows)
     order = np.argsort(pairs, kind="stable")

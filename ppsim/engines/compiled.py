@@ -25,12 +25,12 @@ from ppsim.lowering.posts import Posts
 from ppsim.plan.host_copies import no_copies
 from ppsim.plan.resolve import Plan
 from ppsim.plan.streams import Gathers
-from ppsim.schedule.recurrence import Lengths, run_with_lengths, walk
+from ppsim.schedule.recurrence import Lengths, run_rows, run_with_lengths
 
 
 def main_kernel(plan: Plan) -> Callable:
     """Return the kernel that takes longest to compile of those that run a plan, or one that takes as long."""
-    return walk if plan.posts is None else kernels.walk_queues
+    return run_rows if plan.posts is None else kernels.walk_queues
 
 
 def run_compiled(plan: Plan) -> Times | RowEnds:

@@ -1,7 +1,7 @@
 """The compiled loop for transfers that queue, and the columns that it shares with `ppsim.engines.contention`.
 
-Like `ppsim.schedule.recurrence.walk`, which lets each row wait for one other row only: a device runs its rows until it
-needs a result that does not exist yet, and whoever makes that result puts the device back on the stack.
+Like `ppsim.schedule.recurrence.run_rows`, which lets each row wait for one other row only: a device runs its rows until
+it needs a result that does not exist yet. The row that makes this result puts the device back on the stack.
 """
 
 from typing import NamedTuple

@@ -1,1 +1,1 @@
-"""A schedule, its costs and a transport resolved to the columns that both engines walk."""
+"""A schedule, its costs and a transport resolved to the columns that both engines read."""

@@ -12,7 +12,7 @@ from ppsim.actions import Kind
 from ppsim.base.errors import CostError
 from ppsim.base.immutable import EqualColumns, cached_column
 from ppsim.base.short_repr import short_repr
-from ppsim.checks.deadlock import refuse_slots_that_need_themselves
+from ppsim.checks.deadlock import check_slots_can_start
 from ppsim.costs.table import CostTable, check_table
 from ppsim.lowering.posts import Posts, queued_posts, unqueued_posts
 from ppsim.lowering.rows import crosses_devices
@@ -167,7 +167,7 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
     check_table(table, compute)
     fused = timed_slots(compute, table)
     if fused.any():
-        refuse_slots_that_need_themselves(compute, fused)
+        check_slots_can_start(compute, fused)
     gathers = find_gathers(schedule, table)
     copies = find_copies(schedule, table)
     barriers = find_barriers(compute)

@@ -11,8 +11,7 @@ import numpy as np
 
 from ppsim.base.errors import BuildError, ConfigError, PpsimError
 from ppsim.base.files import write_atomically
-from ppsim.checks.faults import validate
-from ppsim.checks.runnable import check_runnable
+from ppsim.checks.faults import check_runnable, validate
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel
 from ppsim.engines.running import run_plan

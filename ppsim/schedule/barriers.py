@@ -1,7 +1,7 @@
 """Barriers: rows that wait for many rows, if the output layer is cut over devices (S and T in the lists).
 
-The output of the last stage goes to all devices that hold a part; a part's gradient needs the softmax statistics of all
-parts, and the backward of the last stage needs the input gradient of all.
+The output of the last stage goes to all devices that hold a part of the layer. A part's gradient needs the softmax
+statistics of all parts, and the backward of the last stage needs the input gradients of all parts.
 Source: Yeung et al. 2024, Balancing Pipeline Parallelism with Vocabulary Parallelism, arXiv 2411.05288, section 4.
 """
 
@@ -24,17 +24,17 @@ BARRIER_NAMES = ("broadcast", "reduction of statistics", "reduction of gradient"
 class Barriers(SizedColumns, EqualColumns):
     """Collectives of one microbatch each, stream by stream; the collectives of one sender run one after the other.
 
-    The sender is the device of the microbatch's last stage, and its list gives the order: a broadcast comes after the
-    F that it sends, a reduction after what the sender adds to it. A sender without a part takes no part in reductions:
-    they have a stream of their own, in the order of the first device that has one. A collective starts when the last
-    row that it needs and the one before it in its stream have ended.
+    The sender is the device of the microbatch's last stage. Its list gives the order: a broadcast comes after the F
+    whose output it sends, a reduction after the sender's own contribution. If the sender holds no part of the layer,
+    reductions have a stream of their own, in the order of the first device with a part. A collective starts when the
+    last row that it needs and the collective before it in its stream have ended.
 
     Attributes
     ----------
     kind : int8 (barriers,)
         BROADCAST of F of the last stage to every S; STATISTICS, reduced over every S for every T; GRADIENT, reduced
-        over every T for the backward of the last stage. If the lists hold no T, S makes the gradient too and
-        the backward waits for STATISTICS.
+        over every T for the backward of the last stage. If the lists hold no T, S computes the gradient too and the
+        backward waits for STATISTICS.
     microbatch : int32 (barriers,)
     streams : int64 (streams + 1,)
         Stream i holds barriers `streams[i]:streams[i + 1]`.
@@ -57,7 +57,7 @@ class Barriers(SizedColumns, EqualColumns):
 
     @property
     def following(self) -> np.ndarray:
-        """The barrier behind each in its stream, or -1; int32."""
+        """The next barrier in the stream of each barrier, or -1; int32."""
         following = np.arange(1, len(self) + 1, dtype=np.int32)
         following[self.streams[1:] - 1] = -1
         return following
@@ -68,13 +68,13 @@ class Barriers(SizedColumns, EqualColumns):
         return list_of_rows(self.first)
 
     def is_of(self, kind: int, barrier: np.ndarray) -> np.ndarray:
-        """Return where a column of barriers, -1 for none, names a barrier of this kind."""
+        """Return whether each entry of a column of barriers, -1 for none, is a barrier of this kind."""
         return (barrier >= 0) & (self.kind[barrier] == kind)
 
 
 @cached_on
 def find_barriers(schedule: ScheduleColumns) -> Barriers | None:
-    """Return the barriers of compute actions, or None if they hold no S and no T; missing actions need nothing."""
+    """Return the barriers of compute actions, or None without S and T; missing actions add to no barrier."""
     kind, microbatches = schedule.kind, schedule.microbatches
     if not schedule.cuts_vocabulary:
         return None
@@ -85,15 +85,15 @@ def find_barriers(schedule: ScheduleColumns) -> Barriers | None:
     made[kind == Kind.T] = GRADIENT
     needed[of_last & is_backward(kind)] = GRADIENT if (kind == Kind.T).any() else STATISTICS
     key = np.where(made >= 0, made * microbatches + schedule.microbatch, -1)
-    keys, turn, streams = _streams(schedule, key)
-    place = np.full(len(BARRIER_KINDS) * microbatches, -1)
-    place[keys] = turn
+    keys, number, streams = _streams(schedule, key)
+    barrier_of_key = np.full(len(BARRIER_KINDS) * microbatches, -1)
+    barrier_of_key[keys] = number
     producer = np.flatnonzero(made >= 0)
-    of_producer = place[key[producer]]
+    of_producer = barrier_of_key[key[producer]]
     order = np.argsort(of_producer, kind="stable")
-    needs = np.where(needed >= 0, place[needed * microbatches + schedule.microbatch], -1)
+    needs = np.where(needed >= 0, barrier_of_key[needed * microbatches + schedule.microbatch], -1)
     has = _own_output(schedule, made == BROADCAST)
-    barrier_kind, microbatch = np.divmod(keys[np.argsort(turn)], microbatches)
+    barrier_kind, microbatch = np.divmod(keys[np.argsort(number)], microbatches)
     return Barriers(
         barrier_kind.astype(np.int8),
         microbatch.astype(np.int32),
@@ -106,7 +106,7 @@ def find_barriers(schedule: ScheduleColumns) -> Barriers | None:
 
 
 def _streams(schedule: ScheduleColumns, key: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the keys of barriers, the position of each among all streams, and the streams' offsets.
+    """Return the keys of the barriers, the number of each in the order of the streams, and the streams' offsets.
 
     `key` is kind * microbatches + microbatch of the barrier that a row adds to, or -1.
     """
@@ -116,33 +116,33 @@ def _streams(schedule: ScheduleColumns, key: np.ndarray) -> tuple[np.ndarray, np
     sender = np.full(microbatches, -1)
     sender[schedule.microbatch[sent]] = schedule.device[sent]
     leader = _leaders(schedule, sender)
-    at = np.full(len(BARRIER_KINDS) * microbatches, len(key))
+    row = np.full(len(BARRIER_KINDS) * microbatches, len(key))
     own = adding[schedule.device[adding] == leader[schedule.microbatch[adding]]]
-    at[key[own]] = own  # rows rise, so that of several that add to a barrier the last counts
-    at[key[sent]] = sent
+    row[key[own]] = own  # rows rise, so that the last row of each barrier is written last
+    row[key[sent]] = sent
     keys = np.unique(key[adding])
     microbatch = keys % microbatches
-    apart = (keys < microbatches) & (leader != sender)[microbatch]
-    of_stream = 2 * sender[microbatch] + apart
-    order = np.lexsort((keys, at[keys], of_stream))
-    place = np.empty(len(keys), np.int64)
-    place[order] = np.arange(len(keys))
+    is_broadcast_alone = (keys < microbatches) & (leader != sender)[microbatch]
+    of_stream = 2 * sender[microbatch] + is_broadcast_alone
+    order = np.lexsort((keys, row[keys], of_stream))
+    number = np.empty(len(keys), np.int64)
+    number[order] = np.arange(len(keys))
     begins = np.flatnonzero(np.diff(of_stream[order], prepend=-3))
-    return keys, place, np.append(begins, len(keys))
+    return keys, number, np.append(begins, len(keys))
 
 
 def _leaders(schedule: ScheduleColumns, sender: np.ndarray) -> np.ndarray:
-    """Return the device whose list orders each microbatch's reductions: its sender, or the first with a part."""
+    """Return the device whose list orders each microbatch's reductions: the sender, or the first device with a part."""
     part = np.flatnonzero(schedule.kind == Kind.S)
     of_part = sender[schedule.microbatch[part]]
-    first = np.full(schedule.devices + 1, schedule.devices)  # its last entry is that of no sender
+    first = np.full(schedule.devices + 1, schedule.devices)  # the last entry is for microbatches without a sender
     np.minimum.at(first, of_part, schedule.device[part])
     first[of_part[of_part == schedule.device[part]]] = of_part[of_part == schedule.device[part]]
     return first[sender]
 
 
 def _own_output(schedule: ScheduleColumns, sent: np.ndarray) -> np.ndarray:
-    """Return for each S its microbatch's F of the last stage (`sent`) if both are on one device, else -1."""
+    """Return for each S the F of its microbatch's last stage (`sent`) if both are on one device, else -1."""
     output = np.full(schedule.microbatches, -1, np.int32)
     output[schedule.microbatch[sent]] = np.flatnonzero(sent)
     of_row = output[schedule.microbatch]
@@ -151,7 +151,7 @@ def _own_output(schedule: ScheduleColumns, sent: np.ndarray) -> np.ndarray:
 
 
 def participants(schedule: ScheduleColumns, barriers: Barriers) -> tuple[np.ndarray, np.ndarray]:
-    """Return device and barrier of all who add to a barrier or wait for it: device by device, barriers rising."""
+    """Return the devices and barriers of all pairs in which the device adds to the barrier or waits for it, sorted."""
     waiting = np.flatnonzero(barriers.needs >= 0)
     device = np.concatenate([schedule.device[barriers.producer], schedule.device[waiting]]).astype(np.int64)
     barrier = np.concatenate([barriers.of_producer, barriers.needs[waiting]])
@@ -164,10 +164,10 @@ def spans_devices(schedule: ScheduleColumns, barriers: Barriers) -> np.ndarray:
 
 
 def with_barriers(schedule: ScheduleColumns, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return offsets and source of lists in which each row, barriers included, waits for one row at most.
+    """Return offsets and source of lists in which each row, barriers included, waits for at most one row.
 
-    After the lists of the devices comes one list per stream of barriers, with a row for each row that they need. The
-    last row of a barrier is the source of all rows that wait for it.
+    One list per stream of barriers follows the lists of the devices, with one row per row that its barriers need. The
+    last row of a barrier is the source of all rows that wait for the barrier.
     """
     barriers = find_barriers(schedule)
     if barriers is None:
@@ -181,10 +181,10 @@ def with_barriers(schedule: ScheduleColumns, source: np.ndarray) -> tuple[np.nda
 
 
 def awaited_rows(schedule: ScheduleColumns, source: np.ndarray, position: np.ndarray) -> np.ndarray:
-    """Return for each row the row that it waits for, or -1: its source, or the first row to run of its stream.
+    """Return for each row the row that it waits for, or -1: its source, or the first missing row of its barrier.
 
-    Devices have stopped at `position`. Nobody waits for a barrier if its rows, and the rows before them in its stream,
-    have all run.
+    Devices have stopped at `position`. That row may belong to an earlier barrier of the stream. Nothing waits for a
+    barrier if its rows and the rows of the barriers before it have all run.
     """
     barriers = find_barriers(schedule)
     if barriers is None:
@@ -192,19 +192,18 @@ def awaited_rows(schedule: ScheduleColumns, source: np.ndarray, position: np.nda
     missing = np.flatnonzero(barriers.producer >= position[schedule.device[barriers.producer]])
     of_stream = np.searchsorted(missing, barriers.first[barriers.streams[:-1]])
     head = np.append(missing, len(barriers.producer))[of_stream][list_of_rows(barriers.streams)]
-    stuck = np.flatnonzero(head < barriers.first[1:])
+    blocked = np.flatnonzero(head < barriers.first[1:])
     first = np.full(len(barriers), -1, np.int64)
-    first[stuck] = barriers.producer[head[stuck]]
+    first[blocked] = barriers.producer[head[blocked]]
     return np.where(barriers.needs >= 0, first[barriers.needs], source)
 
 
 def turn_of_collectives(schedule: ScheduleColumns, row: int, needed: int) -> str:
     """Return a note if a row waits for an input of another collective that comes before its own; else ""."""
     barriers = find_barriers(schedule)
-    if barriers is None or barriers.needs[row] < 0 or needed in _inputs(barriers, int(barriers.needs[row])):
+    if barriers is None or barriers.needs[row] < 0:
+        return ""
+    own = int(barriers.needs[row])
+    if needed in barriers.producer[barriers.first[own] : barriers.first[own + 1]]:
         return ""
     return f" (its collective runs before the one for {schedule.label(row)})"
-
-
-def _inputs(barriers: Barriers, barrier: int) -> np.ndarray:
-    return barriers.producer[barriers.first[barrier] : barriers.first[barrier + 1]]

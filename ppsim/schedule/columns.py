@@ -1,4 +1,4 @@
-"""ScheduleColumns: for each device the ordered list of its actions, as columns that are never written to again."""
+"""ScheduleColumns: the ordered list of each device's actions, as read-only columns."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class ScheduleColumns:
     weight_versions : int array, one entry per device
         Versions of its weights that a device keeps for microbatches under way; 1 in every synchronous schedule.
     evicted : int32 array, (evictions, 3)
-        Stage, microbatch and host of each activation that waits for its backward on another device, the host: it moves
-        there when its F ends and is back when its backward starts. The text forms do not carry it.
+        Stage, microbatch and host of each activation that waits for its backward on another device, the host. It moves
+        there when its F ends and is back when its backward starts. The text forms do not contain evictions.
     name : str
-        Family name, or the file that the schedule was read from; control characters in it are shown (`visible`).
+        Family name, or the file that the schedule was read from; control characters are escaped (`visible`).
     found : str
-        How a search found it, how far it is from a bound and what might shorten it; empty elsewhere. Not compared.
+        Note of the search that built the schedule: method, gap to a bound, possible gains. Else empty. Not compared.
     """
 
     kind: np.ndarray
@@ -109,7 +109,7 @@ class ScheduleColumns:
         raise AttributeError(f"{name} cannot be set: a schedule is never changed; make another one of changed lists")
 
     def mark_valid(self, source: np.ndarray | None = None) -> None:
-        """Note that the validator found no fault, and `source` if it found that too; columns never change."""
+        """Store that the validator found no fault, and `source` if the validator computed it; columns never change."""
         self.__dict__["is_valid"] = True
         if source is not None:
             self.__dict__["source"] = unwritable(source)
@@ -169,14 +169,14 @@ class ScheduleColumns:
 
     @cached_property
     def recomputed(self) -> np.ndarray:
-        """Column that is True if the stage and microbatch of a row has an R, bool."""
+        """Column that is True if the stage and microbatch of a row have an R, bool."""
         cell = self.stage.astype(np.int64) * self.microbatches + self.microbatch
         return unwritable(np.isin(cell, cell[self.kind == Kind.R]))
 
     @property
     def compute(self) -> ScheduleColumns:
         """The compute actions alone; the schedule itself if it holds nothing else."""
-        return self._compute_of_program if self.is_program else self  # not kept: one that held itself would stay
+        return self._compute_of_program if self.is_program else self  # caching itself would make a reference cycle
 
     @cached_property
     def _compute_of_program(self) -> ScheduleColumns:
@@ -187,16 +187,16 @@ class ScheduleColumns:
         """The lists without transfers and sharding actions: compute actions and copies to host memory and back."""
         return self._only((self.kind < FIRST_TRANSFER) | is_copy(self.kind))
 
-    def _only(self, kept: np.ndarray) -> ScheduleColumns:
-        if kept.all():
+    def _only(self, chosen: np.ndarray) -> ScheduleColumns:
+        if chosen.all():
             return self
-        counts = np.concatenate([[0], np.cumsum(kept)])
+        counts = np.concatenate([[0], np.cumsum(chosen)])
         return ScheduleColumns(
-            self.kind[kept],
-            self.stage[kept],
-            self.microbatch[kept],
+            self.kind[chosen],
+            self.stage[chosen],
+            self.microbatch[chosen],
             counts[self.offsets],
-            joined=self.joined[kept],
+            joined=self.joined[chosen],
             is_valid=self.is_valid,
             **self.traits,
         )
@@ -237,7 +237,7 @@ class ScheduleColumns:
     def holdings(self) -> np.ndarray:
         """(device, stage) pairs of every stage that a device holds, sorted, int32 (pairs, 2).
 
-        A stage run by two devices (bidirectional schedules) appears once for each: its weights are held twice.
+        A stage that two devices run (bidirectional schedules) appears once per device: its weights are held twice.
         """
         keys = distinct(self.device.astype(np.int64) * max(self.num_stages, 1) + self.stage)
         return unwritable(np.stack(np.divmod(keys, max(self.num_stages, 1)), axis=1).astype(np.int32))
@@ -252,7 +252,7 @@ class ScheduleColumns:
     def weight_copies(self) -> np.ndarray:
         """Weights that each device keeps, in units of one device share of the model (1/devices); float64.
 
-        Stages held, a stage that two devices hold counting on both, times the versions kept.
+        This is the number of its stages times the versions of its weights. A stage on two devices counts on both.
         """
         held = np.bincount(self.holdings[:, 0], minlength=self.devices)
         return held * self.weight_versions * (self.devices / max(self.num_stages, 1))
@@ -264,9 +264,9 @@ class ScheduleColumns:
 
     @property
     def traits(self) -> dict[str, Any]:
-        """Keyword arguments that carry the other properties of this schedule to one made from it."""
-        words = ("name", "slices", "iterations", "weight_versions", "evicted")
-        return {word: getattr(self, word) for word in words}
+        """Keyword arguments of the constructor for a schedule derived from this one."""
+        names = ("name", "slices", "iterations", "weight_versions", "evicted")
+        return {name: getattr(self, name) for name in names}
 
     def actions(self, device: int) -> Iterator[Action]:
         """Yield the actions of one device in list order."""
@@ -305,12 +305,12 @@ class ScheduleColumns:
     def source(self) -> np.ndarray:
         """Row whose result each row needs from the neighbouring stage, or -1; int32.
 
-        F(s, k) needs F(s-1, k); B or I(s, k) needs B or I(s+1, k). What a row needs of its own stage comes earlier
-        in the same list, so it is no entry here. The validator passes what it found to `mark_valid`; other
-        schedules compute it here.
+        F(s, k) needs F(s-1, k); B or I(s, k) needs B or I(s+1, k). A row's inputs from its own stage come earlier in
+        the same list, so that they are no entries here. The validator passes its column to `mark_valid`; schedules
+        that it has not checked compute the column here.
         """
         # One flat table of rows: the forwards and the backwards by (stage, microbatch), each with an empty stage before
-        # and behind, and a part for all other kinds that nobody asks for.
+        # and after, and a part for all other kinds, which is never read.
         microbatches = self.microbatches
         size = (self.num_stages + 2) * microbatches
         first = np.full(len(Kind), 2 * size + 1, np.int64)

@@ -99,7 +99,7 @@ def _insert_idle(schedule: ScheduleColumns, table: list[list[str]]) -> None:
 
 
 class _Reading:
-    """Columns of a schedule while its cells are read; `place` gives a cell's position in its source."""
+    """Columns of a schedule while its cells are read; `place` names a cell's position in messages."""
 
     def __init__(self, devices: int, place: Callable[[int, int], str]):
         self.place = place
@@ -137,11 +137,11 @@ class _Reading:
         if plain is None:
             self.add_table(block.lines, block.row, block.column)
             return
-        cells, places = plain
+        cells, positions = plain
         self.cells.append(cells)
-        self.rows_of_device += np.bincount(places.row, places.actions, len(self.rows_of_device)).astype(np.int64)
-        idle = places.actions == 0
-        self.idle.append(np.stack([places.row[idle], places.column[idle]], axis=1).astype(np.int32))
+        self.rows_of_device += np.bincount(positions.row, positions.actions, len(self.rows_of_device)).astype(np.int64)
+        idle = positions.actions == 0
+        self.idle.append(np.stack([positions.row[idle], positions.column[idle]], axis=1).astype(np.int32))
 
     def schedule(self, name: str, slices: int) -> ScheduleColumns:
         """Return the schedule; raise ScheduleError with every fault."""
@@ -172,18 +172,18 @@ def _cells_of(actions: list[Action]) -> Cells:
 def _text(cell: Any) -> str:
     try:
         return str(cell).strip()
-    except Exception:  # str() of a foreign object may raise anything; its name is then no action
+    except Exception:  # str() of a foreign object may raise anything; the text returned is not an action
         return shown(cell)
 
 
-BLOCK = 2**19  # characters; larger blocks are no faster and take more memory
+BLOCK_CHARACTERS = 2**19  # larger blocks are no faster and take more memory
 _DELIMITER, _DIGIT, _LETTER, _OTHER = range(4)
 _CLASS = np.full(256, _OTHER, np.uint8)
 _CLASS[list(b",;\n")] = _DELIMITER
 _CLASS[list(b"0123456789")] = _DIGIT
 _CLASS[list(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ_")] = _LETTER
-_SLOT_END = b")OVERLAP_F_B"
-_MOST_DIGITS = 9  # fewer than the largest number allowed has
+_FUSED_END = b")OVERLAP_F_B"
+_MAX_DIGITS = 9  # one digit less than the largest legal number
 
 
 class Cells(NamedTuple):
@@ -195,8 +195,8 @@ class Cells(NamedTuple):
     joined: np.ndarray
 
 
-class Places(NamedTuple):
-    """Row and column (0-based) of cells, and the number of schedule rows of each: 0, 1 or (fused) 2."""
+class CellPositions(NamedTuple):
+    """Row and column (0-based) of cells, and the number of actions of each: 0, 1 or (fused) 2."""
 
     row: np.ndarray
     column: np.ndarray
@@ -206,7 +206,7 @@ class Places(NamedTuple):
 class CellBlock(NamedTuple):
     """Run of whole cells of a CSV text without quotes, each with the delimiter after it.
 
-    `row` and `column` (0-based) are those of its first cell.
+    The first cell is in `row` and `column` (0-based).
     """
 
     text: str
@@ -225,7 +225,7 @@ class CellBlock(NamedTuple):
         return lines
 
 
-def blocks(text: str, size: int = BLOCK) -> Iterator[CellBlock]:
+def blocks(text: str, size: int = BLOCK_CHARACTERS) -> Iterator[CellBlock]:
     """Yield the cells of a text that ends with a newline, in blocks of about `size` characters."""
     first, row, column = 0, 0, 0
     while first < len(text):
@@ -243,10 +243,10 @@ def _next_delimiter(text: str, start: int) -> int:
     return newline if comma < 0 else min(comma, newline)
 
 
-def plain_cells(block: CellBlock) -> tuple[Cells, Places] | None:
-    """Return the actions of a block and the positions of its cells.
+def plain_cells(block: CellBlock) -> tuple[Cells, CellPositions] | None:
+    """Return the actions of a block and the positions of its cells; None if a cell is not plain.
 
-    Return None if a cell is not plain: it has spaces or a number of ten digits, or is no action.
+    A plain cell is an action without spaces and without numbers of ten digits.
     """
     if not block.text.isascii():
         return None
@@ -254,41 +254,41 @@ def plain_cells(block: CellBlock) -> tuple[Cells, Places] | None:
     if b"(" in data or b";" in data or b")" in data:
         if not _slots_are_whole(data):
             return None
-        data = data.replace(_SLOT_END, b"").replace(b"(", b"")
+        data = data.replace(_FUSED_END, b"").replace(b"(", b"")
     letters = np.frombuffer(data, np.uint8)
-    sort = _CLASS[letters]
-    ends = np.flatnonzero(sort == _DELIMITER)
+    letter_class = _CLASS[letters]
+    ends = np.flatnonzero(letter_class == _DELIMITER)
     starts = np.concatenate([[0], ends[:-1] + 1])
     filled = ends > starts
     follows = np.concatenate([[False], letters[ends[:-1]] == ord(";")])  # the second part of a slot
-    if (sort == _OTHER).any() or not (filled[follows].all() and filled[np.flatnonzero(follows) - 1].all()):
+    if (letter_class == _OTHER).any() or not (filled[follows].all() and filled[np.flatnonzero(follows) - 1].all()):
         return None
-    cells = _actions(letters, sort == _LETTER, starts[filled], ends[filled], follows[filled])
+    cells = _actions(letters, letter_class == _LETTER, starts[filled], ends[filled], follows[filled])
     actions = np.add.reduceat(filled.astype(np.int8), np.flatnonzero(~follows))
-    return None if cells is None else (cells, _places(block, letters[ends[letters[ends] != ord(";")]], actions))
+    return None if cells is None else (cells, _positions(block, letters[ends[letters[ends] != ord(";")]], actions))
 
 
-def _places(block: CellBlock, delimiter: np.ndarray, actions: np.ndarray) -> Places:
+def _positions(block: CellBlock, delimiter: np.ndarray, actions: np.ndarray) -> CellPositions:
     """Return the positions of cells by the delimiter after each; an empty line has no cell."""
     ends_line = delimiter == ord("\n")
     begins_line = np.concatenate([[block.column == 0], ends_line[:-1]])
     line = np.cumsum(np.concatenate([[False], ends_line[:-1]]))
     number = np.arange(len(delimiter))
     first = np.concatenate([[-block.column], np.flatnonzero(ends_line[:-1]) + 1])[line]
-    kept = ~(begins_line & ends_line & (actions == 0))
-    return Places(block.row + line[kept], (number - first)[kept], actions[kept])
+    exists = ~(begins_line & ends_line & (actions == 0))
+    return CellPositions(block.row + line[exists], (number - first)[exists], actions[exists])
 
 
 def _slots_are_whole(data: bytes) -> bool:
     """Return whether each "(" begins a cell that has one ";" and ends with ")OVERLAP_F_B", and there are no others."""
     letters = np.frombuffer(data, np.uint8)
     opens, middles, closes = (np.flatnonzero(letters == ord(sign)) for sign in "(;)")
-    if not len(opens) == len(middles) == len(closes) == data.count(_SLOT_END):
+    if not len(opens) == len(middles) == len(closes) == data.count(_FUSED_END):
         return False
     ends = np.flatnonzero((letters == ord(",")) | (letters == ord("\n")))
     cell = np.searchsorted(ends, opens)
     begins = np.concatenate([[0], ends[:-1] + 1])[cell]
-    whole = (opens == begins) & (opens < middles) & (middles < closes) & (closes + len(_SLOT_END) == ends[cell])
+    whole = (opens == begins) & (opens < middles) & (middles < closes) & (closes + len(_FUSED_END) == ends[cell])
     return bool(whole.all())
 
 
@@ -300,13 +300,13 @@ def _actions(
     first, last = np.flatnonzero(edge == 1), np.flatnonzero(edge == -1)
     if len(first) != len(starts) or not ((first > starts) & (last <= ends)).all():
         return None
-    if len(starts) and max((first - starts).max(), (ends - last).max()) > _MOST_DIGITS:
+    if len(starts) and max((first - starts).max(), (ends - last).max()) > _MAX_DIGITS:
         return None
     kind = _kinds(letters, first, last)
     of_stage = is_sharding(kind)
     if (kind < 0).any() or not ((ends == last) == of_stage).all():
         return None
-    second = np.flatnonzero(joined)  # the first part stands before each
+    second = np.flatnonzero(joined)
     if not (np.sort(kind[np.stack([second - 1, second])], axis=0).T == (Kind.F, Kind.B)).all():
         return None
     microbatch = _numbers(letters, last, ends)
@@ -319,10 +319,10 @@ def _kinds(letters: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarr
     kind = np.full(len(first), -1, np.int8)
     length = last - first
     for code, name in ((one.value, one.name) for one in Kind if one is not Kind.OVERLAP_F_B):
-        rest = np.flatnonzero((length == len(name)) & (letters[first] == ord(name[0])))
-        for place, letter in enumerate(name):
-            rest = rest[letters[first[rest] + place] == ord(letter)] if place else rest
-        kind[rest] = code
+        found = np.flatnonzero(length == len(name))
+        for index, letter in enumerate(name):
+            found = found[letters[first[found] + index] == ord(letter)]
+        kind[found] = code
     return kind
 
 
@@ -330,7 +330,7 @@ def _numbers(letters: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.nd
     """Return the number from each start to its end, int32; 0 if there is no digit."""
     value = np.zeros(len(starts), np.int32)
     length = ends - starts
-    for place in range(int(length.max(initial=0))):
-        more = np.flatnonzero(length > place)
-        value[more] = value[more] * 10 + (letters[starts[more] + place] - ord("0"))
+    for index in range(int(length.max(initial=0))):
+        longer = np.flatnonzero(length > index)
+        value[longer] = value[longer] * 10 + (letters[starts[longer] + index] - ord("0"))
     return value

@@ -1,6 +1,6 @@
-"""The recurrence behind engines, lowering and checks: a row ends its length after the last of what it waits for.
+"""Recurrence of engines, lowering and checks: a row starts when its inputs are there, and ends its length later.
 
-Ends follow from each other by max and + alone, in the same operations as in the event model, so both give equal bits.
+Ends follow from each other by max and + alone. The event model performs the same operations, so both give equal bits.
 """
 
 from typing import NamedTuple
@@ -14,9 +14,9 @@ _NO_KIND, _NO_STAGE = unwritable(np.empty(0, np.int8)), unwritable(np.empty(0, n
 
 
 class Lengths(NamedTuple):
-    """Seconds of rows, and between the end of what a row waits for and its start.
+    """Seconds of rows (`seconds`), and from the end of a row's source to the row's start (`waits`).
 
-    `seconds` and `waits` are flat columns by [kind, stage], or by row if `stages` is 0.
+    Both are flat columns by [kind, stage], or by row if `stages` is 0.
     """
 
     kind: np.ndarray
@@ -27,7 +27,7 @@ class Lengths(NamedTuple):
 
     @classmethod
     def by_row(cls, seconds: np.ndarray, waits: np.ndarray) -> "Lengths":
-        """Return lengths of one entry per row."""
+        """Return lengths with one entry per row."""
         return cls(_NO_KIND, _NO_STAGE, 0, seconds, waits)
 
 
@@ -38,7 +38,7 @@ def run_lists(
     wait: np.ndarray | None = None,
     fused: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Run lists in which each row waits for the row before it and for one row elsewhere, as far as they run.
+    """Run lists as far as possible, if each row waits for the row before it and for at most one other row.
 
     Parameters
     ----------
@@ -54,9 +54,9 @@ def run_lists(
     Returns
     -------
     position : int64 array, one entry per list
-        The row at which the list stands; `offsets[i + 1]` if it has run to its end.
+        The row at which the list has stopped; `offsets[i + 1]` if it has run to its end.
     end : float64 array, one entry per row
-        Below 0 if the row has not run.
+        Negative if the row has not run.
     """
     nothing = np.zeros(len(source))
     lengths = Lengths.by_row(nothing if seconds is None else seconds, nothing if wait is None else wait)
@@ -70,7 +70,7 @@ def run_with_lengths(
     fused: np.ndarray | None = None,
     always_compiled: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what `run_lists` returns, and the sum of the lengths of each list's rows that have run.
+    """Return the results of `run_lists`, and for each list the sum of the lengths of its rows that have run.
 
     `fused` rows need lengths by row.
     """
@@ -80,16 +80,16 @@ def run_with_lengths(
     position, end, busy = offsets[:-1].copy(), np.full(rows, -1.0), np.zeros(len(offsets) - 1)
     arguments = offsets, source, lengths, position, end, busy
     if always_compiled:
-        call_compiled(walk, *arguments)
+        call_compiled(run_rows, *arguments)
     else:
-        call_fastest(walk, rows, *arguments)
+        call_fastest(run_rows, rows, *arguments)
     return position, end, busy
 
 
 def _run_slots(
     offsets: np.ndarray, source: np.ndarray, lengths: Lengths, fused: np.ndarray, always_compiled: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Run lists with fused rows: a first row of no length, a second of the slot's, for which the others wait."""
+    """Run lists with fused rows: the first gets length 0, the second the slot's length, and others wait for it."""
     second = np.flatnonzero(fused)
     seconds = lengths.seconds.copy()
     seconds[second], seconds[second - 1] = seconds[second - 1], 0.0
@@ -102,11 +102,11 @@ def _run_slots(
 
 
 @kernel(allocates=True)
-def walk(offsets, source, lengths, position, row_end, busy):
-    """Fill `row_end` and `busy`, by list the sum of its lengths; `position` ends at the row where each list stands.
+def run_rows(offsets, source, lengths, position, row_end, busy):
+    """Fill `row_end`, `busy` (the sum of each list's lengths) and `position` (the row at which each list has stopped).
 
-    A row that has not run has -1 as its end, or -2 - d if list d waits for it; `also_waiting[d]` is then what the end
-    was before: the list after d that waits for the same row. Only ends are stored: the fewer columns a list reads and
+    A row that has not run has -1 as its end, or -2 - d if list d waits for it. `also_waiting[d]` is then the end's
+    value before: the next list that waits for the same row. Only ends are stored: the fewer columns a list reads and
     writes between two waits, the fewer cache misses.
     """
     kind, stage, stages, seconds, waits = lengths

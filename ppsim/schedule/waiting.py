@@ -12,20 +12,18 @@ from ppsim.schedule.columns import ScheduleColumns
 def blocked_rows(
     schedule: ScheduleColumns, position: np.ndarray, waits: np.ndarray, fused: np.ndarray | None = None
 ) -> dict[int, int]:
-    """Return the row at which each blocked device waits, by device.
+    """Return the row at which each blocked device waits, by device; -1 if it waits for something else.
 
     Parameters
     ----------
     schedule : ScheduleColumns
-        Whose devices wait.
+        The schedule that has stopped.
     position : int array, one entry per device
-        The first row of the slot at which the device has stopped; `offsets[d + 1]` where it has finished.
+        The first row of the slot at which the device has stopped; `offsets[d + 1]` if it has finished.
     waits : bool array, one entry per row
-        True if the row waits for something that has not come.
+        True if an input of the row is missing.
     fused : bool array, one entry per row, optional
         True if the row shares the slot of the row before it.
-
-    A device that waits for something else has -1.
     """
     rows = {}
     for device in np.flatnonzero(position < schedule.offsets[1:]).tolist():
@@ -41,11 +39,11 @@ def waiting_cycle(schedule: ScheduleColumns, blocked: Mapping[int, int], source:
     Parameters
     ----------
     schedule : ScheduleColumns
-        Whose devices wait.
+        The schedule that has stopped.
     blocked : device -> row
-        The row at which each device waits for the row that it needs.
-    source : int array, one entry a row
-        That row, by row.
+        The row at which each blocked device waits.
+    source : int array, one entry per row
+        The row that each row needs.
     """
     path: dict[int, None] = {}
     device = min(blocked)
@@ -58,12 +56,12 @@ def waiting_cycle(schedule: ScheduleColumns, blocked: Mapping[int, int], source:
         need = int(source[blocked[waiting]])
         holder = int(schedule.device[need])
         head = blocked[holder]
-        where = "" if need == head else f", which stands behind {schedule.label(head)}"
+        note = "" if need == head else f", which stands behind {schedule.label(head)}"
         if need == head - 1 and schedule.joined[head]:
-            where = f", which shares a fused slot with {schedule.label(head)}"
+            note = f", which shares a fused slot with {schedule.label(head)}"
         lines.append(
             f"device {waiting} waits at {schedule.label(blocked[waiting])} for {schedule.label(need)} of device "
-            f"{holder}{where}{turn_of_collectives(schedule, blocked[waiting], need)}"
+            f"{holder}{note}{turn_of_collectives(schedule, blocked[waiting], need)}"
         )
     return lines
 
@@ -74,7 +72,7 @@ def waiting_message(subject: str, cycle: list[str]) -> str:
 
 
 def lenient_source(schedule: ScheduleColumns) -> np.ndarray:
-    """Return `schedule.source` for lists that may miss or double actions, by sorting instead of a dense table.
+    """Return `schedule.source` for lists in which actions may be missing or doubled; it sorts, without a dense table.
 
     A row whose source is missing gets -1; the last of a doubled source counts.
     """
