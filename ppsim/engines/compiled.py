@@ -9,16 +9,15 @@ from ppsim.base.immutable import unwritable
 from ppsim.checks.deadlock import deadlock_error
 from ppsim.engines import kernels
 from ppsim.engines.kernels import (
-    END,
     RECEIVER,
-    START,
+    ROW_END,
     BarrierColumns,
     CopyColumns,
     Devices,
     GatherColumns,
     Queues,
     Rows,
-    RowTimes,
+    Streams,
 )
 from ppsim.engines.times import RowEnds, Times, first_starts
 from ppsim.lowering.posts import Posts
@@ -30,7 +29,9 @@ from ppsim.schedule.recurrence import Lengths, run_rows, run_with_lengths
 
 def main_kernel(plan: Plan) -> Callable:
     """Return the kernel that takes longest to compile of those that run a plan, or one that takes as long."""
-    return run_rows if plan.posts is None else kernels.walk_queues
+    if plan.posts is None:
+        return run_rows
+    return kernels.walk_plain_queues if _is_plain(plan) else kernels.walk_queues
 
 
 def run_compiled(plan: Plan) -> Times | RowEnds:
@@ -66,34 +67,48 @@ def _lengths(plan: Plan, by_kind: bool) -> Lengths:
 def _run_queued(plan: Plan, posts: Posts) -> Times:
     schedule, rows = plan.schedule, len(plan.schedule.kind)
     in_time_order = plan.ports is not None or (plan.copies is not None and plan.copies.lines > 0)
-    queues = Queues(
-        posts.offsets, posts.transfer, posts.is_send, posts.before, posts.queue, np.empty((rows, 4), np.int32)
+    # Compiled code checks if an index counts from the end, unless its type has no negative numbers.
+    transfer, stack, moving = (
+        posts.transfer.view(np.uint32),
+        np.empty(schedule.devices, np.uint32),
+        np.empty(rows, np.uint32),
     )
+    queues = Queues(posts.offsets, transfer, posts.is_send, posts.before, posts.queue, np.empty((rows, 4), np.int32))
     call_compiled(kernels.link_queues, queues)
     by_kind = plan.transfer_lengths.ndim == plan.row_lengths.ndim == 2 and not in_time_order
     columns = Rows(
-        schedule.offsets, schedule.device, schedule.source, plan.fused, _lengths(plan, by_kind),
-        bool(plan.fused.any()), plan.blocking,
-    )  # fmt: skip
-    times = RowTimes(np.empty(rows), np.empty(rows), np.empty((rows, 2)))
-    gathers, copies, barriers = _gather_columns(plan), _copy_columns(plan), _barrier_columns(plan)
-    devices = _devices(plan, posts)
-    if in_time_order:
+        schedule.offsets, schedule.device, schedule.source, plan.fused, _lengths(plan, by_kind), plan.blocking
+    )
+    times, devices = np.empty((rows, 4)), _devices(plan, posts)
+    streams = None if _is_plain(plan) else Streams(_gather_columns(plan), _copy_columns(plan), _barrier_columns(plan))
+    if streams is None:
+        call_compiled(kernels.walk_plain_queues, columns, queues, devices, stack, moving, times)
+    elif not in_time_order:
+        call_compiled(kernels.walk_queues, columns, queues, streams, devices, stack, moving, times)
+    else:
         from ppsim.engines.contention import port_columns, run_in_time_order
 
-        ports = port_columns(plan.ports, posts, rows)
-        call_compiled(run_in_time_order, columns, queues, gathers, copies, barriers, ports, devices, times)
-    else:
-        call_compiled(kernels.walk_queues, columns, queues, gathers, copies, barriers, devices, times)
+        call_compiled(
+            run_in_time_order, columns, queues, *streams, port_columns(plan.ports, posts, rows), devices, times
+        )
     if not np.array_equal(devices.position, schedule.offsets[1:]):
         state = devices.position, devices.posted, plan.remote & (queues.links[:, RECEIVER] < 0)
         raise deadlock_error(schedule, plan.transport, posts, plan.fused, *state)
-    transfers = unwritable(times.transfers)  # its two columns need no copy then
-    return Times(
-        times.row_start, times.row_end, transfers[:, START], transfers[:, END], gathers.start, gathers.end,
-        **_step_end(plan, times.row_end), copy_start=copies.start, copy_end=copies.end,
+    of_rows = unwritable(times).T  # columns of a table that nobody can write to need no copy
+    found = Times(*of_rows, **_step_end(plan, of_rows[ROW_END]))
+    if streams is None:
+        return found
+    gathers, copies, barriers = streams
+    return found._replace(
+        unshard_start=gathers.start, unshard_end=gathers.end, copy_start=copies.start, copy_end=copies.end,
         barrier_start=barriers.start, barrier_end=barriers.end,
     )  # fmt: skip
+
+
+def _is_plain(plan: Plan) -> bool:
+    """Return if only rows and queued transfers take time in a plan, no slot is timed and no SEND blocks."""
+    others = plan.gathers, plan.copies, plan.barriers, plan.ports
+    return all(other is None for other in others) and not plan.blocking and not plan.fused.any()
 
 
 def _step_end(plan: Plan, row_end: np.ndarray) -> dict[str, np.ndarray]:

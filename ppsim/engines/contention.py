@@ -14,11 +14,13 @@ import numpy as np
 
 from ppsim.base.compiling import kernel
 from ppsim.engines.kernels import (
-    END,
     NEXT_OF_RECV,
     NEXT_OF_SEND,
     RECEIVER,
-    START,
+    ROW_END,
+    ROW_START,
+    TRANSFER_END,
+    TRANSFER_START,
     WAITS,
     open_barrier,
     post_gathers,
@@ -71,7 +73,7 @@ def port_columns(ports: Ports | None, posts: Posts, rows: int) -> PortColumns:
 def run_in_time_order(rows, queues, gathers, copies, barriers, ports, devices, times):
     """Fill `times`; `devices` has the state of each device in the end. `rows` has lengths by row."""
     count, places = len(rows.offsets) - 1, len(ports.capacity)
-    times.transfers[:] = np.nan
+    times[:, TRANSFER_START:] = np.nan
     behind = np.full(ports.of_transfer.shape, -1, np.int64)
     lines = Lines(ports.capacity.copy(), np.full(places, -1, np.int64), np.full(places, -1, np.int64), behind)
     switches = len(copies.free)
@@ -171,7 +173,7 @@ def arbitrate_copies(now, rows, copies, lines, agenda):
 @kernel(allocates=True)
 def end_transfer(number, now, rows, queues, ports, gathers, copies, barriers, times, devices, lines, agenda):
     """End a transfer: free its ports, prepare the transfers after it and wake the devices that wait for it."""
-    times.transfers[number, END] = now
+    times[number, TRANSFER_END] = now
     queues.links[number, RECEIVER] = -1
     for port in ports.of_transfer[number]:
         if port >= 0:
@@ -203,7 +205,7 @@ def advance(device, now, rows, queues, ports, gathers, copies, barriers, times, 
     """End the slot that a device runs, if any, make the posts after it, and start the next slot if that can start."""
     row, last = devices.position[device], rows.offsets[device + 1]
     if devices.running_until[device] >= 0:
-        times.row_end[row : devices.running_until[device]] = now
+        times[row : devices.running_until[device], ROW_END] = now
         if len(barriers.feeds) > 0:
             for part in range(row, devices.running_until[device]):
                 count_off_barrier(np.int64(barriers.feeds[part]), now, rows, copies, barriers, agenda)
@@ -244,7 +246,7 @@ def advance(device, now, rows, queues, ports, gathers, copies, barriers, times, 
     elif gathered > now:
         push(agenda.events, gathered, device)
     else:
-        times.row_start[row:stop] = now
+        times[row:stop, ROW_START] = now
         devices.running_until[device] = stop
         push(agenda.events, now + rows.lengths.seconds[row], device)
 
@@ -275,7 +277,7 @@ def count_off_transfer(number, now, rows, queues, ports, times, agenda):
 @kernel(allocates=True)
 def start_transfer(number, now, rows, times, agenda):
     """Start a transfer."""
-    times.transfers[number, START] = now
+    times[number, TRANSFER_START] = now
     push(agenda.events, now + rows.lengths.waits[number], len(rows.offsets) - 1 + number)
 
 

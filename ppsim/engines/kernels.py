@@ -20,22 +20,13 @@ class Rows(NamedTuple):
     source: np.ndarray
     fused: np.ndarray
     lengths: Lengths
-    any_fused: bool
     blocking: bool
 
 
-class RowTimes(NamedTuple):
-    """Start and end of each row, and of the transfer that it needs in the columns `START` and `END`.
-
-    A transfer that has not started has the latest time of what it waits for as its start, and its length as its end.
-    """
-
-    row_start: np.ndarray
-    row_end: np.ndarray
-    transfers: np.ndarray
-
-
-START, END = 0, 1
+# Columns of the table of times, float64 (rows, 4); they lie together because they are read together. The start of a
+# transfer is the latest time of what it waits for until it starts; the end of a row or transfer is its length until
+# then.
+ROW_START, ROW_END, TRANSFER_START, TRANSFER_END = range(4)
 
 
 class Queues(NamedTuple):
@@ -107,6 +98,14 @@ class BarrierColumns(NamedTuple):
     end: np.ndarray
 
 
+class Streams(NamedTuple):
+    """What runs in addition to rows and transfers."""
+
+    gathers: GatherColumns
+    copies: CopyColumns
+    barriers: BarrierColumns
+
+
 class Devices(NamedTuple):
     """The state of each device: its row, the posts made, and the transfer that it waits for, -1, or -2 - a copy.
 
@@ -138,42 +137,50 @@ def link_queues(queues):
     A transfer waits for its two posts, and in each queue for the transfer before it.
     """
     links = queues.links
+    links[:] = -1
     links[:, WAITS] = 0
-    links[:, NEXT_OF_SEND:] = -1
-    tail = np.full(64, -1, np.int32)
+    tail = np.empty(0, np.int32)  # last post of each queue of a device: 2 * transfer + [it is a SEND], or -1
     for device in range(len(queues.offsets) - 1):
         first, last = queues.offsets[device], queues.offsets[device + 1]
         if first == last:
             continue
-        lowest = queues.queue[first:last].min()
-        while queues.queue[first:last].max() - lowest >= len(tail):
-            tail = np.full(2 * len(tail), -1, np.int32)
+        lowest = highest = queues.queue[first]
         for post in range(first, last):
-            number = queues.transfer[post]
+            lowest, highest = min(lowest, queues.queue[post]), max(highest, queues.queue[post])
+        if highest - lowest >= len(tail):
+            tail = np.empty(highest - lowest + 1, np.int32)
+        tail[: highest - lowest + 1] = -1
+        for post in range(first, last):
+            number, queue = queues.transfer[post], queues.queue[post] - lowest
             links[number, WAITS] += 1
             if not queues.is_send[post]:
                 links[number, RECEIVER] = device
-            before = tail[queues.queue[post] - lowest]
-            if before >= 0:
+            if tail[queue] >= 0:
                 links[number, WAITS] += 1
-                links[queues.transfer[before], NEXT_OF_SEND if queues.is_send[before] else NEXT_OF_RECV] = number
-            tail[queues.queue[post] - lowest] = post
-        for post in range(first, last):
-            tail[queues.queue[post] - lowest] = -1
+                links[tail[queue] >> 1, NEXT_OF_SEND if tail[queue] & 1 else NEXT_OF_RECV] = number
+            tail[queue] = 2 * number + queues.is_send[post]
 
 
-@kernel(allocates=True)
-def walk_queues(rows, queues, gathers, copies, barriers, devices, times):
-    """Fill the columns of times; `devices` has the state of each device in the end.
+@kernel
+def walk_plain_queues(rows, queues, devices, stack, moving, times):
+    """Do what `walk_queues` does if no row is fused, no SEND blocks and nothing but rows and transfers takes time.
 
-    Gathers and copies wait for their own device alone, so that their times are known when they are posted.
+    Numba leaves out what follows `streams is not None`.
     """
-    any_gathers, any_copies, any_barriers = len(gathers.of_row) > 0, len(copies.of_row) > 0, len(barriers.needs) > 0
-    kind, stage, stages, seconds, _ = rows.lengths
-    set_transfer_lengths(rows, queues, times)
-    moving = np.empty(len(times.row_end), np.int32)
-    stack = np.arange(len(rows.offsets) - 2, -1, -1)
+    walk_queues(rows, queues, None, devices, stack, moving, times)
+
+
+@kernel
+def walk_queues(rows, queues, streams, devices, stack, moving, times):
+    """Fill `times`; `devices` has the state of each device in the end.
+
+    `stack` has an entry per device and `moving` one per row; both are scratch. Gathers and copies wait for their own
+    device alone, so that their times are known when they are posted.
+    """
+    set_lengths(rows, queues, times)
     height = len(stack)
+    for device in range(height):
+        stack[device] = height - 1 - device
     while height > 0:
         height -= 1
         device = stack[height]
@@ -181,94 +188,103 @@ def walk_queues(rows, queues, gathers, copies, barriers, devices, times):
         post, last_post = queues.offsets[device] + devices.posted[device], queues.offsets[device + 1]
         while True:
             while post < last_post and queues.before[post] <= row:
-                height = count_off(
-                    queues.transfer[post], free, rows, queues, times, devices.waiting_for, moving, stack, height
-                )
+                number = queues.transfer[post]
+                times[number, TRANSFER_START] = max(times[number, TRANSFER_START], free)
+                queues.links[number, WAITS] -= 1
+                if queues.links[number, WAITS] == 0:
+                    height = run_transfers(number, rows, queues, streams, times, devices, moving, stack, height)
                 post += 1
-            if any_gathers:
-                post_gathers(device, row, free, gathers, devices)
-            if any_copies:
-                post_copies(device, row, free, copies, devices)
+            if streams is not None:
+                post_gathers(device, row, free, streams.gathers, devices)
+                post_copies(device, row, free, streams.copies, devices)
             if row == last:
                 break
-            stop = row + 2 if rows.any_fused and row + 1 < last and rows.fused[row + 1] else row + 1
-            missing, start = -1, free
-            if rows.blocking:
-                missing = wait_for_sends(device, post, queues, times, devices)
-                start = max(start, devices.sent_at[device])
+            missing, start, stop = -1, free, row + 1
+            if streams is not None:
+                if stop < last and rows.fused[stop]:
+                    stop += 1
+                if rows.blocking:
+                    missing = wait_for_sends(device, post, queues, times, devices)
+                    start = max(start, devices.sent_at[device])
             for part in range(row, stop):
                 if queues.links[part, RECEIVER] >= 0:
                     missing = part if missing < 0 else missing
-                elif times.transfers[part, END] > start:  # False for nan, of a row that needs no transfer
-                    start = times.transfers[part, END]
+                elif times[part, TRANSFER_END] > start:  # False for nan, of a row that needs no transfer
+                    start = times[part, TRANSFER_END]
             if missing >= 0:
                 devices.waiting_for[device] = missing
                 break
-            if any_gathers or any_copies or any_barriers:
-                for part in range(row, stop):
-                    if any_gathers and gathers.of_row[part] >= 0:
-                        start = max(start, gathers.end[gathers.of_row[part]])
-                    if any_copies and copies.of_row[part] >= 0:
-                        start = max(start, copies.end[copies.of_row[part]])
-                    if any_barriers and barriers.needs[part] >= 0:
-                        start = max(start, barriers.end[barriers.needs[part]])
+            if streams is not None:
+                start = max(start, end_of_streams(row, stop, streams))
                 if np.isinf(start):
-                    devices.waiting_at[device] = open_barrier(row, stop, barriers)
+                    devices.waiting_at[device] = open_barrier(row, stop, streams.barriers)
                     break
-            free = start + seconds[kind[row] * stages + stage[row] if stages else row]
+            free = start + times[row, ROW_END]
             for part in range(row, stop):
-                times.row_start[part], times.row_end[part] = start, free
-                if any_barriers:
-                    height = pass_barrier(part, free, barriers, devices, stack, height)
+                times[part, ROW_START], times[part, ROW_END] = start, free
+                if streams is not None and len(streams.barriers.feeds) > 0:
+                    height = pass_barrier(part, free, streams.barriers, devices, stack, height)
             row = stop
         devices.position[device], devices.free_at[device] = row, free
         devices.posted[device] = post - queues.offsets[device]
 
 
 @kernel
-def set_transfer_lengths(rows, queues, times):
-    """Give each transfer its length, and nan to rows that need none."""
-    kind, stage, stages, _, waits = rows.lengths
-    for row in range(len(times.row_end)):
-        times.transfers[row, START] = times.transfers[row, END] = np.nan
-        if queues.links[row, RECEIVER] >= 0:
-            times.transfers[row, START] = 0.0
-            times.transfers[row, END] = waits[kind[row] * stages + stage[row] if stages else row]
+def end_of_streams(row, stop, streams):
+    """Return the latest end of the gathers, copies and barriers that the slot of rows `row` to `stop` waits for."""
+    gathers, copies, barriers = streams
+    end = 0.0
+    for part in range(row, stop):
+        if len(gathers.of_row) > 0 and gathers.of_row[part] >= 0:
+            end = max(end, gathers.end[gathers.of_row[part]])
+        if len(copies.of_row) > 0 and copies.of_row[part] >= 0:
+            end = max(end, copies.end[copies.of_row[part]])
+        if len(barriers.needs) > 0 and barriers.needs[part] >= 0:
+            end = max(end, barriers.end[barriers.needs[part]])
+    return end
 
 
 @kernel
-def count_off(first, at, rows, queues, times, waiting_for, moving, stack, height):
-    """Count one more of what transfer `first` waits for, at time `at`; after the last, run all transfers that can.
+def set_lengths(rows, queues, times):
+    """Give each row and each transfer its length, and nan to the transfers of rows that need none."""
+    kind, stage, stages, seconds, waits = rows.lengths
+    for row in range(len(times)):
+        cell = kind[row] * stages + stage[row] if stages else row
+        times[row, ROW_END] = seconds[cell]
+        needs_transfer = queues.links[row, RECEIVER] >= 0
+        times[row, TRANSFER_START] = 0.0 if needs_transfer else np.nan
+        times[row, TRANSFER_END] = waits[cell] if needs_transfer else np.nan
+
+
+@kernel
+def run_transfers(first, rows, queues, streams, times, devices, moving, stack, height):
+    """Run transfer `first`, which waits for nothing more, and all transfers that can run after it.
 
     Devices that wait for a transfer that ends go on the stack; returns the height of the stack. `moving` is scratch.
     """
-    times.transfers[first, START] = max(times.transfers[first, START], at)
-    queues.links[first, WAITS] -= 1
-    if queues.links[first, WAITS] > 0:
-        return height
     moving[0] = first
     count = 1
     while count > 0:
         count -= 1
         number = moving[count]
-        end = times.transfers[number, START] + times.transfers[number, END]
-        times.transfers[number, END] = end
+        end = times[number, TRANSFER_START] + times[number, TRANSFER_END]
+        times[number, TRANSFER_END] = end
         receiver = queues.links[number, RECEIVER]
         queues.links[number, RECEIVER] = -1
-        if waiting_for[receiver] == number:
-            waiting_for[receiver] = -1
+        if devices.waiting_for[receiver] == number:
+            devices.waiting_for[receiver] = -1
             stack[height] = receiver
             height += 1
-        if rows.blocking:
+        if streams is not None and rows.blocking:
             sender = rows.device[rows.source[number]]
-            if waiting_for[sender] == number:
-                waiting_for[sender] = -1
+            if devices.waiting_for[sender] == number:
+                devices.waiting_for[sender] = -1
                 stack[height] = sender
                 height += 1
         for side in (NEXT_OF_SEND, NEXT_OF_RECV):
             follower = queues.links[number, side]
             if follower >= 0:
-                times.transfers[follower, START] = max(times.transfers[follower, START], end)
+                times[follower, TRANSFER_START] = max(times[follower, TRANSFER_START], end)
                 queues.links[follower, WAITS] -= 1
                 if queues.links[follower, WAITS] == 0:
                     moving[count] = follower
@@ -309,7 +325,7 @@ def wait_for_sends(device, post, queues, times, devices):
         if queues.is_send[devices.sends_done[device]]:
             if queues.links[number, RECEIVER] >= 0:
                 return number
-            devices.sent_at[device] = max(devices.sent_at[device], times.transfers[number, END])
+            devices.sent_at[device] = max(devices.sent_at[device], times[number, TRANSFER_END])
         devices.sends_done[device] += 1
     return -1
 

@@ -52,114 +52,146 @@ def queued_posts(program: ScheduleColumns, transport: str) -> Posts:
         posts = transfer_posts(program, transport)
         return replace(posts, transfer=compute_before[posts.transfer], before=compute_before[posts.before])
     ends = transfer_ends(program)
-    owner = program.device[ends.row].astype(np.int64)
+    by_peer, by_end = _queue_steps(transport)
+    queue = program.device[ends.row] * program.devices * 2 + ends.peer * by_peer + ends.is_send * by_end
     return Posts(
         np.searchsorted(ends.row, program.offsets),
         compute_before[ends.consumer],
         ends.is_send,
         compute_before[ends.row],
-        _queues(owner, ends.peer, ends.is_send, program.devices, transport),
+        queue.astype(np.int32),
     )
 
 
-def _queues(owner: np.ndarray, peer: np.ndarray, sends: np.ndarray, devices: int, transport: str) -> np.ndarray:
-    """Return the number of the FIFO of each post, int32: per device, peer and end, unless the transport shares them."""
-    by_peer, by_end = {"pair": (2, 0), "rank": (0, 0)}.get(transport, (2, 1))
-    return (owner * devices * 2 + peer * by_peer + sends * by_end).astype(np.int32)
+def _queue_steps(transport: str) -> tuple[int, int]:
+    """Return what a peer and being a SEND add to the number of a post's FIFO; 0 if the transport shares the FIFO."""
+    return {"pair": (2, 0), "rank": (0, 0)}.get(transport, (2, 1))
 
 
 def transfer_posts(schedule: ScheduleColumns, transport: str) -> Posts:
     """Return the posts of lists without transfers, where PyTorch's runtime puts them; rows are those of the lists.
 
-    When a slot takes its turn (`rows_in_turn`), its SENDs are posted after it, and at the same time the RECVs of their
+    When a slot takes its turn (`_turns`), its SENDs are posted after it, and at the same time the RECVs of their
     receivers. DeadlockError if the two parts of a fused slot wait for each other through another device.
     """
     remote = crosses_devices(schedule)
-    taker = consumers(schedule.source, remote)
-    counts = np.bincount(schedule.device[remote], minlength=schedule.devices)
-    counts += np.bincount(schedule.device[taker >= 0], minlength=schedule.devices)
-    offsets = np.append(0, np.cumsum(counts))
-    transfer, is_send, before, peer = (np.empty(offsets[-1], dtype) for dtype in (np.int32, bool, np.int32, np.int32))
-    if len(transfer):
+    transfers, rows = np.count_nonzero(remote), len(schedule.kind)
+    offsets, received = np.zeros((2, schedule.devices + 1), np.int64)
+    columns = [np.empty(2 * transfers, dtype) for dtype in (np.int32, bool, np.int32, np.int32)]
+    if transfers:
+        consumer, order = np.full(rows, -1, np.int32), np.empty(rows, np.int32)
+        call_fastest(count_posts, rows, schedule.offsets, schedule.source, remote, consumer, offsets, received)
+        turns = _turns(schedule)
+        call_fastest(place_by_count, rows, turns, np.zeros(int(turns.max()) + 1, np.int64), order)
         call_fastest(
-            post_in_turn, len(schedule.kind), rows_in_turn(schedule), schedule.device, schedule.joined, taker,
-            offsets[:-1].copy(), schedule.offsets[:-1].copy(), transfer, is_send, before, peer,
+            post_in_turn, rows, order, turns, schedule.offsets, schedule.device, schedule.joined, consumer, received,
+            np.empty(transfers, np.int32), *_queue_steps(transport), *columns,
         )  # fmt: skip
-    owner = np.repeat(np.arange(schedule.devices), counts)
-    return Posts(offsets, transfer, is_send, before, _queues(owner, peer, is_send, schedule.devices, transport))
+    return Posts(offsets, *columns)
 
 
 @kernel
-def post_in_turn(order, device, joined, consumer, following, position, transfer, is_send, before, peer):
-    """Fill the columns of posts while the rows take their turns in `order`.
+def count_posts(offsets, source, remote, consumer, posted, received):
+    """Fill `consumer`, -1 in all rows, with the row of another device that needs each row, and sum up counts.
 
-    `consumer` is the row of another device that needs the row, or -1. `following` and `position` are the next post and
-    the next row of each device.
+    `posted` and `received` become the numbers of posts and of RECVs on lower devices.
+    """
+    for device in range(len(offsets) - 1):
+        received[device + 1] = received[device]
+        for row in range(offsets[device], offsets[device + 1]):
+            if remote[row]:
+                consumer[source[row]] = row
+                received[device + 1] += 1
+    for device in range(len(offsets) - 1):
+        posted[device + 1] = posted[device] + received[device + 1] - received[device]
+        for row in range(offsets[device], offsets[device + 1]):
+            if consumer[row] >= 0:
+                posted[device + 1] += 1
+
+
+@kernel
+def post_in_turn(
+    order, turns, offsets, device, joined, consumer, received, arriving, by_peer, by_end, transfer, is_send, before,
+    queue,
+):  # fmt: skip
+    """Fill the columns of posts, those of one device after the other.
+
+    `order` has the rows in the order of their turns, `consumer` the row of another device that needs each row, or -1.
+    `arriving` is scratch: the rows whose results each device receives; `received` has the number of the first one.
     """
     for row in order:
-        one = device[row]
-        position[one] = row + 1
-        if row + 1 < len(joined) and joined[row + 1]:
-            continue
-        for producer in range(row - 1 if joined[row] else row, row + 1):
-            taker = consumer[producer]
-            if taker >= 0:
-                other = device[taker]
-                for owner, far, sends in ((one, other, True), (other, one, False)):
-                    post = following[owner]
-                    transfer[post], is_send[post], before[post], peer[post] = taker, sends, position[owner], far
-                    following[owner] = post + 1
-
-
-def rows_in_turn(schedule: ScheduleColumns) -> np.ndarray:
-    """Return the rows of a valid schedule in the order in which PyTorch's runtime appends them, int32.
-
-    The runtime goes over the devices in order, one slot (or sharding action) per turn, and appends a slot whose inputs
-    have arrived. A slot takes its turn at
-
-        turn(slot) = max(turn(slot before) + 1, turn(producer) + [producer's device is not a lower one])
-
-    Source of the order: PyTorch, torch/distributed/pipelining/schedules.py, `_add_send_recv`. DeadlockError if the two
-    parts of a fused slot wait for each other through another device.
-    """
-    turns = _turns(schedule)
-    order, first = np.empty(len(turns), np.int32), np.zeros(int(turns.max(initial=0)) + 2, np.int64)
-    call_fastest(place_by_count, len(turns), turns, first, order)
-    return order
+        if consumer[row] >= 0:
+            receiver = device[consumer[row]]
+            arriving[received[receiver]] = row
+            received[receiver] += 1
+    devices = len(offsets) - 1
+    post = arrival = 0
+    for owner in range(devices):
+        row, last = offsets[owner], offsets[owner + 1]
+        while row < last or arrival < received[owner]:
+            if arrival < received[owner]:
+                sender = arriving[arrival]
+                if row == last or turns[sender] < turns[row] or (turns[sender] == turns[row] and sender < row):
+                    transfer[post], is_send[post], before[post] = consumer[sender], False, row
+                    queue[post] = owner * devices * 2 + device[sender] * by_peer
+                    post += 1
+                    arrival += 1
+                    continue
+            row += 1
+            if row < last and joined[row]:
+                continue
+            for producer in range(row - 2 if joined[row - 1] else row - 1, row):
+                taker = consumer[producer]
+                if taker >= 0:
+                    transfer[post], is_send[post], before[post] = taker, True, row
+                    queue[post] = owner * devices * 2 + device[taker] * by_peer + by_end
+                    post += 1
 
 
 @kernel
 def place_by_count(turns, first, order):
-    """Fill `order` with the rows by turn, rows of one turn in list order; `first` holds a zero per turn, plus one."""
+    """Fill `order` with the rows by turn, rows of one turn in list order; turns are from 1 to below `len(first)`.
+
+    `first` holds zeros.
+    """
     for turn in turns:
-        first[turn + 1] += 1
+        first[turn] += 1
     for turn in range(1, len(first)):
         first[turn] += first[turn - 1]
     for row in range(len(turns)):
         turn = turns[row]
-        order[first[turn]] = row
-        first[turn] += 1
+        order[first[turn - 1]] = row
+        first[turn - 1] += 1
 
 
 def _turns(schedule: ScheduleColumns) -> np.ndarray:
-    """Return the turn of each row as a longest path; both parts of a fused slot share one.
+    """Return the turn of each row of a valid schedule, int32; both parts of a fused slot share one.
 
-    A slot lasts one turn. What a lower device makes is available within the turn, one earlier.
+    PyTorch's runtime goes over the devices in order, one slot (or sharding action) per turn, and appends a slot whose
+    inputs have arrived. A slot takes its turn, 1 or later, at
+
+        turn(slot) = max(turn(slot before) + 1, turn(producer) + [producer's device is not a lower one])
+
+    So a turn is a longest path: a slot lasts one turn, and what a lower device makes is available one turn earlier.
+    Source of the order: PyTorch, torch/distributed/pipelining/schedules.py, `_add_send_recv`. DeadlockError if the two
+    parts of a fused slot wait for each other through another device.
     """
-    device, source = schedule.device, schedule.source
+    source, fused = schedule.source, schedule.joined
     rows = len(source)
     offsets, needed = with_barriers(schedule, source)
-    seconds, wait = np.zeros((2, len(needed)))
-    seconds[:rows] = 1.0
-    wait[:rows][device.take(source) < device] = -1.0
-    fused = np.append(schedule.joined, np.zeros(len(needed) - rows, bool))
+    seconds, wait = np.ones(len(needed)), np.zeros(len(needed))
+    wait[:rows] -= crosses_devices(schedule) & (source < np.arange(rows, dtype=source.dtype))
+    if len(needed) > rows:
+        seconds[rows:] = 0.0
+        fused = np.append(fused, np.zeros(len(needed) - rows, bool))
     position, end = run_lists(offsets, needed, seconds, wait, fused)
-    needed, position = needed[:rows], position[: schedule.devices]
-    blocked = blocked_rows(schedule, position, (needed >= 0) & (end.take(needed) < 0), schedule.joined)
-    if blocked:
+    position = position[: schedule.devices]
+    if not np.array_equal(position, schedule.offsets[1:]):
+        missing = (needed >= 0) & (end.take(needed) < 0)
+        blocked = blocked_rows(schedule, position, missing[:rows], schedule.joined)
         cycle = waiting_cycle(schedule, blocked, awaited_rows(schedule, source, position))
         raise DeadlockError(waiting_message(f"schedule {schedule.name!r} cannot be lowered", cycle), cycle)
-    return end[:rows].astype(np.int64) - 1
+    return end[:rows].astype(np.int32)
 
 
 def unqueued_posts(compute: ScheduleColumns, remote: np.ndarray) -> Posts:
