@@ -67,24 +67,20 @@ def _lengths(plan: Plan, by_kind: bool) -> Lengths:
 def _run_queued(plan: Plan, posts: Posts) -> Times:
     schedule, rows = plan.schedule, len(plan.schedule.kind)
     in_time_order = plan.ports is not None or (plan.copies is not None and plan.copies.lines > 0)
-    # Compiled code checks if an index counts from the end, unless its type has no negative numbers.
-    transfer, stack, moving = (
-        posts.transfer.view(np.uint32),
-        np.empty(schedule.devices, np.uint32),
-        np.empty(rows, np.uint32),
-    )
-    queues = Queues(posts.offsets, transfer, posts.is_send, posts.before, posts.queue, np.empty((rows, 4), np.int32))
+    links = np.empty((rows, 4), np.int32)
+    queues = Queues(posts.offsets, posts.transfer, posts.is_send, posts.before, posts.queue, links)
     call_compiled(kernels.link_queues, queues)
     by_kind = plan.transfer_lengths.ndim == plan.row_lengths.ndim == 2 and not in_time_order
     columns = Rows(
         schedule.offsets, schedule.device, schedule.source, plan.fused, _lengths(plan, by_kind), plan.blocking
     )
     times, devices = np.empty((rows, 4)), _devices(plan, posts)
+    scratch = np.empty(schedule.devices, np.int32), np.empty(rows, np.int32)
     streams = None if _is_plain(plan) else Streams(_gather_columns(plan), _copy_columns(plan), _barrier_columns(plan))
     if streams is None:
-        call_compiled(kernels.walk_plain_queues, columns, queues, devices, stack, moving, times)
+        call_compiled(kernels.walk_plain_queues, columns, queues, devices, *scratch, times)
     elif not in_time_order:
-        call_compiled(kernels.walk_queues, columns, queues, streams, devices, stack, moving, times)
+        call_compiled(kernels.walk_queues, columns, queues, streams, devices, *scratch, times)
     else:
         from ppsim.engines.contention import port_columns, run_in_time_order
 

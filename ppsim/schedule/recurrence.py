@@ -58,9 +58,8 @@ def run_lists(
     end : float64 array, one entry per row
         Negative if the row has not run.
     """
-    nothing = np.zeros(len(source))
-    lengths = Lengths.by_row(nothing if seconds is None else seconds, nothing if wait is None else wait)
-    return run_with_lengths(offsets, source, lengths, fused)[:2]
+    columns = (np.zeros(len(source)) if column is None else column for column in (seconds, wait))
+    return run_with_lengths(offsets, source, Lengths.by_row(*columns), fused)[:2]
 
 
 def run_with_lengths(
