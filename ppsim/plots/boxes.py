@@ -1,4 +1,4 @@
-"""A timeline as columns of boxes, the one source of what text, matplotlib, plotly and the viewer draw."""
+"""A timeline as columns of boxes, the source of all charts: text, matplotlib, plotly and the viewer."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
 
 NOTHING, DEVICE, TRANSFER, SENDING = range(4)
-SHORTEST = 1e-200  # seconds; below it, columns and pixels a second are no numbers
+SHORTEST = 1e-200  # seconds; for shorter timelines, pixels per second overflow
 
 
 @dataclass(frozen=True)
 class Boxes(Spans):
-    """The boxes of a chart: one per action. A timed OVERLAP_F_B slot is one box; without a time of its own it is two.
+    """The boxes of a chart, one per action. An OVERLAP_F_B slot is one box if it is fused, else two.
 
     Attributes
     ----------
     device, stage, start, length
-        As in Spans; a slot has the stage of its first part.
+        As in Spans; a fused slot has the stage of its first part.
     timeline : TimelineColumns
     row : int64
-        Row of the box in the schedule; the first of the two rows of a timed slot.
+        Row of the box in the schedule; the first of the two rows of a fused slot.
     slot : bool
-        Whether the box is a timed OVERLAP_F_B slot.
+        True for a fused OVERLAP_F_B slot.
     microbatch, kind : int32, int8
-        A slot has the microbatch of its first part.
+        A fused slot has the microbatch of its first part.
     shade : int32
         0 for the first local stage of the device, 1 for the next ...; bidirectional schedules count by direction first.
-        With several iterations and one stage per device: 1 in every second iteration.
+        If there are several iterations and one stage per device: 1 in every second iteration.
     """
 
     timeline: TimelineColumns
@@ -81,9 +81,9 @@ class Boxes(Spans):
         return str(self.colours[Kind(int(kind))][self.shade[box]])
 
     def parts(self, chosen: np.ndarray) -> Iterator[tuple[Kind, np.ndarray, tuple[float, float]]]:
-        """Yield the chosen boxes (bool) by kind, with the top and bottom of the band that they fill.
+        """Yield each kind, its boxes among `chosen` (bool), and the top and bottom of the band that they fill.
 
-        An OVERLAP_F_B slot shows its two parts, the first in the upper half.
+        A fused slot appears twice: its first part fills the upper half of the band, its second part the lower half.
         """
         for kind in self.kinds:
             mine = np.flatnonzero((self.kind == kind) & chosen)
@@ -97,17 +97,17 @@ class Boxes(Spans):
 
     @cached_property
     def lanes(self) -> list[LaneSpans]:
-        """Gathers, reductions, copies, collectives and optimizer steps, if they take time."""
+        """Lanes of the gathers, reductions, copies, collectives and optimizer steps that take time."""
         return lane_spans(self.timeline)
 
     @property
     def laned(self) -> bool:
-        """True if gathers, reductions, copies or collectives have lanes in the rows."""
-        return any(part.sort != STEPS for part in self.lanes)
+        """True if rows have lanes at their edges: for gathers, reductions, copies or collectives."""
+        return any(lane.sort != STEPS for lane in self.lanes)
 
     @property
     def band(self) -> tuple[float, float]:
-        """Top and bottom of the boxes within a device's row, from its middle downwards, in heights of a row."""
+        """Top and bottom of the boxes below the middle of a device's row, in heights of a row."""
         return band(self.lanes)
 
     @cached_property
@@ -135,10 +135,10 @@ class Boxes(Spans):
 
     @cached_property
     def waited(self) -> tuple[np.ndarray, np.ndarray]:
-        """Cause that each box started after, and the row of the schedule concerned, -1 if there is none.
+        """Last wait of each box: its cause, and the row of the schedule that it concerns, or -1.
 
         NOTHING: the box is its device's first and needs no input. DEVICE: the row before it on its device.
-        TRANSFER: its input, sent by the row given. SENDING: its device's own SENDs, which hold it up under `blocking`.
+        TRANSFER: its input, sent by the row given. SENDING: SENDs of its own device, under the transport `blocking`.
         If the device and the input became ready at the same time, the cause is the device.
         """
         run, schedule = self.timeline, self.timeline.schedule
@@ -147,14 +147,14 @@ class Boxes(Spans):
         free = np.where(first, -np.inf, run.row_end[previous])
         arrival, carrier = self._last_arrival()
         by_transfer = (arrival > free) & (carrier >= 0)
-        held_up = run.row_start[self.row] > np.maximum(free, arrival)
-        by_sending = held_up & run.plan.blocking & ~first & (run.engine != "measured")
+        delayed = run.row_start[self.row] > np.maximum(free, arrival)
+        by_sending = delayed & run.plan.blocking & ~first & (run.engine != "measured")
         cause = np.select([by_sending, by_transfer, ~first], [SENDING, TRANSFER, DEVICE], NOTHING).astype(np.int8)
         needed = np.select([cause == TRANSFER, cause == DEVICE], [run.plan.source[carrier], previous], -1)
         return cause, needed
 
     def _last_arrival(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the end of the last transfer that each box needs, or -inf, and the row that consumes it, or -1."""
+        """Return for each box the end of its last transfer, or -inf, and the row that consumes it, or -1."""
         ends = self.timeline.transfer_end
         ends = np.where(self.timeline.plan.remote & ~np.isnan(ends), ends, -np.inf)
         second = np.minimum(self.row + 1, len(ends) - 1)
@@ -164,7 +164,7 @@ class Boxes(Spans):
         return arrival, np.where(np.isneginf(arrival), -1, carrier)
 
     def waited_text(self, box: int) -> str:
-        """Return what the box started after, in words."""
+        """Return what the box waited for last, in words."""
         cause, needed = (int(column[box]) for column in self.waited)
         schedule = self.timeline.schedule
         if cause == TRANSFER:
@@ -223,15 +223,15 @@ def local_stage(schedule: ScheduleColumns) -> np.ndarray:
     _, name = np.unique(schedule.microbatch, return_inverse=True)
     direction = np.zeros(int(name.max(initial=0)) + 1, np.int64)
     direction[name[enters]] = number
-    place = direction[name] * max(schedule.num_stages, 1) + schedule.stage
+    order = direction[name] * max(schedule.num_stages, 1) + schedule.stage
     span = max(len(entry_devices), 1) * max(schedule.num_stages, 1)
-    held, number = np.unique(schedule.device.astype(np.int64) * span + place, return_inverse=True)
-    first_of_device = np.searchsorted(held // span, np.arange(schedule.devices))
+    used, number = np.unique(schedule.device.astype(np.int64) * span + order, return_inverse=True)
+    first_of_device = np.searchsorted(used // span, np.arange(schedule.devices))
     return (number - first_of_device[schedule.device]).astype(np.int32)
 
 
 def second_cue(schedule: ScheduleColumns) -> str:
-    """Return the meaning of a paler colour, for the legend; empty if one shade is in use."""
+    """Return the meaning of a paler colour, for the legend; empty if all boxes have the same shade."""
     if _shows_iterations(schedule):
         return "paler: every second iteration"
     enters = (schedule.stage == 0) & (schedule.kind == Kind.F)
@@ -244,12 +244,12 @@ def legend_entries(every: Sequence[Boxes]) -> list[tuple[str, str]]:
     """Return the legend of these charts as (colour, text): kinds, idle time, the meaning of paler colours, lanes."""
     kinds = [kind for kind in palette.COLOURS if any(kind in boxes.kinds for boxes in every)]
     cues = dict.fromkeys(second_cue(boxes.timeline.schedule) for boxes in every)
-    parts = {part.sort: part for boxes in every for part in boxes.lanes}
+    lanes = {lane.sort: lane for boxes in every for lane in boxes.lanes}
     return [
         *((palette.COLOURS[kind], palette.TITLES[kind]) for kind in kinds),
         (palette.IDLE, palette.IDLE_TITLE),
         *((palette.shade_colour(kinds[0], 1, 2), cue) for cue in cues if cue),
-        *((part.colour, part.title) for part in parts.values()),
+        *((lane.colour, lane.title) for lane in lanes.values()),
     ]
 
 
@@ -260,13 +260,13 @@ def title_text(timeline: TimelineColumns) -> str:
 
 
 def without_repeated_names(timelines: Sequence[TimelineColumns]) -> list[TimelineColumns]:
-    """Return the timelines with a config's name only at the first of its runs, for charts one below the other."""
+    """Return the timelines, for charts below each other; only the first of successive runs keeps a config's name."""
     names = [None, *(timeline.name for timeline in timelines)]
     return [run.named(None) if run.name == before else run for before, run in zip(names, timelines, strict=False)]
 
 
 def headline(timeline: TimelineColumns) -> str:
-    """Return one line: schedule, sizes, step time and bubble; of the steady part if there are several iterations."""
+    """Return schedule, sizes, step time and bubble in one line; of several iterations, the steady bubble."""
     if timeline.schedule.iterations > 1:
         return (
             f"{title_text(timeline)}: "
@@ -284,15 +284,15 @@ def headline(timeline: TimelineColumns) -> str:
 def sizes_text(schedule: ScheduleColumns) -> str:
     """Return the name and sizes of a schedule, such as `1f1b, 4 devices, 8 microbatches`."""
     microbatches = schedule.microbatches_of_a_step
-    parts = [schedule.name, counted(schedule.devices, "device")]
+    texts = [schedule.name, counted(schedule.devices, "device")]
     if schedule.num_stages != schedule.devices:
-        parts.append(counted(schedule.num_stages, "stage"))
-    parts.append(counted(microbatches, "microbatch"))
+        texts.append(counted(schedule.num_stages, "stage"))
+    texts.append(counted(microbatches, "microbatch"))
     if schedule.slices > 1:
-        parts.append(f"{schedule.slices} slices each")
+        texts.append(f"{schedule.slices} slices each")
     if schedule.iterations > 1:
-        parts.append(f"{schedule.iterations} iterations")
-    return ", ".join(parts)
+        texts.append(f"{schedule.iterations} iterations")
+    return ", ".join(texts)
 
 
 def kind_letter(kind: int) -> str:

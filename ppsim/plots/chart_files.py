@@ -36,8 +36,8 @@ def save_gantt(
 ) -> None:
     """Draw a timeline with the options of `ppsim.plots.gantt.draw` and write it atomically.
 
-    The suffix of `path` is .png, .svg, .pdf, or .html for a page that zooms and shows what each action waited for. The
-    page always shows memory. `dpi` is the pixels per inch of a PNG. Raises ConfigError for another suffix, a file that
+    The suffix of `path` is .png, .svg or .pdf; .html gives a page that zooms, shows what each action waited for, and
+    always shows memory. `dpi` is the pixels per inch of a PNG. Raises ConfigError for another suffix, a file that
     cannot be written, or an option that the format does not have.
     """
     if is_page(path):
@@ -71,7 +71,7 @@ def save_comparison(
     group: int | None = None,
     dpi: float = 150,
 ) -> None:
-    """Draw timelines on one time axis, as `ppsim.plots.gantt.draw_comparison` does; write the file as `save_gantt`."""
+    """Draw timelines on one time axis, as `ppsim.plots.gantt.draw_comparison`; write the file, as `save_gantt`."""
     if is_page(path):
         _refuse(path, width=width is not None, labels=labels != "auto", group=group is not None, dpi=dpi != 150)
         save_html(timelines, path, titles)
@@ -84,7 +84,7 @@ def save_comparison(
 
 
 def save_figure(make: Callable[[], Figure], path: str | PathLike[str], *, dpi: float = 150) -> None:
-    """Write the figure that `make()` returns, atomically; check the suffix of `path` before drawing."""
+    """Write the figure that `make()` returns, atomically; check the suffix of `path` before the call."""
     suffix = _checked_suffix(path, PICTURES)
     if not (is_number(dpi) and 1 <= dpi <= MAX_DPI):
         raise ConfigError(f"dpi={shown(dpi)} must be the pixels per inch of a PNG, from 1 to {MAX_DPI}, such as 150")
@@ -94,7 +94,7 @@ def save_figure(make: Callable[[], Figure], path: str | PathLike[str], *, dpi: f
 
 
 def is_page(path: str | PathLike[str]) -> bool:
-    """Return true if `path` names an HTML page, false if it names a picture; raise ConfigError otherwise."""
+    """Return true if `path` names an HTML page, false for a picture; raise ConfigError otherwise."""
     return _checked_suffix(path, SUFFIXES) == ".html"
 
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import plotly.graph_objects
 
 
-MAX_BOXES = 5_000  # plotly draws and moves as many without delay
-_LINES = 8  # lines of the overview per device
-_CHART_PIXELS, _CHARACTER_PIXELS = 900, 6  # widths of a usual figure and of a label's character
-_MOST_EDGED = 300  # boxes of median length side by side; if more fit, white edges would hide them
+MAX_BOXES = 5_000  # plotly draws and moves this many without delay
+_LINES = 8  # lines per device in the overview
+_CHART_PIXELS, _CHARACTER_PIXELS = 900, 6  # typical widths of a figure and of a label's character
+_MAX_EDGED = 300  # if more boxes of median length fit side by side, white edges would hide them
 
 
 def interactive_figure(
@@ -35,9 +35,9 @@ def interactive_figure(
     """Return a plotly figure with one trace per kind; hover shows action, device, times and what it waited for.
 
     With more than 5,000 boxes in view the figure is an overview: each device's row shows the fraction of its time in
-    each kind. Look closer with `start` and `end`, or in the page that `ppsim.plots.viewer.save_html` writes, which
-    always draws exact boxes. Zooming changes the time axis alone, by dragging or, with
-    `figure.show(config={"scrollZoom": True})`, by the wheel; the legend hides kinds without making them look idle.
+    each kind. For exact boxes, choose a shorter time with `start` and `end`, or use the page that
+    `ppsim.plots.viewer.save_html` writes. Dragging zooms the time axis; so does the wheel with
+    `figure.show(config={"scrollZoom": True})`. Kinds that the legend hides do not look idle.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def interactive_figure(
         _add_bars(figure, boxes, visible, unit, window)
         drawn = [*map(palette.TITLES.get, boxes.kinds), palette.IDLE_TITLE]
     _add_lanes(figure, boxes, unit, window)
-    drawn += [part.title for part in boxes.lanes]
+    drawn += [lane.title for lane in boxes.lanes]
     for colour, text in legend_entries([boxes]):
         if text not in drawn:
             _add_legend_entry(figure, text, colour)
@@ -98,9 +98,9 @@ def _add_bars(
     unit: ScaledUnit,
     window: tuple[float, float],
 ) -> None:
-    """Add a trace per kind; boxes that lie close have no white edges."""
+    """Add a trace per kind; many short boxes have no white edges."""
     numbered = _labels_fit(boxes, visible, window)
-    edge = 0.5 if float(np.median(boxes.length)) >= (window[1] - window[0]) / _MOST_EDGED else 0.0
+    edge = 0.5 if float(np.median(boxes.length)) >= (window[1] - window[0]) / _MAX_EDGED else 0.0
     # the legend takes the colour of a trace's first box
     visible = visible[np.argsort(boxes.shade[visible], kind="stable")]
     for kind in boxes.kinds:
@@ -115,7 +115,7 @@ def _add_bars(
 
 
 def _labels_fit(boxes: Boxes, visible: np.ndarray, window: tuple[float, float]) -> bool:
-    """Return whether every box that takes time has space for its label: a chart numbers all or none."""
+    """Return whether every box that takes time has space for its label; a chart numbers all boxes or none."""
     lengths = boxes.length[visible][boxes.length[visible] > 0]
     if not len(lengths):
         return False
@@ -126,13 +126,13 @@ def _labels_fit(boxes: Boxes, visible: np.ndarray, window: tuple[float, float]) 
 def _add_lanes(
     figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUnit, window: tuple[float, float]
 ) -> None:
-    """Add a trace per sort of lane: on the edges of the rows, optimizer steps among the actions."""
-    for part in boxes.lanes:
-        mine = _within(part, window)
+    """Add a trace per lane, at the edges of the rows; optimizer steps are among the actions."""
+    for lane in boxes.lanes:
+        mine = _within(lane, window)
         _add_spans(
-            figure, part, mine, unit, lane_edges(part, boxes.lanes), name=part.title, edge=0.0,
-            colours=[part.colour] * len(mine), texts=[part.label(span) for span in mine.tolist()],
-            facts=[[part.name(span)] for span in mine.tolist()],
+            figure, lane, mine, unit, lane_edges(lane, boxes.lanes), name=lane.title, edge=0.0,
+            colours=[lane.colour] * len(mine), texts=[lane.label(span) for span in mine.tolist()],
+            facts=[[lane.name(span)] for span in mine.tolist()],
         )  # fmt: skip
 
 
@@ -140,7 +140,7 @@ def _add_spans(
     figure: plotly.graph_objects.Figure, spans: Spans, mine: np.ndarray, unit: ScaledUnit, edges: tuple[float, float],
     *, name: str, edge: float, colours: list[str], texts: list[str], facts: list[list[str]], last_fact: str = "",
 ) -> None:  # fmt: skip
-    """Add a trace of bars; hover shows a span's first fact, its times, and its second fact worded by `last_fact`."""
+    """Add a trace of bars; hover shows a span's first fact, its times, and `last_fact`, a template of the second."""
     start, length = spans.start[mine] * unit.factor, spans.length[mine] * unit.factor
     times = [[f"{time:.7g} {unit.symbol}" for time in row] for row in zip(start, length, start + length, strict=True)]
     figure.add_bar(
@@ -157,7 +157,7 @@ def _add_spans(
 
 def _add_overview(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUnit) -> None:
     """Add a picture of stacked shares, and over it an invisible layer whose hover shows the shares of each bin."""
-    edges = share_edges(boxes, most=600)
+    edges = share_edges(boxes, max_bins=600)
     shares = kind_shares(boxes, edges)
     devices, bins, _ = shares.shape
     picture, colours = share_codes(boxes, edges, _LINES), share_colours(boxes)
@@ -215,12 +215,12 @@ def _add_idle(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUni
 
 
 def _gaps(boxes: Boxes) -> Spans:
-    """Return the spans without an action on each device, from the first start to the makespan."""
+    """Return the spans without an action on each device, between the first start and the last end of all devices."""
     devices, last = np.arange(boxes.timeline.schedule.devices), makespan(boxes.timeline)
     device = np.concatenate([devices, boxes.device])
     begin = np.concatenate([np.zeros(len(devices)), boxes.end])
     end = np.concatenate([boxes.start, np.full(len(devices), last)])
-    order = np.argsort(device, kind="stable")  # the end of the last action, then the next start
+    order = np.argsort(device, kind="stable")
     device, begin = device[order], begin[order]
     end = end[np.argsort(np.concatenate([boxes.device, devices]), kind="stable")]
     idle = end > begin

@@ -39,9 +39,9 @@ KINDS = {
 }
 LANE_GROUND = "#f7f7f7"
 LETTERS = {GATHERS: "u", RELOADS: "<", REDUCTIONS: "r", OFFLOADS: ">", COLLECTIVES: "c", STEPS: "O"}
-_ABOVE = (GATHERS, RELOADS)  # sorts with a lane along an edge of a row, from the edge inwards
+_ABOVE = (GATHERS, RELOADS)  # sorts with a lane at the top or bottom of a row, from its edge inwards
 _BELOW = (REDUCTIONS, OFFLOADS, COLLECTIVES)
-_FILLED = 0.43  # fraction of a device's row that is filled on either side of its middle
+_FILLED = 0.43  # fraction of a device's row that is filled above its middle, and below it
 _LANE, _GAP = 0.18, 0.02  # fractions of a device's row
 
 
@@ -69,11 +69,11 @@ class Spans(SizedColumns):
 
 @dataclass(frozen=True)
 class LaneSpans(Spans):
-    """The spans of one sort; the stage is -1 if a span belongs to the whole device (STEPS, COLLECTIVES).
+    """The spans of one sort.
 
-    `microbatch` is None if a span belongs to all microbatches, as for all sorts but copies and collectives. A
-    collective has one span on every device that takes part; `barrier` is its number in the timeline's columns, and
-    `kind` its purpose.
+    `stage` is -1 for STEPS and COLLECTIVES, which belong to the whole device. Only copies and collectives have a
+    `microbatch`, else it is None. A collective has one span on every device that takes part; `barrier` is its index in
+    the timeline's columns, and `kind` its purpose.
     """
 
     sort: str
@@ -97,7 +97,7 @@ class LaneSpans(Spans):
         return LETTERS[self.sort]
 
     def name(self, span: int) -> str:
-        """Return the span as text, such as `3UNSHARD` or `0RELOAD2`; a device's optimizer step as `optimizer step`."""
+        """Return the span as text, such as `3UNSHARD`, `0RELOAD2` or `optimizer step`."""
         if self.sort == STEPS:
             return "optimizer step"
         number = "" if self.microbatch is None else str(self.microbatch[span])
@@ -113,7 +113,7 @@ class LaneSpans(Spans):
 
 
 def lane_spans(timeline: TimelineColumns) -> list[LaneSpans]:
-    """Return the sorts that take time in this timeline, in the order of the legend."""
+    """Return the lanes that take time in this timeline, in the order of the legend."""
     origin = float(timeline.device_start.min())
     found = []
     for sort, spans in (
@@ -147,27 +147,27 @@ def _collectives(timeline: TimelineColumns) -> list[LaneSpans]:
 
 
 def band(every: Sequence[LaneSpans]) -> tuple[float, float]:
-    """Return top and bottom of the actions' boxes within a row whose middle is 0 and whose height is 1, downwards.
+    """Return top and bottom of the actions' boxes, below the middle of a row of height 1.
 
-    What arrives (weights, activations) has lanes along the top edge of a row; what leaves (gradients, activations) has
-    lanes along its bottom edge. An optimizer step is among the actions, because its device runs nothing else then.
+    Data that arrive (weights, activations) have lanes at the top of a row, data that leave (gradients, activations) at
+    its bottom. An optimizer step is among the actions, because its device runs nothing else meanwhile.
     """
-    sorts = {part.sort for part in every}
+    sorts = {lane.sort for lane in every}
     above, below = (sum(sort in sorts for sort in side) for side in (_ABOVE, _BELOW))
     return -_FILLED + (_LANE + _GAP) * above, _FILLED - (_LANE + _GAP) * below
 
 
 def part_of_row(edges: tuple[float, float]) -> tuple[float, float]:
-    """Return top and bottom, given as in `band`, as fractions (0..1) of the filled part of a row."""
+    """Return top and bottom, given as for `band`, as fractions (0..1) of the filled part of a row."""
     top, bottom = ((edge + _FILLED) / (2 * _FILLED) for edge in edges)
     return top, bottom
 
 
-def lane_edges(part: LaneSpans, every: Sequence[LaneSpans]) -> tuple[float, float]:
-    """Return top and bottom of the boxes of one sort within a row, as in `band`."""
-    if part.sort == STEPS:
+def lane_edges(lane: LaneSpans, every: Sequence[LaneSpans]) -> tuple[float, float]:
+    """Return top and bottom of the boxes of one of the lanes within a row, as in `band`."""
+    if lane.sort == STEPS:
         return band(every)
     sorts = [one.sort for one in every]
-    side = [sort for sort in (_ABOVE if part.sort in _ABOVE else _BELOW) if sort in sorts]
-    edge = _FILLED - (_LANE + _GAP) * side.index(part.sort)
-    return (-edge, _LANE - edge) if part.sort in _ABOVE else (edge - _LANE, edge)
+    side = [sort for sort in (_ABOVE if lane.sort in _ABOVE else _BELOW) if sort in sorts]
+    edge = _FILLED - (_LANE + _GAP) * side.index(lane.sort)
+    return (-edge, _LANE - edge) if lane.sort in _ABOVE else (edge - _LANE, edge)

@@ -21,19 +21,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_BAR = 0.8  # height as a fraction of a device's row
+_BAR = 0.8  # height, as a fraction of a device's row
 _REST = "not idle"
 
 
 def draw_ledger(timeline: TimelineColumns) -> Figure:
-    """Return a figure with a bar per device from top to bottom, as long as the step: idle time by cause, then the rest.
-
-    `savefig` writes it.
-    """
+    """Return a figure with a bar per device, as long as the step: idle time by cause, then the rest."""
     ledger, step = bubble_ledger(timeline), makespan(timeline)
     devices = timeline.schedule.devices
     whole = devices * step or 1.0
-    parts = {cause: seconds for cause, seconds in ledger.items() if seconds.sum() > 1e-9 * ledger.total.sum()}
+    idle_by_cause = {cause: seconds for cause, seconds in ledger.items() if seconds.sum() > 1e-9 * ledger.total.sum()}
     colours = {**CAUSE_COLOURS, _REST: NOT_IDLE}
     idle = percent_text(bubble_fraction(timeline))
     title = f"{title_text(timeline)}: idle {idle} of a step of {seconds_text(step)}, by cause"
@@ -41,7 +38,7 @@ def draw_ledger(timeline: TimelineColumns) -> Figure:
         figure = Chart(figsize=(7.0, max(min(0.28 * devices, 8.0), 0.7) + 1.0))
         ax = figure.subplots()
         left = np.zeros(devices)
-        for cause, seconds in {**parts, _REST: step - sum(parts.values(), np.zeros(devices))}.items():
+        for cause, seconds in {**idle_by_cause, _REST: step - sum(idle_by_cause.values(), np.zeros(devices))}.items():
             ax.barh(
                 np.arange(devices), seconds, _BAR if devices <= 64 else 1.0, left, color=colours[cause],
                 edgecolor="white", linewidth=0.6 if devices <= 64 else 0.0,

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_BARS = 12
-_LINE = 10  # points of a line of names
+_LINE = 10  # points; height of a name
 
 
 def draw_lines(lines: Mapping[str, Sequence[tuple[float, float]]], over: str, title: str, unit: str) -> Figure:
-    """Draw one line of (number, value) pairs per name; `unit` is the unit of the values, `over` names the numbers."""
+    """Draw a line of (number, value) pairs per name; `over` names the numbers, `title` and `unit` the values."""
     figure, axes = _axes()
     factor, symbol = axis_unit(max(abs(value) for pairs in lines.values() for _, value in pairs), unit)
     for name, pairs in lines.items():
@@ -36,7 +36,7 @@ def draw_lines(lines: Mapping[str, Sequence[tuple[float, float]]], over: str, ti
 
 
 def draw_front(pairs: Sequence[tuple[float, float]], names: Sequence[str], memory: str, unit: str) -> Figure:
-    """Draw points of (memory, seconds) and a line through their Pareto front."""
+    """Draw (memory, seconds) pairs as points, and a line through their Pareto front; `unit` is that of `memory`."""
     figure, axes = _axes()
     byte, symbol = axis_unit(max(pair[0] for pair in pairs), unit)
     second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
@@ -51,7 +51,7 @@ def draw_front(pairs: Sequence[tuple[float, float]], names: Sequence[str], memor
 
 
 def _name_corners(axes: Axes, corners: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
-    """Name the corners of the front, above at the right or below at the left: both ends, then others with space."""
+    """Name both ends of the front, then the other corners that have space for a name."""
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that names can be measured
     room, taken = axes.get_window_extent(), []
     for number in dict.fromkeys([len(corners) - 1, 0, *range(len(corners))]):
@@ -65,14 +65,14 @@ def _name_corners(axes: Axes, corners: Sequence[tuple[float, float]], names: Seq
             name.remove()
 
 
-def draw_bars(names: Sequence[str], parts: Sequence[float], notes: Sequence[str], title: str) -> Figure:
-    """Draw a bar per name from top to bottom, as long as its fraction, with the number and a note at its right."""
+def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[str], title: str) -> Figure:
+    """Draw a bar per name, as long as its fraction; write the fraction in percent and a note at its right."""
     figure = Chart(figsize=(8, 0.8 + 0.3 * len(names)))
     axes = figure.add_subplot()
     axes.axvline(0.0, color=INK, linewidth=0.8)
-    axes.barh(range(len(names)), [100 * part for part in parts], color="#9db4d0")
-    for row, (part, note) in enumerate(zip(parts, notes, strict=True)):
-        text = f"{percent_text(part, signed=True)}  {note}"
+    axes.barh(range(len(names)), [100 * fraction for fraction in fractions], color="#9db4d0")
+    for row, (fraction, note) in enumerate(zip(fractions, notes, strict=True)):
+        text = f"{percent_text(fraction, signed=True)}  {note}"
         axes.text(1.01, row, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8)
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.invert_yaxis()

@@ -1,6 +1,6 @@
-"""A timeline in a notebook, without a call: the headline measures and an SVG picture that needs no script.
+"""HTML that a notebook shows for a timeline: headline measures, and an SVG picture that needs no script.
 
-The page of `ppsim.plots.viewer`, in a frame, shows timelines with very many actions.
+Timelines with very many actions get the page of `ppsim.plots.viewer` in a frame instead.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ppsim.plots.scale import every_kth, roomy_rows, round_ticks
 from ppsim.plots.viewer import viewer_html
 from ppsim.timeline import TimelineColumns
 
-MAX_BOXES = 6_144  # in the picture, as zb-v on 16 devices with 64 microbatches has
+MAX_BOXES = 6_144  # in the picture: zb-v on 16 devices with 64 microbatches
 _WIDTH, _LEFT, _AXIS = 960, 62, 34  # pixels
 _CHART = _WIDTH - _LEFT - 8  # pixels from the first start to the last end
-_ROWS, _TALL, _TALLER = 480, 22, 30  # pixels of all rows; maximum of a row; maximum of a row with lanes
-_DIGIT = 5.6  # pixels of a digit of a label
+_ROWS, _MAX_ROW, _MAX_LANED_ROW = 480, 22, 30  # pixels: all rows; maximum of a row without and with lanes
+_DIGIT = 5.6  # pixels; width of a digit
 _NARROWEST_COUNTED = 2.5  # pixels; if short boxes are narrower, not even every k-th number is written
-_HATCHED = (  # of idle time; each of several pictures on a page defines the same
+_HATCHED = (  # the pattern of idle time; each picture of a notebook repeats it under the same name
     '<pattern id="ppsim-idle" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
     f'<path d="M0 0h5v5h-5z" fill="{palette.IDLE}"/><path d="M0 0v5" stroke="{palette.IDLE_HATCH}"/></pattern>'
 )
-_FRAME_ROW, _FRAME_MOST, _FRAME_REST = 48, 560, 290  # pixels of the page: a row, all rows at most, the rest
+_FRAME_ROW, _FRAME_MAX_ROWS, _FRAME_REST = 48, 560, 290  # pixels of the page: a row, limit of all rows, the rest
 
 
 def timeline_html(timeline: TimelineColumns) -> str:
@@ -43,8 +43,8 @@ def timeline_html(timeline: TimelineColumns) -> str:
 
 
 def _frame(boxes: Boxes) -> str:
-    """Return the viewer's page in a frame, which it cannot reach out of."""
-    height = min(boxes.timeline.schedule.devices * _FRAME_ROW, _FRAME_MOST) + _FRAME_REST
+    """Return the viewer's page in a frame without access to the notebook."""
+    height = min(boxes.timeline.schedule.devices * _FRAME_ROW, _FRAME_MAX_ROWS) + _FRAME_REST
     return (
         f'<iframe sandbox="allow-scripts" title="Gantt chart" style="width:100%;height:{height}px;border:0" '
         f'srcdoc="{html.escape(viewer_html(boxes, framed=True))}"></iframe>'
@@ -54,7 +54,7 @@ def _frame(boxes: Boxes) -> str:
 def _picture(boxes: Boxes) -> str:
     """Return an SVG with every box, and its legend."""
     devices = boxes.timeline.schedule.devices
-    row = int(np.clip(_ROWS // devices, 4, _TALLER if boxes.laned else _TALL))
+    row = int(np.clip(_ROWS // devices, 4, _MAX_LANED_ROW if boxes.laned else _MAX_ROW))
     height = devices * row + _AXIS
     body = _ground(boxes, row) + _boxes(boxes, row) + _lanes(boxes, row) + _device_names(devices, row)
     return (
@@ -85,15 +85,15 @@ def _boxes(boxes: Boxes, row: int) -> str:
 
 
 def _lanes(boxes: Boxes, row: int) -> str:
-    """Return one path per sort of lane."""
+    """Return one path per lane."""
     return "".join(
-        _path(part, np.arange(len(part)), row, boxes.timeline, _across(lane_edges(part, boxes.lanes), row), part.colour)
-        for part in boxes.lanes
+        _path(lane, np.arange(len(lane)), row, boxes.timeline, _across(lane_edges(lane, boxes.lanes), row), lane.colour)
+        for lane in boxes.lanes
     )
 
 
 def _across(edges: tuple[float, float], row: int) -> tuple[float, float]:
-    """Return top and height in pixels within a row."""
+    """Return top and height of a band in pixels within a row."""
     top, bottom = (1 + part * (row - 2) for part in part_of_row(edges))
     return round(top, 1), round(bottom - top, 1)
 
@@ -101,17 +101,17 @@ def _across(edges: tuple[float, float], row: int) -> tuple[float, float]:
 def _path(
     spans: Spans, mine: np.ndarray, row: int, timeline: TimelineColumns, across: tuple[float, float], colour: str
 ) -> str:
-    """Return a path with a rectangle for each of the spans `mine`, all in one colour."""
+    """Return a path with a rectangle for each span of `mine` (indices), all in one colour."""
     scale, (top, tall) = _pixels_per_second(timeline), across
     left, wide = _LEFT + spans.start[mine] * scale, spans.length[mine] * scale
     wide = np.maximum(np.where(wide > 5, wide - 0.8, wide), 0.5)
-    places = zip(left.tolist(), (spans.device[mine] * row + top).tolist(), wide.tolist(), strict=True)
-    outline = "".join(f"M{x:.1f} {y:g}h{width:.1f}v{tall:g}h-{width:.1f}z" for x, y, width in places)
+    rectangles = zip(left.tolist(), (spans.device[mine] * row + top).tolist(), wide.tolist(), strict=True)
+    outline = "".join(f"M{x:.1f} {y:g}h{width:.1f}v{tall:g}h-{width:.1f}z" for x, y, width in rectangles)
     return f'<path d="{outline}" fill="{colour}"/>'
 
 
 def _labels(boxes: Boxes, row: int, across: tuple[float, float]) -> str:
-    """Return the numbers of all boxes of a row, or of every k-th microbatch in it."""
+    """Return the numbers of all boxes in rows that have space for them, of every k-th microbatch in the others."""
     scale, parts = _pixels_per_second(boxes.timeline), []
     middle = _LEFT + (boxes.start + boxes.length / 2) * scale
     base = boxes.device * row + across[0] + across[1] / 2 + 3.5

@@ -1,4 +1,4 @@
-"""Overviews by matplotlib of timelines with too many boxes: busy fractions on one scale, fill and drain enlarged."""
+"""Overviews by matplotlib of timelines with too many boxes: busy fractions, with fill and drain enlarged."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ppsim.plots.shares import busy_shares, steady_part
 from ppsim.timeline import TimelineColumns
 
 BUSY = LinearSegmentedColormap.from_list("busy", palette.BUSY)
-_BINS = 1500  # of time; a third each for fill, steady part and drain
-_MOST_ROWS = 1024
-_NARROWEST = 0.9  # points; where a quarter of the boxes is narrower, shares are drawn
+_BINS = 1500  # time bins; a third each for fill, steady part and drain
+_MAX_ROWS = 1024
+_NARROWEST = 0.9  # points; if a quarter of the boxes is narrower, fractions are drawn
 
 
 def too_narrow(boxes: Boxes, points: float) -> bool:
-    """Return whether many boxes would be narrower than a pixel or two."""
+    """Return whether a quarter of more than 2,000 boxes would be narrower than a pixel or two."""
     lengths = boxes.length[boxes.length > 0]
     return bool(len(lengths) > 2000 and float(np.quantile(lengths, 0.25)) * points < _NARROWEST)
 
@@ -35,18 +35,18 @@ def too_narrow(boxes: Boxes, points: float) -> bool:
 def add_busy_shares(ax: Axes, boxes: Boxes, ends: Sequence[float]) -> None:
     """Draw each device's row as the fraction of its time in which it computes, on one scale from idle to busy.
 
-    `ends` are the borders of parts of time that get equally many bins, from `phases`. With thousands of devices a row
-    is the mean of some neighbours.
+    The parts of time between the `ends`, from `phases`, get equally many bins. With thousands of devices a row is the
+    mean of successive devices.
     """
     devices = boxes.timeline.schedule.devices
-    each = -(-devices // _MOST_ROWS)
+    each = -(-devices // _MAX_ROWS)
     first = np.arange(0, devices, each)
     last = np.minimum(first + each, devices) - 1
     edges = np.unique(np.minimum(time_edges(ends), makespan(boxes.timeline)))
     busy = busy_shares(boxes, edges, each)
     top, bottom = boxes.band if boxes.laned and each == 1 else (-0.5, 0.5)
     rows = np.stack([first + top, last + bottom], axis=1).ravel()
-    between = np.full((2 * len(first) - 1, busy.shape[1]), np.nan)  # where gathers and reductions have their lanes
+    between = np.full((2 * len(first) - 1, busy.shape[1]), np.nan)  # the gaps between rows show the lanes
     between[::2] = busy
     ax.pcolormesh(edges, rows, between, cmap=BUSY, vmin=0.0, vmax=1.0, zorder=2, rasterized=True)
     ax.hlines(
@@ -61,9 +61,9 @@ def time_edges(ends: Sequence[float]) -> np.ndarray:
 
 
 def phases(timelines: Sequence[TimelineColumns], longest: float) -> list[float]:
-    """Return the borders of fill, steady part and drain in seconds from the first start; no parts if little is steady.
+    """Return the borders of fill, steady part and drain, seconds; only start and end unless most of the time is steady.
 
-    For several timelines: the last end of a fill and the first start of a drain, by `steady_part`.
+    For several timelines these are the last end of a fill and the first start of a drain, by `steady_part`.
     """
     filled, draining = zip(*map(steady_part, timelines), strict=True)
     begin, end = max(filled), min(draining)
@@ -72,20 +72,20 @@ def phases(timelines: Sequence[TimelineColumns], longest: float) -> list[float]:
 
 
 def enlarge_ends(axes: Sequence[Axes], ends: Sequence[float]) -> None:
-    """Give fill and drain most of the width if the steady part would take nearly all; lines mark the breaks.
+    """Give fill and drain most of the width of these axes, which share their time; mark the breaks with lines.
 
-    The axes share their time; `ends` come from `phases`; if they do not have three parts, nothing is enlarged.
+    `ends` come from `phases`; nothing is enlarged if they have no steady part.
     """
     if len(ends) != 4:
         return
     top = axes[0]
-    places = np.array([0.0, 0.36, 0.64, 1.0]) * ends[-1]
+    positions = np.array([0.0, 0.36, 0.64, 1.0]) * ends[-1]
 
     def forward(seconds: Any) -> Any:
-        return np.interp(seconds, ends, places)
+        return np.interp(seconds, ends, positions)
 
-    def back(place: Any) -> Any:
-        return np.interp(place, places, ends)
+    def back(position: Any) -> Any:
+        return np.interp(position, positions, ends)
 
     top.set_xscale("function", functions=(forward, back))
     unit = time_unit(ends[-1])
@@ -103,7 +103,7 @@ def enlarge_ends(axes: Sequence[Axes], ends: Sequence[float]) -> None:
 
 
 def _ticks_within(first: float, last: float) -> np.ndarray:
-    """Return round ticks of one part of the axis, none close to its end."""
+    """Return round ticks of one part of the axis, none near its end."""
     step = round_ticks(last - first, 7)[1]
     ticks = np.arange(np.ceil(first / step), last / step) * step
     return ticks[last - ticks > 0.08 * (last - first)]
@@ -116,6 +116,6 @@ def add_busy_scale(axes: Sequence[Axes]) -> None:
         legend.remove()
     bar = figure.colorbar(
         ScalarMappable(Normalize(0.0, 1.0), BUSY), ax=list(axes), orientation="horizontal", aspect=60, fraction=0.04,
-        shrink=0.5, pad=0.02, format=lambda part, _: percent_text(part, 0),
+        shrink=0.5, pad=0.02, format=lambda fraction, _: percent_text(fraction, 0),
     )  # fmt: skip
     bar.set_label("part of its time in which a device computes; actions are too narrow to show")

@@ -1,4 +1,4 @@
-"""A timeline as data of the viewer's page: facts as JSON, and compressed columns of everything it draws."""
+"""A timeline as data of the viewer's page: facts as JSON, and compressed columns of all that it draws."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ppsim.plots.shares import PERIODS_PER_BIN, bin_seconds, steady_part
 from ppsim.schedule.barriers import BARRIER_NAMES
 from ppsim.timeline import TimelineColumns
 
-_MAX_TICKS = 2**32 - 1  # of the makespan
+_MAX_TICKS = 2**32 - 1  # ticks per makespan
 _MANY = 16_384  # rows; with more, the size of the page matters more than the last digits
 _FINE, _COARSE = 2**14, 2**8  # minimum ticks of the shortest action and of the shortest transfer
 _LEVELS = 2**16 - 1  # steps up to the largest amount of memory
-_MAX_POINTS = 65_536  # of all memory curves together; longer ones show the maximum in each part of the time
-NONE, BEFORE, INPUT, OTHER_INPUT, LISTED = range(5)  # what an item waited for; data.js of the page uses the same codes
+_MAX_POINTS = 65_536  # limit of all memory curves together; see `_thinned`
+NONE, BEFORE, INPUT, OTHER_INPUT, LISTED = range(5)  # codes of what an item waited for, as in data.js
 
 
 class PageColumn(NamedTuple):
@@ -72,7 +72,7 @@ def page_data(boxes: Boxes, title: str | None = None) -> dict[str, Any]:
         "numbering": "slice" if timeline.schedule.slices > 1 else "microbatch",
         "instants": bool(np.any(boxes.length == 0)),
         "band": part_of_row(boxes.band),
-        "lanes": [_part(part, boxes) for part in boxes.lanes],
+        "lanes": [_lane(lane, boxes) for lane in boxes.lanes],
         "kinds": [_kind(kind, boxes) for kind in boxes.kinds],
         **_ledger(timeline),
         "memory": memory,
@@ -102,17 +102,17 @@ def _kind(kind: Kind, boxes: Boxes) -> dict[str, Any]:
     }
 
 
-def _part(part: LaneSpans, boxes: Boxes) -> dict[str, Any]:
+def _lane(lane: LaneSpans, boxes: Boxes) -> dict[str, Any]:
     return {
-        "sort": part.sort,
-        "title": part.title,
-        "colour": part.colour,
-        "ink": palette.label_colour(part.colour),
-        "lane": part_of_row(lane_edges(part, boxes.lanes)),
-        "name": part.name(0).strip("-0123456789"),
-        "names": [] if part.kind is None else [f"{name} " for name in BARRIER_NAMES],
-        "staged": part.sort not in (STEPS, COLLECTIVES),
-        "numbered": part.microbatch is not None,
+        "sort": lane.sort,
+        "title": lane.title,
+        "colour": lane.colour,
+        "ink": palette.label_colour(lane.colour),
+        "lane": part_of_row(lane_edges(lane, boxes.lanes)),
+        "name": lane.name(0).strip("-0123456789"),
+        "names": [] if lane.kind is None else [f"{name} " for name in BARRIER_NAMES],
+        "staged": lane.sort not in (STEPS, COLLECTIVES),
+        "numbered": lane.microbatch is not None,
     }
 
 
@@ -152,34 +152,34 @@ def _boxes(boxes: Boxes) -> list[PageColumn]:
 
 def _lanes(boxes: Boxes) -> list[PageColumn]:
     columns = []
-    for part in boxes.lanes:
-        columns += _times(f"{part.sort} ", part, boxes.timeline)
-        columns.append(PageColumn(f"{part.sort} stage", np.maximum(part.stage, 0), 4, summed=True))
-        if part.microbatch is not None:
-            columns.append(PageColumn(f"{part.sort} microbatch", part.microbatch, 4, summed=True))
-        if part.kind is not None:
-            columns.append(PageColumn(f"{part.sort} kind", part.kind, 1))
+    for lane in boxes.lanes:
+        columns += _times(f"{lane.sort} ", lane, boxes.timeline)
+        columns.append(PageColumn(f"{lane.sort} stage", np.maximum(lane.stage, 0), 4, summed=True))
+        if lane.microbatch is not None:
+            columns.append(PageColumn(f"{lane.sort} microbatch", lane.microbatch, 4, summed=True))
+        if lane.kind is not None:
+            columns.append(PageColumn(f"{lane.sort} kind", lane.kind, 1))
     return columns
 
 
-def _times(before: str, spans: Spans, timeline: TimelineColumns) -> list[PageColumn]:
-    """Return the spans' offsets by device and their times in ticks; a span that takes time takes at least one tick.
+def _times(prefix: str, spans: Spans, timeline: TimelineColumns) -> list[PageColumn]:
+    """Return the spans' offsets by device, and in ticks the gap before each span and its length.
 
-    The gap after the span before it gives a start; gaps are often 0.
+    Gaps compress better than starts, as many are 0. Spans that take time have at least one tick.
     """
     start = _ticks(spans.start, timeline)
     length = np.maximum(_ticks(spans.end, timeline) - start, spans.length > 0)
     offsets = np.searchsorted(spans.device, np.arange(timeline.schedule.devices + 1))
     return [
-        PageColumn(f"{before}offsets", offsets, 4, summed=True),
-        PageColumn(f"{before}gap", np.diff(start, prepend=0) - np.append(0, length[:-1]), 4),
-        PageColumn(f"{before}length", length, 4),
+        PageColumn(f"{prefix}offsets", offsets, 4, summed=True),
+        PageColumn(f"{prefix}gap", np.diff(start, prepend=0) - np.append(0, length[:-1]), 4),
+        PageColumn(f"{prefix}length", length, 4),
     ]
 
 
 @cached_on
 def tick_seconds(timeline: TimelineColumns) -> float:
-    """Return the unit to which a page rounds times: with many actions only as fine as the shortest needs."""
+    """Return the seconds of a tick, to which a page rounds times; many actions get the coarsest tick that shows all."""
     finest = makespan(timeline) / _MAX_TICKS
     if len(timeline.row_start) < _MANY:
         return finest
@@ -194,7 +194,7 @@ def _ticks(times: np.ndarray, timeline: TimelineColumns) -> np.ndarray:
 
 
 def _waits(boxes: Boxes) -> tuple[list[PageColumn], int]:
-    """Return the transfers, what each item (box, transfer, span of a lane) waited for, and the last item."""
+    """Return columns of the transfers and of the waits of all items (boxes, transfers, lane spans); the last item."""
     timeline, plan = boxes.timeline, boxes.timeline.plan
     consumer = np.flatnonzero(plan.remote & ~np.isnan(timeline.transfer_start))
     box_of_row = np.searchsorted(boxes.row, np.arange(len(plan.source)), side="right") - 1
@@ -226,7 +226,7 @@ def _waits(boxes: Boxes) -> tuple[list[PageColumn], int]:
 
 
 def _causes(awaited: np.ndarray, boxes: int, source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Return for each item the code of what it waited for; LISTED if none of the usual codes applies."""
+    """Return the code of what each item waited for; LISTED for an item that the page cannot find by a rule."""
     own, transfers = np.arange(len(awaited)), len(source)
     usual = np.concatenate([own[:boxes] - 1, source, np.full(len(awaited) - boxes - transfers, -2)])
     first_input = np.full(len(awaited), -2)
@@ -237,13 +237,13 @@ def _causes(awaited: np.ndarray, boxes: int, source: np.ndarray, target: np.ndar
 
 
 def _items(boxes: Boxes, graph: StepGraph, consumer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the page's item of each node of the graph, or -1, and the node of each item."""
+    """Return the item of each node of the graph, or -1, and the node of each item."""
     rows = len(boxes.timeline.plan.source)
     nodes = [boxes.row, rows + consumer]
     streams = {**KINDS, STEPS: OPTIMIZER, COLLECTIVES: COLLECTIVE}
-    for part in boxes.lanes:
-        mine = 2 * rows + np.flatnonzero(graph.stream_kind == streams[part.sort])
-        nodes.append(mine[graph.end[mine] > graph.start[mine]] if part.barrier is None else mine[part.barrier])
+    for lane in boxes.lanes:
+        mine = 2 * rows + np.flatnonzero(graph.stream_kind == streams[lane.sort])
+        nodes.append(mine[graph.end[mine] > graph.start[mine]] if lane.barrier is None else mine[lane.barrier])
     node = np.concatenate(nodes)
     item = np.full(len(graph.end), -1)
     item[node] = np.arange(len(node))
@@ -251,12 +251,12 @@ def _items(boxes: Boxes, graph: StepGraph, consumer: np.ndarray) -> tuple[np.nda
 
 
 def _memory(timeline: TimelineColumns) -> tuple[list[PageColumn], dict[str, Any]]:
-    """Return the step curve of each device's memory: bytes if the costs know them, live activations otherwise."""
+    """Return the step curves of all devices' memory, and their unit: bytes if the costs know them, else activations."""
     devices, static, in_bytes = timeline.schedule.devices, static_memory(timeline), peak_memory(timeline)
     peaks = peak_activations(timeline) if in_bytes is None else in_bytes
     curve_of = activations_over_time if in_bytes is None else memory_over_time
     origin, workload = float(timeline.device_start.min()), timeline.table.workload
-    most = float(peaks.max(initial=0.0)) or 1.0
+    highest = float(peaks.max(initial=0.0)) or 1.0
     curves = []
     for device in range(devices):
         times, levels = curve_of(timeline, device)
@@ -266,18 +266,18 @@ def _memory(timeline: TimelineColumns) -> tuple[list[PageColumn], dict[str, Any]
     columns = [
         PageColumn("memory offsets", np.append(0, np.cumsum([len(times) for times, _ in curves])), 4, summed=True),
         PageColumn("memory time", np.concatenate([times for times, _ in curves]), 4, summed=True),
-        PageColumn("memory level", np.rint(np.concatenate([levels for _, levels in curves]) / most * _LEVELS), 2),
+        PageColumn("memory level", np.rint(np.concatenate([levels for _, levels in curves]) / highest * _LEVELS), 2),
     ]
     capacity = None if in_bytes is None or workload is None else workload.memory
     unit = "microbatches through one device share" if in_bytes is None else "bytes"
-    return columns, {"unit": unit, "most": most, "peaks": _short(peaks), "capacity": capacity}
+    return columns, {"unit": unit, "most": highest, "peaks": _short(peaks), "capacity": capacity}
 
 
-def _thinned(times: np.ndarray, levels: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a step curve of at most `most` points; a longer one becomes the maximum in each part of its time."""
-    if len(times) <= most:
+def _thinned(times: np.ndarray, levels: np.ndarray, max_points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return a step curve of at most `max_points`; a longer one becomes the maximum in each part of its time."""
+    if len(times) <= max_points:
         return times, levels
-    step = np.ceil((times[-1] + 1) / most)
+    step = np.ceil((times[-1] + 1) / max_points)
     part = times // step
     first = np.flatnonzero(np.diff(part, prepend=-1))
     return part[first] * step, np.maximum.reduceat(levels, first)

@@ -1,12 +1,12 @@
-"""One colour per kind for every chart, distinct also for colour-blind readers and on white paper."""
+"""One colour per kind for every chart, distinct for colour-blind readers and in greyscale too."""
 
 from __future__ import annotations
 
 from ppsim.actions import Kind
 
-# Kinds and idle time differ by at least 20 (CIELAB) from each other for normal sight, protanopia, deuteranopia and
-# tritanopia, and those that share a chart by at least 9 in lightness, for greyscale; tests/test_plots_palette.py
-# enforces it. An OVERLAP_F_B slot shows its two parts; its own colour is for text.
+# tests/test_plots_palette.py enforces these CIELAB differences between kinds and idle time: at least 20 for normal
+# sight, protanopia, deuteranopia and tritanopia; at least 9 in lightness, for greyscale, between those of one chart.
+# An OVERLAP_F_B slot shows its two parts; its own colour is for text.
 COLOURS = {
     Kind.F: "#2853a3",
     Kind.B: "#ffd426",
@@ -18,12 +18,12 @@ COLOURS = {
     Kind.OVERLAP_F_B: "#52295f",
 }
 IDLE, IDLE_TITLE = "#b2bab1", "idle"
-IDLE_DARK = "#454945"  # on the dark ground of a page
-IDLE_HATCH, IDLE_HATCH_DARK = "#8c948b", "#6a706a"  # of the lines over idle time
-# From idle to busy, if actions are too narrow to show; on the dark ground of a page lightness is reversed.
+IDLE_DARK = "#454945"  # on a page with a dark background
+IDLE_HATCH, IDLE_HATCH_DARK = "#8c948b", "#6a706a"  # lines over idle time
+# From idle to busy, for actions that are too narrow to show; a dark background reverses lightness.
 BUSY = (IDLE, "#96a8c1", "#5d83c4", "#16305f")
 BUSY_DARK = (IDLE_DARK, "#50607c", "#6487c2", "#9dbdf2")
-# Causes of idle time, and time that is not idle, each with its own lightness.
+# Causes of idle time; each has a different lightness, and NOT_IDLE too.
 CAUSE_COLOURS = {
     "fill": "#85abde",
     "drain": "#1c50cc",
@@ -57,7 +57,7 @@ _PALEST = 0.55  # fraction of white in the last shade
 
 
 def shade_colour(kind: int, shade: int, shades: int) -> str:
-    """Return the colour of a kind's local stage number `shade` of `shades`: the first is full, later ones are paler."""
+    """Return the colour of shade number `shade` of `shades`; 0 is the full colour of the kind, later ones are paler."""
     colour = COLOURS[Kind(kind)]
     if shades <= 1:
         return colour
@@ -65,9 +65,9 @@ def shade_colour(kind: int, shade: int, shades: int) -> str:
     return mix_with_white(colour, step * shade / (shades - 1))
 
 
-def mix_with_white(colour: str, part: float) -> str:
-    """Return `colour` mixed with a fraction `part` (0..1) of white, as #rrggbb."""
-    return "#" + "".join(f"{round(channel + (255 - channel) * part):02x}" for channel in channels(colour))
+def mix_with_white(colour: str, fraction: float) -> str:
+    """Return `colour` mixed with this fraction (0..1) of white, as #rrggbb."""
+    return "#" + "".join(f"{round(channel + (255 - channel) * fraction):02x}" for channel in channels(colour))
 
 
 def channels(colour: str) -> tuple[int, int, int]:
@@ -88,7 +88,7 @@ def contrast(one: str, other: str) -> float:
 
 def _luminance(colour: str) -> float:
     linear = [
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
-        for part in (channel / 255 for channel in channels(colour))
+        value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
+        for value in (channel / 255 for channel in channels(colour))
     ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

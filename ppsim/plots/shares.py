@@ -1,4 +1,4 @@
-"""Overviews of timelines with too many boxes: the fraction of its time that a device spends in each kind."""
+"""Overviews of timelines with too many boxes: the fraction of time that a device spends in each kind."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ppsim.plots.boxes import Boxes
 from ppsim.plots.lanes import LANE_GROUND
 from ppsim.timeline import TimelineColumns
 
-PERIODS_PER_BIN = 4  # periods of the steady part, so that its mix of kinds looks even
+PERIODS_PER_BIN = 4  # repeats of the steady part, so that successive bins have the same mix of kinds
 MAX_BINS, LINES = 1600, 12  # bins of time; lines of pixels per device
 
 
 def kind_shares(boxes: Boxes, edges: np.ndarray) -> np.ndarray:
     """Return the fraction of each time bin that each device spends in each kind, float64 (devices, bins, kinds).
 
-    `edges` are the borders of the bins in seconds from the first start; time after the makespan does not count in the
-    last bin. The rest up to 1 is idle time.
+    `edges` are the borders of the bins in seconds from the first start; the last bin ends at the makespan at the
+    latest. The rest up to 1 is idle time.
     """
     return np.stack(list(_shares_by_device(boxes, edges)))
 
 
 def busy_shares(boxes: Boxes, edges: np.ndarray, each: int) -> np.ndarray:
-    """Return the busy fraction of each time bin, float64 (rows, bins); a row is the mean of `each` neighbours."""
+    """Return the busy fraction of each time bin, float64 (rows, bins); a row is the mean of `each` devices."""
     devices = boxes.timeline.schedule.devices
     first = np.arange(0, devices, each)
     busy = np.zeros((len(first), len(edges) - 1))
@@ -53,7 +53,7 @@ def _shares_by_device(boxes: Boxes, edges: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def bin_seconds(boxes: Boxes) -> float:
-    """Return the length of a time bin with a steady mix of kinds: some periods of the device in the middle."""
+    """Return the seconds of a time bin: `PERIODS_PER_BIN` times the usual period of the device in the middle."""
     device = boxes.timeline.schedule.devices // 2
     rows = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
     kind = boxes.kind[rows]
@@ -63,17 +63,17 @@ def bin_seconds(boxes: Boxes) -> float:
     return PERIODS_PER_BIN * period
 
 
-def share_edges(boxes: Boxes, most: int = MAX_BINS) -> np.ndarray:
+def share_edges(boxes: Boxes, max_bins: int = MAX_BINS) -> np.ndarray:
     """Return the borders of equal time bins in seconds from the first start; the last may end after the makespan."""
     step, length = bin_seconds(boxes), makespan(boxes.timeline) or 1.0
-    step *= np.ceil(length / step / most)
+    step *= np.ceil(length / step / max_bins)
     return np.arange(int(np.ceil(length / step * (1 - 1e-12))) + 1) * step
 
 
 def share_codes(boxes: Boxes, edges: np.ndarray, lines: int = LINES) -> np.ndarray:
     """Return the index in `share_colours` of each pixel of the stacked shares, uint8 (devices * lines, bins).
 
-    The first kind is at the bottom, idle time on top; lanes get lines of their own.
+    The first kind is at the bottom, idle time on top; lanes get separate lines.
     """
     tops = np.cumsum(kind_shares(boxes, edges), axis=2)
     centres = 1.0 - (np.arange(lines) + 0.5) / lines
@@ -92,8 +92,7 @@ def share_colours(boxes: Boxes) -> list[str]:
 def steady_part(timeline: TimelineColumns) -> tuple[float, float]:
     """Return when the fill ends and the drain begins, in seconds from the first start.
 
-    The fill ends when every device has begun its first backward, the drain begins when some device has ended its last
-    forward.
+    The fill ends when every device has begun its first backward; the drain begins when a device ends its last forward.
     """
     schedule, origin = timeline.schedule, float(timeline.device_start.min())
     first_backward, last_forward = 0.0, makespan(timeline)

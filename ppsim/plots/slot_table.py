@@ -1,4 +1,4 @@
-"""A schedule as a table of time slots and devices, in text and for notebooks, with each action exactly once."""
+"""A schedule as a table of time slots and devices, for text and notebooks; each action occurs once."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ppsim.plots.palette import COLOURS, IDLE, label_colour, shade_colour
 from ppsim.schedule.columns import ScheduleColumns
 
 MAX_TIMED = 20_000  # actions; simulating more would delay the table noticeably
-MAX_DEVICES, MAX_SLOTS = 32, 100  # in a notebook's table
+MAX_DEVICES, MAX_SLOTS = 32, 100  # limits of a notebook's table
 _OTHER = "#dddddd"  # transfers and sharding actions
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """First row and slot of each action (int64), and the rule that gave the slots."""
+    """First row and slot of each action (int64), and the rule behind the slots."""
 
     row: np.ndarray
     slot: np.ndarray
@@ -33,12 +33,11 @@ class _Layout:
 
 
 def schedule_table(schedule: ScheduleColumns, slots: np.ndarray | None) -> str:
-    """Return the table as text, time slots down and devices across.
+    """Return the table as text, time slots down and devices across; a dot is an idle slot.
 
-    A schedule knows no time, so each action takes one slot, the first that its device and its input allow; `slots` has
-    the slot of each row. For a schedule that cannot run, or a very large one, `slots` is None and each action keeps its
-    list position. A schedule with idle slots of its own keeps its own positions.
-    A dot is an idle slot; an OVERLAP_F_B is `(F;B)` in one cell.
+    `slots` gives the slot of each row if every action takes one slot, the first that its device and its input allow.
+    If `slots` is None, as for a schedule that cannot run or is very large, the list position of an action is its slot.
+    A schedule with idle slots always keeps its own positions. An OVERLAP_F_B is `(F;B)` in one cell.
     """
     layout = _lay_out(schedule, slots)
     cells = np.full((layout.slots, schedule.devices), ".", object)
@@ -51,7 +50,7 @@ def schedule_table(schedule: ScheduleColumns, slots: np.ndarray | None) -> str:
 
 
 def schedule_html(schedule: ScheduleColumns, slots_of_rows: np.ndarray | None) -> str:
-    """Return the table for a notebook: devices down, slots across, coloured by kind; a large one is cut and says so."""
+    """Return the table for a notebook: devices down, slots across, coloured by kind; a note names what is left out."""
     layout = _lay_out(schedule, slots_of_rows)
     devices, slots = min(schedule.devices, MAX_DEVICES), min(layout.slots, MAX_SLOTS)
     shade = local_stage(schedule)
@@ -101,17 +100,17 @@ def _left_out(schedule: ScheduleColumns, devices: int, slots: int, all_slots: in
 def _lay_out(schedule: ScheduleColumns, slots: np.ndarray | None) -> _Layout:
     row = schedule.first_rows
     if len(schedule.idle):
-        return _Layout(row, _own_places(schedule, row), "one slot a cell, idle slots as given")
+        return _Layout(row, _own_slots(schedule, row), "one slot a cell, idle slots as given")
     if slots is None:
-        return _Layout(row, _own_places(schedule, row), "one slot a list position")
+        return _Layout(row, _own_slots(schedule, row), "one slot a list position")
     return _Layout(row, slots[row], "each action takes one slot and stands in the first that its input allows")
 
 
-def _own_places(schedule: ScheduleColumns, row: np.ndarray) -> np.ndarray:
-    """Return the column of each action in the schedule's own table, counting idle slots."""
+def _own_slots(schedule: ScheduleColumns, row: np.ndarray) -> np.ndarray:
+    """Return the list position of each action, counting idle slots."""
     device = schedule.device[row]
     first = np.searchsorted(device, np.arange(schedule.devices))
-    place = np.arange(len(row)) - first[device]
+    slot = np.arange(len(row)) - first[device]
     for owner, column in sorted(schedule.idle.tolist()):
-        place[(device == owner) & (place >= column)] += 1
-    return place
+        slot[(device == owner) & (slot >= column)] += 1
+    return slot

@@ -1,4 +1,4 @@
-"""The measures of a timeline as readable text: each with its unit and definition, each cost with its origin."""
+"""The measures of a timeline as text, with units and definitions, and its costs with their origins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ppsim.plan.lengths import HOST_MEMORY
 from ppsim.plots.boxes import title_text
 from ppsim.timeline import TimelineColumns
 
-MAX_DEVICES = 16  # rows of the table of devices; more devices are grouped
+MAX_DEVICES = 16  # rows of the table of devices; more devices form groups
 
 
 def summary_text(timeline: TimelineColumns) -> str:
@@ -38,7 +38,7 @@ def summary_text(timeline: TimelineColumns) -> str:
         lines += ["", f"stages: {stages_text(costs.stages(number))}", *layout_lines(costs.megatron_layout(number))]
     lines += ["", "costs", *("  " + line for line in aligned(_cost_rows(timeline)))]
     if assumptions := getattr(timeline.costs, "assumptions", None):
-        whole: Any = {"break_long_words": False, "break_on_hyphens": False}  # names of files hold hyphens
+        whole: Any = {"break_long_words": False, "break_on_hyphens": False}  # file names contain hyphens
         indent: Any = {"initial_indent": "  ", "subsequent_indent": "    "}
         wrapped = (textwrap.wrap(text, WIDTH, **indent, **whole) for text in assumptions)
         lines += ["", "assumptions", *chain.from_iterable(wrapped)]
@@ -52,12 +52,12 @@ def stages_text(stages: Sequence[Mapping[str, int]]) -> str:
         return name if name in ("embedding", "head") else counted(count, name)
 
     texts = [" + ".join(part(*item) for item in stage.items()) or "nothing" for stage in stages]
-    alike = [(text, len(list(group))) for text, group in groupby(texts)]
-    return " | ".join(f"{count} x {text}" if count > 1 else text for text, count in alike)
+    repeats = [(text, len(list(group))) for text, group in groupby(texts)]
+    return " | ".join(f"{count} x {text}" if count > 1 else text for text, count in repeats)
 
 
 def side_by_side(timelines: Sequence[TimelineColumns]) -> str:
-    """Return the overall measures of several timelines, one column each, and name the shortest step.
+    """Return the overall measures of several timelines, one column each, and the shortest step.
 
     Raises ConfigError for no timelines.
     """
@@ -95,7 +95,7 @@ def _what_ran(timeline: TimelineColumns) -> str:
 
 
 def _noise_text(noise: Mapping[str, Any] | None) -> str:
-    """Return the jitter of a run: its seed if it draws anything, and the devices and links that are always slow."""
+    """Return the jitter of a run: the devices and links that are always slow, and the seed if anything is random."""
     if noise is None:
         return ""
     drawn = any(noise[name] for name in ("actions", "transfers", "devices", "links"))
@@ -131,12 +131,12 @@ def _of_devices(timeline: TimelineColumns) -> list[Measure]:
 
 
 def _range_text(values: np.ndarray, unit: str) -> str:
-    least, most = value_text(float(values.min()), unit), value_text(float(values.max()), unit)
-    return least if least == most else f"{least} .. {most}"
+    low, high = value_text(float(values.min()), unit), value_text(float(values.max()), unit)
+    return low if low == high else f"{low} .. {high}"
 
 
 def _cost_rows(timeline: TimelineColumns) -> list[tuple[str, ...]]:
-    """Return each cost per stage, and whether it was given, derived, measured or left at its default."""
+    """Return each cost, its range over stages, its meaning, and its origin: given, derived, measured or default."""
     provenance = getattr(timeline.costs, "provenance", {})
     rows = []
     for name, parameter in PARAMETERS.items():
@@ -152,7 +152,7 @@ def _cost_rows(timeline: TimelineColumns) -> list[tuple[str, ...]]:
 
 
 def _has_a_row(name: str, origin: str, timeline: TimelineColumns) -> bool:
-    """Return whether the summary shows a cost: the schedule has such actions, or transfers have costs."""
+    """Return whether the summary shows a cost: if the schedule has such actions, or the transfers such costs."""
     group = PARAMETERS[name].get("group")
     if group == "action":
         return bool((timeline.schedule.kind == TIMES.index(name)).any())

@@ -22,9 +22,9 @@ from ppsim.plots.scale import round_ticks
 from ppsim.timeline import TimelineColumns
 
 MIN_WIDTH = 40
-MAX_WIDTH = 1_000_000  # columns; rows of more would be megabytes of text
-_WIDEST_SLOT = 6  # columns of the shortest action in a chart with space to spare
-_NARROWEST_CELL = 3  # columns that most actions need; narrower ones are drawn as groups
+MAX_WIDTH = 1_000_000  # columns
+_WIDEST_SLOT = 6  # maximum columns of the shortest action
+_NARROWEST_CELL = 3  # columns; if most actions are narrower, the chart shows groups
 _RESET = "\x1b[0m"
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -47,10 +47,10 @@ _ASCII = _Style("|", ".", "-", "+", "+")
 def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: bool = True, color: bool = False) -> str:
     """Return a Gantt chart in text.
 
-    Each action is a box that begins with an edge (with its letter if boxes are one column wide), labelled with kind and
-    microbatch if they fit, else with the kind alone; idle time is dotted. If most actions are narrower than three
-    columns, successive actions form groups: F0-6 are seven forwards, 12 x FB twelve times a forward and a backward,
-    F+B a mix without a pattern.
+    Each action is a box with an edge at its start, unless some boxes have one column. A box shows kind and microbatch
+    if they fit, else the kind alone; idle time is dotted. If most actions are narrower than three columns, successive
+    actions form groups: F0-6 are seven forwards, 12 x FB twelve times a forward and a backward, F+B a mix without a
+    pattern.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     per_second = _columns_per_second(boxes, room)
     fits = _actions_fit(boxes, per_second)
     per_second = per_second if fits else room / makespan(timeline)
-    drawn = max(int(np.floor(makespan(timeline) * per_second + 0.5)), 1)  # rounded like the columns of boxes
+    drawn = max(int(np.floor(makespan(timeline) * per_second + 0.5)), 1)  # rounds like `_columns_of`
     rows = (_box_rows if fits else _group_rows)(boxes, per_second, drawn, style, color)
     lines = [headline(timeline)]
     lines += [name.ljust(margin) + row for name, row in zip(names, rows, strict=True)]
@@ -94,7 +94,7 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
 
 
 def _columns_per_second(boxes: Boxes, room: int) -> float:
-    """Return the columns per second: an integer number for the shortest action if the chart is wide enough."""
+    """Return the columns per second; in a wide chart the shortest action gets an integer number of columns."""
     length = makespan(boxes.timeline)
     lengths = boxes.length[boxes.length > 0]
     if not length > 0 or not len(lengths):
@@ -105,57 +105,57 @@ def _columns_per_second(boxes: Boxes, room: int) -> float:
 
 
 def _actions_fit(boxes: Boxes, per_second: float) -> bool:
-    """Return whether every action that takes time has a column, and most have space for an edge and two characters."""
+    """Return whether all actions that take time have a column, and most have space for an edge and two characters."""
     first, last = _columns_of(boxes, per_second)
     widths = (last - first)[boxes.length > 0]
     return not len(widths) or (widths.min() > 0 and float(np.median(widths)) >= _NARROWEST_CELL)
 
 
 def _columns_of(spans: Spans, per_second: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return each span's first column and the column after its last; rounding is monotone, so neighbours share none."""
+    """Return each span's first column and the column after its last; neighbours never share a column."""
     first, last = (np.floor(times * per_second + 0.5).astype(np.int64) for times in (spans.start, spans.end))
     return first, last
 
 
 def _box_rows(boxes: Boxes, per_second: float, drawn: int, style: _Style, color: bool) -> list[str]:
-    """Return the row of each device: its boxes and its optimizer step, each in the columns of its time."""
+    """Return the row of each device: its boxes and its optimizer step."""
     first, last = _columns_of(boxes, per_second)
     widths = last - first
     edged = bool(np.all(widths[widths > 0] > 1))
-    rows = list(_quiet(boxes, per_second, drawn, style, {*KINDS, COLLECTIVES}).astype(object))
+    rows = list(_background(boxes, per_second, drawn, style, {*KINDS, COLLECTIVES}).astype(object))
     reached = np.zeros(len(rows), np.int64)
     for box in np.flatnonzero(widths > 0).tolist():
         text = _box_text(boxes, box, int(widths[box]), style, edged)
         device = boxes.device[box]
         _put(rows[device], int(first[box]), int(last[box]), _colored(text, boxes.colour(box), color))
         reached[device] = last[box]
-    for part in boxes.lanes:
-        for device, begin, end in _visible_columns(part, per_second, drawn) if part.sort == STEPS else ():
+    for lane in boxes.lanes:
+        for device, begin, end in _visible_columns(lane, per_second, drawn) if lane.sort == STEPS else ():
             begin = max(begin, int(reached[device]))
             end = min(max(end, begin + 1), drawn)
             if begin < end:
-                text = _filled(part.letter, end - begin, style, edged)
-                _put(rows[device], begin, end, _colored(text, part.colour, color))
+                text = _filled(lane.letter, end - begin, style, edged)
+                _put(rows[device], begin, end, _colored(text, lane.colour, color))
     return ["".join(row) for row in rows]
 
 
 def _put(row: np.ndarray, begin: int, end: int, text: str) -> None:
-    """Write a text over the columns from `begin` to `end`."""
+    """Write a text into the columns from `begin` to before `end`."""
     row[begin:end] = ""
     row[begin] = text
 
 
-def _quiet(boxes: Boxes, per_second: float, drawn: int, style: _Style, sorts: set[str]) -> np.ndarray:
+def _background(boxes: Boxes, per_second: float, drawn: int, style: _Style, sorts: set[str]) -> np.ndarray:
     """Return the characters of columns without an action, (devices, drawn): idle time, or the letters of lanes."""
-    quiet = np.full((boxes.timeline.schedule.devices, drawn), style.idle)
-    for part in boxes.lanes:
-        for device, begin, end in _visible_columns(part, per_second, drawn) if part.sort in sorts else ():
-            quiet[device, begin:end] = part.letter
-    return quiet
+    background = np.full((boxes.timeline.schedule.devices, drawn), style.idle)
+    for lane in boxes.lanes:
+        for device, begin, end in _visible_columns(lane, per_second, drawn) if lane.sort in sorts else ():
+            background[device, begin:end] = lane.letter
+    return background
 
 
 def _visible_columns(spans: Spans, per_second: float, drawn: int) -> list[tuple[int, int, int]]:
-    """Return each span's device, its first column and the column after its last: at least one column."""
+    """Return each span's device, its first column and the column after its last; each span has at least one column."""
     first, last = _columns_of(spans, per_second)
     first = np.minimum(first, drawn - 1)
     last = np.minimum(np.maximum(last, first + 1), drawn)
@@ -176,8 +176,8 @@ def _box_text(boxes: Boxes, box: int, width: int, style: _Style, edged: bool) ->
 
 
 def _group_rows(boxes: Boxes, per_second: float, drawn: int, style: _Style, color: bool) -> list[str]:
-    """Return the row of each device: its groups of actions, each in the columns of its time."""
-    rows = list(_quiet(boxes, per_second, drawn, style, set(LETTERS)).astype(object))
+    """Return the row of each device: its groups of actions."""
+    rows = list(_background(boxes, per_second, drawn, style, set(LETTERS)).astype(object))
     for device, row in enumerate(rows):
         reached = 0
         for group in action_groups(boxes, device, per_second, drawn):
@@ -204,27 +204,27 @@ def _colored(text: str, ground: str, color: bool) -> str:
 
 
 def _axis(makespan: float, per_second: float, drawn: int, style: _Style) -> list[str]:
-    """Return a rule with ticks and, below it, their times; labels never touch each other."""
+    """Return a rule with ticks and, below it, their times, which never touch each other."""
     unit = time_unit(makespan)
     ticks = round_ticks(makespan * unit.factor, max(min(drawn // 9, 12), 2))
-    places = np.minimum(np.floor(ticks / unit.factor * per_second + 0.5).astype(int), drawn)
+    columns = np.minimum(np.floor(ticks / unit.factor * per_second + 0.5).astype(int), drawn)
     rule, numbers = [style.rule] * (drawn + 1), ""
-    for place, tick in zip(places.tolist(), ticks.tolist(), strict=True):
-        if numbers and place <= len(numbers):
+    for column, tick in zip(columns.tolist(), ticks.tolist(), strict=True):
+        if numbers and column <= len(numbers):
             continue
-        rule[place] = style.tick
-        numbers = numbers.ljust(place) + f"{tick:.10g}"
+        rule[column] = style.tick
+        numbers = numbers.ljust(column) + f"{tick:.10g}"
     rule[0] = style.corner
     return ["".join(rule), f"{numbers}  time ({unit.symbol})"]
 
 
 def _legend(boxes: Boxes, fits: bool, drawn: str, column_seconds: float, style: _Style, color: bool) -> list[str]:
-    """Return the meaning of the characters that were drawn, and of no others."""
+    """Return the meaning of all characters in `drawn`."""
     titles = {kind: "X " * (kind == Kind.OVERLAP_F_B) + TITLES[kind] for kind in boxes.kinds}
     entries = [_colored(title, COLOURS[kind], color) for kind, title in titles.items()]
     lines = ["; ".join([*entries, *([f"{style.idle} idle"] if style.idle in drawn else [])])]
-    if lanes := [part for part in boxes.lanes if part.letter in drawn]:
-        titles = "; ".join(f"{part.letter} {part.title}" for part in lanes)
+    if lanes := [lane for lane in boxes.lanes if lane.letter in drawn]:
+        titles = "; ".join(f"{lane.letter} {lane.title}" for lane in lanes)
         lines.append(f"where no action runs: {titles}")
     numbering = "slice (microbatch x slices + piece)" if boxes.timeline.schedule.slices > 1 else "microbatch"
     if fits and re.search(r"\d", drawn):
@@ -241,7 +241,7 @@ def _legend(boxes: Boxes, fits: bool, drawn: str, column_seconds: float, style: 
 
 
 def _group_notes(drawn: str, numbering: str) -> list[str]:
-    """Return the meaning of the labels of groups that were drawn."""
+    """Return the meaning of the group labels in `drawn`."""
     examples = (
         (r"[A-Z](\d+)-(\d+)", f"actions of one kind from the first {numbering} to the last"),
         (r"\d+ x [A-Z]+", "so many times these actions in turn"),
@@ -252,9 +252,9 @@ def _group_notes(drawn: str, numbering: str) -> list[str]:
     return [f"groups: {notes}"] if notes else []
 
 
-LONGEST_UNIT = 8  # actions that repeat as one
-NARROWEST = 4  # columns of a group; successive narrower ones form a mix
-MIN_SHARE = 0.08  # of the time of a mix; kinds with less are not named
+LONGEST_UNIT = 8  # actions of a repeating unit
+NARROWEST = 4  # columns of a group; successive narrower groups form a mix
+MIN_SHARE = 0.08  # fraction of the time of a mix; its label omits kinds with less
 
 
 @dataclass(frozen=True)
@@ -264,8 +264,8 @@ class Group:
     Attributes
     ----------
     first, last : int
-        Columns from `first` to before `last`.
-    shares : dict kind -> fraction of the time, in the order in which they begin, or the largest first in a mix
+        First column, and the column after the last.
+    shares : dict kind -> fraction of the time, largest first
     labels : texts, the longest first; the last is one letter
     """
 
@@ -280,7 +280,7 @@ class Group:
         return next((text for text in self.labels if len(text) < self.last - self.first), self.labels[-1])
 
     def kinds(self) -> list[int]:
-        """Return the kind of each column, in proportion to their time: the kind furthest behind comes next."""
+        """Return the kind of each column, in proportion to the time of kinds: the kind furthest behind comes next."""
         kinds, shares = list(self.shares), np.array(list(self.shares.values()))
         owed, chosen = np.zeros(len(kinds)), []
         for _ in range(self.last - self.first):
@@ -295,13 +295,11 @@ def action_groups(boxes: Boxes, device: int, per_second: float, drawn: int) -> l
     rows = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
     mine = np.flatnonzero(boxes.length[rows] > 0) + rows.start
     begin, end = (np.floor(times[mine] * per_second + 0.5) for times in (boxes.start, boxes.end))
-    stretch = np.cumsum(
-        np.append(False, begin[1:] - end[:-1] >= NARROWEST - 1)
-    )  # the number of visible gaps before each action
+    gaps = np.cumsum(np.append(False, begin[1:] - end[:-1] >= NARROWEST - 1))  # visible gaps before each action
     found: list[Group] = []
     narrow: list[np.ndarray] = []
-    for part, unit in _repeats(boxes.kind[mine], stretch):
-        if narrow and (stretch[part[0]] != stretch[narrow[-1][0]] or end[part[-1]] - begin[part[0]] >= NARROWEST):
+    for part, unit in _repeats(boxes.kind[mine], gaps):
+        if narrow and (gaps[part[0]] != gaps[narrow[-1][0]] or end[part[-1]] - begin[part[0]] >= NARROWEST):
             found.append(_mix(boxes, mine[np.concatenate(narrow)], per_second, drawn))
             narrow = []
         if end[part[-1]] - begin[part[0]] < NARROWEST:
@@ -311,24 +309,27 @@ def action_groups(boxes: Boxes, device: int, per_second: float, drawn: int) -> l
     return [*found, *([_mix(boxes, mine[np.concatenate(narrow)], per_second, drawn)] if narrow else [])]
 
 
-def _repeats(kind: np.ndarray, stretch: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield runs of positions and the length of the unit repeated there: the longest run of the shortest unit."""
+def _repeats(kind: np.ndarray, gaps: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    """Yield runs of action indices and the length of the unit that each repeats: the longest run of the shortest unit.
+
+    No run spans a visible gap; `gaps` counts them before each action.
+    """
     count = len(kind)
-    until = []  # for each unit, the position from which the kinds no longer repeat
+    until = []  # per unit length and action: the index at which the repetition ends
     for unit in range(1, LONGEST_UNIT + 1):
         same = np.zeros(count + 1, bool)
-        same[unit:count] = (kind[unit:] == kind[:-unit]) & (stretch[unit:] == stretch[:-unit])
-        places = np.where(same, count, np.arange(count + 1))
-        until.append(np.minimum.accumulate(places[::-1])[::-1])
-    at = 0
-    while at < count:
+        same[unit:count] = (kind[unit:] == kind[:-unit]) & (gaps[unit:] == gaps[:-unit])
+        ends = np.where(same, count, np.arange(count + 1))
+        until.append(np.minimum.accumulate(ends[::-1])[::-1])
+    first = 0
+    while first < count:
         best, length = 1, 1
-        for unit in range(1, min(LONGEST_UNIT, count - at) + 1):
-            covered = (int(until[unit - 1][min(at + unit, count)]) - at) // unit * unit
+        for unit in range(1, min(LONGEST_UNIT, count - first) + 1):
+            covered = (int(until[unit - 1][min(first + unit, count)]) - first) // unit * unit
             if covered > max(length, unit):
                 best, length = unit, covered
-        yield np.arange(at, at + length), best
-        at += length
+        yield np.arange(first, first + length), best
+        first += length
 
 
 def _labels(boxes: Boxes, mine: np.ndarray, unit: int) -> list[str]:
@@ -343,7 +344,7 @@ def _labels(boxes: Boxes, mine: np.ndarray, unit: int) -> list[str]:
 
 
 def _mix(boxes: Boxes, mine: np.ndarray, per_second: float, drawn: int) -> Group:
-    """Return the group of actions without a pattern, labelled with the letters of their kinds, most time first."""
+    """Return a group of actions without a pattern; its label names their kinds, most time first."""
     if len(mine) == 1:
         return _group(boxes, mine, _labels(boxes, mine, 1), per_second, drawn)
     shares = _shares(boxes, mine)

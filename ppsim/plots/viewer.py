@@ -1,4 +1,4 @@
-"""Timelines of any size as one small HTML file: compressed columns and a script that draws the visible part."""
+"""Timelines of any size as one small HTML page: compressed columns, and a script that draws the visible part."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ppsim.plots.lanes import LANE_GROUND
 from ppsim.plots.page_data import page_data
 from ppsim.timeline import TimelineColumns
 
-SHOWN = ("memory",)  # in addition to the actions, when a page opens
+SHOWN = ("memory",)  # parts that a new page shows in addition to the actions
 _SCRIPTS = ("data.js", "words.js", "time.js", "draw.js", "shares.js", "marks.js", "controls.js", "viewer.js")
 _COLOURS = {
     "IDLE": palette.IDLE, "IDLE_DARK": palette.IDLE_DARK, "LANE": LANE_GROUND, "CRITICAL": palette.CRITICAL,
@@ -39,7 +39,7 @@ def save_html(
 ) -> None:
     """Write, atomically, a page that shows timelines offline in any browser of 2023 or later.
 
-    Several timelines share one time axis, one below the other; each has one of the `titles`, or its names and sizes.
+    Several timelines share one time axis, one below the other. `titles` has one title each (default: names and sizes).
     Hover shows action, device, times and what it waited for; a click follows the waits back to the start. The page
     opens with the parts in `shown`: "transfers", "critical" (critical path), "memory", "ledger" (idle time by cause).
     Raises ConfigError for no timelines, another number of titles, or a file that cannot be written.
@@ -55,7 +55,7 @@ def viewer_html(
 ) -> str:
     """Return the page of `save_html`.
 
-    In the frame of another page (`framed`), that page shows name and measures and keeps the wheel until a click.
+    `framed`: another page shows it in a frame, with name and measures; the wheel scrolls that page until a click.
     """
     timelines = [boxes.timeline for boxes in every]
     titles = titles or [title_text(timeline) for timeline in without_repeated_names(timelines)]
@@ -76,19 +76,19 @@ def viewer_html(
 
 
 def style() -> str:
-    """Return the style sheet of the viewer, also for pages that contain one."""
+    """Return the style sheet of the viewer, for all pages that contain one."""
     return filled("viewer.css", _COLOURS)
 
 
 @cache
 def script() -> str:
-    """Return the script that defines `startViewer`, also for pages that contain a viewer."""
+    """Return the script that defines `startViewer`, for all pages that contain a viewer."""
     parts = "".join(_read(name) for name in _SCRIPTS)
     return f'const startViewer = (() => {{\n"use strict";\n{parts}return startViewer;\n}})();\n'
 
 
 def filled(name: str, parts: Mapping[str, str]) -> str:
-    """Return a file of the page with its @NAME@ filled in one pass, because a part may contain such a name itself."""
+    """Return a file of the page with every @NAME@ replaced, in one pass: a replacement may contain such a name."""
     return re.sub(f"@({'|'.join(parts)})@", lambda place: parts[place[1]], _read(name))
 
 

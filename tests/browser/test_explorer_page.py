@@ -153,10 +153,10 @@ def test_the_address_brings_back_settings_and_view(page, explorer):
     settled(page)
     page.keys(".viewer canvas", "c", "+", Keys.ENTER)
     page.until("return state.view.includes('at=') && state.view.includes('t=')")
-    before, makespans, told = state_of(page), settled(page), page.text(".told")
+    before, makespans, told = state_of(page), settled(page), page.text(".selection")
     start(page, explorer, **before)
     assert settled(page) == makespans
-    assert page.until("return document.querySelector('.told').textContent") == told
+    assert page.until("return document.querySelector('.selection').textContent") == told
     assert state_of(page) == before
     page.run("location.hash = '#no state'")
     page.until("return document.querySelector('#general').textContent.includes('holds no state')")
@@ -226,7 +226,7 @@ def test_a_million_actions_are_shown_while_the_page_answers(page, explorer):
     assert page.run("return runs[0].result.actions") == 998_400
     page.keys(".viewer canvas", "+", "+")
     page.keys(".viewer input[type=search]", "63B7799")
-    assert page.text(".told").startswith("1 of 1: ")
+    assert page.text(".selection").startswith("1 of 1: ")
 
 
 def test_long_work_can_be_cancelled(page, explorer):
@@ -258,7 +258,7 @@ def test_keys_alone_reach_and_change_everything(page, explorer):
     assert active.tag_name == "canvas"
     assert {"devices", "microbatches", "forward", "latency", "add"} <= set(reached)
     active.send_keys(Keys.ENTER, Keys.ARROW_RIGHT)
-    assert "0F1" in page.text(".told")
+    assert "0F1" in page.text(".selection")
     page.keys("input[name=devices]", Keys.ARROW_UP)
     assert settled(page) == [run("1f1b", devices=5), run("zb-h1", devices=5)]
 

@@ -107,7 +107,7 @@ def test_a_click_follows_what_an_action_waited_for_back_to_the_start(page, chart
     page.open(chart)
     point(page, *place(page, timeline, "0B7", 0))
     ActionChains(page.browser).click().perform()
-    told = page.until("return document.querySelector('.told').textContent")
+    told = page.until("return document.querySelector('.selection').textContent")
     assert told.startswith("0B7   B full backward · device 0, ")
     steps, worked, moved = re.findall(
         r"back to the start: (\d+) steps, (\S+) s in actions, (\S+) s in transfers", told
@@ -116,29 +116,29 @@ def test_a_click_follows_what_an_action_waited_for_back_to_the_start(page, chart
     actions = len(timeline.critical_path())
     assert int(steps) == actions + round(float(moved) / 0.1)
     page.keys(CANVAS, Keys.ESCAPE)
-    assert page.text(".told") == ""
+    assert page.text(".selection") == ""
 
 
 def test_search_finds_an_action_by_its_name(page, stacked):
     page.open(stacked)
     page.keys(".viewer input[type=search]", "3F7")
-    assert page.text(".told").startswith("1 of 2: 1f1b, 4 devices, 8 microbatches · 3F7 ")
+    assert page.text(".selection").startswith("1 of 2: 1f1b, 4 devices, 8 microbatches · 3F7 ")
     page.keys(".viewer input[type=search]", Keys.ENTER)
-    assert page.text(".told").startswith("2 of 2: zb-h1, 4 devices, 8 microbatches · 3F7 ")
+    assert page.text(".selection").startswith("2 of 2: zb-h1, 4 devices, 8 microbatches · 3F7 ")
     page.keys(".viewer input[type=search]", "9")
-    assert "no action is named 3F79" in page.text(".told")
+    assert "no action is named 3F79" in page.text(".selection")
 
 
 def test_keys_choose_step_follow_and_switch(page, chart):
     page.open(chart)
     page.keys(CANVAS, Keys.ENTER)
-    assert page.text(".told").startswith("0F0 ")
+    assert page.text(".selection").startswith("0F0 ")
     page.keys(CANVAS, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
-    assert page.text(".told").startswith("0F2 ")
+    assert page.text(".selection").startswith("0F2 ")
     page.keys(CANVAS, Keys.ARROW_DOWN)
-    assert page.text(".told").startswith("1F1 ")
+    assert page.text(".selection").startswith("1F1 ")
     page.keys(CANVAS, Keys.BACKSPACE)
-    assert page.text(".told").startswith(("0SEND_F1 ", "1F0 "))
+    assert page.text(".selection").startswith(("0SEND_F1 ", "1F0 "))
     page.keys(CANVAS, "c", "t", "m", "i")
     pressed = (
         "return [...document.querySelectorAll('.switches [aria-pressed=true]:not([hidden])')]"
@@ -151,10 +151,10 @@ def test_the_state_stands_in_the_address_and_comes_back(page, chart):
     page.open(chart)
     page.keys(CANVAS, "c", "+", "+", "]", Keys.ENTER)
     before = page.until("return location.hash.includes('at=') && location.hash")
-    told = page.text(".told")
+    told = page.text(".selection")
     page.open(chart.split("#")[0] + before)
-    page.until("return document.querySelector('.told').textContent")
-    assert page.text(".told") == told
+    page.until("return document.querySelector('.selection').textContent")
+    assert page.text(".selection") == told
     assert page.run("return location.hash") == before
     assert {part.split("=")[0] for part in before[1:].split("&")} == {"t", "y", "on", "at"}
 
@@ -213,7 +213,7 @@ def test_two_fingers_zoom_and_a_tap_chooses(page, chart, timeline):
 
     fingers("touchStart", (x, y))
     fingers("touchEnd")
-    assert page.until("return document.querySelector('.told').textContent").startswith("2B3 ")
+    assert page.until("return document.querySelector('.selection').textContent").startswith("2B3 ")
     fingers("touchStart", (x - 50, y), (x + 50, y))
     for apart in (60, 80, 100):
         fingers("touchMove", (x - apart, y), (x + apart, y))

@@ -1,9 +1,9 @@
-// What stands around the canvas: legend, switches, search, the chosen action in words, and the devices as a table.
+// The elements around the canvas: legend, switches, search, a text on the chosen action, and a table of devices.
 const SWITCHES = [["transfers", "transfers", "t"], ["critical", "critical path", "c"], ["memory", "memory", "m"], ["ledger", "idle by cause", "i"],
   ["ends", "fill and drain enlarged", "e"]];
 const HINT = "wheel: zoom in time · shift + wheel: taller rows · drag: move · click an action: what it waited for · " +
   "keys: arrows, + −, [ ], 0 shows all, Enter chooses, Backspace follows, / finds";
-let parts = {};   // the elements by name
+let parts = {};   // elements by name
 
 function make(tag, properties = {}, ...children) {
   const { label, role, ...rest } = properties, element = Object.assign(document.createElement(tag), rest);
@@ -21,7 +21,7 @@ function build(root) {
     search: make("input", { type: "search", placeholder: "3F17", size: 8, spellcheck: false, label: "Find an action by name, such as 3F17" }),
     canvas: make("canvas", { tabIndex: 0, role: "application" }),
     tip: make("div", { className: "tip" }),
-    told: make("p", { className: "told", role: "status" }),
+    selection: make("p", { className: "selection", role: "status" }),
     table: make("details", { className: "devices" }, make("summary", { textContent: "Devices as a table: idle time by cause, and memory" })),
     hint: make("p", { className: "hint", textContent: (options.framed ? "click, then " : "") + HINT }),
   };
@@ -33,7 +33,7 @@ function build(root) {
   parts.filler = make("div");
   parts.pane = make("div", { className: "pane" }, parts.canvas, parts.filler, parts.tip);
   root.replaceChildren(parts.legend, make("div", { className: "tools" }, parts.switches, make("label", {}, "find ", parts.search), zoom),
-    parts.hint, parts.pane, parts.told, parts.table);
+    parts.hint, parts.pane, parts.selection, parts.table);
   for (const [name, text, key] of SWITCHES) {
     const one = button(text, "", () => { flip(on, name); refresh(); });
     one.setAttribute("aria-keyshortcuts", key);
@@ -48,7 +48,7 @@ function build(root) {
 
 function flip(names, name) { if (!names.delete(name)) names.add(name); }
 
-function refresh() {   // after a change of what is shown
+function refresh() {   // after a change of the visible parts
   for (const one of parts.switches.children) one.setAttribute("aria-pressed", String(on.has(one.dataset.name)));
   fillLegend();
   fit();
@@ -58,20 +58,20 @@ function refresh() {   // after a change of what is shown
 const slots = () => charts.flatMap((chart) => chart.kinds.filter((kind) => kind.slot)
   .map(({ title, parts: { F, B } }) => ({ title, parts: [F[0], B[0]] })));
 
-let explained = "";   // how was drawn what the legend explains
-function explain() {   // the legend again where something else is drawn now
+let explained = "";   // the forms that the legend explains, as text
+function explain() {   // update the legend if the picture has other forms
   const now = JSON.stringify(drawn);
   if (now !== explained) fillLegend();
   explained = now;
 }
 
-function fillLegend() {   // entries of what is drawn are buttons that hide it
+function fillLegend() {   // entries of kinds and lanes are buttons that hide them
   const ofBoxes = new Set(charts.flatMap((chart) => [...chart.kinds, ...chart.lanes].map((part) => part.title)));
   const entries = new Map(charts.flatMap((chart) => chart.legend.map(([colour, text]) => [text, [colour]])));
   if (entries.has("idle")) entries.set("idle", [`repeating-linear-gradient(135deg, ${colours.idle} 0 3px, ${colours.hatch} 3px 4px)`]);
   for (const { title, parts: [F, B] } of slots()) entries.set(title, [`linear-gradient(${F} 50%, ${B} 50%)`]);
   const paler = [...entries.keys()].filter((text) => text.startsWith("paler: "));
-  if (paler.length > 1) {   // one swatch for all that it may mean
+  if (paler.length > 1) {   // one swatch for all meanings
     const both = paler.map((text) => text.slice(7)).join(", or ");
     entries.set(`paler: ${both}`, entries.get(paler[0]));
     for (const text of paler) entries.delete(text);
@@ -95,7 +95,7 @@ function fillLegend() {   // entries of what is drawn are buttons that hide it
   }));
 }
 
-let place = 0;   // in what the search found
+let place = 0;   // index into the results of the search
 function find(step) {
   const text = parts.search.value.trim(), found = charts.flatMap((chart) => chart.found(text).map((item) => ({ chart, item })));
   if (!text) return;
@@ -104,9 +104,9 @@ function find(step) {
   else tell(`no action is named ${text}; names are like 3F17: stage, kind, microbatch`);
 }
 
-function tell(text) { parts.told.textContent = text; }
+function tell(text) { parts.selection.textContent = text; }
 
-function choose(chart, item, before = "") {   // follow what an item waited for back to the start; nothing for null
+function choose(chart, item, before = "") {   // choose an item and follow its waits back to the start; null chooses nothing
   chosen = chart ? { chart, item } : null;
   followed = chart ? chart.chain(item) : [];
   tell(chart ? before + [...(titled ? [chart.title] : []), ...linesOf(chart, item), chainLine(chart, followed)].join(" · ") : "");
@@ -114,12 +114,12 @@ function choose(chart, item, before = "") {   // follow what an item waited for 
   clamp();
 }
 
-function reveal(chart, item) {   // move the view so that an item lies in it
+function reveal(chart, item) {   // move the view so that the item is visible
   const from = chart.start(item), to = chart.end(item), span = view.t1 - view.t0;
   if (to < view.t0 || from > view.t1 || (from < view.t0 && to <= view.t0 + span * 0.02)) {
     view.t0 = (from + to - span) / 2; view.t1 = view.t0 + span;
   }
-  if (toX(to) - toX(from) < 3) {   // too narrow to be seen
+  if (toX(to) - toX(from) < 3) {   // too narrow to see
     const wide = Math.max((to - from) * 60, until * 1e-7);
     view.t0 = (from + to - wide) / 2; view.t1 = view.t0 + wide;
   }

@@ -1,7 +1,7 @@
-// One timeline as columns: what lies in the page about a schedule that ran, and what can be asked of it.
-const NONE = 0, BEFORE = 1, INPUT = 2, LISTED = 4;   // causes, as ppsim.plots.page_data writes them
+// One timeline as columns, unpacked from the page, with queries.
+const NONE = 0, BEFORE = 1, INPUT = 2, LISTED = 4;   // codes of ppsim.plots.page_data
 
-const seen = new WeakMap();   // data -> its chart: what has not changed is not unpacked again
+const seen = new WeakMap();   // data -> its chart, so that unchanged data are unpacked once
 async function unpacked(data) {
   if (!seen.has(data)) seen.set(data, await chartOf(data));
   return seen.get(data);
@@ -26,13 +26,13 @@ async function chartOf(data) {
   return new Chart(data, columns);
 }
 
-function startsOf(columns, before) {   // each starts a gap after the end of the one before; a device's first one may lie before it
+function startsOf(columns, before) {   // a start is the end of the item before it plus the gap, which is negative if a device's first item starts earlier
   const gap = columns[`${before}gap`], length = columns[`${before}length`];
   for (let i = 1; i < gap.length; i++) gap[i] += gap[i - 1] + length[i - 1];
   return gap;
 }
 
-// Items are numbered on: first the boxes, then the transfers, then each sort of what runs beside the actions.
+// One numbering has all items: first the boxes, then the transfers, then the spans of each lane.
 class Chart {
   constructor(about, columns) {
     Object.assign(this, about, { column: columns, boxes: columns.start.length, inputs: new Int32Array(columns.start.length) });
@@ -73,14 +73,14 @@ class Chart {
   start(item) { return this.startTicks(item) * this.tick; }
   end(item) { return this.endTicks(item) * this.tick; }
 
-  deviceOf(item) {   // of a transfer the sender
+  deviceOf(item) {   // for a transfer, the sender
     if (this.isTransfer(item)) return this.deviceOf(this.source(item));
     const part = this.isBox(item) ? null : this.partOf(item);
     const offsets = this.column[part ? `${part.sort} offsets` : "offsets"], place = part ? item - part.first : item;
     return firstWhere(0, this.devices - 1, (device) => offsets[device + 1] > place);
   }
 
-  before(item) {   // what ended last of all that had to end before the item; -1 for nothing
+  before(item) {   // the predecessor of the item that ended last, or -1
     const cause = this.column.cause[item];
     if (cause === NONE) return -1;
     if (cause === LISTED) return this.listed.get(item);
@@ -88,7 +88,7 @@ class Chart {
     return cause === BEFORE ? item - 1 : this.inputs[item] + cause - INPUT;
   }
 
-  chain(item) {   // from the start to the item, each after the one that it waited for
+  chain(item) {   // from the start to the item; each waited for the one before it
     const found = [];
     for (let one = item; one >= 0 && found.length <= this.column.cause.length; one = this.before(one)) found.push(one);
     return found.reverse();
@@ -101,12 +101,12 @@ class Chart {
   }
   firstEndingAfter(device, time) { return firstWhere(...this.boxesOf(device), (box) => this.end(box) > time); }
   firstStartingAfter(device, time) { return firstWhere(...this.boxesOf(device), (box) => this.start(box) > time); }
-  boxAt(device, time) {   // the action that runs then, or null
+  boxAt(device, time) {   // the action that runs at this time, or null
     const box = this.firstEndingAfter(device, time);
     return box < this.boxesOf(device)[1] && this.start(box) <= time ? box : null;
   }
 
-  parts(box) {   // [letter, stage, microbatch] of an action; two of a slot
+  parts(box) {   // [letter, stage, microbatch] of an action, or of both parts of a slot
     const { stage, microbatch } = this.column;
     if (!this.kindOf(box).slot) return [[this.kindOf(box).letter, stage[box], microbatch[box]]];
     const letters = this.column.forward_first[box] ? ["F", "B"] : ["B", "F"];
@@ -114,7 +114,7 @@ class Chart {
             [letters[1], this.column.other_stage[box], this.column.other_microbatch[box]]];
   }
 
-  found(text) {   // boxes by their name, such as 3F17; a stage or a microbatch that is left out may be any
+  found(text) {   // boxes with this name, such as 3F17; without stage or microbatch, boxes with any
     const [, stage, letter, microbatch] = /^\s*(\d*)\s*([a-z])\s*(\d*)\s*$/i.exec(text) || [];
     if (!letter) return [];
     const wanted = (part) => part[0] === letter.toUpperCase() && (!stage || part[1] === +stage) && (!microbatch || part[2] === +microbatch);
@@ -127,14 +127,14 @@ class Chart {
     return Object.values(this.ledger).reduce((sum, seconds) => sum + seconds[device], 0) / (this.makespan || 1);
   }
 
-  level(device, time) {   // memory at a time, in the unit of `memory`
+  level(device, time) {   // memory at a time, in the unit of `this.memory`
     const offsets = this.column["memory offsets"], times = this.column["memory time"];
     const after = firstWhere(offsets[device], offsets[device + 1], (point) => times[point] * this.tick > time);
     return this.column["memory level"][Math.max(after - 1, offsets[device])] / 65535 * this.memory.most;
   }
 }
 
-function firstWhere(low, high, holds) {   // the first whole number from low on for which it holds; high where for none
+function firstWhere(low, high, holds) {   // the first integer from `low` for which `holds` is true, or `high`
   while (low < high) {
     const middle = (low + high) >> 1;
     if (holds(middle)) high = middle; else low = middle + 1;

@@ -1,21 +1,21 @@
-// Where everything stands on the canvas, and the rows: boxes where they can be seen, shares of time where not.
+// The layout of the canvas, and the rows: boxes, or shares of time if boxes are too narrow to see.
 const TOP = 4, AXIS = 40, NAMES = 16, TITLE = 24, GAP = 10, TALLEST = 160, USUAL = 44;
-const view = { t0: 0, t1: 1, row: 0, y: 0 };   // seconds; pixels of a device's row (0: as fits), and scrolled away
-const on = new Set(), hidden = new Set();   // what is shown; titles of the legend that are not
-let charts = [], until = 1, chosen = null, followed = [];   // chosen: { chart, item }; followed: its chain
+const view = { t0: 0, t1: 1, row: 0, y: 0 };   // time in seconds; pixels: height of a row (0: automatic), and scrolled offset
+const on = new Set(), hidden = new Set();   // names of visible parts; legend titles of hidden kinds
+let charts = [], until = 1, chosen = null, followed = [];   // chosen: { chart, item }; followed: the chain of its waits
 let canvas, context, colours = {}, width = 0, height = 0, asked = false, titled = false;
-const drawn = { boxes: false, stacks: false, scale: false };   // how: what the legend and the axis must explain
+const drawn = { boxes: false, stacks: false, scale: false };   // forms in the picture, which legend and axis explain
 
 const axis = () => AXIS + (borders ? NAMES : 0);
 const pane = () => Math.max(height - TOP - axis(), 1);
 const devices = () => charts.reduce((sum, chart) => sum + chart.devices, 0);
 const memoryHeight = () => Math.min(Math.max(0.3 * pane() / Math.max(charts.length, 1), 44), 130);
 const aroundRows = () => charts.length * ((titled ? TITLE : 0) + (on.has("memory") ? memoryHeight() + 6 : 0) + GAP);
-const flattest = () => (charts.length > 1 ? 8 : 3);   // pixels of a row at least; more rows than fit are scrolled
+const flattest = () => (charts.length > 1 ? 8 : 3);   // minimum pixels of a row; if rows do not fit, the canvas scrolls
 const fittingRow = () => Math.min(Math.max((pane() - aroundRows()) / Math.max(devices(), 1), flattest()), USUAL);
 const rowHeight = () => view.row || fittingRow();
 
-function places() {   // of each chart: where its title, rows and memory begin, in pixels of the canvas
+function places() {   // per chart the pixels of the canvas at which its title, rows and memory begin
   let y = TOP - view.y;
   return charts.map((chart) => {
     const place = { chart, title: y, rows: y += titled ? TITLE : 0, end: y += chart.devices * rowHeight() };
@@ -26,7 +26,7 @@ function places() {   // of each chart: where its title, rows and memory begin, 
 }
 const contentHeight = () => aroundRows() + devices() * rowHeight();
 
-function bandOf(chart, place, device) {   // of a row: where its filled part begins, and the part of its actions
+function bandOf(chart, place, device) {   // pixels of a row: `above` and `whole` of its filled part, `top` and `tall` of its actions
   const row = rowHeight(), gap = row > 8 ? row * 0.1 : 0;
   const above = place.rows + device * row + gap / 2, whole = row - gap;
   return { above, whole, top: above + chart.band[0] * whole, tall: (chart.band[1] - chart.band[0]) * whole };
@@ -61,7 +61,7 @@ function drawChart(place) {
   clipped(place.rows, place.end, () => {
     const moves = on.has("transfers") ? transfersIn(chart, first, last) : [];
     for (let device = first; device < last; device++) drawGround(chart, bandOf(chart, place, device), device);
-    drawTransfers(chart, place, moves.filter((item) => isFar(chart, item)));   // behind the boxes: they cross no label
+    drawTransfers(chart, place, moves.filter((item) => isFar(chart, item)));   // behind the boxes, so that they cross no label
     for (let device = first; device < last; device++) drawDevice(chart, bandOf(chart, place, device), device);
     drawTransfers(chart, place, moves.filter((item) => !isFar(chart, item)));
     if (on.has("critical")) drawPath(chart, place, chart.critical ??= chart.chain(chart.last));
@@ -74,7 +74,7 @@ function drawChart(place) {
   if (titled) context.fillRect(toX(chart.makespan), place.rows, 1, place.end - place.rows);
 }
 
-const clipped = (from, to, paint) => within(LEFT, from, LEFT + innerWidth(), to + 1, paint);   // rows, between names and right margin
+const clipped = (from, to, paint) => within(LEFT, from, LEFT + innerWidth(), to + 1, paint);   // clips to the rows, between names and right margin
 
 function within(left, top, right, bottom, paint) {
   context.save();
@@ -96,7 +96,7 @@ function drawTitle({ chart, title }) {
   context.fillText(`${seconds(chart.makespan)}${chart.interval}${apart} · bubble ${percent(chart.bubble)}`, 8 + wide + 14, title + TITLE / 2 + 2);
 }
 
-function drawGround(chart, band, device) {   // what of it is seen is idle, and hatched between boxes
+function drawGround(chart, band, device) {   // its visible part is idle time, hatched between boxes
   const from = Math.max(toX(0), LEFT), to = Math.min(toX(chart.makespan), width - right());
   context.fillStyle = colours.lane;
   context.fillRect(from, band.above, to - from, band.whole);
@@ -108,7 +108,7 @@ function drawGround(chart, band, device) {   // what of it is seen is idle, and 
 }
 
 function drawDevice(chart, band, device) {
-  drawBeside(chart, device, band);
+  drawLanes(chart, device, band);
   for (const [from, to] of stretches()) {
     const first = chart.firstEndingAfter(device, from), last = chart.firstStartingAfter(device, to);
     const paint = tooMany(last - first, toX(to) - toX(from)) ? () => drawShares(chart, device, band, from, to) : () => drawBoxes(chart, first, last, band, toX(from), toX(to));
@@ -117,7 +117,7 @@ function drawDevice(chart, band, device) {
   if (chart.instants) drawInstants(chart, device, band);
 }
 
-function drawBoxes(chart, first, last, band, left, right) {   // those from `first` on before `last`, between two pixels
+function drawBoxes(chart, first, last, band, left, right) {   // boxes `first` to before `last`, between two pixels
   drawn.boxes ||= last > first;
   for (let box = first; box < last; box++) drawBox(chart, box, band);
   if (band.tall >= 10) drawLabels(chart, first, last, band, left, right);
@@ -126,7 +126,7 @@ function drawBoxes(chart, first, last, band, left, right) {   // those from `fir
 function drawBox(chart, box, { top, tall }) {
   const x = toX(chart.start(box)), wide = toX(chart.end(box)) - x, kind = chart.kindOf(box), shade = chart.column.shade[box];
   const room = wide > 3 ? wide - Math.min(1, wide / 12) : Math.max(wide, 0.6), away = hidden.has(kind.title);
-  if (kind.slot && !away) {   // the first part in the upper half
+  if (kind.slot && !away) {   // the first part is in the upper half
     chart.parts(box).forEach(([letter], half) => {
       context.fillStyle = kind.parts[letter][shade];
       context.fillRect(x, top + half * tall / 2, room, tall / 2);
@@ -140,7 +140,7 @@ function drawBox(chart, box, { top, tall }) {
 const labelFont = ({ tall }) => `${Math.min(tall * 0.62, 12)}px system-ui, sans-serif`;
 const shortName = (chart, box) => chart.parts(box).map((part) => part[2]).join("/");
 
-function drawLabels(chart, first, last, band, left, right) {   // of a row: in all boxes, or of every k-th microbatch, over narrow ones, too
+function drawLabels(chart, first, last, band, left, right) {   // numbers of a row, in all boxes, or of every k-th microbatch, also over narrow boxes
   const boxes = [];
   context.font = labelFont(band);
   const digit = context.measureText("0").width;
@@ -161,7 +161,7 @@ function drawLabels(chart, first, last, band, left, right) {   // of a row: in a
   }
 }
 
-function drawLabel(chart, { box, from, to }, { top, tall }, over = false) {   // `over`: wider than its box, with an edge around
+function drawLabel(chart, { box, from, to }, { top, tall }, over = false) {   // `over`: the label is wider than its box and gets an edge
   const kind = chart.kindOf(box);
   const text = to - from > 110 && tall > 14 ? nameOf(chart, box) : shortName(chart, box);
   context.font = labelFont({ tall });
@@ -175,7 +175,7 @@ function drawLabel(chart, { box, from, to }, { top, tall }, over = false) {   //
   context.fillText(text, (from + to) / 2, top + tall / 2 + 0.5);
 }
 
-function drawBeside(chart, device, { above, whole }) {   // gathers, reductions and copies on lanes, steps among the actions
+function drawLanes(chart, device, { above, whole }) {   // optimizer steps are among the actions
   for (const part of chart.lanes.filter((part) => !hidden.has(part.title))) {
     const [from, to] = chart.spansOf(part, device), top = above + part.lane[0] * whole, tall = (part.lane[1] - part.lane[0]) * whole;
     for (let item = from; item < to; item++) {
@@ -197,7 +197,7 @@ function drawBeside(chart, device, { above, whole }) {   // gathers, reductions 
   }
 }
 
-function drawInstants(chart, device, { top, tall }) {   // actions of zero length, as ticks
+function drawInstants(chart, device, { top, tall }) {   // ticks for actions of zero length
   const [first, last] = chart.boxesOf(device);
   for (let box = first; box < last; box++)
     if (chart.column.length[box] === 0 && chart.start(box) >= view.t0 && chart.start(box) <= view.t1) {

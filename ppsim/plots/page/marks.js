@@ -1,21 +1,21 @@
-// What is drawn over and beside the rows: transfers, paths, names, idle time by cause, memory, and the time axis.
-const MOST_LINES = 4000, MOST_CURVES = 16;   // more devices than that are one area from the emptiest to the fullest
-const lines = [];   // the transfers that are drawn: { chart, item, ends: [x, y, x, y] }
+// Marks on and around the rows: transfers, paths, names, idle time by cause, memory, and the time axis.
+const MAX_LINES = 4000, MAX_CURVES = 16;   // more curves are one area from the emptiest to the fullest device
+const lines = [];   // transfers in the picture: { chart, item, ends: [x, y, x, y] }
 let tooManyLines = false;
 
-function lineOf(chart, place, item) {   // from the sender's row to the receiver's, edge to edge
+function lineOf(chart, place, item) {   // [x, y, x, y] from the edge of the sender's row to that of the receiver's
   const sender = chart.deviceOf(item), receiver = chart.deviceOf(chart.target(item));
   const from = bandOf(chart, place, sender), to = bandOf(chart, place, receiver), down = receiver > sender;
   return [toX(chart.start(item)), from.top + (down ? from.tall : 0), toX(chart.end(item)), to.top + (down ? 0 : to.tall)];
 }
 
-function transfersIn(chart, first, last) {   // what these devices and their neighbours receive; none where they are too many
+function transfersIn(chart, first, last) {   // transfers that these devices and their neighbours receive; none if there are too many
   const seen = [];
   for (let device = Math.max(first - 1, 0); device < Math.min(last + 1, chart.devices); device++) {
     const end = chart.firstStartingAfter(device, view.t1);
     for (let box = chart.firstEndingAfter(device, view.t0); box < end; box++)
       for (let item = chart.inputs[box]; item && chart.isTransfer(item) && chart.target(item) === box; item++) seen.push(item);
-    if (seen.length > MOST_LINES) { tooManyLines = true; return []; }
+    if (seen.length > MAX_LINES) { tooManyLines = true; return []; }
   }
   return seen;
 }
@@ -32,7 +32,7 @@ function drawTransfers(chart, place, seen) {
   }
 }
 
-function middleOf(chart, place, item) {   // heights at which a path passes an item, at its start and its end: below its label
+function middleOf(chart, place, item) {   // y of a path at the start and end of an item, below its label
   const middle = (device) => { const { top, tall } = bandOf(chart, place, device); return top + tall * (tall < 16 ? 0.5 : 0.84); };
   const device = chart.deviceOf(item);
   return [middle(device), middle(chart.isTransfer(item) ? chart.deviceOf(chart.target(item)) : device)];
@@ -58,7 +58,7 @@ function drawNamed(chart, box, band) {
   if (band.tall >= 10) drawLabel(chart, { box, from, to }, band);
 }
 
-function drawFollowed(chart, place) {   // the chosen item and what it waited for, all others veiled
+function drawFollowed(chart, place) {   // veils all items but the chosen one and those that it waited for
   context.globalAlpha = 0.6;
   context.fillStyle = colours.ground;
   context.fillRect(LEFT, place.rows, innerWidth(), place.end - place.rows);
@@ -78,7 +78,7 @@ function drawFollowed(chart, place) {   // the chosen item and what it waited fo
   }
 }
 
-function drawNames(chart, place, first, last) {   // devices at the left; at the right their idle time
+function drawNames(chart, place, first, last) {   // device names at the left, their idle time at the right
   const row = rowHeight(), every = Math.max(2 ** Math.ceil(Math.log2(13 / row)), 1), edge = width - right() + 8;
   context.font = "12px system-ui, sans-serif";
   context.textBaseline = "middle";
@@ -95,7 +95,7 @@ function drawNames(chart, place, first, last) {   // devices at the left; at the
   if (on.has("ledger")) for (let device = first; device < last; device++) drawCauses(chart, place, device, edge);
 }
 
-function drawCauses(chart, place, device, edge) {   // idle time by cause, on the scale of the step
+function drawCauses(chart, place, device, edge) {   // idle time by cause; the full width is the whole step
   const { top, tall } = bandOf(chart, place, device);
   context.fillStyle = colours.lane;
   context.fillRect(edge, top, LEDGER, tall);
@@ -110,7 +110,7 @@ function drawCauses(chart, place, device, edge) {   // idle time by cause, on th
   }
 }
 
-function drawMemory(chart, top) {   // a step curve a device; the fullest in colour and named, and what a device has
+function drawMemory(chart, top) {   // a step curve per device, the fullest in colour with a label, and the capacity
   const { most, peaks, capacity, unit } = chart.memory, ceiling = Math.max(most, capacity || 0) * 1.08 || 1;
   const fullest = peaks.indexOf(Math.max(...peaks)), tooMuch = capacity && most > capacity;
   const toY = (level) => top + memoryHeight() - 4 - level / ceiling * (memoryHeight() - 8), bottom = toY(0);
@@ -118,7 +118,7 @@ function drawMemory(chart, top) {   // a step curve a device; the fullest in col
   context.strokeStyle = colours.line; context.lineWidth = 1;
   context.strokeRect(LEFT + 0.5, top + 0.5, innerWidth() - 1, bottom - top);
   clipped(top, bottom + 2, () => {
-    if (chart.devices > MOST_CURVES) fillLevels(chart, fullest, toY);
+    if (chart.devices > MAX_CURVES) fillLevels(chart, fullest, toY);
     else for (let device = 0; device < chart.devices; device++) if (device !== fullest) strokeLevels(chart, device, toY, colours.others, 0.8);
     strokeLevels(chart, fullest, toY, colour, 2);
     if (!capacity) return;
@@ -127,7 +127,7 @@ function drawMemory(chart, top) {   // a step curve a device; the fullest in col
     context.setLineDash([]);
   });
   const short = (value) => amount(value, unit === "bytes" ? unit : "").trim(), edge = width - right() + 6;
-  const lines = [[toY(most), [`device ${fullest}: ${short(most)}`], colour]];   // [pixel, lines of text, colour], from the top
+  const lines = [[toY(most), [`device ${fullest}: ${short(most)}`], colour]];   // [y, lines of text, colour], from the top
   if (capacity) lines[tooMuch ? "push" : "unshift"]([toY(capacity), [short(capacity), tooMuch ? "does not fit" : "one device"], colours.ink]);
   let free = top + 6, left = lines.flatMap(([, texts]) => texts).length;
   context.font = "11px system-ui, sans-serif"; context.textAlign = "left"; context.textBaseline = "middle";
@@ -158,7 +158,7 @@ function strokeLevels(chart, device, toY, colour, thick) {
   context.stroke();
 }
 
-function fillLevels(chart, fullest, toY) {   // the area in which all curves but one lie
+function fillLevels(chart, fullest, toY) {   // the area of all curves except the fullest device's
   const { "memory offsets": offsets, "memory time": times, "memory level": levels } = chart.column, scale = chart.memory.most / 65535;
   const columns = Math.ceil(Math.min(toX(chart.makespan), LEFT + innerWidth()) - LEFT), least = new Float64Array(columns).fill(Infinity), most = new Float64Array(columns);
   for (let device = 0; device < chart.devices; device++) {
@@ -198,7 +198,7 @@ function drawAxis() {
   context.fillText(notes.join("; "), (LEFT + edge) / 2, bottom + axis() - 18);
 }
 
-function drawTicks(bottom, factor, from, to) {   // round times, none close to the end of a stretch that another follows
+function drawTicks(bottom, factor, from, to) {   // round times; none near a break of the axis, at the end of a stretch
   const wide = toX(to) - toX(from), raw = (to - from) * factor / Math.max(wide / (borders ? 70 : 110), borders ? 1 : 2), power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((part) => part * power).find((one) => one >= raw * (1 - 1e-9));
   const digits = Math.max(-Math.floor(Math.log10(step) + 1e-9), 0);
@@ -210,7 +210,7 @@ function drawTicks(bottom, factor, from, to) {   // round times, none close to t
   }
 }
 
-function drawBreaks(top, bottom) {   // where the scale of the time axis changes
+function drawBreaks(top, bottom) {   // lines at the changes of the time scale
   context.setLineDash([3, 3]);
   for (const x of borders.slice(1, 3).filter((time) => time > view.t0 && time < view.t1).map(toX))
     for (const [colour, thick] of [[colours.ground, 3], [colours.ink, 1.2]]) {
@@ -220,7 +220,7 @@ function drawBreaks(top, bottom) {   // where the scale of the time axis changes
   context.setLineDash([]);
 }
 
-function drawPhases(y) {   // the names of the parts between the breaks
+function drawPhases(y) {   // names of the parts between the breaks
   const names = ["fill", "steady part, time compressed", charts.length > 1 ? "from the first drain on" : "drain"];
   names.forEach((name, part) => {
     const from = Math.max(toX(borders[part]), LEFT), to = Math.min(toX(borders[part + 1]), LEFT + innerWidth());

@@ -1,14 +1,14 @@
-// Rows whose actions are too narrow to show: the part of the time in each kind, or in flat rows in any, on one scale.
-const FLAT = 16, STEPS = 32;   // pixels of rows in which parts by kind would be stripes; shades of the scale
+// Rows whose actions are too narrow to show: stacks of the time in each kind; in flat rows one shade for the busy time.
+const FLAT = 16, STEPS = 32;   // pixels of a row too low for stacks; shades of the scale
 let shades = [];
 
-function dressScale(stops) {   // shades from idle to busy, through colours #rrggbb
+function dressScale(stops) {   // sets `shades`, from idle to busy, interpolated between colours #rrggbb
   const channels = stops.map((colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16)));
   const knots = channels.map((_, place) => place / (channels.length - 1) * STEPS);
   shades = Array.from({ length: STEPS + 1 }, (_, step) => `rgb(${[0, 1, 2].map((part) => Math.round(between(step, knots, channels.map((one) => one[part])))).join()})`);
 }
 
-function sharesOf(chart, device, bin, from, to) {   // of each kind in each bin of time; { origin, bins, parts }
+function sharesOf(chart, device, bin, from, to) {   // fraction of each time bin in each kind, from bin `origin` on
   const origin = Math.floor(from / bin), end = Math.min(to, chart.makespan), bins = Math.max(Math.ceil(end / bin) - origin, 0);
   const kinds = chart.kinds.length, parts = new Float64Array(bins * kinds);
   const first = chart.firstEndingAfter(device, origin * bin), last = chart.firstStartingAfter(device, (origin + bins) * bin);
@@ -21,7 +21,7 @@ function sharesOf(chart, device, bin, from, to) {   // of each kind in each bin 
   return { origin, bins, parts };
 }
 
-function drawShares(chart, device, { top, tall }, from, to) {   // bins start at fixed times, so that they stay as the chart moves
+function drawShares(chart, device, { top, tall }, from, to) {   // bins start at fixed times, so that moving the chart does not change them
   const perSecond = (toX(to) - toX(from)) / (to - from), flat = tall < FLAT, kinds = chart.kinds.length;
   const bin = chart.period * perSecond > 4 ? 1 / perSecond : chart.period * Math.ceil(2 / perSecond / chart.period);
   const { origin, bins, parts } = sharesOf(chart, device, bin, from, to);

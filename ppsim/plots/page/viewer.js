@@ -1,7 +1,7 @@
-// The viewer: one canvas for all schedules, moved by wheel, mouse, touch and keys; its state can stand in the address.
+// The viewer: one canvas for all schedules, controlled by wheel, mouse, touch and keys; the address can hold its state.
 let options = {}, paper = false, root = null, writing = 0, showing = 0, readState = null;
 
-function startViewer(element, given = {}) {   // options: on, framed, fragment, grow (part of the window's height), onState
+function startViewer(element, given = {}) {   // options: on, framed, fragment, grow (fraction of the window's height), onState
   options = { on: ["memory"], ...given }; root = element;
   options.on = [...options.on, "ends"];
   for (const name of options.on) on.add(name);
@@ -13,12 +13,12 @@ function startViewer(element, given = {}) {   // options: on, framed, fragment, 
   return { show, state: stateText, setState, png: () => canvas.toDataURL("image/png") };
 }
 
-async function show(every) {   // draw these; the view stays where it is within them
+async function show(every) {   // replaces the charts; the view does not move
   const mine = ++showing;
   let found;
   try { found = await Promise.all(every.map(unpacked)); }
   catch (error) { tell(`Nothing to show: ${error.message}`); return; }
-  if (mine !== showing) return;   // others have been asked for meanwhile
+  if (mine !== showing) return;   // a later call has replaced this one
   const all = view.t0 === 0 && view.t1 >= until, first = !charts.length, open = chosen && nameOf(chosen.chart, chosen.item);
   const number = chosen ? charts.indexOf(chosen.chart) : -1;
   charts = found; titled = charts.length > 1 || !!options.grow;
@@ -29,16 +29,16 @@ async function show(every) {   // draw these; the view stays where it is within 
   refresh();
   fillTable();
   if (first) setState(readState ?? (options.fragment ? location.hash.slice(1) : ""));
-  else if (open && charts[number]) again(charts[number], open);
+  else if (open && charts[number]) chooseAgain(charts[number], open);
   requestAnimationFrame(() => requestAnimationFrame(() => { document.documentElement.dataset.drawn = Math.round(performance.now()); }));
 }
 
-function again(chart, name) {   // the action that was chosen before, if it is still there
+function chooseAgain(chart, name) {   // the action that was chosen before, if it still exists
   for (let box = 0; box < chart.boxes; box++) if (nameOf(chart, box) === name) { chosen = { chart, item: box }; followed = chart.chain(box); return; }
   tell("");
 }
 
-function dress() {   // colours of the page's style, light or dark
+function dress() {   // reads the colours of the page's style, light or dark
   const style = getComputedStyle(root);
   for (const name of ["ground", "ink", "quiet", "line", "idle", "hatch", "lane", "critical", "forward", "backward", "fullest", "others", "warning", "outline"])
     colours[name] = style.getPropertyValue(`--${name}`).trim();
@@ -46,7 +46,7 @@ function dress() {   // colours of the page's style, light or dark
   colours.lines = hatching(colours.hatch);
 }
 
-function hatching(colour) {   // slanted lines over idle time, sharp on paper too
+function hatching(colour) {   // slanted lines over idle time, at a resolution for paper
   const tile = make("canvas", { width: 32, height: 32 }), lines = tile.getContext("2d");
   lines.strokeStyle = colour; lines.lineWidth = 3;
   for (const shift of [-32, 0, 32]) { lines.moveTo(shift - 4, 36); lines.lineTo(shift + 36, -4); }
@@ -56,7 +56,7 @@ function hatching(colour) {   // slanted lines over idle time, sharp on paper to
   return pattern;
 }
 
-function fit() {   // within a page of more than the viewer: as tall as its rows need, and the page allows
+function fit() {   // sets the viewer's height inside a larger page: as its rows need, within limits
   if (options.grow) parts.pane.style.flex = `0 0 ${Math.round(Math.min(TOP + axis() + aroundRows() + devices() * 28, Math.max(innerHeight * options.grow, Math.min(TOP + axis() + aroundRows() + devices() * 13, innerHeight * 0.8))))}px`;
   canvas.style.height = `${parts.pane.clientHeight}px`;
   height = canvas.clientHeight; width = canvas.clientWidth;
@@ -75,13 +75,13 @@ function clamp() {
   writing = setTimeout(writeState, 200);
 }
 
-function arrange() {   // whether fill and drain are enlarged, and can be
+function arrange() {   // sets whether fill and drain are enlarged, and shows the switch if they can be
   const found = charts.length ? phases() : null;
   borders = on.has("ends") ? found : null;
   [...parts.switches.children].find((one) => one.dataset.name === "ends").hidden = !found;
 }
 
-function zoomRows(factor, y) {   // the row at y stays there
+function zoomRows(factor, y) {   // the row at y does not move
   const found = places().find((one) => y < one.end) || places().at(-1);
   if (!found) return;
   const part = (y - found.rows) / (found.end - found.rows);
@@ -95,7 +95,7 @@ function zoomRows(factor, y) {   // the row at y stays there
 
 function showWhole() { Object.assign(view, { t0: 0, t1: until, row: 0, y: 0 }); clamp(); }
 
-function at(x, y) {   // what lies at a place of the canvas: a row of a chart, or its memory
+function at(x, y) {   // the row of a chart, or its memory, at a point of the canvas
   const inside = x >= LEFT && x <= width - right();
   for (const one of places()) {
     if (y >= one.rows && y < one.end && y < TOP + pane()) {
@@ -107,18 +107,18 @@ function at(x, y) {   // what lies at a place of the canvas: a row of a chart, o
   return null;
 }
 
-function lineAt(x, y) {   // the transfer that is drawn within some pixels
-  let best = null, least = 5;
+function lineAt(x, y) {   // the nearest transfer within some pixels
+  let best = null, nearest = 5;
   for (const line of lines) {
     const [x1, y1, x2, y2] = line.ends, long = (x2 - x1) ** 2 + (y2 - y1) ** 2;
     const part = Math.min(Math.max(((x - x1) * (x2 - x1) + (y - y1) * (y2 - y1)) / (long || 1), 0), 1);
-    const apart = Math.hypot(x - x1 - part * (x2 - x1), y - y1 - part * (y2 - y1));
-    if (apart < least) { least = apart; best = line; }
+    const distance = Math.hypot(x - x1 - part * (x2 - x1), y - y1 - part * (y2 - y1));
+    if (distance < nearest) { nearest = distance; best = line; }
   }
   return best;
 }
 
-function itemAt(x, y) {   // { chart, item } of the transfer, span or action there, or null
+function itemAt(x, y) {   // { chart, item } of the transfer, span or action at a point, or null
   const line = lineAt(x, y), found = at(x, y);
   if (line) return line;
   if (!found?.inside || found.memory) return null;
@@ -173,7 +173,7 @@ function listen() {
 }
 
 function wheel(event) {
-  if (options.framed && document.activeElement !== canvas) return;   // the page around scrolls
+  if (options.framed && document.activeElement !== canvas) return;   // the wheel scrolls the page around the frame
   event.preventDefault();
   const area = canvas.getBoundingClientRect(), sideways = Math.abs(event.deltaX) > Math.abs(event.deltaY);
   const factor = Math.exp(Math.sign(event.deltaY || event.deltaX) * 0.22);
@@ -189,8 +189,8 @@ function move(part, pixels) {
   clamp();
 }
 
-function point() {   // one finger or the mouse moves, two fingers zoom, a tap or click chooses
-  const down = new Map(), latest = new Map();   // where each finger went down, and is
+function point() {   // one finger or the mouse drags, two fingers zoom, a tap or click chooses
+  const down = new Map(), latest = new Map();   // first and latest event of each finger
   let held = null, moved = false;
   const hold = () => {
     for (const [id, event] of latest) down.set(id, event);
@@ -259,7 +259,7 @@ function press(event) {
   event.preventDefault();
 }
 
-function step(across, down) {   // from the chosen action to its neighbour on the device, or to the device below or above
+function step(across, down) {   // choose the neighbour of the chosen action on its device, or on the device below or above
   const { chart, item } = chosen, device = chart.deviceOf(item), time = (chart.start(item) + chart.end(item)) / 2;
   if (!chart.isBox(item)) return;
   const [first, last] = chart.boxesOf(device);
@@ -271,12 +271,12 @@ function step(across, down) {   // from the chosen action to its neighbour on th
   choose(next.chart, Math.min(Math.max(next.chart.firstEndingAfter(next.row, time), begin), end - 1));
 }
 
-function print() {   // a sharp picture on white paper, as wide as the page
+function print() {   // draw at a high resolution on white, as wide as the paper
   paper = true;
   document.documentElement.classList.add("paper");
   dress();
   fillLegend();
-  const kept = { row: view.row, y: view.y };
+  const before = { row: view.row, y: view.y };
   Object.assign(view, { row: 0, y: 0 });
   width = 1040;
   height = TOP + axis() + aroundRows() + devices() * 28;
@@ -284,7 +284,7 @@ function print() {   // a sharp picture on white paper, as wide as the page
   canvas.width = width * 3; canvas.height = height * 3;
   context.setTransform(3, 0, 0, 3, 0, 0);
   draw();
-  Object.assign(view, kept);
+  Object.assign(view, before);
 }
 
 // The state as text: t=FROM,TO in seconds, y=ROW,SCROLLED in pixels, on=..., off=..., at=CHART,ITEM
@@ -306,7 +306,7 @@ function writeState() {
   if (options.fragment && text !== location.hash.slice(1)) history.replaceState(null, "", text ? `#${text}` : location.pathname + location.search);
 }
 
-function setState(text) {   // before anything is shown it is kept until then
+function setState(text) {   // before the first charts: stored until then
   if (!charts.length) { readState = text; return; }
   readState = null;
   const wanted = new URLSearchParams(text), pair = (key) => (wanted.get(key) || "").split(",").map(Number);

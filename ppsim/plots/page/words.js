@@ -1,4 +1,4 @@
-// What the chart says in words: times that add up, what an item is, and what it waited for.
+// The texts of a chart: times that add up, the names of items, and what they waited for.
 function unitFor(seconds) {
   const units = [[1, "s"], [1e3, "ms"], [1e6, "µs"], [1e9, "ns"]];
   return units.find(([factor]) => seconds * factor >= 0.9995) || (seconds > 0 ? units[3] : units[0]);
@@ -95,7 +95,7 @@ function memoryLines(chart, device, time) {
   return lines;
 }
 
-function chainLine(chart, chain) {   // of what a chain consists
+function chainLine(chart, chain) {   // a summary of the chain: steps, seconds in actions, in transfers and between them
   const sum = (wanted) => chain.filter(wanted).reduce((total, item) => total + chart.end(item) - chart.start(item), 0);
   const moved = sum((item) => chart.isTransfer(item)), worked = sum((item) => !chart.isTransfer(item));
   const all = chart.end(chain.at(-1)) - chart.start(chain[0]), rest = all - moved - worked;
