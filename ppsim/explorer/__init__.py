@@ -1,1 +1,1 @@
-"""The live page: a small server that turns a page's state into a config, calls the library, and sends the result."""
+"""The live page: a small server that makes a config from the page's state, calls the library and sends the result."""

@@ -1,4 +1,4 @@
-"""Cases: the page's state as a checked config, and its run as the data that the page shows."""
+"""Cases: a state of the page as a checked config, and the run of this config as data for the page."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from ppsim.search import families, find_family
 
 PLACE = "explorer"
 CSV_NAME = "dropped.csv"
-MOST_ACTIONS = 2_000_000  # per case; the page of that many is about 15 MB
-LONGEST_VALUE = 200  # characters of a value; a partition of layers is the longest
-MOST_CASES = 4
+MAX_ACTIONS = 2_000_000  # per case; a page of this many has about 15 MB
+LONGEST_VALUE = 200  # characters of a value; partitions of layers are the longest
+MAX_CASES = 4
 ENDINGS = ("html", "csv", "svg", "png")
 
 # Key of a case -> key of the config. Further keys of a case: `config`, `csv`, `options` and `changes`.
@@ -47,23 +47,22 @@ KEYS = {
     "input_grad": "costs.input_grad", "weight_grad": "costs.weight_grad", "overlap": "costs.overlap",
     "latency": "costs.latency", "transport": "transport",
 }  # fmt: skip
-FLAGS = {
-    key: f"--{name.replace('_', '-')}" for name, key in KEYS.items()
-}  # config key -> its option of `ppsim simulate`
+# Key of the config -> option of `ppsim simulate`.
+FLAGS = {key: f"--{name.replace('_', '-')}" for name, key in KEYS.items()}
 OPTION = "schedule.options."
-OF_A_FAMILY = ("name", "devices", "microbatches", "stages_per_device", "options")
+FAMILY_KEYS = ("name", "devices", "microbatches", "stages_per_device", "options")
 
 Case = Mapping[str, Any]
 Configs = Mapping[str, str]  # name on the page -> path named on the command line
 
 
 def changes_of(case: Case, configs: Configs) -> dict[str, Any]:
-    """Return the config's dotted keys that a case sets; raise ConfigError for an unknown key or a wrong value."""
+    """Return the dotted config keys that a case sets; raise ConfigError for an unknown key or an invalid value."""
     known = (*KEYS, "config", "csv", "options", "changes")
     unknown = [key for key in case if key not in known]
     if unknown:
         raise ConfigError(f"{PLACE}: unknown key {shown(unknown[0])}; the keys are: {', '.join(known)}")
-    if "config" in case and case["config"] not in list(configs):  # a list also finds unhashable values
+    if "config" in case and case["config"] not in list(configs):  # `in` a list also takes unhashable values
         raise ConfigError(f"config: {shown(case['config'])} was not named on the command line of `ppsim explore`")
     options, changes = _section(case, "options"), _section(case, "changes")
     for key in changes:
@@ -110,13 +109,13 @@ def dropped_file(text: Any) -> Iterator[Path]:
 
 @contextmanager
 def config_of(case: Case, configs: Configs) -> Iterator[Config]:
-    """Yield the checked config of a case, whose CSV file exists meanwhile; raise ConfigError for a faulty case."""
+    """Yield the checked config of a case while its CSV file exists; raise ConfigError for a faulty case."""
     changes = changes_of(case, configs)
     with dropped_file(case.get("csv", "")) as file:
         if "csv" in case:
             changes = {key: value for key, value in changes.items() if not key.startswith("schedule.")}
             own = config_source(configs[case["config"]]).data.get("schedule", {}) if "config" in case else {}
-            changes |= {f"schedule.{key}": None for key in OF_A_FAMILY if key in own} | {"schedule.csv": file}
+            changes |= {f"schedule.{key}": None for key in FAMILY_KEYS if key in own} | {"schedule.csv": file}
         if "config" in case:
             config = load_config(configs[case["config"]], overrides=changes)
         else:
@@ -126,19 +125,19 @@ def config_of(case: Case, configs: Configs) -> Iterator[Config]:
 
 
 def _check_actions(config: Config) -> None:
-    """Raise ConfigError, before anything is built, if a case has more actions than a page can show."""
+    """Raise ConfigError if a case has more actions than a page can show, without building its schedule."""
     section = config.schedule
     if "csv" in section:
         return
     stages = section.get("stages_per_device") or find_family(section["name"]).stages_per_device
-    more = [value for value in section.get("options", {}).values() if isinstance(value, int) and value > 1]
-    actions = 2 * math.prod([section["devices"], section["microbatches"], stages, *more])
-    if actions > MOST_ACTIONS:
-        raise ConfigError(f"{actions} actions are more than the explorer draws; stay below {MOST_ACTIONS}")
+    factors = [value for value in section.get("options", {}).values() if isinstance(value, int) and value > 1]
+    actions = 2 * math.prod([section["devices"], section["microbatches"], stages, *factors])
+    if actions > MAX_ACTIONS:
+        raise ConfigError(f"{actions} actions are more than the explorer draws; stay below {MAX_ACTIONS}")
 
 
 def simulated_case(case: Case, configs: Configs) -> dict[str, Any]:
-    """Simulate a case; return its chart, measures with definitions, memory and texts to copy. Raises PpsimError."""
+    """Return chart, measures with definitions, memory and texts to copy of a simulated case. Raises PpsimError."""
     with config_of(case, configs) as config:
         run = _simulated(config)
         return {
@@ -163,7 +162,7 @@ def simulated_case(case: Case, configs: Configs) -> dict[str, Any]:
 
 
 def _shown_changes(case: Case, configs: Configs) -> dict[str, Any]:
-    """Return the changes of a case as its user would write them: a dropped file by its name."""
+    """Return the changes of a case as a user would write them, with a dropped file's name."""
     changes = changes_of(case, configs)
     if "csv" not in case:
         return changes
@@ -174,11 +173,11 @@ def _shown_changes(case: Case, configs: Configs) -> dict[str, Any]:
 
 def _memory(run: Timeline) -> dict[str, Any]:
     try:
-        held = run.memory()
+        memory = run.memory()
     except CostError as error:
         return {"unknown": str(error)}
-    fits = held.fits() if held.capacity is not None else None
-    return {**plain(held.to_dict()), "fits": fits, "text": held.summary()}
+    fits = memory.fits() if memory.capacity is not None else None
+    return {**plain(memory.to_dict()), "fits": fits, "text": memory.summary()}
 
 
 def validated(text: Any) -> dict[str, Any]:
@@ -196,11 +195,11 @@ def validated(text: Any) -> dict[str, Any]:
 
 
 def file_of(asked: Case, configs: Configs, ending: str) -> bytes:
-    """Return a case, or several under `cases`, as the bytes of a page, a chart or a schedule. Raises PpsimError."""
+    """Return the bytes of a page, chart or schedule of a case, or of several in `cases`. Raises PpsimError."""
     cases = asked.get("cases", [asked])
-    is_list = isinstance(cases, list) and 1 <= len(cases) <= MOST_CASES
+    is_list = isinstance(cases, list) and 1 <= len(cases) <= MAX_CASES
     if not (is_list and all(isinstance(case, dict) for case in cases)):
-        raise ConfigError(f"cases: must list 1 to {MOST_CASES} cases")
+        raise ConfigError(f"cases: must list 1 to {MAX_CASES} cases")
     runs = [_run(case, configs) for case in cases]
     with TemporaryDirectory(prefix="ppsim-") as folder:
         file = Path(folder, f"chart.{ending}")
@@ -217,10 +216,10 @@ _loaded = threading.Event()
 
 
 def load_engine() -> None:
-    """Load the compiled engine, which takes seconds; from then on this process also runs small cases with it."""
+    """Load the compiled engine, which takes seconds; afterwards this process also runs small cases with it."""
     if not can_compile():
         return
-    for rows in (2 * ROWS_WORTH_LOADING, ROWS_WORTH_COMPILING):  # many only if no cache holds compiled code
+    for rows in (2 * ROWS_WORTH_LOADING, ROWS_WORTH_COMPILING):  # the second only without a cache of compiled code
         case = {"schedule": "1f1b", "devices": 8, "microbatches": rows // 16}
         if all(
             simulated_case({**case, "transport": transport}, {})["engine"] == "compiled"
@@ -231,7 +230,7 @@ def load_engine() -> None:
 
 
 def _simulated(config: Config) -> Timeline:
-    """Return the config's run, by the compiled engine if it is loaded; both engines give the same timeline."""
+    """Return the config's run, from the compiled engine if it is loaded; both engines give the same timeline."""
     fast = config.engine == "auto" and _loaded.is_set()
     return (replace(config, engine="compiled") if fast else config).simulate()
 
@@ -270,9 +269,9 @@ def choices(configs: Configs) -> dict[str, Any]:
 
 
 def response_of(work: Callable[..., Any], *arguments: Any) -> tuple[int, bytes]:
-    """Run a piece of work in a worker; return the HTTP status and the body: JSON, or the bytes of a file.
+    """Return the HTTP status and the body (JSON, or the bytes of a file) of a piece of work.
 
-    An error that a user's input caused gives 422 with its sentences.
+    An error in the user's input gives 422 with its faults.
     """
     try:
         done = work(*arguments)
@@ -289,12 +288,12 @@ def faults_body(faults: list[str]) -> bytes:
 
 
 def _without_folder(sentence: str) -> str:
-    """Return a sentence about a dropped file with the name that its user knows, without the folder."""
+    """Return a sentence without the folder of a dropped file, which the user does not know."""
     return re.sub(rf"\S*[/\\]{re.escape(CSV_NAME)}", CSV_NAME, sentence)
 
 
 def _copies(config: Config, changes: Mapping[str, Any], path: str | None) -> dict[str, str]:
-    """Return a case as its user would write it: `command`, `config` and `python`, from the file at `path` if given."""
+    """Return a case as `command`, `config` and `python` to copy, based on the config file at `path` if given."""
     return {
         "command": _command(changes, path),
         "config": _yaml(config),
@@ -370,13 +369,13 @@ _MODEL = {f"model.{item.name}" for item in declarations(Model)}
 
 
 def may_change(key: str) -> bool:
-    """Return whether the page may set a dotted key; none of these keys names a file."""
-    given = key.startswith(("layout.", "hardware.", "costs.")) and key != "costs.profile"
-    return given or key in _MODEL or key in ("optimizer", "batch")
+    """Return whether the page may set a dotted key; no key that names a file is among these."""
+    in_section = key.startswith(("layout.", "hardware.", "costs.")) and key != "costs.profile"
+    return in_section or key in _MODEL or key in ("optimizer", "batch")
 
 
 def keys_of(path: str) -> list[dict[str, Any]]:
-    """Return the keys that the page may change, and all of the layout, each with value, legal values and meaning."""
+    """Return the config's keys that the page may change, and all layout keys, with value, legal values and meaning."""
     data = config_source(path).data
     layout = data.get("layout", {})
     about = {f"model.{item.name}": item for item in declarations(Model)}
@@ -398,10 +397,10 @@ def _row(key: str, value: Any, meaning: str) -> dict[str, Any]:
     return {"key": key, "value": plain, "legal": legal, "meaning": meaning}
 
 
-def _flat(section: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every value of a config with its dotted key."""
     for key, value in section.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{key}.")
+            yield from _flat(value, f"{prefix}{key}.")
         else:
-            yield f"{before}{key}", value
+            yield f"{prefix}{key}", value

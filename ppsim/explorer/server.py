@@ -1,4 +1,4 @@
-"""The explorer's ASGI application: the page, its requests, which the library answers, and their protection."""
+"""The explorer's ASGI application: the page, its requests, their protection, and the processes that simulate."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import base64
 import hashlib
 import ipaddress
 import json
+import multiprocessing
 import re
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from importlib.resources import files
+from multiprocessing.pool import Pool
 from typing import Any
 from urllib.parse import parse_qs
 
+import anyio
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
@@ -28,16 +34,18 @@ from ppsim.explorer.cases import (
     choices,
     faults_body,
     file_of,
+    load_engine,
     response_of,
     simulated_case,
     validated,
 )
-from ppsim.explorer.workers import BusyError, GoneError, TimedWorkers, TooLateError
 from ppsim.plots.viewer import script, style
 
-MAX_FILE_BYTES = 8 * 2**20  # per request; a CSV file of a million actions
-SECONDS = 60.0
-AT_ONCE, WAITING = 2, 16
+MAX_FILE_BYTES = 8 * 2**20  # per request: a CSV file of a million actions
+SECONDS = 60.0  # limit of one piece of work
+AT_ONCE, WAITING = 2, 16  # pieces of work
+POLL_SECONDS = 0.004
+QUIET_SECONDS = 1.5  # the page sends its first requests meanwhile; loading the compiled engine would delay them
 _PARTS = ("page.html", "page.css", "state.js", "show.js", "controls.js", "page.js")
 MEDIA = {"html": "text/html", "csv": "text/csv", "svg": "image/svg+xml", "png": "image/png"}
 
@@ -62,11 +70,11 @@ def make_app(
     Parameters
     ----------
     configs : mapping of name to path, optional
-        The config files that the page may use; it can name no other file.
+        The config files that the page may use; it cannot name other files.
     host : str or None
-        A host name that requests may use besides loopback's; None allows all names.
+        A host name that requests may use in addition to loopback names; None allows all names.
     token : str, optional
-        Secret that every request must contain.
+        Secret that every request must contain (default: none).
     seconds : float
         Limit of one piece of work.
 
@@ -98,7 +106,7 @@ def page_text() -> str:
 
 
 class _Endpoints:
-    """The responses of each address, from one page and one set of configs."""
+    """The response of each address, for one page and one set of configs."""
 
     def __init__(self, configs: Mapping[str, str]):
         self.configs, self.page = configs, page_text()
@@ -135,7 +143,7 @@ class _Endpoints:
 async def _worked(
     request: Request, plan: Callable[[dict[str, Any]], tuple[Any, ...]], media: str = "application/json"
 ) -> Response:
-    """Return a worker's response to a case, or one sentence why there is none."""
+    """Return a worker's response to the case in a request, or the reason for a failure in one sentence."""
     try:
         case = await _read(request)
         status, body = await request.app.state.workers.run(response_of, *plan(case), gone=request.is_disconnected)
@@ -148,7 +156,7 @@ async def _worked(
         return _no(503, "the explorer is busy; ask again in a moment")
     except (GoneError, ClientDisconnect):
         return _no(499, "who asked has left")
-    except Exception as error:  # its text may hold paths: the terminal shows it, not the page
+    except Exception as error:  # its text may contain paths, which only the terminal may show
         print(f"ppsim: {request.url.path}: {type(error).__name__}: {error}")
         return _no(500, "the explorer failed at this; its terminal says more")
 
@@ -183,7 +191,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a server at `host`."""
+    """Return whether only this machine can reach a server at `host`."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -205,7 +213,7 @@ def policy(*pages: str) -> str:
 
 
 class Guard:
-    """Middleware that rejects requests not from the server's own page, and adds the headers that protect the page."""
+    """Middleware that rejects requests from other pages, and adds headers that protect the own page."""
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str] | None, token: str | None, policy: str):
         self.app, self.token = app, token
@@ -253,3 +261,82 @@ class Guard:
             if not secrets.compare_digest(given.encode(), self.token.encode()):
                 return "token: missing or wrong; open the whole address that `ppsim explore` printed"
         return None
+
+
+class TooLateError(Exception):
+    """A piece of work has taken longer than its limit."""
+
+
+class BusyError(Exception):
+    """Too many pieces of work are waiting."""
+
+
+class GoneError(Exception):
+    """The client has disconnected before the response."""
+
+
+class TimedWorkers:
+    """Pool of `count` processes; a piece of work that takes longer than `seconds` ends its process."""
+
+    def __init__(self, count: int, seconds: float, max_waiting: int):
+        self.seconds, self.max_requests = seconds, count + max_waiting
+        self._context = multiprocessing.get_context("spawn")
+        self._idle = [self._started() for _ in range(count)]
+        self._free = anyio.Semaphore(count)
+        self._requests = 0
+
+    def _started(self) -> Pool:
+        return self._context.Pool(1, initializer=_ready)
+
+    async def run(self, work: Callable[..., Any], *arguments: Any, gone: Callable[[], Awaitable[bool]]) -> Any:
+        """Return the result of `work`; raise TooLateError, BusyError, or GoneError as soon as `gone()` is true."""
+        if self._requests >= self.max_requests:
+            raise BusyError
+        self._requests += 1
+        try:
+            async with self._free:
+                return await self._run(work, arguments, gone)
+        finally:
+            self._requests -= 1
+
+    async def _run(self, work: Callable[..., Any], arguments: Any, gone: Callable[[], Awaitable[bool]]) -> Any:
+        if await gone():
+            raise GoneError
+        pool = self._idle.pop()
+        try:
+            result = pool.apply_async(work, arguments)
+            await self._wait(result.ready, gone)
+        except BaseException:
+            pool.terminate()
+            pool = self._started()
+            raise
+        finally:
+            self._idle.append(pool)
+        return result.get()
+
+    async def _wait(self, ready: Callable[[], bool], gone: Callable[[], Awaitable[bool]]) -> None:
+        begun = last_check = time.monotonic()
+        while not ready():
+            await anyio.sleep(POLL_SECONDS)
+            now = time.monotonic()
+            if now - begun > self.seconds:
+                raise TooLateError
+            if now - last_check > 0.5:  # a new process would take longer than short work
+                last_check = now
+                if await gone():
+                    raise GoneError
+
+    def stop(self) -> None:
+        """End all processes."""
+        for pool in self._idle:
+            pool.terminate()
+            pool.join()
+        self._idle = []
+
+
+def _ready() -> None:
+    """Prepare a new process: ignore Ctrl-C, which the server handles, and load the compiled engine a little later."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    loading = threading.Timer(QUIET_SECONDS, load_engine)
+    loading.daemon = True
+    loading.start()

@@ -1,15 +1,15 @@
-// The settings at the left: sizes and costs that all schedules share, a config's keys, and a card a schedule.
-const FIELDS = [   // key, text, unit, least and most of the slider, step
+// The settings at the left: sizes and costs of all schedules, a config's keys, and a card per schedule.
+const FIELDS = [   // key, text, unit, minimum and maximum of the slider, step
   ["devices", "p, devices", "", 1, 64, 1], ["microbatches", "m, microbatches", "", 1, 256, 1],
   ["forward", "F, forward", "s", 0, 4, 0.05], ["backward", "B, full backward", "s", 0, 8, 0.05],
   ["input_grad", "I, input gradient", "s", 0, 4, 0.05], ["weight_grad", "W, weight gradient", "s", 0, 4, 0.05],
   ["overlap", "fused F and B", "s", 0, 8, 0.05], ["latency", "transfer latency", "s", 0, 1, 0.01],
 ];
-let fields = 0;   // for the ids of their inputs
+let fields = 0;   // number of fields so far, for ids
 
 const valueOf = (text) => (text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text.trim());
 
-function row(text, unit, meaning, ...inputs) {   // label, and what it names: the last input
+function row(text, unit, meaning, ...inputs) {   // the label names the last input
   const last = inputs.at(-1);
   last.id ||= `field-${fields++}`;
   const label = make("label", { htmlFor: last.id, title: meaning }, text, unit ? make("small", { textContent: ` (${unit})` }) : "");
@@ -27,7 +27,7 @@ function field(holder, [key, text, unit, least, most, step], redraw, usual = "")
   return row(text, unit, "", slider, input);
 }
 
-function entry(holder, key, text, usual, meaning, redraw) {   // a value of any sort; what equals the usual one is not kept
+function entry(holder, key, text, usual, meaning, redraw) {   // a value of any type; the usual value is not stored
   const input = make("input", { className: "whole", type: "text", name: key, value: holder[key] ?? usual ?? "", placeholder: "auto", spellcheck: false });
   input.addEventListener("input", () => {
     const value = valueOf(input.value);
@@ -78,11 +78,11 @@ function takeConfig(name) {
   showAll();
 }
 
-function keysOf(config, redraw) {   // each key of the config by section, with what it means
+function keysOf(config, redraw) {   // each key of the config with its meaning, by section
   const changes = state.common.changes ||= {}, boxes = new Map();
   for (const { key, value, legal, meaning } of config.keys) {
     const now = changes[key] ?? value, parts = key.split("."), section = parts.length > 1 ? parts.shift() : "more";
-    const name = parts.join(".").replaceAll("_", "_\u200b");   // so that long names break there
+    const name = parts.join(".").replaceAll("_", "_\u200b");   // long names wrap at it
     if (!boxes.has(section)) boxes.set(section, make("details", { className: "keys", open: section === "layout" || section === "more" }, make("summary", { textContent: `${section} (of the config)` })));
     boxes.get(section).append(!legal ? entry(changes, key, name, value, meaning, redraw)
       : choice(name, [...(value === null ? [["", "none"]] : []), ...legal.map((one) => [String(one), String(one)])], String(now ?? ""), (wanted) => {

@@ -1,4 +1,4 @@
-// What happens at the start, when a file is dropped, and when the address changes.
+// Events: the start, a dropped file, a changed address.
 const viewer = startViewer(find("viewer"), { framed: true, grow: 0.66, onState: (text) => { if (text !== state.view) { state.view = text; writeLink(); } } });
 
 function showAll() {
@@ -10,7 +10,7 @@ function showAll() {
   notice = kept;
 }
 
-async function take(file) {   // a dropped file is drawn, or answered with the validator's sentences
+async function take(file) {   // draw a dropped file, or show the validator's faults
   if (!file) return;
   const csv = await file.text(), response = await ask("/api/validate", { csv }), found = await response.json();
   notice = found.faults ? `${file.name}:\n${found.faults.join("\n")}` : "";

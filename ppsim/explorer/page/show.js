@@ -1,18 +1,18 @@
-// What the server answered: the charts, and tables of measures, bounds, memory, idle time, and texts to copy.
-let chosenRun = "all", shown = false;   // which is copied; whether the charts have been drawn since the address was read
+// The server's results: charts, tables of measures, bounds, memory and idle time, and texts to copy.
+let chosenRun = "all", shown = false;   // the schedule to copy; true if charts have been drawn since the address was read
 
 async function showRuns() {
   const faults = all().flatMap((index) => (runs[index].result?.faults || []).map((fault) => (fault.startsWith(`${nameOf(index)}:`) ? fault : `${nameOf(index)}: ${fault}`)));
   find("general").textContent = [...(notice ? [notice] : []), ...faults].join("\n");
   const drawn = drawnRuns();
-  for (const index of drawn) if (state.schedules[index].csv !== undefined) {   // under the name of the dropped file
+  for (const index of drawn) if (state.schedules[index].csv !== undefined) {   // titled with the name of the dropped file
     const { chart } = runs[index].result;
     chart.title = `${nameOf(index)}${chart.title.slice(chart.title.indexOf(","))}`;
   }
-  if (state.view && !shown && runs.some((run) => run.flight)) return;   // a view of an address is one of all its charts
+  if (state.view && !shown && runs.some((run) => run.flight)) return;   // the view in the address is a view of all charts
   shown ||= drawn.length > 0;
   if (drawn.length) await viewer.show(drawn.map((index) => runs[index].result.chart));
-  showTables(drawnRuns());   // a refusal may have come while the charts were drawn
+  showTables(drawnRuns());   // a run may have failed while the charts were drawn
 }
 
 const drawnRuns = () => all().filter((index) => runs[index].result?.chart);
@@ -23,7 +23,7 @@ function table(heads, rows) {
 }
 const cell = (text, className = "") => make("td", { textContent: text, className });
 
-function difference(measure, first) {   // to the first schedule, in percent of it
+function difference(measure, first) {   // from the first schedule, in percent
   if (typeof measure?.number !== "number" || typeof first?.number !== "number" || first.number === 0) return "";
   const part = (measure.number / first.number - 1) * 100, same = Math.abs(part) < 0.05;
   const judged = same || measure.worse === null ? "quiet" : (part > 0) === measure.worse ? "worse" : "better";

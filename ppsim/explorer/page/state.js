@@ -1,11 +1,11 @@
-// The page's state is one object that stands in the address; each schedule of it is one request of the server.
+// The page's state, one object that the address holds; each of its schedules is one request to the server.
 const START = { common: { devices: 4, microbatches: 8, forward: 1, input_grad: 1, weight_grad: 1, latency: 0, transport: "async" }, schedules: [{ schedule: "1f1b" }, { schedule: "zb-h1" }], view: "" };
 const COSTS = ["forward", "backward", "input_grad", "weight_grad", "overlap", "latency"], SIZES = ["devices", "microbatches", "stages_per_device"];
-const MOST = 4, LONGEST_LINK = 30000, LONG = 400;   // schedules; characters; milliseconds after which older work is cancelled
+const MOST = 4, LONGEST_LINK = 30000, LONG = 400;   // schedules; characters; milliseconds after which a newer request cancels an older one
 const token = new URLSearchParams(location.search).get("token");
 const find = (id) => document.getElementById(id);
-let notice = "";   // a fault that is of no schedule on the page, until its user changes something
-let state = structuredClone(START), offer = null, runs = [], writing = 0, written = "";   // runs: { result, flight } a schedule
+let notice = "";   // a fault of none of the page's schedules; the next change removes it
+let state = structuredClone(START), offer = null, runs = [], writing = 0, written = "";   // runs: { result, flight } per schedule
 
 function make(tag, properties = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
@@ -21,7 +21,7 @@ const ask = (path, body, signal) => fetch(path, {
 const all = () => state.schedules.map((_, index) => index);
 const nameOf = (index) => state.schedules[index].name || state.schedules[index].schedule || "schedule";
 
-function caseOf(index) {   // what the server is sent; an empty field is left to the library
+function caseOf(index) {   // the body of a request; the library chooses the values of empty fields
   const { name, ...own } = state.schedules[index], merged = { ...state.common, ...own };
   if (merged.csv !== undefined) for (const key of ["schedule", "options", ...SIZES]) delete merged[key];
   return Object.fromEntries(Object.entries(merged).filter(([, value]) => value !== "" && value !== null && value !== undefined));
@@ -38,7 +38,7 @@ function readLink() {
   } catch { notice = "The address holds no state of the explorer after its #; it starts anew."; }
 }
 
-function writeLink() {   // soon: browsers refuse an address that changes at each step of a slider
+function writeLink() {   // delayed: browsers reject an address that changes at each step of a slider
   clearTimeout(writing);
   writing = setTimeout(() => {
     const text = "#" + encodeURIComponent(JSON.stringify(state));
@@ -54,7 +54,7 @@ function change(indexes) {
   for (const index of indexes) request(runs[index]);
 }
 
-function request(run) {   // one at a time: the newest waits, and takes the place of an older one that takes long
+function request(run) {   // one at a time: the newest waits, and cancels an older one that takes long
   run.changed = performance.now();
   if (!run.flight) send(run);
   else {
@@ -82,7 +82,7 @@ async function send(run) {
 }
 
 let ticking = 0;
-function watch() {   // what is being worked out, and since when; a word of it after a second
+function watch() {   // show the progress of work that takes more than a second
   clearTimeout(ticking);
   const busy = runs.filter((run) => run.flight), since = Math.min(...busy.map((run) => run.flight.begun)), waited = performance.now() - since;
   const long = busy.length > 0 && waited >= 1000;
