@@ -1,4 +1,4 @@
-"""Reader of Chrome trace events, one by one: a file of gigabytes takes only the memory of its result."""
+"""Reader of Chrome trace events, one by one: even a file of gigabytes needs only the memory of its result."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 
 from ppsim.base.errors import ConfigError
 
-CHUNK = 1 << 20  # bytes read at a time
-MAX_VALUE_LENGTH = 1 << 26  # characters of one event or one entry of the head
-MAX_UNPACKED = 1 << 36  # bytes of one file
-MAX_TIMES_PACKED = 100  # of a packed file; the profiler traces in tests/data unpack to 10 times their size
+CHUNK = 1 << 20  # bytes per read
+MAX_VALUE_LENGTH = 1 << 26  # characters of an event, or of another entry of the file
+MAX_UNPACKED = 1 << 36  # bytes of a file
+MAX_TIMES_PACKED = 100  # limit of unpacked / packed size; the profiler traces in tests/data have 10
 EVENTS = "traceEvents"
 _SPACE = re.compile(r"[ \t\r\n]*")
 
@@ -25,10 +25,10 @@ Event = dict[str, Any]
 
 
 def read_events(path: Path, keep: Callable[[Event], Event | None]) -> tuple[dict[str, Any], list[Event]]:
-    """Return the entries of a Chrome trace except its events, and what `keep` returns for each event, except None.
+    """Return the entries of a Chrome trace except its events, and the results of `keep` for its events, without None.
 
-    Raises ConfigError naming a file that is no JSON object, is cut short, holds an entry of more than 64 MiB, or
-    unpacks to more than 64 GiB or 100 times its size.
+    Raises ConfigError with the name of a file that is no JSON object, is cut short, contains an entry of more than
+    64 MiB, or unpacks to more than 64 GiB or 100 times its size.
     """
     head: dict[str, Any] = {}
     events: list[Event] = []
@@ -52,17 +52,17 @@ def read_events(path: Path, keep: Callable[[Event], Event | None]) -> tuple[dict
 def _characters(path: Path) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     packed = path.suffix == ".gz"
-    most = min(MAX_UNPACKED, max(MAX_TIMES_PACKED * path.stat().st_size, CHUNK)) if packed else MAX_UNPACKED
+    limit = min(MAX_UNPACKED, max(MAX_TIMES_PACKED * path.stat().st_size, CHUNK)) if packed else MAX_UNPACKED
     with gzip.open(path) if packed else path.open("rb") as file:
         while chunk := file.read(CHUNK):
-            if file.tell() > most:
-                raise ValueError(f"it holds more than {most:,} bytes, the most that is read of such a file")
+            if file.tell() > limit:
+                raise ValueError(f"it holds more than {limit:,} bytes, the most that is read of such a file")
             yield decoder.decode(chunk)
     yield decoder.decode(b"", final=True)
 
 
 class _Text:
-    """The values of a JSON text that comes in pieces."""
+    """Reader of the values of a JSON text that arrives in pieces."""
 
     def __init__(self, pieces: Iterator[str]):
         self.pieces, self.text, self.at = pieces, "", 0
@@ -78,7 +78,7 @@ class _Text:
                 if not self._more():
                     raise
                 continue
-            if end < len(self.text) or not self._more():  # a number may go on in the next piece
+            if end < len(self.text) or not self._more():  # a number may continue in the next piece
                 self.at = end
                 return value
 
@@ -89,7 +89,7 @@ class _Text:
             yield self.value()
 
     def ends_with(self, bracket: str) -> bool:
-        """Return whether `bracket` comes next, and pass it; else pass a comma, if there is one."""
+        """Return whether `bracket` comes next; skip it, or else a comma."""
         self._skip_space()
         found = self.text[self.at : self.at + 1]
         if found == bracket:
@@ -100,7 +100,7 @@ class _Text:
         return False
 
     def expect(self, character: str) -> None:
-        """Pass `character`; raise ValueError for anything else."""
+        """Skip `character`; raise ValueError for any other."""
         self._skip_space()
         found = self.text[self.at : self.at + 1]
         if found != character:
@@ -114,7 +114,7 @@ class _Text:
                 return
 
     def _more(self) -> bool:
-        """Append the next piece and drop what has been read; return False at the end."""
+        """Append the next piece and drop the text before `at`; return False at the end."""
         piece = next(self.pieces, None)
         if piece is None:
             return False

@@ -1,4 +1,4 @@
-"""PyTorch profiler (Kineto) traces of a pipeline, one file per rank, read as a measured Trace."""
+"""Reader of PyTorch profiler (Kineto) traces of a pipeline, one file per rank, as a measured Trace."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ WAITING = "SendRecv"  # in the names of NCCL's point-to-point kernels, which wai
 
 
 class Launches:
-    """Launches and kernels of a trace, gathered event by event; ROCm's events have the same categories."""
+    """Launches and kernels of a trace, collected event by event; ROCm's events have the same categories."""
 
     def __init__(self) -> None:
         self._launches, self._kernels = array("d"), array("d")
 
     def take(self, event: dict[str, Any]) -> bool:
-        """Return whether an event is a launch or a kernel; keep it here, if its numbers are valid."""
+        """Return whether an event is a launch or a kernel; store it if its numbers are valid."""
         category = event.get("cat")
         if category not in LAUNCH and category not in KERNEL:
             return False
@@ -47,13 +47,13 @@ class Launches:
         numbers: list[Any] = [correlation, event.get("ts"), event.get("dur")]
         known = all(is_number(value) and abs(value) < MAX_NUMBER for value in numbers) and numbers[2] >= 0
         if known and WAITING not in str(event.get("name")):
-            number, start, lasts = map(float, numbers)
-            where = self._launches if category in LAUNCH else self._kernels
-            where.extend((number, start / 1e6, (start + lasts) / 1e6))
+            number, start, duration = map(float, numbers)
+            column = self._launches if category in LAUNCH else self._kernels
+            column.extend((number, start / 1e6, (start + duration) / 1e6))
         return True
 
     def on_gpu(self, spans: Iterable[Span]) -> list[Span]:
-        """Return the (start, end) of the kernels of each host range, seconds; the range itself without kernels."""
+        """Return the (start, end) of each host range's kernels in seconds; a range without kernels itself."""
         launched, start, end = self._by_launch
         found = []
         for span in spans:
@@ -65,13 +65,13 @@ class Launches:
 
     @cached_property
     def _by_launch(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Launch, start and end of each kernel, in the order of the launches."""
-        launches, kernels = (np.array(part).reshape(-1, 3) for part in (self._launches, self._kernels))
+        """Launch time, start and end of each kernel in seconds, in the order of the launches."""
+        launches, kernels = (np.array(column).reshape(-1, 3) for column in (self._launches, self._kernels))
         launches = launches[np.argsort(launches[:, 0], kind="stable")]
-        at = np.searchsorted(launches[:, 0], kernels[:, 0])
-        known = np.flatnonzero(at < len(launches))
-        known = known[launches[at[known], 0] == kernels[known, 0]]
-        launched = launches[at[known], 1]
+        launch = np.searchsorted(launches[:, 0], kernels[:, 0])
+        known = np.flatnonzero(launch < len(launches))
+        known = known[launches[launch[known], 0] == kernels[known, 0]]
+        launched = launches[launch[known], 1]
         order = np.argsort(launched, kind="stable")
         return launched[order], kernels[known[order], 1], kernels[known[order], 2]
 
@@ -81,10 +81,10 @@ RECEIVED = ("gloo:recv", "nccl:recv")
 ENGINE = "autograd::engine::evaluate_function"
 SUFFIXES = (".json", ".json.gz")
 GPU = "gpu_user_annotation"
-STAGE = re.compile(r"\(?(\d{1,10})[FBIW]\d")  # the reader of actions rejects longer numbers
-BEFORE_ANOTHER = re.compile(r"(\d{1,10})(SEND_F|RECV_B)\d")  # of a stage that another one follows
+STAGE = re.compile(r"\(?(\d{1,10})[FBIW]\d")  # longer numbers are no actions
+BEFORE_ANOTHER = re.compile(r"(\d{1,10})(SEND_F|RECV_B)\d")  # an action of a stage that is not the last
 MAX_MICROSECONDS, MAX_NANOSECONDS = 1e18, 2**63  # far beyond any clock
-BLOCKED = 1e-4  # seconds; an action that waited less for its input shows no arrival, as that may have been long before
+BLOCKED = 1e-4  # seconds; if an action waited less for its input, the input may have arrived long before
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class _Rank:
 
     @cached_property
     def stages(self) -> frozenset[int]:
-        """The stages that its `PP:` ranges name."""
+        """The stages in the names of its `PP:` ranges."""
         return frozenset(int(found[1]) for action in self.ranges if (found := STAGE.match(action)))
 
     @cached_property
@@ -120,12 +120,12 @@ class _Rank:
 def read_any_trace(path: str | PathLike[str], ranges: tuple[str, str] | None = None) -> Trace:
     """Read a measured run: a trace file of the replay harness, a Primus dump, or profiler traces, one file per rank.
 
-    `ranges` is as in `read_kineto`. Raises ConfigError naming the file for anything else, ScheduleError for a faulty
+    `ranges` is as in `read_kineto`. Raises ConfigError with the path for anything else, ScheduleError for a faulty
     program.
     """
     try:
         is_folder = Path(path).is_dir()
-    except (TypeError, ValueError, OSError):  # no path, or longer than the system takes; the reader says it
+    except (TypeError, ValueError, OSError):  # no path, or too long for the system; `read_trace` reports it
         is_folder = False
     if not is_folder:
         return read_trace(path)
@@ -135,16 +135,16 @@ def read_any_trace(path: str | PathLike[str], ranges: tuple[str, str] | None = N
 def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = None) -> Trace:
     """Read PyTorch profiler traces of a pipeline's ranks.
 
-    Each rank has one file, .json or .json.gz, in `folder`, which is read event by event: files may have gigabytes.
+    Each rank has one file, .json or .json.gz, in `folder`. Files are read event by event, as they may have gigabytes.
 
     - Ranges named `PP:<action>`, as `_PipelineScheduleRuntime` records, name their action; the n-th range of a name
-      belongs to the n-th step. Without them the patterns of `ppsim.interop.ranges` are looked for, or `ranges`: two
-      regular expressions that match the names of forwards and of backwards.
-    - Tensor and data parallelism run several pipelines side by side: the first whole one is read.
-    - Clocks are set if there are several hosts, or if an action would start before its input is made.
-    - An action starts when its input has arrived, not when it began to wait for it.
-    - Ranges on a GPU (`gpu_user_annotation`) replace those on the host. Functions, which are only on the host, last as
-      long as the kernels that they launch.
+      belongs to the n-th step. Without such ranges, names are matched with the patterns of `ppsim.interop.ranges`, or
+      with `ranges`: two regular expressions for the names of forwards and of backwards.
+    - Tensor and data parallelism run several pipelines at once; the first complete pipeline is read.
+    - Clocks are shifted if there are several hosts, or if an action would start before its input exists.
+    - An action starts when its input has arrived, not when the wait for the input begins.
+    - Ranges on a GPU (`gpu_user_annotation`) replace ranges on the host. Ranges of functions exist only on the host;
+      they last as long as the kernels that they launch.
 
     Raises ConfigError for files that are no such traces, ScheduleError if the ranges are no valid program.
     """
@@ -152,8 +152,8 @@ def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = No
     if not files:
         raise ConfigError(f"{folder}: holds no profiler trace; put one {' or '.join(SUFFIXES)} file a rank there")
     patterns = pattern_of(ranges)
-    there = sorted((_read_rank(path, patterns) for path in files), key=lambda rank: rank.rank)
-    ranks = _of_one_pipeline(there, str(folder))
+    recorded = sorted((_read_rank(path, patterns) for path in files), key=lambda rank: rank.rank)
+    ranks = _of_one_pipeline(recorded, str(folder))
     ranks, how = (ranks, PREFIX) if all(rank.ranges for rank in ranks) else _named_by_pattern(folder, ranks, patterns)
     shifts = [(rank.base - ranks[0].base) / 1e9 for rank in ranks]
     whole = whole_steps([rank.ranges for rank in ranks], shifts)
@@ -176,7 +176,7 @@ def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = No
         hosts=hosts,
         clocks_moved=moved,
         ranks=[rank.rank for rank in ranks],
-        other_ranks=len(there) - len(ranks),
+        other_ranks=len(recorded) - len(ranks),
     )
 
 
@@ -201,7 +201,7 @@ def _of_one_pipeline(ranks: list[_Rank], place: str) -> list[_Rank]:
 def _named_by_pattern(
     folder: str | PathLike[str], ranks: list[_Rank], patterns: tuple[Pattern, ...]
 ) -> tuple[list[_Rank], str]:
-    """Return the ranks with ranges named by the first pattern that all of them match, and the pattern's name."""
+    """Return the ranks with ranges named by the first pattern that matches ranges of all, and the pattern's name."""
     for number, pattern in enumerate(patterns):
         if all(rank.matches[number] for rank in ranks):
             try:
@@ -209,7 +209,8 @@ def _named_by_pattern(
                 named = named_ranges(matches, [rank.steps for rank in ranks])
             except ConfigError as error:
                 raise ConfigError(f"{folder}: {pattern.name} ranges: {error}") from None
-            return [replace(rank, ranges=_run(one, rank)) for rank, one in zip(ranks, named, strict=True)], pattern.name
+            executed = [replace(rank, ranges=_executed(one, rank)) for rank, one in zip(ranks, named, strict=True)]
+            return executed, pattern.name
     without = next(rank.path for rank in ranks if not rank.ranges)
     known = ", ".join(pattern.name for pattern in patterns)
     raise ConfigError(
@@ -219,15 +220,15 @@ def _named_by_pattern(
     )
 
 
-def _run(ranges: dict[str, list[Span]], rank: _Rank) -> dict[str, list[Span]]:
-    """Return when the actions of a rank ran: on its GPU, if they are host ranges that launch kernels."""
+def _executed(ranges: dict[str, list[Span]], rank: _Rank) -> dict[str, list[Span]]:
+    """Return the times of a rank's actions; for host ranges that launch kernels, the times on the GPU."""
     if rank.launches is None:
         return ranges
     return {action: rank.launches.on_gpu(spans) for action, spans in ranges.items()}
 
 
 def _computation(pattern: Pattern, matches: list[Match], received: np.ndarray) -> list[Match]:
-    """Return the ranges without the wait for an input at their start."""
+    """Return the ranges without their waits for inputs at the start."""
     if not pattern.receives:
         return matches
     after = []
@@ -246,7 +247,7 @@ class _DistributedInfo:
 
 @dataclass(frozen=True)
 class _Head:
-    """The entries that are read of a file, except its events."""
+    """The entries of a file that are used, except its events."""
 
     distributedInfo: _DistributedInfo  # noqa: N815 - the profiler's own key
     traceEvents: None  # noqa: N815 - read one by one
@@ -262,9 +263,9 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
         return known or any(pattern.kind(name) for pattern in patterns)
 
     launches = Launches()
-    engine = array("d")  # starts and ends; of these there are millions
+    engine = array("d")  # starts and ends; a trace has millions of these
 
-    def kept(event: dict[str, Any]) -> dict[str, Any] | None:
+    def keep(event: dict[str, Any]) -> dict[str, Any] | None:
         name = event.get("name")
         if event.get("ph") != "X" or launches.take(event) or not isinstance(name, str) or not is_wanted(name):
             return None
@@ -274,7 +275,7 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
             return None
         return wanted
 
-    document, events = read_events(path, kept)
+    document, events = read_events(path, keep)
     place = str(path)
     head = check_document(_Head, document, place, "a profiler trace of a distributed run")
     faults = [fault for number, event in enumerate(events) for fault in _event_faults(number, event)]
@@ -284,7 +285,7 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
     if faults:
         raise document_error(faults, place, "a profiler trace")
     on_host = not any(event.get("cat") == GPU and not event["name"].startswith(STEP) for event in events)
-    shown_once = [event for event in events if event.get("cat") != GPU] if on_host else _on_gpu_first(events)
+    unique = [event for event in events if event.get("cat") != GPU] if on_host else _on_gpu_first(events)
     device = str((head.deviceProperties or [{}])[0].get("name", "CPU"))
     return _Rank(
         place,
@@ -292,11 +293,11 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
         head.baseTimeNanoseconds,
         head.host_name,
         device,
-        _ranges(shown_once),
+        _ranges(unique),
         _in_order([_span(event) for event in events if event["name"] in RECEIVED]),
         _in_order(engine),
-        [_matches(shown_once, pattern) for pattern in patterns],
-        sorted({_span(event)[0] for event in shown_once if event["name"].startswith(STEP)}),
+        [_matches(unique, pattern) for pattern in patterns],
+        sorted({_span(event)[0] for event in unique if event["name"].startswith(STEP)}),
         head.distributedInfo.world_size,
         pipeline_group(head.distributedInfo.rank, head.distributedInfo.pg_config),
         launches if on_host else None,
@@ -304,18 +305,18 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
 
 
 def _event_faults(number: int, event: dict[str, Any]) -> Iterator[str]:
-    """Yield the faults of a range's times; events are too many for a schema."""
-    for name, least in (("ts", -MAX_MICROSECONDS), ("dur", 0.0)):
+    """Yield the faults of a range's times; a schema would be too slow for so many events."""
+    for name, minimum in (("ts", -MAX_MICROSECONDS), ("dur", 0.0)):
         value: Any = event.get(name)
-        if not (is_number(value) and least <= value <= MAX_MICROSECONDS):
-            said = f"{name} {shown(value)} must be a finite number of microseconds, dur at least 0"
-            yield f"range {number} ({shown(event['name'])}): {said}"
+        if not (is_number(value) and minimum <= value <= MAX_MICROSECONDS):
+            fault = f"{name} {shown(value)} must be a finite number of microseconds, dur at least 0"
+            yield f"range {number} ({shown(event['name'])}): {fault}"
 
 
 def _on_gpu_first(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the events, each name from the busiest of its GPU streams if it has any, else from the host.
+    """Return the events of each name on the busiest of its GPU streams; for a name without any, those on the host.
 
-    The profiler shows a range on each stream that its kernels use, such as those of computation and of collectives.
+    The profiler records a range on each stream that its kernels use, such as those of computation and of collectives.
     """
     on_gpu = [event for event in events if event.get("cat") == GPU]
     busy: dict[str, float] = {}
@@ -323,7 +324,7 @@ def _on_gpu_first(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         busy[_stream(event)] = busy.get(_stream(event), 0.0) + event["dur"]
     stream: dict[str, str] = {}
     for event in sorted(on_gpu, key=lambda one: (busy[_stream(one)], _stream(one))):
-        stream[event["name"]] = _stream(event)  # the busiest is the last
+        stream[event["name"]] = _stream(event)  # the busiest comes last
     return [
         event for event in events
         if (event["name"] not in stream if event.get("cat") != GPU else stream[event["name"]] == _stream(event))
@@ -335,7 +336,7 @@ def _stream(event: dict[str, Any]) -> str:
 
 
 def _ranges(events: list[dict[str, Any]]) -> dict[str, list[Span]]:
-    """Return each action's ranges as (start, end) in seconds, in time order; actions in order of their first range."""
+    """Return the (start, end) of each action's ranges in seconds, in time order; actions in order of their first."""
     ranges: dict[str, list[Span]] = {}
     for event in sorted(events, key=lambda one: (one["ts"], one["dur"], one["name"])):
         if event["name"].startswith(PREFIX):
@@ -361,7 +362,7 @@ def _span(event: dict[str, Any]) -> Span:
 
 
 def _times(program: ScheduleColumns, ranks: list[_Rank]) -> tuple[np.ndarray, np.ndarray]:
-    """Return start and end of each row of each step, seconds on rank 0's time base; nan if nothing was recorded."""
+    """Return start and end of each row of each step, seconds on rank 0's time base; nan for unrecorded times."""
     steps = max(len(spans) for rank in ranks for spans in rank.ranges.values())
     start, end = (np.full((steps, len(program.kind)), np.nan) for _ in range(2))
     for device, rank in enumerate(ranks):
@@ -383,7 +384,7 @@ def _times(program: ScheduleColumns, ranks: list[_Rank]) -> tuple[np.ndarray, np
 
 
 def _edges(program: ScheduleColumns, row: int, parts: int, span: Span, rank: _Rank) -> list[float]:
-    """Return when the actions of one range begin and end; the backward of a fused one lasts while autograd runs."""
+    """Return the borders of the actions of one range, seconds; in a fused range, autograd's times are the backward."""
     if parts == 1:
         return [span[0], span[1]]
     inside = rank.engine[(rank.engine[:, 0] >= span[0]) & (rank.engine[:, 1] <= span[1])]
@@ -395,9 +396,9 @@ def _edges(program: ScheduleColumns, row: int, parts: int, span: Span, rank: _Ra
 def _set_arrivals(
     program: ScheduleColumns, rows: slice, received: np.ndarray, start: np.ndarray, end: np.ndarray
 ) -> None:
-    """Let a RECV end when its wait returned, and let its consumer start then.
+    """Set the end of each RECV, and the start of its consumer, to the end of the wait for the RECV.
 
-    On a GPU the host does not wait, and the ranges stay as they are.
+    On a GPU the host does not wait, so nothing changes.
     """
     ends = transfer_ends(program)
     mine = ~ends.is_send & (ends.row >= rows.start) & (ends.row < rows.stop)

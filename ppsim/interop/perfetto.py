@@ -1,7 +1,7 @@
 """Trace files for ui.perfetto.dev: TrackEvent protobuf, or Chrome trace events in JSON.
 
-A packet has the same bytes at the same offsets as all packets of its sort, so that a sort is written as one matrix. For
-this, times and track numbers are padded to one width, which protobuf readers accept. Field numbers: google/perfetto,
+All packets of a sort have their fields at the same offsets, so that a sort is written as one matrix. For this, times
+and track numbers are padded to one width, which protobuf readers accept. Field numbers: google/perfetto,
 protos/perfetto/trace/trace_packet.proto and track_event/{track_event,track_descriptor,counter_descriptor,
 debug_annotation}.proto.
 """
@@ -36,23 +36,23 @@ def _names(trace: Tracks) -> Iterator[str]:
         yield json.dumps({"ph": "M", "name": "process_sort_index", "pid": device, "args": {"sort_index": device}})
     for track in trace.tracks:
         if not track.counts:
-            where = {"ph": "M", "pid": track.device, "tid": track.number}
-            yield json.dumps({**where, "name": "thread_name", "args": {"name": track.name}})
-            yield json.dumps({**where, "name": "thread_sort_index", "args": {"sort_index": track.number}})
+            thread = {"ph": "M", "pid": track.device, "tid": track.number}
+            yield json.dumps({**thread, "name": "thread_name", "args": {"name": track.name}})
+            yield json.dumps({**thread, "name": "thread_sort_index", "args": {"sort_index": track.number}})
 
 
 def _slices(trace: Tracks, slices: Slices) -> Iterator[str]:
     columns = (column.tolist() for name, column in vars(slices).items() if name != "inside")
     for track, start, end, prefix, suffix, arrow_in, arrow_out, *about in zip(*columns, strict=True):
-        where = f'"pid":{trace.tracks[track].device},"tid":{track},"ts":{start / 1000}'
+        position = f'"pid":{trace.tracks[track].device},"tid":{track},"ts":{start / 1000}'
         name = f"{trace.prefixes[prefix]}{trace.suffixes[suffix]}"
         given = _arguments(trace, *about)
-        yield f'{{"ph":"X","name":"{name}",{where},"dur":{(end - start) / 1000},"args":{{{given}}}}}'
+        yield f'{{"ph":"X","name":"{name}",{position},"dur":{(end - start) / 1000},"args":{{{given}}}}}'
         if arrow_in != NO_ARROW:
-            yield f'{{"ph":"f","bp":"e","name":"data","cat":"data","id":{arrow_in},{where}}}'
+            yield f'{{"ph":"f","bp":"e","name":"data","cat":"data","id":{arrow_in},{position}}}'
         if arrow_out != NO_ARROW:
             step = "s" if _begins(trace, prefix) else "t"
-            yield f'{{"ph":"{step}","name":"data","cat":"data","id":{arrow_out},{where}}}'
+            yield f'{{"ph":"{step}","name":"data","cat":"data","id":{arrow_out},{position}}}'
 
 
 def _arguments(trace: Tracks, stage: int, microbatch: int, prefix: int, suffix: int) -> str:
@@ -63,7 +63,7 @@ def _arguments(trace: Tracks, stage: int, microbatch: int, prefix: int, suffix: 
 
 
 def _begins(trace: Tracks, prefix: int) -> bool:
-    """Return whether slices of this name are actions, where arrows begin; at transfers arrows go on."""
+    """Return whether slices of this name are actions, at which arrows begin; transfers continue arrows."""
     return "SEND" not in trace.prefixes[prefix]
 
 
@@ -84,8 +84,8 @@ Part = bytes | np.ndarray
 def write_trace(timeline: TimelineColumns, path: str | PathLike[str], file_format: str | None = None) -> None:
     """Write a trace for ui.perfetto.dev as TrackEvent protobuf ("pftrace") or Chrome trace events ("json").
 
-    Without `file_format` a path that ends in .json gives JSON and any other protobuf. Raises ConfigError for an unknown
-    format, for times that a trace cannot hold, and for a path that cannot be written.
+    Without `file_format`, a path that ends in .json gives JSON and any other path protobuf. Raises ConfigError for an
+    unknown format, times that are too long for a trace, and a path that cannot be written.
     """
     if file_format is None:
         file_format = "json" if str(path).lower().endswith(".json") else "pftrace"
@@ -118,39 +118,41 @@ class Encoder:
             yield self._levels(levels)
 
     def _descriptors(self) -> Iterator[bytes]:
-        """Yield a track for each device and the tracks below it, in order."""
+        """Yield the packets that describe the tracks: first one per device, then the tracks below devices."""
         for device in range(self.trace.schedule.devices):
             name = _field(2, f"device {device}".encode())
             yield _packet(_field(60, _field(1, device + 1) + name + _field(11, 3)))
         for track in self.trace.tracks:
-            place = _field(1, _uuid(self.trace, track.number)) + _field(5, track.device + 1) + _field(12, track.number)
+            identity = (
+                _field(1, _uuid(self.trace, track.number)) + _field(5, track.device + 1) + _field(12, track.number)
+            )
             counter = _field(8, _field(6, b"microbatches through one device share")) if track.counts else b""
-            yield _packet(_field(60, place + _field(2, track.name.encode()) + counter))
+            yield _packet(_field(60, identity + _field(2, track.name.encode()) + counter))
 
     def _slices(self, slices: Slices) -> bytes:
-        """Return a begin and an end for each slice; a slice inside another begins and ends inside it."""
+        """Return a begin and an end packet per slice; those of an inner slice are between those of the outer slice."""
         count = len(slices.track)
         begin, end = 2 * np.arange(count), 2 * np.arange(count) + 1
         second = np.flatnonzero(slices.inside)
         begin[second], end[second], end[second - 1] = 2 * second - 1, 2 * second, 2 * second + 1
         stream = _Stream(2 * count)
-        for rows in self._alike(slices):
+        for rows in self._equal_packets(slices):
             stream.add(
                 begin[rows], self._event(slices.start[rows], slices.track[rows], SLICE_BEGIN, self._body(slices, rows))
             )
         stream.add(end, self._event(slices.end, slices.track, SLICE_END, []))
         return stream.written()
 
-    def _alike(self, slices: Slices) -> Iterator[np.ndarray]:
-        """Yield the rows of slices whose begin packets have the same length and fields."""
+    def _equal_packets(self, slices: Slices) -> Iterator[np.ndarray]:
+        """Yield groups of rows whose begin packets have the same fields and lengths."""
         waits = slices.waited_prefix >= 0
         sort = self.prefix_length[slices.prefix]
-        for part in (
+        for column in (
             self.suffix_length[slices.suffix], waits * self.prefix_length[slices.waited_prefix],
             waits * self.suffix_length[slices.waited_suffix], slices.arrow_in != NO_ARROW,
             slices.arrow_out != NO_ARROW, slices.stage >= 0, slices.microbatch >= 0,
         ):  # fmt: skip
-            sort = sort * 64 + part
+            sort = sort * 64 + column
         for value in np.unique(sort):
             yield np.flatnonzero(sort == value)
 
@@ -170,7 +172,7 @@ class Encoder:
         return body
 
     def _name(self, prefix: np.ndarray, suffix: np.ndarray) -> list[Part]:
-        """Return names, each part of one length, in two columns of bytes."""
+        """Return the two parts of names as bytes; all names have equally long parts."""
         return [
             self.prefix[prefix, : self.prefix_length[prefix[0]]],
             self.suffix[suffix, : self.suffix_length[suffix[0]]],
@@ -196,30 +198,30 @@ class Encoder:
 
 
 class _Stream:
-    """Packets of several sorts; each sort is added at once, and the packets have an order of their own."""
+    """Packets in an order; all packets of a sort are added in one call."""
 
     def __init__(self, count: int):
         self.widths = np.zeros(count, np.int64)
         self.sorts: list[tuple[np.ndarray, list[Part]]] = []
 
-    def add(self, places: np.ndarray, parts: list[Part]) -> None:
-        self.widths[places] = _width(parts)
-        self.sorts.append((places, parts))
+    def add(self, positions: np.ndarray, parts: list[Part]) -> None:
+        self.widths[positions] = _width(parts)
+        self.sorts.append((positions, parts))
 
     def written(self) -> bytes:
-        after = np.cumsum(self.widths)
-        buffer = np.empty(int(after[-1]) if len(after) else 0, np.uint8)
-        for places, parts in self.sorts:
-            at = after[places] - self.widths[places]
+        end = np.cumsum(self.widths)
+        buffer = np.empty(int(end[-1]) if len(end) else 0, np.uint8)
+        for positions, parts in self.sorts:
+            offset = end[positions] - self.widths[positions]
             for part in parts:
                 for column in part if isinstance(part, bytes) else part.T:
-                    buffer[at] = column
-                    at += 1
+                    buffer[offset] = column
+                    offset += 1
         return buffer.tobytes()
 
 
 def _annotation(name: bytes, value: list[Part]) -> list[Part]:
-    """Return a DebugAnnotation of a TrackEvent, which a click on its slice shows."""
+    """Return a DebugAnnotation of a TrackEvent; a click on the slice shows it."""
     parts = [_field(10, name), *value]
     return [_key(4, 2) + _varint(_width(parts)), *parts]
 
@@ -229,7 +231,7 @@ def _width(parts: list[Part]) -> int:
 
 
 def _uuid(trace: Tracks, track: int) -> int:
-    """Return the number of a track: devices have the numbers from 1 on, and tracks those after them."""
+    """Return the number of a track; numbers begin with 1 for device 0, tracks come after the devices."""
     return trace.schedule.devices + 1 + track
 
 
@@ -256,7 +258,7 @@ def _packet(content: bytes) -> bytes:
 
 
 def _padded(numbers: np.ndarray, width: int) -> np.ndarray:
-    """Return varints of one width, uint8 (n, width): short ones are padded with zeros."""
+    """Return varints of one width, uint8 (n, width), padded with zeros."""
     groups = np.stack([numbers >> 7 * group & 127 for group in range(width)], axis=1).astype(np.uint8)
     groups[:, :-1] |= 128
     return groups

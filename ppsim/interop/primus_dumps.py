@@ -1,7 +1,7 @@
 """Primus' `dump_pp_data` folders: start and end of each forward and backward of a Megatron-LM run, one file per rank.
 
-`config.json` holds pp_size, vp_size and num_mbs; `pp_rank_R.json` maps each training iteration to lists of
-milliseconds from the rank's own begin of it (AMD-AGI/Primus, its pipeline visualisation tool), without transfers.
+`config.json` contains pp_size, vp_size and num_mbs. `pp_rank_R.json` maps each training iteration to lists of
+milliseconds since the iteration began on that rank, without transfers (AMD-AGI/Primus, pipeline visualisation tool).
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ class _Iteration:
 
 
 def is_primus(folder: str | PathLike[str]) -> bool:
-    """Return whether a folder holds what `dump_pp_data` writes."""
+    """Return whether a folder contains the files that `dump_pp_data` writes."""
     return (Path(folder) / CONFIG).is_file() and any(Path(folder).glob("pp_rank_*.json"))
 
 
 def read_primus(folder: str | PathLike[str]) -> Trace:
     """Read a dump; each iteration is a step.
 
-    The ranks' clocks are set so that transfers take equally long in both directions between neighbours. The first
-    iteration compiles kernels and makes communicators; it is read, but medians do not notice it.
+    Clocks of ranks are shifted so that transfers between neighbours take equally long in both directions. The first
+    iteration is slow, as it compiles kernels and makes communicators; it is included, as medians ignore it.
 
-    Raises ConfigError naming file and field of every fault, ScheduleError if the times give no valid schedule.
+    Raises ConfigError with file and field of every fault, ScheduleError if the times give no valid schedule.
     """
     folder = Path(folder)
     place = str(folder / CONFIG)
@@ -83,7 +83,7 @@ def read_primus(folder: str | PathLike[str]) -> Trace:
 
 
 def _read_rank(path: Path, sizes: _Sizes) -> dict[str, _Iteration]:
-    """Return the iterations of one rank by number; each list has an entry per action of its kind."""
+    """Return the iterations of one rank by number; raise ConfigError with all faults of the file."""
     place = str(path)
     iterations = check_document(dict[str, _Iteration], read_json(read_text(path), place, WHAT), place, WHAT)
     faults = []
@@ -108,7 +108,7 @@ def _read_rank(path: Path, sizes: _Sizes) -> dict[str, _Iteration]:
 
 
 def _times(iteration: _Iteration) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return start and end of a rank's actions in time order, milliseconds, and whether each is a forward."""
+    """Return start and end of a rank's actions in milliseconds, in time order, and whether each is a forward."""
     start = np.array([*iteration.fwd_start, *iteration.bwd_start])
     end = np.array([*iteration.fwd_end, *iteration.bwd_end])
     order = np.argsort(start, kind="stable")
@@ -117,7 +117,7 @@ def _times(iteration: _Iteration) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _order(rank: int, iteration: _Iteration, sizes: _Sizes) -> list[str]:
     forward = _times(iteration)[2]
-    return megatron_actions(["F" if one else "B" for one in forward], rank, sizes.pp_size, sizes.chunks)
+    return megatron_actions(["F" if is_forward else "B" for is_forward in forward], rank, sizes.pp_size, sizes.chunks)
 
 
 def _column(edge: str, ranks: list[dict[str, _Iteration]], number: str) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""Named ranges of training frameworks, turned into actions by pattern, order and count.
+"""Actions from the named ranges of training frameworks, by pattern, order and count.
 
 Without microbatches in the names, the n-th forward and backward of a rank follow Megatron-LM's numbering
-(NVIDIA/Megatron-LM, megatron/core/pipeline_parallel/schedules.py, `get_schedule_table`): groups of as many microbatches
-as there are ranks pass through all chunks of a rank, and backwards take the chunks in reverse.
+(NVIDIA/Megatron-LM, megatron/core/pipeline_parallel/schedules.py, `get_schedule_table`): one group of microbatches
+after the other, each with one microbatch per rank, passes through all chunks of a rank; backwards reverse the chunks.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ppsim.base.errors import ConfigError, shown
 
 
 def megatron_actions(kinds: Sequence[str], rank: int, ranks: int, chunks: int) -> list[str]:
-    """Return the actions of a rank, from "F" and "B" in the order in which it ran them.
+    """Return the actions of a rank, from the "F" and "B" that it ran, in order.
 
-    Raises ConfigError if the numbers of forwards and backwards differ, or do not fill all chunks.
+    Raises ConfigError if the numbers of forwards and backwards differ, or are no multiple of `chunks`.
     """
     forwards, backwards = kinds.count("F"), kinds.count("B")
     if forwards != backwards or forwards % chunks:
@@ -37,7 +37,7 @@ def megatron_actions(kinds: Sequence[str], rank: int, ranks: int, chunks: int) -
 def chunks_of(kinds: Sequence[str], ranks: int) -> int:
     """Return the model chunks of the last rank: its first backward comes after (chunks - 1) ranks + 1 forwards.
 
-    1 if every forward precedes every backward (GPipe), or if the count fits no interleaved schedule.
+    The result is 1 if every forward precedes every backward (GPipe), or if the count fits no interleaved schedule.
     """
     if "B" not in kinds:
         return 1
@@ -59,17 +59,17 @@ def _forward_order(microbatches: int, ranks: int, chunks: int) -> list[tuple[int
 
 
 STEP = "ProfilerStep#"
-MAX_DIGITS = 10  # more than the largest number of a microbatch has
+MAX_DIGITS = 10  # of a microbatch; more than the largest number has
 Span = tuple[float, float]  # start and end, seconds
-Match = tuple[float, float, tuple[str, str | None]]  # start and end, and what `Pattern.kind` says of its name
+Match = tuple[float, float, tuple[str, str | None]]  # start, end, and the result of `Pattern.kind`
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """Regular expressions that match the whole name of a forward's and a backward's range.
+    """Regular expressions for the whole names of the ranges of forwards and of backwards.
 
-    A group in one of them is the microbatch; without a group the n-th range has Megatron-LM's n-th microbatch. With
-    `receives`, a range begins with the wait for its input.
+    A group in an expression is the microbatch; without a group the n-th range has Megatron-LM's n-th microbatch. If
+    `receives`, a range includes the wait for its input.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Pattern:
     receives: bool = False
 
     def kind(self, name: str) -> tuple[str, str | None] | None:
-        """Return the kind, "F" or "B", of a range and the microbatch in its name; None for other ranges."""
+        """Return the kind of a range, "F" or "B", and the microbatch in its name; None for other ranges."""
         for kind, expression in (("F", self.forward), ("B", self.backward)):
             if match := re.fullmatch(expression, name):
                 return kind, next(iter(match.groups()), None)
@@ -87,7 +87,7 @@ class Pattern:
 
 
 PATTERNS = (
-    # torch/distributed/pipelining/stage.py: the functions (with_stack=True), which torchtitan calls too
+    # torch/distributed/pipelining/stage.py: functions (with_stack=True), also called by torchtitan
     Pattern(
         "PyTorch's functions",
         r"(?:.*distributed/pipelining/stage\.py\(\d+\): )forward_one_chunk",
@@ -123,12 +123,12 @@ def pattern_of(ranges: tuple[str, str] | None) -> tuple[Pattern, ...]:
 
 
 def outermost(events: Iterable[Match]) -> list[Match]:
-    """Return the ranges in time order, without those that lie within another."""
-    kept: list[Match] = []
+    """Return the ranges in time order, without those inside another range."""
+    found: list[Match] = []
     for event in sorted(events, key=lambda one: (one[0], -one[1])):
-        if not kept or event[1] > kept[-1][1]:
-            kept.append(event)
-    return kept
+        if not found or event[1] > found[-1][1]:
+            found.append(event)
+    return found
 
 
 def named_ranges(matches: list[list[Match]], steps: list[list[float]]) -> list[dict[str, list[Span]]]:
@@ -139,20 +139,20 @@ def named_ranges(matches: list[list[Match]], steps: list[list[float]]) -> list[d
     matches : list
         Per rank (start, end, (kind, microbatch or None)), seconds, in time order.
     steps : list
-        Per rank the starts of the profiler's steps, seconds; empty if it marked none.
+        Per rank the starts of the profiler's steps in seconds, if it marked steps.
 
     Raises ConfigError if the numbers of forwards and backwards of a rank differ.
     """
     ranks = len(matches)
     if all(what[1] is not None for rank in matches for _, _, what in rank):
         return [_by_number(rank, found) for rank, found in enumerate(matches)]
-    parts = [_by_step(found, begins) for found, begins in zip(matches, steps, strict=True)]
+    by_step = [_by_step(found, begins) for found, begins in zip(matches, steps, strict=True)]
     if not any(steps):
-        parts = _by_drained_pipeline(matches)
-    whole = [max(map(len, rank_parts), default=0) for rank_parts in parts]
-    parts = [[part for part in rank_parts if len(part) == most] for rank_parts, most in zip(parts, whole, strict=True)]
-    chunks = chunks_of([what[0] for _, _, what in parts[-1][0]], ranks)
-    return [_by_count(rank, rank_parts, ranks, chunks) for rank, rank_parts in enumerate(parts)]
+        by_step = _by_drained_pipeline(matches)
+    longest = [max(map(len, found), default=0) for found in by_step]
+    by_step = [[step for step in found if len(step) == count] for found, count in zip(by_step, longest, strict=True)]
+    chunks = chunks_of([what[0] for _, _, what in by_step[-1][0]], ranks)
+    return [_by_count(rank, found, ranks, chunks) for rank, found in enumerate(by_step)]
 
 
 def _by_number(rank: int, found: list[Match]) -> dict[str, list[Span]]:
@@ -172,16 +172,16 @@ def _number(text: str) -> int:
 
 
 def _by_step(found: list[Match], begins: list[float]) -> list[list[Match]]:
-    """Return the ranges of each step of the profiler; all of them if it marked none."""
+    """Return the ranges of each step of the profiler; without marked steps, all ranges as one step."""
     edges = [*sorted(begins), float("inf")] if begins else [float("-inf"), float("inf")]
     return [[one for one in found if first <= one[0] < last] for first, last in pairwise(edges)]
 
 
 def _by_drained_pipeline(matches: list[list[Match]]) -> list[list[list[Match]]]:
-    """Return each rank's ranges of each step, if no step is marked.
+    """Return each rank's ranges of each step, if the profiler marked no steps.
 
-    A step ends when the first rank has run as many backwards as forwards. With more ranks, this happens at no other
-    time. All steps of another rank hold the same number of ranges.
+    A step ends when the first of several ranks has run the same number of forwards and backwards, which is never so
+    within a step. The other ranks have the same number of ranges in all steps.
     """
     open_forwards, steps = 0, 0
     for _, _, (kind, _) in matches[0]:
@@ -196,11 +196,11 @@ def _by_drained_pipeline(matches: list[list[Match]]) -> list[list[list[Match]]]:
     ]
 
 
-def _by_count(rank: int, parts: list[list[Match]], ranks: int, chunks: int) -> dict[str, list[Span]]:
+def _by_count(rank: int, steps: list[list[Match]], ranks: int, chunks: int) -> dict[str, list[Span]]:
     named: dict[str, list[Span]] = {}
-    for part in parts:
-        actions = megatron_actions([what[0] for _, _, what in part], rank, ranks, chunks)
-        for action, (start, end, _) in zip(actions, part, strict=True):
+    for step in steps:
+        actions = megatron_actions([what[0] for _, _, what in step], rank, ranks, chunks)
+        for action, (start, end, _) in zip(actions, step, strict=True):
             named.setdefault(action, []).append((start, end))
     return named
 
@@ -210,10 +210,11 @@ COMPUTED = re.compile(r"(\d+)([FBIW])(\d+)")
 
 
 def whole_steps(ranks: list[dict[str, list[Span]]], shifts: list[float]) -> list[dict[str, list[Span]]]:
-    """Return the ranges of named actions without those of a first step that had begun before the recording.
+    """Return the ranges of named actions without a first step that began before the recording.
 
-    On the rank of stage 0 such a step shows backwards whose forwards are missing. It ends after these, when no forward
-    waits for its backward. The next step begins on each rank with its first forward after that.
+    On the rank of stage 0 such a step has backwards whose forwards are missing. It ends after these backwards, at the
+    first time at which no forward waits for its backward. The next step begins on each rank with the first forward
+    after that time.
 
     Parameters
     ----------
@@ -237,7 +238,7 @@ def whole_steps(ranks: list[dict[str, list[Span]]], shifts: list[float]) -> list
 
 
 def _begin_of_step(in_time: list[tuple[float, float, str]], earliest: float) -> int:
-    """Return the index of the first forward after a time, or of the action that prepares it."""
+    """Return the index of the first forward after a time, or of the first action that prepares this forward."""
     forwards = (
         number for number, (start, _, action) in enumerate(in_time) if start >= earliest and FORWARD.match(action)
     )
@@ -248,7 +249,7 @@ def _begin_of_step(in_time: list[tuple[float, float, str]], earliest: float) -> 
 
 
 def _end_of_begun_step(in_time: list[tuple[float, float, str]]) -> float | None:
-    """Return when a step whose first forwards are missing ends; None if every backward follows its forward."""
+    """Return the end of a step whose first forwards are missing; None if every backward follows its forward."""
     computed = [(end, parts) for _, end, action in in_time if (parts := COMPUTED.findall(action))]
     seen: set[tuple[str, str]] = set()
     orphans = -1

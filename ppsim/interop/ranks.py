@@ -1,4 +1,4 @@
-"""The ranks of a recording: which of them make one pipeline, and how their clocks differ."""
+"""The ranks of a recording: the ranks of one pipeline, and the differences of their clocks."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ppsim.schedule.columns import ScheduleColumns
 def on_one_clock(
     program: ScheduleColumns, start: np.ndarray, end: np.ndarray, hosts: int
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return the times on one clock, and the largest move of a rank's clock in seconds.
+    """Return the times on one clock, and the largest shift of a rank's clock in seconds.
 
-    Clocks are set if there are several hosts, or if an action would start before its input is made.
+    Clocks are shifted if there are several hosts, or if an action would start before its input exists.
 
     Parameters
     ----------
@@ -33,8 +33,8 @@ def on_one_clock(
         Number of hosts on which the ranks ran.
     """
     compute = np.flatnonzero(program.kind < FIRST_TRANSFER)
-    shift, soonest = clock_shifts(program.compute, start[:, compute], end[:, compute])
-    if hosts == 1 and soonest >= 0:
+    shift, shortest = clock_shifts(program.compute, start[:, compute], end[:, compute])
+    if hosts == 1 and shortest >= 0:
         return start, end, 0.0
     by_row = shift[program.device]
     return start + by_row, end + by_row, float(np.abs(shift).max(initial=0.0))
@@ -43,9 +43,9 @@ def on_one_clock(
 def clock_shifts(schedule: ScheduleColumns, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, float]:
     """Return the seconds to add to each device's times, and the shortest recorded time from an input to its action.
 
-    Between two devices that feed each other, the shortest time from the end of a producer to the start of its consumer
-    is assumed to be equal in both directions, as clocks are set over a network (Mills 1991, Internet time
-    synchronization). Devices are set one after the other along such pairs from device 0; others keep their clocks.
+    The shortest time from the end of a producer to the start of its consumer on another device is assumed to be equal
+    in both directions, as in network time synchronization (Mills 1991, Internet time synchronization). Clocks are
+    shifted device by device, along such pairs from device 0 on; devices without a pair keep their clocks.
 
     Parameters
     ----------
@@ -56,33 +56,33 @@ def clock_shifts(schedule: ScheduleColumns, start: np.ndarray, end: np.ndarray) 
     """
     consumer = np.flatnonzero(crosses_devices(schedule))
     producer = schedule.source[consumer]
-    least = np.full((schedule.devices, schedule.devices), np.inf)
-    shortest = np.fmin.reduce(start[:, consumer] - end[:, producer], axis=0, initial=np.inf)
-    np.minimum.at(least, (schedule.device[producer], schedule.device[consumer]), shortest)
-    return _shifts(least), float(least.min(initial=np.inf))
+    shortest = np.full((schedule.devices, schedule.devices), np.inf)
+    delay = np.fmin.reduce(start[:, consumer] - end[:, producer], axis=0, initial=np.inf)
+    np.minimum.at(shortest, (schedule.device[producer], schedule.device[consumer]), delay)
+    return _shifts(shortest), float(shortest.min(initial=np.inf))
 
 
-def _shifts(least: np.ndarray) -> np.ndarray:
-    """Return the seconds to add to each device's times."""
-    shift, known = np.zeros(len(least)), [0]
+def _shifts(shortest: np.ndarray) -> np.ndarray:
+    """Return the seconds to add to each device's times, from the shortest delay of each pair (sender, receiver)."""
+    shift, known = np.zeros(len(shortest)), [0]
     for device in known:
-        for other in np.flatnonzero(np.isfinite(least[device]) & np.isfinite(least[:, device])).tolist():
+        for other in np.flatnonzero(np.isfinite(shortest[device]) & np.isfinite(shortest[:, device])).tolist():
             if other not in known:
-                # a clock that is late by x makes what comes to it x longer, and what comes from it x shorter
-                late = (least[device, other] - least[other, device]) / 2
-                shift[other] = shift[device] - late
+                # A clock that is x ahead shows delays to its device x too long, and delays from it x too short.
+                ahead = (shortest[device, other] - shortest[other, device]) / 2
+                shift[other] = shift[device] - ahead
                 known.append(other)
     return shift
 
 
-EARLY = 0.5  # fraction of the median action
-# The purpose of a group of ranks: torch.distributed.device_mesh ("mesh_pp"), which torchtitan uses, and Megatron-LM's
+EARLY = 0.5  # tolerated early start, as a fraction of the median action
+# Names of groups of pipeline ranks: torch.distributed.device_mesh ("mesh_pp"), which torchtitan uses, and Megatron-LM's
 # megatron/core/parallel_state.py ("PIPELINE_MODEL_PARALLEL_GROUP").
 PIPELINE_GROUP = re.compile(r"mesh_pp|pp|.*pipeline.*", re.IGNORECASE)
 
 
 def pipeline_group(rank: int, groups: Any) -> tuple[int, ...]:
-    """Return the ranks of a rank's pipeline in stage order, from the profiler's `pg_config`; () without one."""
+    """Return the ranks of a rank's pipeline in stage order, from the profiler's `pg_config`; () if it names none."""
     for group in groups if isinstance(groups, list) else []:
         match group:
             case {"pg_desc": str(name), "ranks": list(ranks)} if PIPELINE_GROUP.fullmatch(name) and rank in ranks:
@@ -97,22 +97,22 @@ def one_pipeline(
     world_size: int,
     place: str,
 ) -> list[int]:
-    """Return the ranks, in stage order, of the first pipeline whose ranks are all there.
+    """Return the ranks, in stage order, of the first pipeline whose ranks were all recorded.
 
     Parameters
     ----------
     groups : mapping rank -> ranks
-        `pipeline_group` of each rank that is there.
+        `pipeline_group` of each recorded rank.
     stages : mapping rank -> stages
-        The stages of each rank, if its ranges name them; else empty.
+        The stages in the names of each rank's ranges.
     num_stages : int
-        Number of stages that ranges name.
+        Number of stages in the names of all ranges.
     world_size : int
-        Ranks of the whole run; 0 if it is not known.
+        Ranks of the whole run, or 0.
     place : str
         The folder.
 
-    Raises ConfigError, beginning with `place`, if ranks are missing.
+    Raises ConfigError, which begins with `place`, if ranks are missing.
     """
     found = sorted(groups)
     if all(groups.values()):
@@ -142,9 +142,9 @@ def _first_of_each(stages: Mapping[int, frozenset[int]], num_stages: int, place:
     first: dict[frozenset[int], int] = {}
     for rank in sorted(stages):
         first.setdefault(stages[rank], rank)
-    there = frozenset().union(*first)
-    if missing := list(islice((stage for stage in range(num_stages) if stage not in there), MAX_FAULTS_SHOWN)):
-        left = num_stages - len(there) - len(missing)
+    recorded = frozenset().union(*first)
+    if missing := list(islice((stage for stage in range(num_stages) if stage not in recorded), MAX_FAULTS_SHOWN)):
+        left = num_stages - len(recorded) - len(missing)
         more = f" and {left} more" if left else ""
         raise ConfigError(
             f"{place}: has files of {_words(sorted(stages))}; one file is needed for each rank from 0 on, and none of "
@@ -154,9 +154,9 @@ def _first_of_each(stages: Mapping[int, frozenset[int]], num_stages: int, place:
 
 
 def refuse_other_pipelines(program: ScheduleColumns, start: np.ndarray, end: np.ndarray, place: str) -> None:
-    """Raise ConfigError if the actions of two devices usually start before their inputs are made.
+    """Raise ConfigError if actions of a pair of devices usually start before their inputs exist.
 
-    No clocks explain that.
+    Differences of clocks cannot explain that.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Trace files of the replay harness: measured times of every row of a program, read into columns and timelines."""
+"""Measured runs: the times of every row of a program, as columns and timelines; reader of the harness' trace files."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ class Trace(EqualColumns):
     Attributes
     ----------
     path : str
-        The file.
+        The file or folder.
     program : ScheduleColumns
         The program that ran.
     issue, start, end : float64 (steps, rows of the program), seconds
-        When each row was issued, began and ended, from the begin of its step; nan if nothing was recorded.
+        Times of each row since the begin of its step: issued, started, ended; nan for unrecorded times.
     transfer_bytes : float
-        Bytes of one transfer.
+        Bytes of a transfer.
     document : mapping
-        The rest of the file: compute, environment, clocks, backend.
+        The other entries of the file: compute, environment, clocks, backend ...
     """
 
     path: str
@@ -64,29 +64,29 @@ class Trace(EqualColumns):
 
     @classmethod
     def of_clock(cls, path: str, program: ScheduleColumns, start: np.ndarray, end: np.ndarray, **rest: Any) -> Trace:
-        """Return the trace of another tool: seconds on one clock over all steps, and no bytes of transfers."""
+        """Return the trace of another tool, with seconds on one clock over all steps and no bytes of transfers."""
         origin = np.nanmin(start, axis=1, keepdims=True)
         return cls(path, program, start - origin, start - origin, end - origin, 0.0, rest)
 
     @property
     def device_name(self) -> str:
-        """Name of the hardware that ran it."""
+        """Name of the hardware."""
         environment = self.document.get("environment")
         return str(environment.get("device", UNKNOWN)) if isinstance(environment, dict) else UNKNOWN
 
     @property
     def framework(self) -> str:
-        """The framework that trained, or empty if the trace does not say."""
+        """The training framework, or empty if it is unknown."""
         return str(self.document.get("framework", ""))
 
     @property
     def transport(self) -> str:
-        """The transport of its transfers, as in `ppsim.simulate`."""
+        """The transport of the transfers, as in `ppsim.simulate`."""
         return str(self.document.get("transport", "async"))
 
     @property
     def recorded(self) -> str:
-        """Date of the run, or empty."""
+        """Date of the run, or empty if it is unknown."""
         return str(self.document.get("recorded", ""))
 
     @cached_property
@@ -96,12 +96,12 @@ class Trace(EqualColumns):
 
     @cached_property
     def notes(self) -> list[str]:
-        """Sentences about what is missing from the file or uncertain."""
+        """Sentences about missing or uncertain facts."""
         missing = np.isnan(self.start) | np.isnan(self.end)
         lost, steps = missing[:, self.compute], int(missing[:, self.compute].any(axis=1).sum())
-        said = []
+        notes = []
         if lost.any():
-            said.append(
+            notes.append(
                 f"{self.path}: {int(lost.sum())} of {counted(lost.size, 'action')} are missing, in "
                 f"{counted(steps, 'step')}; used as far as it goes"
             )
@@ -111,23 +111,23 @@ class Trace(EqualColumns):
                 if self.document.get("backend") == "profiler"
                 else ""
             )
-            said.append(f"{self.path}: {transfers} of {missing.size - lost.size} ends of transfers are missing{why}")
+            notes.append(f"{self.path}: {transfers} of {missing.size - lost.size} ends of transfers are missing{why}")
         if self.document.get("hosts", 1) != 1:
             how = "set by what passes between them" if "clocks_moved" in self.document else "taken as they are"
-            said.append(f"{self.path}: ran on {self.document['hosts']} hosts; their clocks are {how}")
+            notes.append(f"{self.path}: ran on {self.document['hosts']} hosts; their clocks are {how}")
         if self.document.get("other_ranks"):
             ranks = ", ".join(map(str, self.document["ranks"]))
-            said.append(f"{self.path}: holds files of several pipelines; that of ranks {ranks} is read")
+            notes.append(f"{self.path}: holds files of several pipelines; that of ranks {ranks} is read")
         if self.times_only:
-            said.append(
+            notes.append(
                 f"{self.path}: no transfers were recorded; the time from the end of an action to the start of what "
                 f"waited for it is taken as transfer"
             )
-        return said
+        return notes
 
     @cached_property
     def usable_steps(self) -> np.ndarray:
-        """The steps whose compute actions are all recorded, or else those with any; int64."""
+        """The steps whose compute actions are all recorded, or else the steps with any record; int64."""
         known = ~(np.isnan(self.start) | np.isnan(self.end))[:, self.compute]
         whole = np.flatnonzero(known.all(axis=1))
         return whole if len(whole) else np.flatnonzero(known.any(axis=1))
@@ -146,9 +146,9 @@ class Trace(EqualColumns):
 
     @cached_property
     def transfers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Consuming row of `program.compute`, SEND row and RECV row of each transfer.
+        """Consuming row in `program.compute`, SEND row and RECV row of each transfer.
 
-        If the program holds no transfers, these are all rows that need another device, with -1 as SEND and RECV rows.
+        Without transfers in the program: all rows with an input from another device, and -1 as SEND and RECV rows.
         """
         if self.times_only:
             consumer = np.flatnonzero(crosses_devices(self.program))
@@ -169,8 +169,8 @@ class Trace(EqualColumns):
     def transfer_times(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Return when each of `transfers` could begin (posted at both ends) and when it had arrived; seconds or nan.
 
-        If none was recorded, a transfer begins at the end of its producer. For a consumer whose device was idle, it has
-        arrived when the consumer starts. The others last as long as the median of these, at most until their use.
+        If no transfers were recorded, each begins at the end of its producer. If its consumer's device was idle, it
+        arrives at the start of the consumer. The others take the median time of these, but arrive before their use.
         """
         if self.times_only:
             return self._inferred_times(step)
@@ -186,7 +186,7 @@ class Trace(EqualColumns):
         return np.minimum(begin, start), np.where(waited, start, np.minimum(begin + usual, start))
 
     def waited(self, step: int) -> np.ndarray:
-        """Return whether the consumer's device of each of `transfers` was idle when its producer ended."""
+        """Return for each of `transfers` whether the consumer's device was idle when the producer ended."""
         consumer, source = self.transfers[0], self.program.compute.source
         first, end = self.program.compute.offsets[:-1], self.end[step, self.compute]
         before = np.roll(end, 1)
@@ -194,7 +194,7 @@ class Trace(EqualColumns):
         return before[consumer] < end[source[consumer]]
 
     def timeline(self, step: int | None = None) -> TimelineColumns:
-        """Return one measured step (default: the median one) as a timeline, like a simulated one.
+        """Return a measured step (default: `median_step`) as a timeline, like a simulated one.
 
         Actions without times take 0 s at the end of the action before them.
         """
@@ -222,9 +222,9 @@ class Trace(EqualColumns):
         return TimelineColumns(plan, table, costs, times, engine="measured", framework=self.framework)
 
     def _costs(self, step: int) -> Profile:
-        """Return the median seconds of one step's actions by kind and stage; the kind's median for a stage without any.
+        """Return the median seconds of a step's actions by kind and stage; without records, of the kind on all stages.
 
-        A kind without records has 0 s, as its actions have in the timeline.
+        A kind without records takes 0 s, like its actions in the timeline.
         """
         schedule = self.program.compute
         taken = (self.end - self.start)[step, self.compute]
@@ -249,13 +249,13 @@ class Trace(EqualColumns):
 def read_trace(path: str | PathLike[str]) -> Trace:
     """Read a trace file that validation/replay.py wrote.
 
-    Raises ConfigError naming the file and the field for anything that is not one, ScheduleError for a faulty program.
+    Raises ConfigError with file and field for an invalid file, ScheduleError for a faulty program.
     """
     return trace_of(read_json(read_text(path), str(path), WHAT), str(path))
 
 
 def program_of(orders: list[list[str]], name: str, complaint: str) -> ScheduleColumns:
-    """Return the valid program of a trace; errors, ConfigError or ScheduleError, begin with `complaint`."""
+    """Return the valid program of a trace; raise ConfigError or ScheduleError, which begins with `complaint`."""
     try:
         program = read_orders(orders, name)
         validate(program)
@@ -266,7 +266,7 @@ def program_of(orders: list[list[str]], name: str, complaint: str) -> ScheduleCo
 
 
 def _schema() -> Any:
-    """Return the schema of what is read of a trace file; the rest is passed on."""
+    """Return the schema of the entries that are checked; a Trace holds the others in `document`."""
     times = (list[list[float | None]], ...)
     return record(
         "Trace",
@@ -279,7 +279,7 @@ def _schema() -> Any:
 
 
 def trace_of(document: Any, place: str) -> Trace:
-    """Return the trace of a document of the harness; errors are those of `read_trace` and begin with `place`."""
+    """Return the trace in a document of the harness; the errors of `read_trace` begin with `place`."""
     check_schema(document, SCHEMA, place, f"{WHAT}, as the replay harness writes")
     found = check_document(_schema(), document, place, WHAT)
     program = program_of(found.orders, found.schedule, place)
@@ -295,7 +295,7 @@ def trace_of(document: Any, place: str) -> Trace:
 
 
 def _refuse_backward_times(trace: Trace) -> None:
-    """Raise ConfigError naming the first action that ends before it starts."""
+    """Raise ConfigError with the first action that ends before it starts."""
     step, position = np.nonzero(trace.end[:, trace.compute] < trace.start[:, trace.compute])
     if len(step):
         row = int(trace.compute[position[0]])
@@ -307,7 +307,7 @@ def _refuse_backward_times(trace: Trace) -> None:
 
 
 def _shape_faults(steps: list[Any], program: ScheduleColumns) -> list[str]:
-    """Return a fault for each number of lists that is not that of devices, and each list longer than its actions."""
+    """Return a fault for each wrong number of devices, and each device with more entries than actions."""
     if not steps:
         return ["'steps' holds no step"]
     actions, faults = np.diff(program.offsets).tolist(), []
@@ -318,9 +318,9 @@ def _shape_faults(steps: list[Any], program: ScheduleColumns) -> list[str]:
             if len(lengths) != len(actions):
                 faults.append(f"{place} has {counted(len(lengths), 'device')}, the program has {len(actions)}")
                 continue
-            for device, (found, most) in enumerate(zip(lengths, actions, strict=True)):
-                if found > most:
-                    faults.append(f"{place}[{device}] has {found} entries for {counted(most, 'action')}")
+            for device, (found, expected) in enumerate(zip(lengths, actions, strict=True)):
+                if found > expected:
+                    faults.append(f"{place}[{device}] has {found} entries for {counted(expected, 'action')}")
     return faults
 
 
@@ -330,18 +330,18 @@ def _column(steps: list[Any], name: str, program: ScheduleColumns) -> np.ndarray
     for number, step in enumerate(steps):
         for first, values in zip(program.offsets[:-1].tolist(), getattr(step, name), strict=True):
             column[number, first : first + len(values)] = np.array(values, float)  # None becomes nan
-    column[~(np.abs(column) < MAX_SECONDS)] = np.nan  # infinite and absurd times count as missing
+    column[~(np.abs(column) < MAX_SECONDS)] = np.nan  # infinite and unrealistic times count as missing
     return column
 
 
 def _median(values: np.ndarray, otherwise: float) -> float:
-    """Return the median of what was recorded, or `otherwise`."""
+    """Return the median of the values that are not nan, or `otherwise`."""
     known = values[~np.isnan(values)]
     return float(np.median(known)) if len(known) else otherwise
 
 
 def _filled(schedule: ScheduleColumns, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return times without gaps: an action without times takes 0 s at the latest end before it."""
+    """Return times without nan: an action without times takes 0 s at the end of the action before it."""
     start, end = start.copy(), end.copy()
     for device in range(schedule.devices):
         first, last = int(schedule.offsets[device]), int(schedule.offsets[device + 1])

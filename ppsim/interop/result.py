@@ -1,4 +1,4 @@
-"""The result of a simulation as data: one JSON-ready document, a table, or CSV text."""
+"""The result of a simulation as data: a document for JSON, a data frame, or CSV text."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 SCHEMA = "ppsim.result/1"
-SURE = {"interval": INTERVAL, "quantiles": QUANTILES}
+DEFINITIONS = {"interval": INTERVAL, "quantiles": QUANTILES}
 
 
 def result_document(timeline: TimelineColumns) -> dict[str, Any]:
-    """Return the measures of a timeline under the names of docs/glossary.md, as plain Python values for JSON.
+    """Return the measures of a timeline by the names of docs/glossary.md, as plain Python values for JSON.
 
-    Unknown values (memory without a model) and infinite ones (the bandwidth of a free link) are None, never nan or inf.
+    Unknown values (memory without a model) and infinite values (the bandwidth of a free link) are None.
     """
     schedule, measures = timeline.schedule, shown_in("json")
     sizes = {name: getattr(schedule, name) for name in ("name", "devices", "num_stages", "iterations", "slices")}
@@ -47,8 +47,8 @@ def result_document(timeline: TimelineColumns) -> dict[str, Any]:
         **{measure.name: plain(measure.of(timeline)) for measure in measures},
         "interval": plain(step_interval(timeline)),
         "quantiles": plain(step_quantiles(timeline)),
-        "units": {measure.name: measure.unit for measure in measures} | dict.fromkeys(SURE, "seconds"),
-        "definitions": {measure.name: measure.meaning for measure in measures} | SURE,
+        "units": {measure.name: measure.unit for measure in measures} | dict.fromkeys(DEFINITIONS, "seconds"),
+        "definitions": {measure.name: measure.meaning for measure in measures} | DEFINITIONS,
         "costs": _cost_document(timeline),
         **_stage_document(timeline),
         "assumptions": list(getattr(timeline.costs, "assumptions", [])),
@@ -56,7 +56,7 @@ def result_document(timeline: TimelineColumns) -> dict[str, Any]:
 
 
 def _stage_document(timeline: TimelineColumns) -> dict[str, Any]:
-    """Return the layers of each stage, if the costs know them: counts by name, and Megatron-LM's notation."""
+    """Return the layers of each stage, if the costs know them, as counts by name and in Megatron-LM's notation."""
     if not hasattr(timeline.costs, "stages"):
         return {}
     costs: Any = timeline.costs
@@ -65,24 +65,24 @@ def _stage_document(timeline: TimelineColumns) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return `value` in types that JSON can hold: arrays become lists, and numbers that are not finite become None."""
+    """Return `value` in types of JSON; arrays become lists, infinite numbers and nan become None."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, dict):
-        return {str(key): plain(part) for key, part in value.items()}
+        return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
+        return [plain(entry) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def _cost_document(timeline: TimelineColumns) -> dict[str, Any]:
-    """Return each cost as the engine used it, with its unit and provenance: times and bytes with one value per stage.
+    """Return each cost of the simulation with its unit and provenance; times and bytes have one value per stage.
 
-    Latency and bandwidth are one number, or the list of different values if pairs of devices differ.
+    Latency and bandwidth are a number, or if pairs of devices differ, the list of different values.
     """
     provenance = getattr(timeline.costs, "provenance", {})
     document = {}
@@ -98,8 +98,8 @@ def _cost_document(timeline: TimelineColumns) -> dict[str, Any]:
 def timeline_frame(timeline: TimelineColumns) -> pandas.DataFrame:
     """Return one row per action, device by device in list order.
 
-    Columns: device; action (its text, such as `2F0`); kind; stage and microbatch (-1 for an OVERLAP_F_B slot, whose
-    action names two of each); start and end in seconds.
+    Columns: device; action (its text, such as `2F0`); kind; stage and microbatch (-1 for an OVERLAP_F_B slot, which has
+    two of each); start and end in seconds.
     """
     pandas = need("pandas", "a table of a timeline")
     columns = _columns(timeline)
@@ -116,7 +116,7 @@ def timeline_csv(timeline: TimelineColumns) -> str:
 
 
 def bubbles_csv(bubbles: Bubbles) -> str:
-    """Return one CSV row per bubble under the names of `Bubbles`; an empty cell if a memory is not known."""
+    """Return one CSV row per bubble, with the names of `Bubbles` as header; the cell of an unknown memory is empty."""
     columns = {item.name: getattr(bubbles, item.name) for item in fields(bubbles)}
     unknown = np.isnan(bubbles.free_memory)
     columns["free_memory"] = np.where(unknown, None, bubbles.free_memory.astype(object))  # type: ignore[arg-type]

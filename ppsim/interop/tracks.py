@@ -24,7 +24,7 @@ LONGEST_SECONDS = 4e9
 
 @dataclass(frozen=True)
 class Track:
-    """One line of a trace, below its device; `counts` if it holds a counter instead of slices."""
+    """A line of a trace, below its device; if `counts`, with a counter instead of slices."""
 
     name: str
     device: int
@@ -34,7 +34,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Slices:
-    """Boxes on tracks; those of one track are in the order of their starts.
+    """Boxes on tracks; the boxes of a track are in time order.
 
     Attributes
     ----------
@@ -46,11 +46,11 @@ class Slices:
     suffix : int32
         Index of its second part, the microbatch, in `Tracks.suffixes`; the last suffix is empty.
     arrow_in, arrow_out : int64
-        Arrow that ends, and arrow that begins or goes on, at this slice; NO_ARROW for none.
+        Arrow that ends, and arrow that begins or continues, at this slice; NO_ARROW for none.
     inside : bool
-        True if the slice is inside the one before it (the second part of a timed fused slot).
+        True if the slice is inside the slice before it (the second part of a fused slot).
     stage, microbatch : int32
-        -1 if the slice belongs to all of them.
+        -1 if the slice belongs to all stages or microbatches.
     waited_prefix, waited_suffix : int64, int32
         The name of the predecessor that ended last, in two parts; prefix -1 for none.
     """
@@ -87,10 +87,10 @@ _STREAMS = {
 
 
 class Tracks:
-    """The tracks of a timeline, and their content in pieces of some hundred thousand slices.
+    """The tracks of a timeline, and their content in pieces of a few hundred thousand slices.
 
-    The number of an arrow is its consuming row + 1. Transfers that take no time have no slice; their arrow goes from
-    action to action.
+    The number of an arrow is its consuming row + 1. Transfers that take no time have no slice; their arrows connect
+    actions.
     """
 
     def __init__(self, timeline: TimelineColumns):
@@ -116,7 +116,7 @@ class Tracks:
         self._lay_waits()
 
     def pieces(self) -> Iterator[tuple[list[Slices], Levels]]:
-        """Yield slices and live activations of some devices at a time; no track spans two pieces.
+        """Yield slices and live activations of a few devices per piece; each track is in one piece.
 
         The slices are the actions, the transfers sent, the gathers, reductions and copies, the collectives of an output
         layer, and the optimizer steps.
@@ -131,7 +131,7 @@ class Tracks:
                 first = last
 
     def _lay_transfers(self, remote: np.ndarray) -> None:
-        """Sort the transfers by link and start; those of a link that overlap get separate lanes."""
+        """Sort the transfers by link and start."""
         start, end = (
             _nanoseconds(column[remote]) for column in (self.timeline.transfer_start, self.timeline.transfer_end)
         )
@@ -142,12 +142,12 @@ class Tracks:
         order = np.lexsort((start, receiver, sender))
         self.transfer, self.sender, self.receiver = remote[order], sender[order], receiver[order]
         self.transfer_start, self.transfer_end = start[order], end[order]
-        turns = np.flatnonzero(np.diff(self.sender) | np.diff(self.receiver)) + 1
-        bounds = np.concatenate([[0], turns, [len(order)]]) if len(order) else np.zeros(1, np.int64)
+        changes = np.flatnonzero(np.diff(self.sender) | np.diff(self.receiver)) + 1
+        bounds = np.concatenate([[0], changes, [len(order)]]) if len(order) else np.zeros(1, np.int64)
         self.links = [(int(first), int(last)) for first, last in pairwise(bounds)]
 
     def _lay_waits(self) -> None:
-        """Find for each node of the step's graph the name of its last predecessor that has a name."""
+        """Find for each node of the step's graph the name of the last predecessor with a name."""
         prefix, suffix = self._names_of_nodes()
         self.stream_prefix = prefix[self.first_stream :]
         before = latest_before(self.graph)
@@ -157,7 +157,7 @@ class Tracks:
         self.waited_suffix = np.where(before >= 0, suffix[before], self.no_suffix)
 
     def _names_of_nodes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return prefix and suffix of rows, transfers and what runs on streams; prefix -1 for no name."""
+        """Return prefix and suffix of the names of rows, transfers and nodes of streams; prefix -1 for no name."""
         schedule, graph, source = self.schedule, self.graph, self.timeline.plan.source
         stages, barriers = schedule.num_stages, self.timeline.plan.barriers
         streams = graph.stream_kind.astype(np.int64) * stages + graph.stream_stage
@@ -172,7 +172,7 @@ class Tracks:
         return prefix, np.concatenate([schedule.microbatch, schedule.microbatch[source], suffix])
 
     def _sends(self, producer: np.ndarray) -> np.ndarray:
-        """Return the prefix of the transfer that sends the result of each of these rows."""
+        """Return the name prefix of the transfer that sends the result of each of these rows."""
         send = np.where(self.schedule.kind[producer] == Kind.F, Kind.SEND_F, Kind.SEND_B).astype(np.int64)
         return send * self.schedule.num_stages + self.schedule.stage[producer]
 
@@ -200,7 +200,7 @@ class Tracks:
             self.level_track[device] = self._add("live activations", device, counts=True)
 
     def _add_lanes(self, first: int, last: int) -> None:
-        """Add tracks for the transfers `first` to `last` of one link, so many that no two on one track overlap."""
+        """Add enough tracks for the transfers `first` to `last` of a link that no two on a track overlap."""
         start, end = self.transfer_start[first:last], self.transfer_end[first:last]
         lanes = 1
         while np.any(start[lanes:] < end[:-lanes]):
@@ -257,7 +257,7 @@ class Tracks:
         nodes: np.ndarray,
         arrow_out: np.ndarray | None = None,
     ) -> Slices:
-        """Return slices of these nodes, at which no arrow ends and which are not inside others."""
+        """Return slices of these nodes, without arrows that end at them and not inside other slices."""
         suffix = np.where(microbatch < 0, self.no_suffix, microbatch).astype(np.int32)
         no_arrow, inside = np.full(len(track), NO_ARROW), np.zeros(len(track), bool)
         arrow_out = no_arrow if arrow_out is None else arrow_out
@@ -265,7 +265,7 @@ class Tracks:
         return Slices(track, *times, prefix, suffix, no_arrow, arrow_out, inside, stage, microbatch, *waited)
 
     def _streamed(self, first: int, last: int) -> Iterator[Slices]:
-        """Yield what runs on streams, each on its own track, and the optimizer steps on the track of the actions."""
+        """Yield the slices of each stream on its own track, and the optimizer steps on the track of the actions."""
         graph, device = self.graph, self.graph.stream_device
         start, end = graph.start[self.first_stream :], graph.end[self.first_stream :]
         chosen = (device >= first) & (device < last) & (end > start)
