@@ -1,4 +1,4 @@
-"""Entry of the program `ppsim` and of `python -m ppsim`: it loads the command line and runs it."""
+"""Entry point of `ppsim` and `python -m ppsim`."""
 
 import os
 
@@ -6,12 +6,12 @@ INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 
 def main() -> None:
-    """Run the command line; an interrupt while it loads gives an exit status and no traceback."""
+    """Load and run the command line; an interrupt meanwhile gives an exit status and no traceback."""
     try:
         import signal
 
-        # No exception here: NumPy turns an interrupt during its import into an ImportError.
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background jobs ignore it
+        # NumPy would turn an exception during its import into an ImportError. Background jobs of a shell ignore SIGINT.
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
         from ppsim.cli import run_command_line
     except KeyboardInterrupt:

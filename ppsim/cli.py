@@ -1,4 +1,4 @@
-"""The command line: one Typer application whose commands load their modules when they are called."""
+"""The command line: a Typer application that loads a command's module when the command is called."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ppsim import __version__
 
 INTERRUPTED, TERMINATED = 130, 143  # 128 + SIGINT and SIGTERM, as a shell reports them
 
-# Name -> module in ppsim/commands, whose function of the same name is the command, and its line in `ppsim --help`.
+# Command -> module in ppsim/commands with a function of the same name, and the line in `ppsim --help`.
 COMMANDS = {
     "simulate": ("simulate", "Simulate a schedule; print its measures."),
     "compare": ("compare", "Compare schedules at equal work."),
@@ -61,7 +61,7 @@ def _three_words(arguments: list[str]) -> list[str]:
 
 
 class LazyCommand(typer.core.TyperCommand):
-    """A placeholder with a name and a line of help; it loads the command when it is called."""
+    """A placeholder that loads its command when it is called."""
 
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **options: Any) -> Any:
         """Load the command and return its context."""
@@ -77,7 +77,7 @@ for _name, (_, _line) in COMMANDS.items():
 
 
 def _listen() -> None:
-    """Turn interrupts into exceptions, now that all modules are loaded, so that temporary files are removed."""
+    """Let interrupts raise exceptions, so that temporary files are removed; all modules are loaded now."""
     if callable(handler := signal.getsignal(signal.SIGINT)) and handler is not signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -98,9 +98,9 @@ def options(
 
 
 def run_command_line() -> None:
-    """Run the command line; the process ends with its exit status.
+    """Run the command line and exit with its status.
 
-    SIGTERM and SIGINT end it by an exception, so that temporary files are removed on the way.
+    SIGTERM and SIGINT raise exceptions, so that temporary files are removed.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     try:

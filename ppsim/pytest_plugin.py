@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def ppsim_check(pytestconfig: pytest.Config) -> Callable[..., None]:
-    """Return a function that fails the test with a table of the measures that got worse.
+    """Return a function that fails the test with a table of the measures that are worse or above a limit.
 
     `ppsim_check("configs/a.yaml", "configs/b.yaml", baseline="configs/baseline.json", max_bubble=0.15)`; paths are
     relative to pytest's root directory. Keywords: baseline; max_bubble, max_memory, max_step_time; tolerance_abs (a

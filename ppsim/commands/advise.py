@@ -1,4 +1,4 @@
-"""`ppsim advise`: single changes of a config, best first, with the cause of idle time that each removes."""
+"""`ppsim advise`: single changes of a config, best first, each with the cause of idle time that it removes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ppsim.studies.points import Candidate
 from ppsim.studies.reasons import limits
 
 SCHEMA = "ppsim.advise/1"
-MANY = 10
+MAX_CHANGES = 10  # of the page
 
 
 @takes_case()
@@ -35,8 +35,8 @@ def advise(
     answer(_document(found), json, lambda: "\n".join(page(found)))
 
 
-def page(found: AdviceList, most: int = MANY) -> list[str]:
-    """Return the lines of the page: the limits of the run, then the best changes, at most `most`."""
+def page(found: AdviceList, max_changes: int = MAX_CHANGES) -> list[str]:
+    """Return the lines of the page: what limits the run, then the best changes."""
     run, better = found.run, found.better
     reasons = [f"{found.config.name}: step {seconds_text(run.iteration_time)}", *limits(run)]
     if found.fits is False:
@@ -46,9 +46,9 @@ def page(found: AdviceList, most: int = MANY) -> list[str]:
     if not better:
         return [*lines, f"no single change {'makes it fit' if found.fits is False else 'shortens the step and fits'}"]
     rows = [["change", "step", "", "tokens/s", "peak", "removes"]]
-    rows += [_row(one, run.iteration_time) for one in better[:most]]
+    rows += [_row(one, run.iteration_time) for one in better[:max_changes]]
     lines += aligned(rows, left=1)
-    cut = next((one for one in better[:most] if one.changes.get("layout.partition")), None)
+    cut = next((one for one in better[:max_changes] if one.changes.get("layout.partition")), None)
     lines += ["", *layout_lines(run.layout_string, "layout string now")]
     lines += layout_lines(cut.layout_string if cut else None, "layout.partition")
     rest = len(found.advice) - len(better)

@@ -1,4 +1,4 @@
-"""`ppsim calibrate TRACE... -o profile.yaml`: costs measured by the replay harness, fitted and written down."""
+"""`ppsim calibrate TRACE... -o profile.yaml`: a profile of costs, fitted to measured traces."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _calibrate_costs(traces: list[Path], output: Path, layers: list[int], json: 
 
 
 def law_text(law: operator_fit.FittedLaw) -> str:
-    """Return the fitted law of a device's operators as text, with units and the residual."""
+    """Return the fitted times of a device's operators as text, with units and the residual."""
     return "\n".join(
         [
             f"measured on {law.device}, {law.data_type}",
@@ -92,13 +92,13 @@ def law_text(law: operator_fit.FittedLaw) -> str:
 
 
 def bandwidth_interval(fit: LinkFit) -> str:
-    """Return the 95 % interval of a bandwidth as text; no upper bound if larger transfers may take no longer."""
+    """Return the 95 % interval of a bandwidth as text; an infinite upper bound becomes "or more"."""
     low, high = (value_text(value, "bytes per second") for value in fit.bandwidth)
     return f"{low} to {high}" if math.isfinite(fit.bandwidth[1]) else f"{low} or more"
 
 
 def spread_lines(steps: StepSpread) -> list[str]:
-    """Return lines about the noise of the machine and the interval of a predicted step."""
+    """Return lines with the noise of measured steps and the interval of a predicted step."""
     ends = " to ".join(percent_text(end - 1, signed=True) for end in (steps.low, steps.high))
     lines = [
         f"noise from step to step    {percent_text(steps.noise)} (standard deviation over {steps.steps} steps)",

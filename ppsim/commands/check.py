@@ -1,4 +1,4 @@
-"""`ppsim check`: a gate for CI on the measures of a list of configs."""
+"""`ppsim check`: a CI gate on the measures of configs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ppsim.studies.gate import (
 )
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
-MOST_NAMED = 5
+MAX_NAMED = 5
 
 
 @command
@@ -83,7 +83,7 @@ def check(
 
 
 def _is_missing(path: Path) -> bool:
-    """Return whether there is no such file; the reader of the path reports other faults."""
+    """Return whether the file does not exist; `read_baseline` reports other faults."""
     try:
         path.stat()
     except OSError as error:
@@ -93,7 +93,7 @@ def _is_missing(path: Path) -> bool:
 
 @contextmanager
 def _options_named() -> Iterator[None]:
-    """Raise faults of limits and tolerances again, with the names of their options."""
+    """Replace names in the faults of limits and tolerances by the names of their options."""
     names = {
         "max_": "--max-", "step_time": "step-time", "absolute tolerance": "--tolerance-abs",
         "relative tolerance": "--tolerance-rel",
@@ -117,8 +117,8 @@ def _pair(text: str) -> tuple[str, str]:
 def _say_unchecked(configs: Sequence[Path], baseline: Path) -> None:
     left = unchecked(configs, baseline, read_baseline(baseline))
     if left:
-        more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
-        say(f"in the baseline and not checked: {', '.join(left[:MOST_NAMED])}{more}")
+        more = f" and {len(left) - MAX_NAMED} more" if len(left) > MAX_NAMED else ""
+        say(f"in the baseline and not checked: {', '.join(left[:MAX_NAMED])}{more}")
 
 
 def _report(findings: list[Finding], junit: Path | None, json: str | None) -> None:
@@ -128,7 +128,7 @@ def _report(findings: list[Finding], junit: Path | None, json: str | None) -> No
     summary = os.environ.get(SUMMARY_VARIABLE)
     if summary:
         try:
-            # The runner collects what every step appends; file names need not be UTF-8.
+            # Every step of a GitHub workflow appends to this file; file names may be no UTF-8.
             with open(summary, "a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(markdown_report(findings))
         except OSError as error:

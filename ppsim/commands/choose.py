@@ -1,4 +1,4 @@
-"""`ppsim choose`: the fastest layout and schedule that fits, the reasons, and how to run it."""
+"""`ppsim choose`: the fastest layout and schedule that fits, with reasons, and how to run it."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def choose(
     json: JsonTarget = None,
 ) -> None:
     """Choose layout and schedule: the most tokens per second that fits; exit with status 1 where nothing fits."""
-    keys, values, part = _keys(free, "--free"), _keys(only, "--only"), read_headroom(headroom)
+    keys, values, fraction = _keys(free, "--free"), _keys(only, "--only"), read_headroom(headroom)
     with options.executor_of(workers, dask, slurm, store) as executor:
         found = study.choose(
             config,
             keys,
-            headroom=part,
+            headroom=fraction,
             asynchronous=asynchronous,
             only=values,
             framework=framework,
@@ -97,7 +97,7 @@ def choose(
 
 
 def _keys(texts: list[str] | None, flag: str) -> dict[str, Any] | None:
-    """Return options KEY or KEY=V1,V2 as a mapping key -> values; None if there are none."""
+    """Return the options KEY or KEY=V1,V2 as a mapping key -> values; None without options."""
     if texts is None:
         return None
     keys: dict[str, Any] = {}
@@ -140,14 +140,14 @@ COLUMNS = {
     "stages": "schedule.stages_per_device", "pipeline": DEVICES, "tensor": TENSOR, "context": CONTEXT, "expert": EXPERT,
     "data": DATA, "size": MICROBATCH_SIZE, "recompute": RECOMPUTE_LEVEL, "sharded": SHARDING, "partition": PARTITION,
 }  # fmt: skip
-FIRST_LEFT_OUT = ("partition", "tokens/s", "sharded")  # if the table is too wide
+FIRST_LEFT_OUT = ("partition", "tokens/s", "sharded")  # in this order, if the table is too wide
 
 
 def _table(ranked: list[Candidate]) -> list[str]:
     """Return the table of ranked points: the keys in which they differ, then measures, in at most `WIDTH` columns."""
     columns = {head: [_cell(one.changes, key) for one in ranked] for head, key in COLUMNS.items()}
     columns = {head: cells for head, cells in columns.items() if len(set(cells)) > 1}
-    columns = {"": [str(1 + place) for place in range(len(ranked))], "schedule": _names(ranked)} | columns
+    columns = {"": [str(1 + index) for index in range(len(ranked))], "schedule": _names(ranked)} | columns
     columns["step"] = [seconds_text(one.step, DIGITS) for one in ranked]
     columns["tokens/s"] = [value_text(one.numbers["tokens_per_second"], "tokens") for one in ranked]
     columns["peak"] = [_peak(one) for one in ranked]
@@ -174,7 +174,7 @@ def _peak(one: Candidate) -> str:
 
 
 def _cell(changes: Mapping[str, Any], key: str) -> str:
-    """Return a value as one word; "string" for a layout string."""
+    """Return a value as one word, such as "string" for a layout string."""
     value = sharding_of(changes) if key == SHARDING else changes.get(key)
     return "-" if value is None else "string" if "|" in str(value) else str(value)
 
@@ -191,10 +191,10 @@ def _reasons(found: Choice) -> Iterator[str]:
             + (f"; what the winner gains most on the mean device: {lost}." if lost else ".")
         )
     if len(found.front) > 1:
-        leanest = found.front[-1]
+        small = found.front[-1]
         yield (
-            f"less memory: {value_text(leanest.memory, 'bytes') if leanest.numbers['peak_memory'] else leanest.memory}"
-            f" at a step of {seconds_text(leanest.step)} with {difference(best.changes, leanest.changes)}; the front "
+            f"less memory: {value_text(small.memory, 'bytes') if small.numbers['peak_memory'] else small.memory}"
+            f" at a step of {seconds_text(small.step)} with {difference(best.changes, small.changes)}; the front "
             f"has {len(found.front)} points."
         )
 

@@ -1,4 +1,4 @@
-"""`ppsim compare`: several schedules on the same work, in one table and on one time axis."""
+"""`ppsim compare`: several schedules with equal work, in one table and on one time axis."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from ppsim.studies.points import fits_within
 
 TOO_MUCH = "!"
 LONGEST_NAME = 30
-NAMED = 4  # schedules that are named before a layout string
-# Columns that come first if the page is too narrow for all; --json has the others.
+MAX_NAMED = 4  # schedules before a layout string
+# Columns that the page shows first if it is too narrow for all; --json has the others.
 FIRST = (
     "schedule", "makespan", "iteration_time", "step_difference", "tokens_per_second", "mfu", "peak_memory",
     "bubble_fraction", "steady_bubble_fraction", "stages_per_device", "iterations", "peak_activations",
@@ -60,10 +60,10 @@ def compare(
     names = [name.strip() for name in schedules.split(",") if name.strip()]
     if not names:
         raise ConfigError(f"--schedules {schedules!r} names none; use all, or names such as 1f1b,zb-h1")
-    part = None if headroom is None else options.read_headroom(headroom)
+    fraction = None if headroom is None else options.read_headroom(headroom)
     case = read()
     which = [Schedule.from_csv(name) if name.lower().endswith(".csv") else name for name in names]
-    comparison = study.compare(case, None if names == ["all"] else which, headroom=part)
+    comparison = study.compare(case, None if names == ["all"] else which, headroom=fraction)
     if gantt and comparison.timelines:
         comparison.save(gantt, titles=_titles(comparison, is_page(gantt)))
         say(f"wrote {gantt}")
@@ -74,7 +74,7 @@ def compare(
 
 
 def comparison_text(comparison: Comparison) -> str:
-    """Return the table, its notes, and a line for each reason why schedules cannot run, in at most `WIDTH` columns."""
+    """Return the tables, their notes, and the reasons why schedules cannot run, in at most `WIDTH` columns."""
     rows = comparison.rows()
     memory = next((run.table.workload.memory for run in comparison.timelines if run.table.workload), None)
     tables, shown, left_out = zip(*(_table(comparison, rows, one) for one in (False, True)), strict=True)
@@ -86,26 +86,26 @@ def comparison_text(comparison: Comparison) -> str:
 
 
 def _table(comparison: Comparison, ranked: list[dict], asynchronous: bool) -> tuple[list[str], list[str], list[str]]:
-    """Return the table of the asynchronous or of the other schedules, with the columns that fit the page.
+    """Return a table with the columns that fit the page, their names, and the titles of the other columns.
 
-    Also return the names of its columns, and the titles of the columns that are left out.
+    The table has either the asynchronous schedules or all others.
     """
     ranked = [row for row in ranked if row["asynchronous"] == asynchronous]
     if not ranked:
         return [], [], []
     columns = list(_columns(comparison, ranked, asynchronous))
-    kept: list[str] = []
+    shown: list[str] = []
     for name in (*FIRST, *(name for name, *_ in columns if name not in FIRST)):
-        wider = [cells for one, *cells in columns if one in (*kept, name)]
+        wider = [cells for one, *cells in columns if one in (*shown, name)]
         if max(map(len, aligned(list(zip(*wider, strict=True))))) <= WIDTH:
-            kept.append(name)
-    cells = [cells for name, *cells in columns if name in kept]
-    left_out = [title for name, title, *_ in columns if name not in kept]
-    return [HEADING] * asynchronous + aligned(list(zip(*cells, strict=True)), left=1), kept, left_out
+            shown.append(name)
+    cells = [cells for name, *cells in columns if name in shown]
+    left_out = [title for name, title, *_ in columns if name not in shown]
+    return [HEADING] * asynchronous + aligned(list(zip(*cells, strict=True)), left=1), shown, left_out
 
 
 def _columns(comparison: Comparison, ranked: list[dict], asynchronous: bool) -> Iterator[list[str]]:
-    """Yield name, heading and cells of every column with a known value."""
+    """Yield name, heading and cells of every column that has a value."""
     kind = "asynchronous" if asynchronous else "synchronous"
     yield ["schedule", "schedule", *(_ending(row["schedule"]) for row in ranked)]
     for measure in shown_in("table"):
@@ -140,12 +140,12 @@ def _notes(comparison: Comparison, shown: Collection[str], device_memory: float 
 
 
 def _certainty(comparison: Comparison) -> list[str]:
-    """Return lines about which schedules are certainly slower than the first; none without an interval."""
+    """Return lines with the schedules that may be as fast as the first; none without an interval."""
     found = spread(comparison.timelines[0])
     if found is None:
         return []
     ends = " to ".join(percent_text(end - 1, signed=True) for end in (found.low, found.high))
-    said = f"a real step at 90 %: {ends} of the predicted one ({found.sentence})"
+    expected = f"a real step at 90 %: {ends} of the predicted one ({found.sentence})"
     same = comparison.as_fast() or []
     order = f"{', '.join(same) or 'none'} may be as fast as the first"
     certain = len(comparison.timelines) > 1 + len(same)
@@ -154,31 +154,31 @@ def _certainty(comparison: Comparison) -> list[str]:
         factor, pairs = order_of_schedules()
         far = percent_text(factor - 1, 0)
         order += f" (of {pairs} published pairs of schedules nine in ten lie within {far} of their predicted ratio)"
-    return [*textwrap.wrap(said, WIDTH), *(textwrap.wrap(order, WIDTH) if len(comparison.timelines) > 1 else [])]
+    return [*textwrap.wrap(expected, WIDTH), *(textwrap.wrap(order, WIDTH) if len(comparison.timelines) > 1 else [])]
 
 
 def _layouts(rows: list[dict]) -> list[str]:
     """Return lines with each layout string once, after the names of its schedules."""
-    of_string: dict[str, list[str]] = {}
+    names_by_string: dict[str, list[str]] = {}
     for row in rows:
         if row["layout_string"]:
-            of_string.setdefault(row["layout_string"], []).append(_ending(row["schedule"]))
-    labels = {text: _some(names, len(of_string) == 1) for text, names in of_string.items()}
+            names_by_string.setdefault(row["layout_string"], []).append(_ending(row["schedule"]))
+    labels = {text: _some(names, len(names_by_string) == 1) for text, names in names_by_string.items()}
     return [line for text, label in labels.items() for line in layout_lines(text, f"layout string{label}")]
 
 
 def _some(names: list[str], are_all: bool) -> str:
-    """Return the first names and the count of the rest; nothing if they are all schedules."""
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return "" if are_all else f" of {', '.join(names[:NAMED])}{more}"
+    """Return the first names and the count of the rest; nothing if these are all schedules."""
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return "" if are_all else f" of {', '.join(names[:MAX_NAMED])}{more}"
 
 
 def _refusals(refused: Mapping[str, str]) -> list[str]:
     """Return lines with each reason once, after the names of its schedules."""
-    of_reason: dict[str, list[str]] = {}
+    names_by_reason: dict[str, list[str]] = {}
     for name, reason in refused.items():
-        of_reason.setdefault(reason, []).append(name)
-    lines = [line for reason, names in of_reason.items() for line in _wrapped(f"{', '.join(names)}: {reason}")]
+        names_by_reason.setdefault(reason, []).append(name)
+    lines = [line for reason, names in names_by_reason.items() for line in _wrapped(f"{', '.join(names)}: {reason}")]
     return ["cannot run at this size:", *lines] if lines else []
 
 
@@ -186,9 +186,9 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
 
 
-def _titles(comparison: Comparison, measured: bool) -> list[str]:
-    """Return the title of each chart, without measures if the page shows them; asynchronous schedules are marked."""
+def _titles(comparison: Comparison, page: bool) -> list[str]:
+    """Return the title of each chart, with measures unless a page shows them; asynchronous schedules are marked."""
     return [
-        "asynchronous: " * asynchronous(run) + (title_text(run) if measured else headline(run))
+        "asynchronous: " * asynchronous(run) + (title_text(run) if page else headline(run))
         for run in without_repeated_names(comparison.timelines)
     ]

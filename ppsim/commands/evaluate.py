@@ -1,4 +1,4 @@
-"""`ppsim evaluate TRACE... --profile P`: errors of the simulator on measured runs."""
+"""`ppsim evaluate TRACE... --profile P`: errors of predictions for measured runs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def evaluate(
 
 
 def _draw(runs: list[Trace], profile: Profile, path: Path) -> None:
-    """Draw each run, measured and below it predicted, all on one time axis."""
+    """Draw each run on one time axis, the measured chart above the predicted one."""
     timelines, titles = [], []
     for run in runs:
         for word, timeline in (("measured", Timeline.of(run.timeline())), ("predicted", predict(run, profile))):
@@ -69,7 +69,7 @@ def _draw(runs: list[Trace], profile: Profile, path: Path) -> None:
 
 
 def _rows_text(runs: list[Trace], profile: Profile) -> str:
-    """Return CSV of both timelines of each run, one row per action; seconds."""
+    """Return measured and predicted seconds of each run as CSV, one row per action."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for number, run in enumerate(runs):
@@ -98,7 +98,7 @@ def evaluation_document(evaluation: Evaluation, profile: Profile) -> dict[str, A
 
 
 def evaluation_text(evaluation: Evaluation, profile: Profile) -> str:
-    """Return a table of runs, and the errors of each group."""
+    """Return a table of runs, and the mean errors of fitted, held-out and all runs."""
     rows = [HEADINGS, *(_cells(run) for run in evaluation.runs)]
     lines = [f"profile measured on {profile.source}, {profile.recorded}", "", *aligned(rows, left=2), "", NOTE, ""]
     for group, words in (("fitted", "fitted runs"), ("held_out", "held-out runs"), ("all", "all runs")):

@@ -31,7 +31,7 @@ from ppsim.studies.calibration import calibrate
 from ppsim.studies.explain import Explanation
 from ppsim.studies.slow_parts import Slow
 
-MOST_SLOW = 12
+MAX_SLOW = 12
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
 <style>body {{ margin: 1em; font: 14px sans-serif }} svg {{ max-width: 100%; height: auto }}</style>
@@ -88,7 +88,7 @@ def explain(
 
 
 def _steps(recorded: Trace, step: int | None) -> list[str]:
-    """Return a line with the step that is shown and the range of all steps; nothing if there is only one."""
+    """Return a line with the number of the shown step and the range of all steps; nothing for a single step."""
     steps, seconds = recorded.usable_steps.tolist(), recorded.step_seconds
     if len(steps) == 1:
         return []
@@ -101,7 +101,7 @@ def _steps(recorded: Trace, step: int | None) -> list[str]:
 
 
 def _costs_of_all_steps(recorded: Trace) -> Profile | None:
-    """Return the profile of all recorded steps; None if they do not price every stage."""
+    """Return a profile fitted to all recorded steps; None if some stage has no recorded time."""
     try:
         return calibrate([recorded])
     except CostError:
@@ -109,7 +109,7 @@ def _costs_of_all_steps(recorded: Trace) -> Profile | None:
 
 
 def _draw(explanation: Explanation, path: Path) -> None:
-    """Draw the measured Gantt chart above the simulated one (without a config: at the medians of the step)."""
+    """Draw the measured Gantt chart above the simulated one; without a config, the costs are the step's medians."""
     measured, run = explanation.measured, explanation.simulated
     word = "simulated" if run else "simulated at the medians of its actions"
     timelines = [measured, run or simulate(measured.schedule, measured.costs)]
@@ -178,14 +178,14 @@ def _signed(seconds: float) -> str:
 
 
 def _idle(explanation: Explanation) -> list[str]:
-    """Return a table of idle device-seconds by cause, for both runs."""
+    """Return a table of idle device-seconds by cause, measured and simulated."""
     runs = [run for run in (explanation.measured, explanation.simulated) if run is not None]
     ledgers = [run.ledger() for run in runs]
-    least = 1e-6 * runs[0].makespan
+    negligible = 1e-6 * runs[0].makespan
     rows = [("idle by cause", *("measured", "simulated")[: len(runs)])]
     for cause in ledgers[0]:
         seconds = [float(ledger[cause].sum()) for ledger in ledgers]
-        if max(seconds) > least:
+        if max(seconds) > negligible:
             rows.append((cause, *map(seconds_text, seconds)))
     return aligned([*rows, ("all", *(seconds_text(float(run.device_idle.sum())) for run in runs))], left=1)
 
@@ -202,8 +202,8 @@ def _variants(explanation: Explanation) -> list[str]:
 def _slow(slow: list[Slow]) -> list[str]:
     if not slow:
         return ["no stage, microbatch, link or action stands out"]
-    rows = [("slower than it should be", "", "measured", "expected", "", "in all"), *map(_slow_row, slow[:MOST_SLOW])]
-    more = [f"and {len(slow) - MOST_SLOW} more"] if len(slow) > MOST_SLOW else []
+    rows = [("slower than it should be", "", "measured", "expected", "", "in all"), *map(_slow_row, slow[:MAX_SLOW])]
+    more = [f"and {len(slow) - MAX_SLOW} more"] if len(slow) > MAX_SLOW else []
     return [*aligned(rows, left=2), *more]
 
 
@@ -217,7 +217,7 @@ def _better(explanation: Explanation) -> str:
     if better is None:
         return "no schedule that could be run is faster within this activation peak, at the measured costs"
     change = percent_text(better.step / better.step_now - 1, signed=True)
-    peak, peak_now = (value_text(most, "activations") for most in (better.peak, better.peak_now))
+    peak, peak_now = (value_text(peak, "activations") for peak in (better.peak, better.peak_now))
     sure = "" if better.certain or better.interval is None else "; the intervals meet, so this is not certain"
     return (
         f"faster within this memory: {better.schedule} with {counted(better.stages_per_device, 'stage')} a device, "

@@ -1,4 +1,4 @@
-"""`ppsim explore`: the live page on this machine."""
+"""`ppsim explore`: the server of the live page."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ def explore(configs: Configs = None, port: Port = 0, host: Host = "127.0.0.1", n
 
 
 def _named(paths: list[Path]) -> dict[str, str]:
-    """Return the paths by the name that the page shows: the file's, or the whole path if two files share one."""
+    """Return the paths by their names on the page: a file's name, or its whole path if two files share a name."""
     stems = [path.stem for path in paths]
     return {path.stem if stems.count(path.stem) == 1 else str(path): str(path) for path in paths}
 
 
 def _any_address(host: str) -> bool:
-    return host in ("0.0.0.0", "::")  # noqa: S104 - asked for by name
+    return host in ("0.0.0.0", "::")  # noqa: S104 - only if --host names it
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Return the server's socket, so that the port is known before the start; raise ConfigError if it is not free."""
+    """Return the server's socket, whose port is known before the server starts; raise ConfigError if it is not free."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)

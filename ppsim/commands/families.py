@@ -1,4 +1,4 @@
-"""`ppsim list`: every schedule family with its idea, or one family in full."""
+"""`ppsim list`: every schedule family in one line, or one family in full."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _overview(chosen: list[RegisteredFamily]) -> str:
 
 
 def _described(family: RegisteredFamily) -> str:
-    """Return every fact of a family, as labelled paragraphs."""
+    """Return all facts about a family, as labelled paragraphs."""
     facts = {
         **family.describe(),
         "options": "; ".join(f"{k} ({t})" for k, t in _option_texts(family).items()) or "none",

@@ -1,4 +1,4 @@
-"""`ppsim fits`: a config's peak memory against its devices; if it does not fit, changes that do."""
+"""`ppsim fits`: a config's peak memory compared with its devices, and changes that make it fit."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ def fits(
     Of the recompute levels and of fewer microbatches the first that fits is named, of other schedules and of other
     layouts of the same GPUs the fastest.
     """
-    part = read_headroom(headroom)
+    fraction = read_headroom(headroom)
     case = read_case(config, settings)
     run = case.simulate()
     memory = run.memory()
-    does = memory.fits(part)
-    found = [] if does else what_fits(case, part)
-    document = _document(run, part, does, found)
-    answer(document, json, lambda: memory.summary() + "\n" + "\n".join(_verdict(run, part, does, found)))
-    if not does:
+    does_fit = memory.fits(fraction)
+    found = [] if does_fit else what_fits(case, fraction)
+    document = _document(run, fraction, does_fit, found)
+    answer(document, json, lambda: memory.summary() + "\n" + "\n".join(_verdict(run, fraction, does_fit, found)))
+    if not does_fit:
         raise typer.Exit(ANSWER_IS_NO)
 
 
 def _speed(found: Candidate, tokens: float) -> str:
-    """Return the tokens per second; also the step if it is the same work as before."""
+    """Return the tokens per second, and the step time, or the fraction of the batch if it has changed."""
     speed = value_text(found.tokens_per_second, "tokens per second")
-    assert found.run is not None  # noqa: S101 - what fits was simulated
-    part = _tokens(found.run) / tokens
-    return f"{speed}, step {seconds_text(found.step)}" if part == 1 else f"{speed} with {part:.3g} of the batch"
+    assert found.run is not None  # noqa: S101 - candidates that fit were simulated
+    batch = _tokens(found.run) / tokens
+    return f"{speed}, step {seconds_text(found.step)}" if batch == 1 else f"{speed} with {batch:.3g} of the batch"
 
 
 def _tokens(run: Timeline) -> float:
-    """Return the tokens of one step, over all copies."""
-    assert run.table.workload is not None  # noqa: S101 - memory is known, so the model is
+    """Return the tokens of one step, summed over data-parallel copies."""
+    assert run.table.workload is not None  # noqa: S101 - known memory implies a known model
     return run.table.workload.tokens * run.schedule.microbatches_of_a_step
 
 
@@ -63,16 +63,16 @@ def _shell(value: Any) -> str:
     return shlex.quote(text)
 
 
-def _verdict(run: Timeline, part: float, does: bool, found: list[Candidate]) -> Iterator[str]:
+def _verdict(run: Timeline, headroom: float, does_fit: bool, found: list[Candidate]) -> Iterator[str]:
     memory, tokens = run.memory(), _tokens(run)
-    spare = float(memory.spare(part).min())
-    device = int(memory.spare(part).argmin())
-    room = f"with {percent_text(part)} of the memory kept free"
-    if does:
-        yield f"fits {room}: {value_text(spare, 'bytes')} left on device {device}, the fullest"
+    spare = float(memory.spare(headroom).min())
+    device = int(memory.spare(headroom).argmin())
+    condition = f"with {percent_text(headroom)} of the memory kept free"
+    if does_fit:
+        yield f"fits {condition}: {value_text(spare, 'bytes')} left on device {device}, the fullest"
         yield from layout_lines(run.layout_string)
         return
-    yield f"does not fit {room}: device {device} is {value_text(-spare, 'bytes')} over"
+    yield f"does not fit {condition}: device {device} is {value_text(-spare, 'bytes')} over"
     yield from layout_lines(run.layout_string)
     for fitting in found:
         changes = " ".join(f"--set {key}={_shell(value)}" for key, value in fitting.changes.items())
@@ -82,13 +82,13 @@ def _verdict(run: Timeline, part: float, does: bool, found: list[Candidate]) -> 
         yield "  no recompute level, fewer microbatches or other schedule alone makes it fit"
 
 
-def _document(run: Timeline, part: float, does: bool, found: list[Candidate]) -> dict[str, Any]:
+def _document(run: Timeline, headroom: float, does_fit: bool, found: list[Candidate]) -> dict[str, Any]:
     memory = run.memory()
     return {
         "schema": SCHEMA,
-        "fits": does,
-        "headroom": part,
-        "spare": memory.spare(part).tolist(),
+        "fits": does_fit,
+        "headroom": headroom,
+        "spare": memory.spare(headroom).tolist(),
         "memory": memory.to_dict(),
         "layout_string": run.layout_string,
         "fits_with": [

@@ -1,4 +1,4 @@
-"""`ppsim hardware`: the data sheets of devices and links that a config can name, each number with its source."""
+"""`ppsim hardware`: the data sheets of the devices and links that a config can name, with sources."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def hardware(json: JsonTarget = None) -> None:
 
 
 def hardware_text() -> str:
-    """Return a table of devices and one of links, then each source once, with its sheets."""
+    """Return a table of devices, one of links, and each source once with the names of its sheets."""
     heads = ("device", "bf16", "fp8", "memory", "its bandwidth", "products", "attention")
     devices = aligned([heads, *map(_device_cells, DEVICES.values())], left=1)
     links = aligned([("link", "one way", "collectives", "a message"), *map(_link_cells, LINKS.values())], left=1)
@@ -48,14 +48,14 @@ def hardware_text() -> str:
 
 def _device_cells(sheet: DeviceSheet) -> tuple[str, ...]:
     law = sheet.operators
-    parts = (law.products * law.sustained, law.attention) if law else (sheet.achieved, sheet.achieved)
+    fractions = (law.products * law.sustained, law.attention) if law else (sheet.achieved, sheet.achieved)
     return (
         sheet.name,
         value_text(sheet.peak, "FLOP/s"),
         value_text(sheet.peak_fp8, "FLOP/s"),
         value_text(sheet.memory, "bytes"),
         value_text(sheet.memory_bandwidth, "bytes per second"),
-        *(value_text(part, "fraction", places=0) for part in parts),
+        *(value_text(fraction, "fraction", places=0) for fraction in fractions),
     )
 
 
@@ -69,7 +69,7 @@ def _link_cells(sheet: LinkSheet) -> tuple[str, ...]:
 
 
 def _sources() -> list[str]:
-    """Return each source after the names of its sheets, as lines of a page."""
+    """Return lines with each source once, after the names of its sheets."""
     named: dict[str, list[str]] = {}
     for sheet in DEVICES.values():
         for source in (sheet.source, sheet.operators.source if sheet.operators else sheet.achieved_source):

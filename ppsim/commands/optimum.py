@@ -1,4 +1,4 @@
-"""`ppsim optimum`: the exact best schedule of a tiny case, with a proven bound."""
+"""`ppsim optimum`: the exact optimum of a tiny case, or the best schedule found and a proven bound."""
 
 from __future__ import annotations
 

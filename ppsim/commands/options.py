@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they name: a checked config, a headroom, an executor."""
+"""Options that several commands share, and their values: a checked config, a headroom, an executor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ppsim.frameworks import SCHEDULES
 
 
 def file_option(text: str, *names: str, metavar: str = "FILE") -> Any:
-    """Return the option for a file that a command reads or writes; its default name is that of its parameter."""
+    """Return the option for a file that a command reads or writes; without `names` it has its parameter's name."""
     return typer.Option(*names, metavar=metavar, help=text)
 
 
@@ -68,9 +68,9 @@ Slurm = Annotated[
 
 
 class Flag(NamedTuple):
-    """A flag that stands for a key of the config.
+    """A flag that sets a key of the config.
 
-    Numbers are read as text: the config's checks explain a wrong one better than the parser of the command line.
+    Values are text, as the config's checks explain a wrong number better than the parser of the command line.
     """
 
     key: str
@@ -132,8 +132,8 @@ def takes_case(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that gives a command the options of `OPTIONS`, except those in `without`.
 
-    They replace the command's first parameter, a function that reads them: it calls `reader` with the options by name
-    and returns the result (default: the checked Config). Without a config and without --schedule the schedule is 1F1B.
+    The command's first parameter is a function that calls `reader` with these options by name and returns its result
+    (default: the checked Config). If a command without --schedule gets no config, the schedule is 1F1B.
     """
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
@@ -144,13 +144,13 @@ def takes_case(
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def run(**given: Any) -> None:
-            asked = {parameter.name: given.pop(parameter.name) for parameter in shared}
-            if "schedule" in without and asked["config"] is None:
-                asked["schedule"] = "1f1b"
+            values = {parameter.name: given.pop(parameter.name) for parameter in shared}
+            if "schedule" in without and values["config"] is None:
+                values["schedule"] = "1f1b"
 
             def read() -> Any:
-                check_targets(given, read=[asked["config"]])
-                return (reader or read_case)(**asked)
+                check_targets(given, read=[values["config"]])
+                return (reader or read_case)(**values)
 
             function(read, **given)
 
@@ -169,9 +169,9 @@ def read_case(
     family_options: Iterable[str] | None = None,
     **flags: str | None,
 ) -> Config:
-    """Return the config with `--set` changes and flags applied; without a file, the config that the flags make.
+    """Return the config with the changes of `--set` and flags; without a file, the config that the flags describe.
 
-    `flags` are keys of `FLAGS`; None is a flag that was not given. Raises ConfigError.
+    `flags` has keys of `FLAGS`; None means that a flag is not given. Raises ConfigError.
     """
     changes = _changes(settings, family_options, flags, config)
     if config is not None:
@@ -180,7 +180,7 @@ def read_case(
     try:
         return make_config({"name": Path(str(flags["schedule"])).stem}, place="flags", overrides=changes)
     except ConfigError as error:
-        raise ConfigError("; ".join(map(_of_flag, error.faults))) from None
+        raise ConfigError("; ".join(map(_fault_of_flag, error.faults))) from None
 
 
 def read_source(
@@ -189,7 +189,7 @@ def read_source(
     family_options: Iterable[str] | None = None,
     **flags: str | None,
 ) -> ConfigSource:
-    """Return the config of `read_case` unchecked, perhaps incomplete; raise ConfigError if a file is unreadable."""
+    """Return the config of `read_case`, unchecked and perhaps incomplete; raise ConfigError for an unreadable file."""
     changes = _changes(settings, family_options, flags, config)
     return (ConfigSource({}, "flags") if config is None else config_source(config)).changed(changes)
 
@@ -200,21 +200,21 @@ def _changes(
     flags: Mapping[str, str | None],
     config: Path | None,
 ) -> dict[str, Any]:
-    """Return flags and settings as dotted keys; a CSV file removes the config's own schedule keys."""
+    """Return flags and settings as dotted keys; for a CSV file also the removal of the config's own schedule keys."""
     changes: dict[str, Any] = {FLAGS[name].key: value for name, value in flags.items() if value is not None}
     changes |= {f"schedule.options.{key}": value for key, value in _pairs("--option", family_options)}
     if str(flags.get("schedule") or "").lower().endswith(".csv"):
         changes["schedule.csv"] = Path(os.path.abspath(changes.pop("schedule.name")))
         if config is not None:
-            held = config_source(config).data.get("schedule")
-            own = ("name", "devices", "microbatches", "stages_per_device", "options")
-            away = {f"schedule.{key}": None for key in own if isinstance(held, dict) and key in held}
-            changes = away | changes
+            section = config_source(config).data.get("schedule")
+            keys = ("name", "devices", "microbatches", "stages_per_device", "options")
+            removed = {f"schedule.{key}": None for key in keys if isinstance(section, dict) and key in section}
+            changes = removed | changes
     return changes | settings_of(settings)
 
 
-def _of_flag(fault: str) -> str:
-    """Return a fault with the name of the flag instead of its key."""
+def _fault_of_flag(fault: str) -> str:
+    """Return a fault with the flag's name instead of its key."""
     for name, flag in FLAGS.items():
         if fault.startswith(f"{flag.key}: "):
             return f"{option_of(name)}: {fault.removeprefix(f'{flag.key}: ')}"
@@ -273,7 +273,7 @@ def read_headroom(text: str | None) -> float:
 def executor_of(
     workers: int | None, dask: str | None, slurm: Sequence[str] | None, store: Path | None
 ) -> Iterator[Executor | None]:
-    """Yield the executor of the cluster, None for this machine; explain after an interrupt how to resume."""
+    """Yield the executor of a cluster, or None for this machine; after an interrupt, print how to resume."""
     if sum(map(bool, (workers, dask, slurm))) > 1:
         raise ConfigError("--workers, --dask and --slurm say who works; give one of them")
     executor = _cluster(dask, slurm)

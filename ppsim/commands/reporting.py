@@ -51,7 +51,7 @@ def exit_status(error: PpsimError) -> int:
 
 
 def command(function: Callable[P, T]) -> Callable[P, T]:
-    """Make `function` a command: a PpsimError becomes one message on stderr and its exit status."""
+    """Make `function` a command: an error becomes one message on stderr and an exit status."""
 
     @functools.wraps(function)
     def run(*args: P.args, **options: P.kwargs) -> T:
@@ -76,8 +76,8 @@ def command(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def say(message: str) -> None:
-    """Print a message for people on stderr; control characters become visible."""
-    with suppress(OSError):  # a closed stderr wants no messages
+    """Print a message on stderr; control characters become visible."""
+    with suppress(OSError):  # stderr may be closed
         print(visible(message), file=sys.stderr)
 
 
@@ -126,7 +126,7 @@ def _stdout_fault(error: OSError) -> Exception:
 
 
 def _forget_stdout() -> None:
-    """Discard the buffer of stdout, on which the interpreter would fail again when it exits."""
+    """Discard the buffer of stdout; else the interpreter would fail again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -138,7 +138,7 @@ def option_of(name: str) -> str:
 def check_targets(given: Mapping[str, Any], read: Iterable[Path | None] = ()) -> None:
     """Raise ConfigError, before any work, for files that cannot be written, are written twice, or are also read.
 
-    `given` are a command's options by parameter. The files that it reads are the other paths in `given`, and `read`.
+    `given` has a command's options by parameter; the command reads its other paths, and the paths in `read`.
     """
     written = {option_of(name): given[name] for name in WRITTEN if given.get(name) not in (None, "-")}
     sources = [*read, *_paths(value for name, value in given.items() if name not in (*WRITTEN, "baseline"))]
@@ -154,7 +154,7 @@ def check_targets(given: Mapping[str, Any], read: Iterable[Path | None] = ()) ->
 
 
 def _paths(values: Iterable[Any]) -> list[Path]:
-    """Return the paths among values and lists of values."""
+    """Return the paths in these values, some of which are lists."""
     flat = [item for value in values for item in (value if isinstance(value, list) else [value])]
     return [item for item in flat if isinstance(item, Path)]
 
@@ -172,7 +172,7 @@ def write_json(document: dict[str, Any], target: str) -> None:
 
 
 def _fits(text: str, encoding: str) -> bool:
-    """Return whether an encoding has all characters of a text; UTF-8 lacks those of undecodable file names."""
+    """Return whether an encoding has all characters of a text; even UTF-8 lacks those of undecodable file names."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
@@ -181,7 +181,7 @@ def _fits(text: str, encoding: str) -> bool:
 
 
 def answer(document: dict[str, Any], target: str | None, text: Callable[[], str]) -> None:
-    """Write the result of a command: as JSON if `--json` is given, and as text unless JSON replaces it on stdout."""
+    """Write a command's result: as JSON to the target of `--json`, and as text on stdout unless the JSON goes there."""
     if target:
         write_json(document, target)
     if target != "-":

@@ -113,14 +113,14 @@ def simulate(
         print_data(chart, takes_colours())
 
 
-def _check_drawing(gantt: Path | None, asked: Mapping[str, bool]) -> None:
-    for option, is_given in asked.items():
+def _check_drawing(gantt: Path | None, options: Mapping[str, bool]) -> None:
+    for option, is_given in options.items():
         if is_given and not gantt:
             raise ConfigError(f"{option} says how to draw; it needs --gantt FILE")
 
 
 def _check_width(width: float | None, static: bool, text: bool) -> None:
-    """Raise ConfigError unless --width counts either inches or columns, and columns are an integer."""
+    """Raise ConfigError unless --width has one meaning, inches or an integer number of columns."""
     if width is None:
         return
     if static == text:
@@ -132,7 +132,7 @@ def _check_width(width: float | None, static: bool, text: bool) -> None:
 
 
 def _write_files(files: list[tuple[Path | None, Callable[[Path], None]]]) -> None:
-    """Write all files before anything is printed, so that an error about a file is the only output."""
+    """Write all files before the first message, so that an error about a file is the only output."""
     wanted = [(path, write) for path, write in files if path]
     for path, write in wanted:
         write(path)

@@ -1,4 +1,4 @@
-"""`ppsim sweep`: every combination of values of some keys, as a table, a document and charts."""
+"""`ppsim sweep`: runs of every combination of values, as a table, a document and charts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ppsim validate FILE.csv`: every fault of a schedule or program, also for a transport or PyTorch."""
+"""`ppsim validate FILE.csv`: all faults of a schedule or program, on request under a transport or in PyTorch."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def validate(
 
 
 def _slices(text: str) -> int:
-    # Python converts no text of more than 4,300 digits; without leading zeros ten are enough.
+    # Python converts no text of more than 4,300 digits.
     digits = text.lstrip("0") if text.isascii() and text.isdigit() else ""
     if not 1 <= len(digits) <= len(str(MAX_SLICES)) or int(digits) > MAX_SLICES:
         raise ConfigError(f"--slices {text:.40}: must be a whole number of at least 1 and at most {MAX_SLICES}")
@@ -61,7 +61,7 @@ def _slices(text: str) -> int:
 
 
 def _validate_file(file: Path, slices: int, check: Callable[[Schedule], None]) -> tuple[dict[str, Any], int]:
-    """Return the result for one file and its exit status; print its faults at once."""
+    """Return the result for one file and its exit status; print its faults."""
     try:
         schedule = Schedule.from_csv(file, slices=slices)
         check(schedule)

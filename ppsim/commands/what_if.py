@@ -1,4 +1,4 @@
-"""`ppsim what-if`: the same config with something changed, or the value at which two schedules are equally fast."""
+"""`ppsim what-if`: effects of changes to a config, or the value at which two schedules are equally fast."""
 
 from __future__ import annotations
 
@@ -91,25 +91,26 @@ def _changes(config, settings: list[str] | None, flags: dict) -> tuple[dict, str
 
 
 def _case(config, settings: list[str] | None, flags: dict) -> Config:
-    """Return the config with its changes; a schedule among them runs as in `ppsim compare`.
+    """Return the config with its changes; if they change the schedule, its sizes are as in `ppsim compare`.
 
-    The file's options apply to its own family alone. A family with a fixed number of stages ignores the file's number.
+    The options in the file apply to the file's family only. A family with a fixed number of stages ignores that number
+    in the file.
     """
     name = flags["schedule"]
     if name not in schedules():
         return read_case(config, settings, **flags)
-    foreign = name != load_config(config).schedule.get("name")
-    case = read_case(config, [*["schedule.options=null"] * foreign, *(settings or ())], **flags)
+    is_other = name != load_config(config).schedule.get("name")
+    case = read_case(config, [*["schedule.options=null"] * is_other, *(settings or ())], **flags)
     return case.changed({"schedule.stages_per_device": None}) if schedules()[name].fixed_stages else case
 
 
 def changes_text(rows: list[Change], what: list[str]) -> str:
     """Return a table of every number that changed, with units."""
-    moved = [row for row in rows if row.difference]
-    if not moved:
+    changed = [row for row in rows if row.difference]
+    if not changed:
         return f"with {', '.join(what)} nothing moves"
     cells = [["", "before", "after", "change"]]
-    for row in moved:
+    for row in changed:
         difference = row.difference or 0.0
         change = difference_text(difference, row.unit)
         if row.before and row.unit != "fraction":
@@ -132,7 +133,6 @@ def _break_even(
         raise ConfigError(f"--over {over}: name a cost such as latency, or the key of a number such as jitter.actions")
     cases = {name: _case(config, settings, {**flags, "schedule": name}) for name in (first, second)}
     low, high = _range(between, key, cases[first])
-
     whole = type(_given(cases[first], key)) is int
 
     def step_time(name: str, value: float) -> float:
@@ -177,7 +177,7 @@ def _slow_device(text: str) -> tuple[int, float]:
 
 
 def losses_text(found: Losses, what: str) -> str:
-    """Return a table of steps before and after, fastest afterwards first, and why other schedules cannot run."""
+    """Return a table of steps before and after, the fastest after first, and why other schedules cannot run."""
     cells = [("schedule", "step before", "afterwards", "longer", "peak activations before", "afterwards")]
     for row in found.rows:
         name = f"{row.schedule} (asynchronous)" if row.asynchronous else row.schedule
