@@ -9,7 +9,7 @@ from random_schedules import schedules, vocabulary_orders
 import ppsim
 from ppsim import Timeline
 from ppsim.engines.running import run_plan
-from ppsim.lowering.posts import TRANSPORTS
+from ppsim.lowering import TRANSPORTS
 
 ROUND_SECONDS = st.sampled_from([0.0, 0.1, 0.3, 1.0, 2.0])
 ANY_SECONDS = st.one_of(ROUND_SECONDS, st.floats(0.0, 5.0))

@@ -6,7 +6,7 @@ import numpy as np
 
 import ppsim
 from ppsim.actions import FIRST_TRANSFER
-from ppsim.lowering.rows import transfer_ends
+from ppsim.lowering import transfer_ends
 
 
 class Late:

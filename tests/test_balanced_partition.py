@@ -9,8 +9,7 @@ from hypothesis import strategies as some
 
 from ppsim.analysis.static_bounds import ScheduleSummary, memory_bound
 from ppsim.config import make_config
-from ppsim.costs.derive import DerivedCosts
-from ppsim.costs.partition import Pieces, balanced
+from ppsim.costs import DerivedCosts, Pieces, balanced
 from ppsim.search.partitions import balanced_within, pieces_of
 
 PLACEMENTS = ([0], [0, 1], [0, 1, 2], [0, 1, 0, 1], [0, 1, 1, 0], [0, 1, 2, 0, 1, 2], [0, 1, 2, 2, 1, 0])  # loop and V

@@ -9,7 +9,7 @@ import pytest
 import ppsim
 import ppsim.base.progress
 from ppsim.analysis.measures import shown_in
-from ppsim.lowering.posts import TRANSPORTS
+from ppsim.lowering import TRANSPORTS
 from ppsim.plan.jitter import JitteredPlan
 from ppsim.plan.resolve import make_plan
 

@@ -13,8 +13,8 @@ from measured_tables import left_out, recorded
 from synthetic_traces import trace_document
 
 import ppsim
-from ppsim.costs.profile import Profile, read_profile, write_profile
-from ppsim.costs.spread import HALVED_ERROR, interval_reach
+from ppsim.costs import Profile, interval_reach, read_profile, write_profile
+from ppsim.costs.spread import HALVED_ERROR
 from ppsim.interop.replays import trace_of
 from ppsim.studies.calibration import calibrate, fit_line, undisturbed
 

@@ -10,7 +10,7 @@ from test_choose import NAMES, SMALL
 
 import ppsim
 from ppsim.analysis.static_bounds import ScheduleSummary
-from ppsim.costs.derive import DerivedCosts
+from ppsim.costs import DerivedCosts
 from ppsim.search.partitions import balanced_within
 from ppsim.studies.points import Candidate
 from ppsim.studies.space import BALANCED, open_space

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import ppsim
 import ppsim.base.compiling
 from ppsim.engines.running import run_plan
-from ppsim.lowering.posts import TRANSPORTS
+from ppsim.lowering import TRANSPORTS
 from ppsim.plan.resolve import make_plan
 
 SEARCHED = ("zb-1p", "zb-2p", "zb-auto")

@@ -7,7 +7,7 @@ import pytest
 from timelines import actions, transfers
 
 import ppsim
-from ppsim.costs.composed import SharedPorts
+from ppsim.costs import SharedPorts
 
 ENGINES = pytest.mark.parametrize("engine", ["event", "compiled"])
 

@@ -5,8 +5,8 @@ import pytest
 
 import ppsim
 from ppsim import Cluster, DerivedCosts, Layout, Model
+from ppsim.costs import DeviceSheet, LinkSheet, find_device, find_link
 from ppsim.costs.collectives import all_gather, all_reduce
-from ppsim.costs.sheets import DeviceSheet, LinkSheet, find_device, find_link
 
 FAST, SLOW = LinkSheet("fast", 100.0, 1.0), LinkSheet("slow", 10.0, 5.0)
 DEVICE = DeviceSheet("unit", 1000.0, 1e9, 0.5, memory_bandwidth=500.0)

@@ -8,8 +8,8 @@ from korthikanti import model as megatron_model
 
 import ppsim
 from ppsim import Cluster, ConfigError, CostError, DerivedCosts, Layout, Model
+from ppsim.costs import DEVICES, LINKS, DeviceSheet, LinkSheet, find_device, find_link
 from ppsim.costs.collectives import all_gather, all_reduce, ring_all_reduce, tree_all_reduce
-from ppsim.costs.sheets import DEVICES, LINKS, DeviceSheet, LinkSheet, find_device, find_link
 
 FAST, SLOW = LinkSheet("fast", 100.0, 1.0), LinkSheet("slow", 10.0, 5.0)
 DEVICE = DeviceSheet("unit", 1000.0, 1e9, 0.5)

@@ -7,9 +7,8 @@ import pytest
 import ppsim
 from ppsim.commands.what_if import UNITS
 from ppsim.config import make_config
-from ppsim.costs import DEVICES, LINKS, effects
-from ppsim.costs.effects import EFFECTS, Effect
-from ppsim.costs.given import PARAMETERS
+from ppsim.costs import DEVICES, EFFECTS, LINKS, PARAMETERS, effects
+from ppsim.costs.effects import Effect
 
 MODEL = ppsim.Model(num_layers=4, hidden=64, heads=4, vocabulary=100, sequence=32)
 CLUSTER = ppsim.Cluster(DEVICES["H100 SXM"], LINKS["NVLink 4"], LINKS["InfiniBand NDR"])

@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ppsim import Cluster, DerivedCosts, Layout, Model
-from ppsim.costs import DEVICES, LinkSheet
-from ppsim.costs.operators import OperatorLaw
-from ppsim.costs.sheets import DeviceSheet
+from ppsim.costs import DEVICES, DeviceSheet, LinkSheet, OperatorLaw
 
 # Products at 500 FLOP/s, in fp8 at 1000; memory at 100 B/s; a host starts an expert's product in half a second.
 LAW = OperatorLaw(

@@ -6,9 +6,8 @@ import pytest
 
 from ppsim import Cluster, ConfigError, DerivedCosts, Layout, Model
 from ppsim.config import make_config
-from ppsim.costs import DEVICES, LinkSheet
-from ppsim.costs.operators import OperatorLaw, Rates
-from ppsim.costs.sheets import DeviceSheet
+from ppsim.costs import DEVICES, DeviceSheet, LinkSheet, OperatorLaw
+from ppsim.costs.operators import Rates
 
 # bf16 products at 500 FLOP/s, fp8 products at 800, attention at 250, memory at 100 B/s, no gaps, no tails.
 LAW = OperatorLaw(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import ppsim
 from ppsim import Cluster, ConfigError, CostError, Costs, DerivedCosts, Layout, Model
-from ppsim.costs.sheets import DeviceSheet, LinkSheet
+from ppsim.costs import DeviceSheet, LinkSheet
 
 MODEL = Model(num_layers=8, hidden=64, heads=4, vocabulary=100, sequence=32)
 CLUSTER = Cluster(DeviceSheet("unit", 1e9, 20e6, 0.5), LinkSheet("fast", 1e6, 1e-3), LinkSheet("slow", 1e5, 1e-3))

@@ -4,7 +4,7 @@ import pytest
 
 import ppsim
 from ppsim import Cluster, ConfigError, DerivedCosts, Layout, Model
-from ppsim.costs.sheets import DeviceSheet, LinkSheet
+from ppsim.costs import DeviceSheet, LinkSheet
 
 FAST, SLOW = LinkSheet("fast", 1e4, 0.0), LinkSheet("slow", 1e3, 0.0)
 DEVICE = DeviceSheet("unit", 1e9, 1e9, 0.5)

@@ -7,8 +7,7 @@ import pytest
 
 import ppsim
 from ppsim import Cluster, ConfigError, CostError, Costs, DerivedCosts, Layout, Model
-from ppsim.costs import DEVICES, LINKS, CostTable, DeviceSheet, LinkSheet, OperatorLaw, SharedPorts
-from ppsim.costs.profile import Profile
+from ppsim.costs import DEVICES, LINKS, CostTable, DeviceSheet, LinkSheet, OperatorLaw, Profile, SharedPorts
 
 H100, NVLINK = DEVICES["H100 SXM"], LINKS["NVLink 4"]
 MODEL = {"num_layers": 4, "hidden": 64, "heads": 4, "vocabulary": 100, "sequence": 32}

@@ -9,10 +9,8 @@ from command_line import ppsim as command
 import ppsim
 from ppsim import Cluster, ConfigError, DerivedCosts, Layout, Model
 from ppsim.config import make_config
-from ppsim.costs import DEVICES, LINKS
-from ppsim.costs.operator_fit import read_operators
-from ppsim.costs.operators import OperatorLaw, Rates
-from ppsim.costs.sheets import DeviceSheet
+from ppsim.costs import DEVICES, LINKS, DeviceSheet, OperatorLaw, read_operators
+from ppsim.costs.operators import Rates
 
 # Products at half of 1000 FLOP/s without a tail, attention at a quarter, memory at 100 B/s, no gap.
 LAW = OperatorLaw(

@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ppsim import Cluster, ConfigError, DerivedCosts, Layout, Model
-from ppsim.costs import LinkSheet
-from ppsim.costs.operators import OperatorLaw
-from ppsim.costs.sheets import DeviceSheet
+from ppsim.costs import DeviceSheet, LinkSheet, OperatorLaw
 
 DEVICE = DeviceSheet("unit", 1000.0, 1e9, 0.5)
 FAST, SLOW = LinkSheet("fast", 100.0, 0.0), LinkSheet("slow", 10.0, 0.0)

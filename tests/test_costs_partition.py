@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import ppsim
 from ppsim import ConfigError, CostError
-from ppsim.costs import DEVICES, LINKS
-from ppsim.costs.partition import by_cost, even, explicit, read_partition
+from ppsim.costs import DEVICES, LINKS, by_cost, even
+from ppsim.costs.partition import explicit, read_partition
 
 costs_and_stages = st.lists(st.integers(0, 9), min_size=1, max_size=8).flatmap(
     lambda costs: st.tuples(st.just(costs), st.integers(1, len(costs)))

@@ -8,8 +8,7 @@ from hypothesis import strategies as some
 
 import ppsim
 from ppsim.config import make_config
-from ppsim.costs.derive import DerivedCosts
-from ppsim.costs.partition import LayoutString, by_cost
+from ppsim.costs import DerivedCosts, LayoutString, by_cost
 from ppsim.search.partitions import best_cut
 
 ALL = 10_000

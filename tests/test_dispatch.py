@@ -10,7 +10,7 @@ from random_schedules import schedules
 from timelines import actions
 
 import ppsim
-from ppsim.costs.profile import Profile
+from ppsim.costs import Profile
 from ppsim.engines.ready_event import ReadyModel
 from ppsim.plan.dispatch import make_choices
 

@@ -18,7 +18,7 @@ from synthetic_traces import trace_document
 import ppsim as library
 from ppsim.base.errors import visible
 from ppsim.base.files import read_text
-from ppsim.costs.composed import SharedPorts
+from ppsim.costs import SharedPorts
 
 HUGE = "9" * 400
 

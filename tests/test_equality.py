@@ -8,11 +8,11 @@ from synthetic_traces import trace_document
 from timelines import stepped
 
 import ppsim
+from ppsim import Jitter
 from ppsim.base.immutable import equal
 from ppsim.config import as_config
-from ppsim.costs.profile import Profile
+from ppsim.costs import Profile
 from ppsim.interop.replays import trace_of
-from ppsim.plan.jitter import Jitter
 from ppsim.studies.calibration import calibrate, predict
 from ppsim.studies.evaluation import evaluate
 from ppsim.studies.gate import Limits, Tolerance, judge, measured

@@ -11,7 +11,7 @@ from measured_tables import band_table, compute_table, link_sentence, sleep_tabl
 from synthetic_traces import trace_document
 
 import ppsim
-from ppsim.costs.profile import read_profile
+from ppsim.costs import read_profile
 from ppsim.interop.replays import read_trace, trace_of
 from ppsim.studies.calibration import calibrate
 from ppsim.studies.evaluation import evaluate, kendall_tau

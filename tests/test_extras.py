@@ -8,8 +8,8 @@ import pytest
 from command_line import ROOT, UNIT_COSTS, ppsim
 
 import ppsim as library
+from ppsim import compare
 from ppsim.base.host import EXTRA_OF
-from ppsim.studies.compare import compare
 from ppsim.studies.optimum import optimum
 
 RUN = library.simulate(library.build("1f1b", devices=2, microbatches=2), engine="event")

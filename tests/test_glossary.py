@@ -14,7 +14,7 @@ from ppsim.analysis.gaps import PHASES
 from ppsim.analysis.ledger import CAUSES
 from ppsim.analysis.measures import MEASURES
 from ppsim.base import tables
-from ppsim.costs.given import PARAMETERS
+from ppsim.costs import PARAMETERS
 
 PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 SLEEP = "validation/data/cpu/sleep"

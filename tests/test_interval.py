@@ -13,8 +13,8 @@ from published_memory import published_peaks
 
 import ppsim as library
 from ppsim.base.units import seconds_text
-from ppsim.costs import DEVICES
-from ppsim.costs.spread import DENSE, PER_DOUBLING, TABLE, class_of, order_of_schedules, scales, spread_of
+from ppsim.costs import DEVICES, order_of_schedules
+from ppsim.costs.spread import DENSE, PER_DOUBLING, TABLE, class_of, scales, spread_of
 from ppsim.plots.boxes import headline
 
 CLASSES = json.loads(TABLE.read_text(encoding="utf-8"))["classes"]

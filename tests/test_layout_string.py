@@ -7,7 +7,7 @@ from command_line import LLAMA
 from command_line import ppsim as run_ppsim
 
 import ppsim
-from ppsim.costs.partition import LayoutString, Pieces, balanced
+from ppsim.costs import LayoutString, Pieces, balanced
 
 
 @pytest.mark.parametrize(

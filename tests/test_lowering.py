@@ -6,7 +6,7 @@ from random_schedules import schedules
 
 import ppsim
 from ppsim.actions import Kind
-from ppsim.lowering.program import RECEIVES
+from ppsim.lowering import RECEIVES
 
 TRANSPORTS = ("async", "directed", "pair", "rank", "blocking")
 

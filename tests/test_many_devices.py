@@ -12,9 +12,7 @@ from random_runs import runs
 import ppsim
 from ppsim.analysis import gaps
 from ppsim.analysis import ledger as ledgers
-from ppsim.costs import pairs
-from ppsim.costs.composed import SharedPorts
-from ppsim.costs.profile import Profile
+from ppsim.costs import Profile, SharedPorts, pairs
 from ppsim.plan import holding
 
 nodes = st.lists(st.integers(0, 2), min_size=1, max_size=6).map(lambda node: np.array(node, np.int64))

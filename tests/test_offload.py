@@ -8,7 +8,7 @@ from random_schedules import schedules
 from test_compiled_engine import assert_equal_bits, tables_with_everything
 
 import ppsim
-from ppsim.lowering.posts import TRANSPORTS
+from ppsim.lowering import TRANSPORTS
 
 LISTS = [
     ["0F0", "0OFFLOAD0", "0F1", "0OFFLOAD1", "0RELOAD0", "0B0", "0RELOAD1", "0B1"],

@@ -5,7 +5,7 @@ from command_line import ppsim as command
 from synthetic_traces import trace_document
 
 import ppsim
-from ppsim.costs.profile import Profile, read_profile, write_profile
+from ppsim.costs import Profile, read_profile, write_profile
 from ppsim.interop.replays import trace_of
 from ppsim.studies.calibration import calibrate
 

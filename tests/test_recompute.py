@@ -8,7 +8,7 @@ from random_schedules import schedules
 from test_compiled_engine import assert_equal_bits, costs_of
 
 import ppsim
-from ppsim.lowering.posts import TRANSPORTS
+from ppsim.lowering import TRANSPORTS
 
 TWO_DEVICES = [["0F0", "0F1", "0R0", "0B0", "0R1", "0B1"], ["1F0", "1B0", "1F1", "1B1"]]
 

@@ -7,7 +7,7 @@ import pytest
 from timelines import actions, transfers
 
 import ppsim
-from ppsim.lowering.posts import TRANSPORTS
+from ppsim.lowering import TRANSPORTS
 
 ENGINES = ("event", "compiled")
 

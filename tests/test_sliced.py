@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ppsim
-from ppsim.costs.profile import Profile
+from ppsim.costs import Profile
 
 seconds = st.floats(0.1, 10)
 sizes = (st.integers(1, 7), st.integers(1, 10), st.integers(1, 6))

@@ -11,7 +11,7 @@ import pytest
 from command_line import ENVIRONMENT, LLAMA, UNIT_COSTS
 
 import ppsim as library
-from ppsim.base.errors import ConfigError
+from ppsim import ConfigError
 from ppsim.studies import points as study
 from ppsim.studies.points import run_points
 from ppsim.studies.store import Store

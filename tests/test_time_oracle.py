@@ -12,8 +12,8 @@ from time_oracle import Choosers, Moments, World, carried, parts_of
 
 import ppsim
 from ppsim.actions import Kind
-from ppsim.costs.table import CostTable
-from ppsim.lowering.posts import TRANSPORTS
+from ppsim.costs import CostTable
+from ppsim.lowering import TRANSPORTS
 
 
 class Given:

@@ -12,7 +12,7 @@ from random_schedules import vocabulary_orders
 from test_compiled_engine import assert_equal_bits, tables_with_everything
 
 import ppsim
-from ppsim.lowering.posts import TRANSPORTS
+from ppsim.lowering import TRANSPORTS
 
 TWO_REDUCTIONS = [
     ["0F0", "0F1", "0S0", "0T0", "0S1", "0T1", "0B0", "0B1"],

@@ -3,17 +3,24 @@
 from ppsim.costs.combined_slot import LayerPieces, combined_costs, combined_slot
 from ppsim.costs.composed import Module, SharedPorts, module_chain
 from ppsim.costs.derive import DerivedCosts
-from ppsim.costs.given import Costs
+from ppsim.costs.effects import EFFECTS
+from ppsim.costs.given import PARAMETERS, Costs
 from ppsim.costs.layout import Layout
 from ppsim.costs.microbatches import causal_slice_costs
 from ppsim.costs.model import Model
+from ppsim.costs.operator_fit import read_operators
 from ppsim.costs.operators import OperatorLaw
-from ppsim.costs.sheets import DEVICES, LINKS, Cluster, DeviceSheet, LinkSheet
+from ppsim.costs.partition import LayoutString, Pieces, balanced, by_cost, even
+from ppsim.costs.profile import Profile, read_profile, write_profile
+from ppsim.costs.sheets import DEVICES, LINKS, Cluster, DeviceSheet, LinkSheet, find_device, find_link
+from ppsim.costs.spread import interval_reach, order_of_schedules
 from ppsim.costs.table import CostModel, CostTable
 
 __all__ = [
     "DEVICES",
+    "EFFECTS",
     "LINKS",
+    "PARAMETERS",
     "Cluster",
     "CostModel",
     "CostTable",
@@ -22,13 +29,26 @@ __all__ = [
     "DeviceSheet",
     "LayerPieces",
     "Layout",
+    "LayoutString",
     "LinkSheet",
     "Model",
     "Module",
     "OperatorLaw",
+    "Pieces",
+    "Profile",
     "SharedPorts",
+    "balanced",
+    "by_cost",
     "causal_slice_costs",
     "combined_costs",
     "combined_slot",
+    "even",
+    "find_device",
+    "find_link",
+    "interval_reach",
     "module_chain",
+    "order_of_schedules",
+    "read_operators",
+    "read_profile",
+    "write_profile",
 ]

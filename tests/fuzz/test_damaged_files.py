@@ -13,10 +13,9 @@ from ruamel.yaml import YAML
 from synthetic_traces import trace_document
 
 import ppsim
-from ppsim.costs.model import Model
-from ppsim.costs.profile import read_profile
+from ppsim import Model, Timeline
+from ppsim.costs import read_profile
 from ppsim.interop.kineto import read_any_trace
-from ppsim.run.timelines import Timeline
 from ppsim.studies.calibration import calibrate
 from ppsim.studies.evaluation import evaluate
 from ppsim.studies.gate import Limits, Tolerance, check_configs, read_baseline, update_baseline

@@ -13,7 +13,7 @@ from test_time_oracle import choose_one, try_one
 from test_transports_oracle import OVERLAP, check, shuffled_posts
 
 import ppsim
-from ppsim.lowering.posts import TRANSPORTS
+from ppsim.lowering import TRANSPORTS
 from ppsim.studies.optimum import optimum
 from tests.fuzz.cases import COUNTS, case, fuzz, some
 
