@@ -8,7 +8,7 @@ from random_schedules import schedules, vocabulary_orders
 
 import ppsim
 from ppsim import Timeline
-from ppsim.engines.running import run_plan
+from ppsim.engines import run_plan
 from ppsim.lowering import TRANSPORTS
 
 ROUND_SECONDS = st.sampled_from([0.0, 0.1, 0.3, 1.0, 2.0])

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ppsim.analysis.static_bounds import ScheduleSummary, memory_bound
+from ppsim.analysis import ScheduleSummary, memory_bound
 from ppsim.config import make_config
 from ppsim.costs import DerivedCosts, Pieces, balanced
-from ppsim.search.partitions import balanced_within, pieces_of
+from ppsim.search import balanced_within, pieces_of
 
 PLACEMENTS = ([0], [0, 1], [0, 1, 2], [0, 1, 0, 1], [0, 1, 1, 0], [0, 1, 2, 0, 1, 2], [0, 1, 2, 2, 1, 0])  # loop and V
 SECONDS = some.integers(0, 6).map(float)

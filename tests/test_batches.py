@@ -8,10 +8,9 @@ import pytest
 
 import ppsim
 import ppsim.base.progress
-from ppsim.analysis.measures import shown_in
+from ppsim.analysis import shown_in
 from ppsim.lowering import TRANSPORTS
-from ppsim.plan.jitter import JitteredPlan
-from ppsim.plan.resolve import make_plan
+from ppsim.plan import JitteredPlan, make_plan
 
 COSTS = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=0.5, latency=0.1)
 NOISE = ppsim.Jitter(actions=0.1, transfers=0.2, devices=0.05, links=0.3)

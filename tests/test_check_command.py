@@ -10,7 +10,7 @@ import sys
 import pytest
 from command_line import CONFIGS, ENVIRONMENT, ROOT, UNIT_COSTS, ppsim
 
-from ppsim.analysis.measures import guarded
+from ppsim.analysis import guarded
 
 NAMED = ("makespan", "bubble_fraction", "bubble_ratio", "span_bubble_fraction", "peak_activations", "peak_memory")
 WORSE = ("--set", "costs.latency=0.5")

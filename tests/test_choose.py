@@ -11,7 +11,7 @@ from command_line import LLAMA, UNIT_COSTS
 from command_line import ppsim as run_ppsim
 
 import ppsim
-from ppsim.analysis.static_bounds import ScheduleSummary, layout_bounds, memory_bound, step_bound
+from ppsim.analysis import ScheduleSummary, layout_bounds, memory_bound, step_bound
 from ppsim.studies.points import Candidate, rank
 from ppsim.studies.space import BALANCED, keeps_activations, open_space
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as some
 from test_choose import NAMES, SMALL
 
 import ppsim
-from ppsim.analysis.static_bounds import ScheduleSummary
+from ppsim.analysis import ScheduleSummary
 from ppsim.costs import DerivedCosts
-from ppsim.search.partitions import balanced_within
+from ppsim.search import balanced_within
 from ppsim.studies.points import Candidate
 from ppsim.studies.space import BALANCED, open_space
 

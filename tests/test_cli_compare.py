@@ -7,7 +7,7 @@ from command_line import LLAMA, UNIT_COSTS, ppsim
 
 import ppsim as library
 from ppsim import compare
-from ppsim.analysis.measures import shown_in
+from ppsim.analysis import shown_in
 from ppsim.studies.worker_pool import Workers
 
 SIZED = {"schedule": {"name": "1f1b", "devices": 4, "microbatches": 8}}

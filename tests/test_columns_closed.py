@@ -8,8 +8,8 @@ import pytest
 from timelines import stepped
 
 import ppsim
-from ppsim.analysis.measures import MEASURES
-from ppsim.engines.times import Times
+from ppsim.analysis import MEASURES
+from ppsim.engines import Times
 
 MODEL = {"activation_bytes": 1e9, "weight_bytes": 1e9, "gradient_bytes": 1e9, "optimizer_bytes": 1e9}
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import ppsim
 import ppsim.base.compiling
-from ppsim.engines.running import run_plan
+from ppsim.engines import run_plan
 from ppsim.lowering import TRANSPORTS
-from ppsim.plan.resolve import make_plan
+from ppsim.plan import make_plan
 
 SEARCHED = ("zb-1p", "zb-2p", "zb-auto")
 

@@ -12,7 +12,7 @@ from timelines import actions
 import ppsim
 from ppsim.costs import Profile
 from ppsim.engines.ready_event import ReadyModel
-from ppsim.plan.dispatch import make_choices
+from ppsim.plan import make_choices
 
 ENGINES = pytest.mark.parametrize("engine", ["event", "compiled"])
 SPLIT = ppsim.Costs(input_grad=1, weight_grad=1)

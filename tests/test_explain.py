@@ -13,11 +13,10 @@ from synthetic_traces import trace_document
 
 import ppsim
 from ppsim.costs.spread import ASSUMED_ERROR, NORMAL
-from ppsim.engines.running import run_plan
-from ppsim.engines.times import Times
+from ppsim.engines import Times, run_plan
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.replays import trace_of
-from ppsim.plan.resolve import make_plan
+from ppsim.plan import make_plan
 from ppsim.studies.calibration import calibrate
 from ppsim.studies.space import runnable
 

@@ -7,7 +7,7 @@ import pytest
 from command_line import UNIT_COSTS
 
 import ppsim
-from ppsim.analysis.measures import guarded
+from ppsim.analysis import guarded
 from ppsim.studies.gate import (
     Limits,
     Tolerance,

@@ -10,9 +10,7 @@ import pytest
 from command_line import ROOT, ppsim
 
 import ppsim as library
-from ppsim.analysis.gaps import PHASES
-from ppsim.analysis.ledger import CAUSES
-from ppsim.analysis.measures import MEASURES
+from ppsim.analysis import CAUSES, MEASURES, PHASES
 from ppsim.base import tables
 from ppsim.costs import PARAMETERS
 

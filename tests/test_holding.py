@@ -3,7 +3,7 @@
 import pytest
 
 import ppsim
-from ppsim.plan.holding import Holding
+from ppsim.plan import Holding
 
 WHOLE = (["0F0", "0B0"], {})
 SPLIT = (["0F0", "0I0", "0W0"], {"weight_grad_fraction_of_activation": 0.25})

@@ -5,7 +5,7 @@ from hypothesis import strategies as some
 from test_choose import SMALL
 
 import ppsim
-from ppsim.analysis.static_bounds import layout_bounds
+from ppsim.analysis import layout_bounds
 from ppsim.config import make_config
 
 FAMILIES = [

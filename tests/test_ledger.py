@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from random_runs import rerun, runs
 
 import ppsim
+from ppsim.analysis import CAUSES
 from ppsim.analysis.gaps import Gaps
-from ppsim.analysis.ledger import CAUSES
 
 
 def ledger(name, costs=None, devices=4, microbatches=8, transport="async", **options):

@@ -9,8 +9,7 @@ from command_line import LLAMA, UNIT_COSTS, ppsim
 
 import ppsim as library
 from ppsim import compare
-from ppsim.analysis.bubbles import device_idle
-from ppsim.analysis.measures import MEASURES, Measure
+from ppsim.analysis import MEASURES, Measure, device_idle
 from ppsim.plots.notebook import timeline_html
 from ppsim.studies.gate import Limits, Tolerance, judge, measured
 from ppsim.studies.what_if import changes

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from timelines import actions, transfers
 
 import ppsim
-from ppsim.analysis.static_bounds import ScheduleSummary, memory_bound, step_bound
+from ppsim.analysis import ScheduleSummary, memory_bound, step_bound
 from ppsim.studies.optimum import optimum
 
 SCALE = [2.0, 0.5, 1.0, 1.0]

@@ -16,7 +16,7 @@ from test_closed_forms import check_with_simulations
 import ppsim
 from ppsim import BuildError, ConfigError, ScheduleError
 from ppsim.families import registry
-from ppsim.schedule.blocks import backward_run, concatenate, forward_run
+from ppsim.schedule import backward_run, concatenate, forward_run
 from ppsim.studies.space import open_space
 
 FAMILIES = list(ppsim.schedules())

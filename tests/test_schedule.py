@@ -17,8 +17,7 @@ from strategies import cells, things
 import ppsim
 from ppsim import Program, Schedule, ScheduleError
 from ppsim.actions import Action, Kind
-from ppsim.schedule.blocks import concatenate, fuse, run
-from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule import ScheduleColumns, concatenate, fuse, run
 
 FUSED = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ppsim
-from ppsim.analysis.static_bounds import ScheduleSummary, memory_bound, step_bound
+from ppsim.analysis import ScheduleSummary, memory_bound, step_bound
 
 
 def most_held(schedule):

@@ -9,7 +9,7 @@ from random_runs import ROUND_SECONDS, rerun, runs
 
 import ppsim
 from ppsim.actions import Kind
-from ppsim.schedule.barriers import spans_devices
+from ppsim.schedule import spans_devices
 
 STEP = 1e-5
 

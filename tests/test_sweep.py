@@ -8,7 +8,7 @@ import pytest
 from command_line import LLAMA, UNIT_COSTS, ppsim, start
 
 import ppsim as library
-from ppsim.analysis.measures import pareto_front
+from ppsim.analysis import pareto_front
 from ppsim.studies.sweep import parse_values
 
 NAMES = ["1f1b", "zb-h1", "interleaved-1f1b:4"]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import ppsim
 from ppsim.actions import Kind
+from ppsim.search import Problem
 from ppsim.search.local_search import LocalSearch
-from ppsim.search.problem import Problem
 from ppsim.search.solver import WindowModel, WindowSearch
 
 UNIT = ppsim.Costs(forward=2, input_grad=2, weight_grad=2)  # a stage of two a device takes 1 s

@@ -1,1 +1,22 @@
 """Analyses: pure views of a timeline, columns in and columns out."""
+
+from ppsim.analysis.bubbles import device_idle
+from ppsim.analysis.gaps import PHASES
+from ppsim.analysis.ledger import CAUSES
+from ppsim.analysis.measures import MEASURES, Measure, guarded, pareto_front, shown_in
+from ppsim.analysis.static_bounds import ScheduleSummary, layout_bounds, memory_bound, step_bound
+
+__all__ = [
+    "CAUSES",
+    "MEASURES",
+    "PHASES",
+    "Measure",
+    "ScheduleSummary",
+    "device_idle",
+    "guarded",
+    "layout_bounds",
+    "memory_bound",
+    "pareto_front",
+    "shown_in",
+    "step_bound",
+]

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ppsim
-from ppsim.schedule.columns import ScheduleColumns
-from ppsim.schedule.orders import blocks, plain_cells, read_csv
+from ppsim.schedule import ScheduleColumns, read_csv
+from ppsim.schedule.orders import blocks, plain_cells
 from tests.fuzz.cases import COUNTS, fuzz
 
 actions = st.sampled_from(
