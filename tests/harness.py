@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppsim.interop.replays import trace_of
+from ppsim.interop.replays import read_trace
 
 ROOT = Path(__file__).resolve().parents[1]
 REPLAY = ROOT / "validation" / "replay.py"
@@ -86,7 +86,7 @@ def document(path: Path) -> dict:
 
 def assert_orders_and_causality(path: Path) -> None:
     """Every action and transfer of every step was recorded, in list order, after all that it needs."""
-    trace = trace_of(document(path), str(path))
+    trace = read_trace(path)
     assert trace.notes == []
     program, compute = trace.program, trace.program.compute
     start, end = trace.start[:, trace.compute], trace.end[:, trace.compute]

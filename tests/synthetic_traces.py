@@ -1,11 +1,15 @@
 """Trace documents made from simulations, so that the costs behind them are known."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 import ppsim
 from ppsim.actions import FIRST_TRANSFER
+from ppsim.interop.replays import read_trace
 from ppsim.lowering import transfer_ends
 
 
@@ -45,6 +49,14 @@ def trace_document(
         "environment": {"device": "a simulated device"},
         "steps": recorded,
     }
+
+
+def read_document(document, path="trace.json"):
+    """The trace of a document, read from a file as a user's is; it has the name `path`."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        file.write_text(json.dumps(document), encoding="utf-8")
+        return replace(read_trace(file), path=path)
 
 
 def _step(program, run, overhead, noise, outliers, generator):

@@ -1,25 +1,20 @@
 """Interactive charts: plotly figures, the page for timelines of any size, and what a notebook shows."""
 
-import base64
 import html
-import json
 import re
-import zlib
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from pages import BEFORE, INPUT, LISTED, lane_colours, page_of, unpacked
 from timelines import stepped
 
 import ppsim
-from ppsim.plots.boxes import make_boxes
-from ppsim.plots.interactive import interactive_figure
-from ppsim.plots.lanes import COLOURS, GATHERS, REDUCTIONS, STEPS, TITLES
-from ppsim.plots.notebook import MAX_BOXES
-from ppsim.plots.page_data import BEFORE, INPUT, LISTED
-from ppsim.plots.viewer import save_html, viewer_html
+from ppsim.plots.viewer import save_html
 
+LANES = ("gathers", "reductions", "optimizer steps")
+LANE_TITLES = ["weight gather (UNSHARD)", "gradient reduction (REDUCE_GRAD)", "optimizer step"]
 FUSED = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]]
 
 
@@ -29,27 +24,6 @@ def run(name="1f1b", devices=4, microbatches=8, costs=None, **options) -> Any:
 
 def large() -> Any:
     return run(devices=8, microbatches=512, costs=ppsim.Costs(forward=1.1, backward=2.3, latency=0.07))
-
-
-def script(page, name):
-    return re.findall(f'<script id="{name}"[^>]*>(.*?)</script>', page, re.DOTALL)[0]
-
-
-def unpacked(page, chart=0):
-    """What a page says of one of its charts, and its columns, read as its script reads them."""
-    about = json.loads(script(page, "charts"))[chart]
-    content = zlib.decompress(base64.b64decode(about["packed"]))
-    columns, at = {}, 0
-    for name, count, size, summed in about["columns"]:
-        planes = np.frombuffer(content, np.uint8, count * size, at).reshape(size, count).astype(np.uint64)
-        values = (planes << (8 * np.arange(size, dtype=np.uint64))[:, None]).sum(axis=0)
-        columns[name] = np.cumsum(values) % 2**32 if summed else values
-        at += count * size
-    assert at == len(content)
-    for before in ["", *(f"{part['sort']} " for part in about["lanes"])]:
-        since_last_end = columns[f"{before}gap"], np.append(0, columns[f"{before}length"][:-1])
-        columns[f"{before}start"] = np.cumsum(sum(since_last_end)) % 2**32
-    return about, columns
 
 
 def test_a_plotly_chart_has_one_trace_a_kind_and_one_for_idle_time():
@@ -87,9 +61,9 @@ def test_hover_tells_action_device_times_and_what_it_waited_for():
 
 
 def test_a_large_timeline_is_an_overview_and_exact_in_a_window():
-    overview: Any = interactive_figure(large())
+    overview: Any = large().to_plotly()
     assert [trace.type for trace in overview.data][:2] == ["heatmap", "heatmap"]
-    window: Any = interactive_figure(large(), start=100, end=130)
+    window: Any = large().to_plotly(start=100, end=130)
     names = [facts[0] for trace in window.data[1:] for facts in trace.customdata]
     timeline = large()
     inside = np.flatnonzero((timeline.end >= 100) & (timeline.start <= 130))
@@ -99,14 +73,14 @@ def test_a_large_timeline_is_an_overview_and_exact_in_a_window():
 @pytest.mark.parametrize(("start", "end"), [(5, 5), (6, 5), ("a", None), (0, float("nan")), (float("-inf"), 3)])
 def test_a_window_that_is_none_is_refused(start, end):
     with pytest.raises(ppsim.ConfigError, match="must lie before"):
-        interactive_figure(run(), start=start, end=end)
+        run().to_plotly(start=start, end=end)
 
 
 def test_names_cannot_put_markup_into_a_page(tmp_path):
     orders = ppsim.build("1f1b", devices=4, microbatches=8).orders()
     schedule = ppsim.Schedule.from_orders(orders, name="</script><img src=x>")
     timeline = ppsim.simulate(schedule)
-    assert "<img" not in viewer_html(make_boxes(timeline))
+    assert "<img" not in page_of(timeline)
     save_html(timeline, tmp_path / "chart.html")
     assert "<img src=x>" not in (tmp_path / "chart.html").read_text(encoding="utf-8")
 
@@ -114,7 +88,7 @@ def test_names_cannot_put_markup_into_a_page(tmp_path):
 @pytest.mark.parametrize("name", ["@CHARTS@", "@SCRIPT@", "@STYLE@", "@TITLE@", "a\\1\\g<0>"])
 def test_a_schedule_may_be_named_like_a_place_in_the_page(name):
     orders = ppsim.build("1f1b", devices=4, microbatches=8).orders()
-    page = viewer_html(make_boxes(ppsim.simulate(ppsim.Schedule.from_orders(orders, name=name))))
+    page = page_of(ppsim.simulate(ppsim.Schedule.from_orders(orders, name=name)))
     about, columns = unpacked(page)
     assert about["title"] == f"{name}, 4 devices, 8 microbatches"
     assert f"<title>{html.escape(name)}, 4 devices, 8 microbatches</title>" in page
@@ -133,22 +107,22 @@ def test_charts_of_every_size_are_one_small_page_without_library_or_network(tmp_
 
 
 def test_the_page_has_a_legend_of_all_that_it_draws():
-    about, _ = unpacked(viewer_html(make_boxes(run("dualpipe"))))
+    about, _ = unpacked(page_of(run("dualpipe")))
     assert [text for _, text in about["legend"]] == [
         "F forward", "B full backward", "I input-gradient backward", "W weight-gradient backward", "idle",
         "paler: microbatches that enter at the other end",
     ]  # fmt: skip
-    assert unpacked(viewer_html(make_boxes(run("seq1f1b", slices=2))))[0]["numbering"] == "slice"
+    assert unpacked(page_of(run("seq1f1b", slices=2)))[0]["numbering"] == "slice"
 
 
 @pytest.mark.parametrize("name", ["1f1b", "interleaved-1f1b"])
 def test_a_page_of_131072_actions_stays_below_a_megabyte_even_when_no_two_times_are_alike(name):
     schedule = ppsim.build(name, devices=64, microbatches=1024 // (1 + (name != "1f1b")))
     jitter = ppsim.Jitter(actions=0.05, transfers=0.05)
-    page = viewer_html(make_boxes(ppsim.simulate(schedule, ppsim.Costs(latency=0.1), jitter=jitter)))
+    page = page_of(ppsim.simulate(schedule, ppsim.Costs(latency=0.1), jitter=jitter))
     assert len(unpacked(page)[1]["start"]) == 131_072
     assert len(page.encode()) < 1_000_000
-    assert len(viewer_html(make_boxes(ppsim.simulate(schedule))).encode()) < 100_000
+    assert len(page_of(ppsim.simulate(schedule)).encode()) < 100_000
 
 
 @pytest.mark.parametrize("microbatches", [512, 2048])
@@ -156,8 +130,7 @@ def test_the_page_rounds_times_to_a_tick_of_which_the_shortest_action_has_thousa
     costs = ppsim.Costs(forward=1.1, backward=2.3, latency=0.07)
     timeline = run(devices=8, microbatches=microbatches, costs=costs)
     shortest = float((timeline.end - timeline.start).min())
-    boxes = make_boxes(timeline)
-    about, columns = unpacked(viewer_html(boxes))
+    about, columns = unpacked(page_of(timeline))
     start, length = columns["start"] * about["tick"], columns["length"] * about["tick"]
     assert 16_384 * about["tick"] <= shortest
     assert 256 * about["tick"] <= 0.07
@@ -171,11 +144,11 @@ def test_the_page_rounds_times_to_a_tick_of_which_the_shortest_action_has_thousa
 
 def test_the_page_knows_the_producer_that_a_box_waited_for():
     timeline = large()
-    boxes = make_boxes(timeline)
-    _, columns = unpacked(viewer_html(boxes))
-    waiting = np.flatnonzero(columns["cause"][: len(boxes)] == INPUT)
+    _, columns = unpacked(page_of(timeline))
+    boxes = len(timeline.start)
+    waiting = np.flatnonzero(columns["cause"][:boxes] == INPUT)
     target, back = (columns[f"transfer {name}"].astype(np.uint32).view(np.int32) for name in ("target", "source"))
-    source = np.full(len(boxes), -1)
+    source = np.full(boxes, -1)
     source[target] = target + back
     assert len(waiting) > 500
     assert np.array_equal(source[waiting], timeline.plan.source[waiting])
@@ -204,26 +177,26 @@ def followed(about, columns, item):
 def test_what_items_of_the_page_waited_for_leads_from_the_last_one_along_the_critical_path(name, transport):
     costs = ppsim.Costs(forward=1.1, backward=2.3, overlap=3.1, latency=0.07)
     timeline = ppsim.simulate(ppsim.build(name, devices=4, microbatches=8), costs, transport=transport)
-    about, columns = unpacked(viewer_html(make_boxes(timeline)))
+    about, columns = unpacked(page_of(timeline))
     chain = followed(about, columns, about["last"])
     assert [item for item in chain if item < len(timeline.start)] == timeline.critical_path().tolist()
 
 
 def test_the_chain_of_the_page_goes_through_optimizer_steps_reductions_and_gathers():
     timeline = stepped()
-    about, columns = unpacked(viewer_html(make_boxes(timeline)))
+    about, columns = unpacked(page_of(timeline))
     chain = followed(about, columns, about["last"])
     actions = [item for item in chain if item < len(timeline.start)]
     assert actions == timeline.critical_path().tolist()
     beside = len(timeline.start) + len(columns["transfer target"])
     gathers, reductions, steps = (part["sort"] for part in about["lanes"])
-    assert (gathers, reductions, steps) == (GATHERS, REDUCTIONS, STEPS)
+    assert (gathers, reductions, steps) == LANES
     assert [item - beside for item in chain if item >= beside] == [0, 2, 4]
 
 
 def test_the_page_holds_transfers_ledger_and_memory():
     timeline: Any = ppsim.load_config("configs/llama-3-8b-8xh100.yaml").simulate()
-    about, columns = unpacked(viewer_html(make_boxes(timeline)))
+    about, columns = unpacked(page_of(timeline))
     remote = np.flatnonzero(timeline.plan.remote)
     length = columns["transfer length"] * about["tick"]
     assert length == pytest.approx((timeline.transfer_end - timeline.transfer_start)[remote], abs=about["tick"])
@@ -240,7 +213,7 @@ def test_the_page_holds_transfers_ledger_and_memory():
 
 def test_long_memory_curves_keep_their_peaks_in_the_page():
     timeline = run(devices=64, microbatches=1024)
-    about, columns = unpacked(viewer_html(make_boxes(timeline)))
+    about, columns = unpacked(page_of(timeline))
     first = columns["memory offsets"].astype(int)
     levels = columns["memory level"] / 65535 * about["memory"]["most"]
     peaks = [levels[begin:end].max() for begin, end in pairwise(first)]
@@ -266,7 +239,7 @@ def test_a_page_of_no_timelines_or_with_another_number_of_titles_is_refused(tmp_
 
 def test_slots_keep_both_parts_in_the_page():
     timeline = ppsim.simulate(ppsim.Schedule.from_orders(FUSED), ppsim.Costs(overlap=2.5))
-    about, columns = unpacked(viewer_html(make_boxes(timeline)))
+    about, columns = unpacked(page_of(timeline))
     slot = [code for code, kind in enumerate(about["kinds"]) if kind["slot"]]
     box = np.flatnonzero(columns["kind"] == slot[0])[0]
     parts = [
@@ -290,7 +263,7 @@ def test_a_notebook_shows_every_box_of_16_devices_and_64_microbatches_without_a_
     timeline = run(name, devices=16, microbatches=64)
     page = timeline._repr_html_()
     outlines = re.findall(r'<path d="([^"]*)" fill="#(?!b2bab1)', page)
-    assert sum(outline.count("M") for outline in outlines) == len(timeline.start) <= MAX_BOXES
+    assert sum(outline.count("M") for outline in outlines) == len(timeline.start) <= 6_144
     assert not re.search("<(script|iframe)", page)
 
 
@@ -310,13 +283,13 @@ def test_actions_of_zero_length_are_no_trouble(costs):
     timeline = run(costs=costs)
     assert timeline._repr_html_()
     assert timeline.to_plotly()
-    assert viewer_html(make_boxes(timeline))
+    assert page_of(timeline)
 
 
 def test_a_plotly_chart_has_a_trace_for_each_sort_of_thing_beside_the_actions():
     figure: Any = stepped().to_plotly()
     gathers, reductions, steps = figure.data[-3:]
-    assert [trace.name for trace in (gathers, reductions, steps)] == [TITLES[s] for s in (GATHERS, REDUCTIONS, STEPS)]
+    assert [trace.name for trace in (gathers, reductions, steps)] == LANE_TITLES
     assert gathers.offset + gathers.width < 0 < reductions.offset
     assert steps.offset == pytest.approx(-(steps.offset + steps.width))
     assert [list(row) for row in reductions.customdata] == [
@@ -328,20 +301,21 @@ def test_a_plotly_chart_has_a_trace_for_each_sort_of_thing_beside_the_actions():
 
 def test_the_page_holds_gathers_reductions_and_optimizer_steps():
     timeline = stepped()
-    about, columns = unpacked(viewer_html(make_boxes(timeline)))
-    assert [part["title"] for part in about["lanes"]] == [TITLES[sort] for sort in (GATHERS, REDUCTIONS, STEPS)]
-    for sort, spans in ((GATHERS, timeline.unshards), (REDUCTIONS, timeline.reductions)):
+    about, columns = unpacked(page_of(timeline))
+    assert [part["title"] for part in about["lanes"]] == LANE_TITLES
+    for sort, spans in (("gathers", timeline.unshards), ("reductions", timeline.reductions)):
         assert columns[f"{sort} offsets"].tolist() == [0, 1, 2]
         assert columns[f"{sort} stage"].tolist() == spans.stage.tolist()
         assert columns[f"{sort} start"] * about["tick"] == pytest.approx(spans.start, abs=0.51 * about["tick"])
-    ends = (columns[f"{STEPS} start"] + columns[f"{STEPS} length"]) * about["tick"]
+    ends = (columns["optimizer steps start"] + columns["optimizer steps length"]) * about["tick"]
     assert ends == pytest.approx([timeline.makespan] * 2, abs=1.1 * about["tick"])
 
 
 def test_a_notebook_shows_what_runs_beside_the_actions_up_to_the_end_of_the_axis():
     page = stepped()._repr_html_()
-    for sort in (GATHERS, REDUCTIONS, STEPS):
-        assert page.count(COLOURS[sort]) == 2  # its path and its legend entry
-    path = re.findall(f'<path d="([^"]*)" fill="{COLOURS[STEPS]}"', page)[0]
+    colours = lane_colours(stepped())
+    for sort in LANES:
+        assert page.count(colours[sort]) == 2  # its path and its legend entry
+    path = re.findall(f'<path d="([^"]*)" fill="{colours["optimizer steps"]}"', page)[0]
     left, wide = (float(number) for number in re.findall(r"^M([0-9.]+) [0-9.]+h([0-9.]+)", path)[0])
     assert left + wide == pytest.approx(952, abs=1)

@@ -10,13 +10,12 @@ from matplotlib.collections import LineCollection, PolyCollection, QuadMesh
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from pages import lane_colours, page_of, unpacked
 from timelines import stepped
 
 import ppsim
 from ppsim.actions import Kind
-from ppsim.plots import gantt, marks, palette
-from ppsim.plots.boxes import make_boxes
-from ppsim.plots.lanes import COLOURS, GATHERS, REDUCTIONS, STEPS, TITLES
+from ppsim.plots import gantt, palette
 from ppsim.plots.many_runs import draw_front
 
 ACTIVATIONS = "live activations\n(microbatches,\none device share)"
@@ -397,9 +396,13 @@ def test_drawing_leaves_pyplot_and_its_settings_alone():
 
 
 def test_rows_of_many_devices_stay_within_a_page():
-    assert marks.height(make_boxes(run(devices=64))) == pytest.approx(64 * 0.11)
-    assert marks.height(make_boxes(run(devices=1))) == 0.6
-    assert marks.height(make_boxes(run(devices=1000, microbatches=1))) == 40.0  # an image that viewers open
+    one, many, most = (
+        run(devices=devices, microbatches=count).plot(width=15).get_figheight()
+        for devices, count in ((1, 8), (64, 8), (1000, 1))
+    )
+    assert one == pytest.approx(0.6 + 0.73, abs=0.05)  # a row, and what stands around all rows
+    assert many - one == pytest.approx(64 * 0.11 - 0.6)
+    assert most - one == pytest.approx(40.0 - 0.6)  # an image that viewers open
 
 
 def test_thousands_of_devices_are_rows_of_neighbours():
@@ -418,12 +421,13 @@ def test_gathers_and_reductions_have_lanes_and_optimizer_steps_stand_among_the_a
     figure = stepped().plot()
     collections = [part for part in figure.axes[0].collections if isinstance(part, PolyCollection)]
     drawn = {to_hex(part.get_facecolor()[0]): spans_of(part) for part in collections}
-    assert drawn[COLOURS[GATHERS]] == [(0, -0.43, -0.25, 0.0, 0.3), (1, 0.57, 0.75, 0.0, 0.3)]
-    assert drawn[COLOURS[REDUCTIONS]] == [(0, 0.25, 0.43, 6.3, 6.8), (1, 1.25, 1.43, 4.3, 4.8)]
-    assert drawn[COLOURS[STEPS]] == [(0, -0.23, 0.23, 6.8, 7.2), (1, 0.77, 1.23, 6.8, 7.2)]
+    colours = lane_colours(stepped())
+    assert drawn[colours["gathers"]] == [(0, -0.43, -0.25, 0.0, 0.3), (1, 0.57, 0.75, 0.0, 0.3)]
+    assert drawn[colours["reductions"]] == [(0, 0.25, 0.43, 6.3, 6.8), (1, 1.25, 1.43, 4.3, 4.8)]
+    assert drawn[colours["optimizer steps"]] == [(0, -0.23, 0.23, 6.8, 7.2), (1, 0.77, 1.23, 6.8, 7.2)]
     assert {(top, bottom) for row, top, bottom, *_ in drawn[palette.COLOURS[Kind.F]] if row == 0} == {(-0.23, 0.23)}
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend[-3:] == [TITLES[GATHERS], TITLES[REDUCTIONS], TITLES[STEPS]]
+    assert legend[-3:] == ["weight gather (UNSHARD)", "gradient reduction (REDUCE_GRAD)", "optimizer step"]
 
 
 @pytest.mark.parametrize("width", [2.5, 4, 7, 12])
@@ -449,7 +453,8 @@ def test_the_overview_of_many_actions_shows_what_runs_beside_them():
     axes = timeline.plot().axes[0]
     assert any(isinstance(part, QuadMesh) for part in axes.collections)
     colours = [to_hex(part.get_facecolor()[0]) for part in axes.collections if isinstance(part, PolyCollection)]
-    assert {COLOURS[REDUCTIONS], COLOURS[STEPS]} <= set(colours)
+    assert set(lane_colours(timeline).values()) <= set(colours)
+    assert set(lane_colours(timeline)) == {"reductions", "optimizer steps"}
     assert axes.get_xlim()[1] == timeline.makespan == timeline.optimizer_steps.end.max()
 
 
@@ -479,8 +484,8 @@ def test_slices_are_labelled_with_microbatch_and_piece():
 
 def test_every_second_iteration_is_paler():
     timeline = run("pipedream", iterations=3)
-    boxes = make_boxes(timeline)
-    assert ((boxes.microbatch // 8) % 2 == boxes.shade).all()
+    _, columns = unpacked(page_of(timeline))
+    assert ((columns["microbatch"] // 8) % 2 == columns["shade"]).all()
     legend = timeline.plot().legends[0].get_texts()
     assert "paler: every second iteration" in [text.get_text() for text in legend]
 

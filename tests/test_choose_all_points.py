@@ -12,8 +12,8 @@ import ppsim
 from ppsim.analysis import ScheduleSummary
 from ppsim.costs import DerivedCosts
 from ppsim.search import balanced_within
-from ppsim.studies.points import Candidate
-from ppsim.studies.space import BALANCED, open_space
+from ppsim.studies import Candidate
+from ppsim.studies.space import open_space
 
 FAMILIES = [name for name, family in ppsim.schedules().items() if "costs" not in family.options]
 ASYNCHRONOUS = [name for name in FAMILIES if ppsim.schedules()[name].asynchronous]
@@ -60,7 +60,7 @@ def cases(draw):
         "layout.tensor": draw(some.sampled_from([[1], [1, 2]])),
         "layout.recompute": draw(some.sampled_from([["none"], ["none", "full"], ["selective", "none"]])),
         "layout.sharding": draw(some.sampled_from([["none", "optimizer"], ["none", "weights", "optimizer"]])),
-        "layout.partition": draw(some.sampled_from([["even"], ["even", BALANCED], ["by_cost(greedy)", BALANCED]])),
+        "layout.partition": draw(some.sampled_from([["even"], ["even", "balanced"], ["by_cost(greedy)", "balanced"]])),
     }
     return {key: part for key, part in config.items() if part is not None}, free, draw(some.sampled_from([0, 0.3, 0.7]))
 
@@ -81,10 +81,10 @@ def every_point(config, free, headroom, asynchronous):
         for chosen in space.schedules(layout["schedule.devices"]):
             strings = set()
             for partition in space.partitions:
-                changes = {**layout, **chosen, "layout.partition": "even" if partition == BALANCED else partition}
+                changes = {**layout, **chosen, "layout.partition": "even" if partition == "balanced" else partition}
                 try:
                     case = space.config.changed(changes)
-                    if partition == BALANCED:
+                    if partition == "balanced":
                         assert isinstance(case.costs, DerivedCosts)
                         built = case.build()
                         table = functools.partial(priced, case.costs, built)

@@ -1,6 +1,8 @@
 """`ppsim compare`: equal work, one row a schedule, shortest step first, and a reason for each that cannot run."""
 
 import json
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import pytest
 from command_line import LLAMA, UNIT_COSTS, ppsim
@@ -8,7 +10,6 @@ from command_line import LLAMA, UNIT_COSTS, ppsim
 import ppsim as library
 from ppsim import compare
 from ppsim.analysis import shown_in
-from ppsim.studies.worker_pool import Workers
 
 SIZED = {"schedule": {"name": "1f1b", "devices": 4, "microbatches": 8}}
 SIZES = ("--devices", 4, "--microbatches", 8)
@@ -140,7 +141,7 @@ def test_a_reason_is_said_once():
 
 def test_an_executor_runs_the_schedules():
     names = ["1f1b", "zb-h1", "dualpipe:3"]
-    with Workers(2) as executor:
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
         assert library.compare(UNIT_COSTS, names, executor=executor) == library.compare(UNIT_COSTS, names)
 
 

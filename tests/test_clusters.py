@@ -8,8 +8,7 @@ import time
 import pytest
 from command_line import UNIT_COSTS
 
-from ppsim.studies.points import run_points
-from ppsim.studies.worker_pool import SlurmJobs, dask_executor
+from ppsim.studies import SlurmJobs, dask_executor, run_points
 
 POINTS = [{"schedule.microbatches": m, "costs.latency": n / 10} for m in range(8, 40) for n in range(3)]
 

@@ -1,11 +1,9 @@
 """Collectives of an output layer cut over devices, in every chart: when they run, and who waits for them."""
 
 import pytest
+from pages import page_of, unpacked
 
 import ppsim
-from ppsim.plots.boxes import legend_entries, make_boxes
-from ppsim.plots.lanes import COLLECTIVES, COLOURS, TITLES
-from ppsim.plots.page_data import page_data
 
 
 @pytest.fixture(scope="module")
@@ -18,24 +16,30 @@ def run():
 
 
 def test_a_collective_runs_on_every_device_that_takes_part(run):
-    (part,) = make_boxes(run).lanes
-    assert part.sort == COLLECTIVES
-    assert part.device.tolist() == [0, 0, 0, 1, 1, 1]
-    assert part.start == pytest.approx([2.1, 2.6, 3.5] * 2)
-    assert part.end == pytest.approx([2.2, 2.9, 3.8] * 2)
-    assert [part.name(span) for span in range(6)] == [
+    about, columns = unpacked(page_of(run))
+    (part,) = about["lanes"]
+    assert part["sort"] == "collectives"
+    assert columns["collectives offsets"].tolist() == [0, 3, 6]
+    start = columns["collectives start"] * about["tick"]
+    assert start == pytest.approx([2.1, 2.6, 3.5] * 2, abs=about["tick"])
+    assert start + columns["collectives length"] * about["tick"] == pytest.approx(
+        [2.2, 2.9, 3.8] * 2, abs=about["tick"]
+    )
+    collectives = run.to_plotly().data[-1]
+    assert [name for name, *_ in collectives.customdata] == [
         "broadcast 0",
         "reduction of statistics 0",
         "reduction of gradient 0",
     ] * 2
-    assert part.label(0) == "0"
+    assert collectives.text[0] == "0"
 
 
 def test_they_have_a_lane_below_the_actions_and_stand_in_the_legend(run):
-    boxes = make_boxes(run)
-    assert boxes.laned
-    assert boxes.band == (-0.43, pytest.approx(0.43 - 0.2))
-    assert (COLOURS[COLLECTIVES], TITLES[COLLECTIVES]) in legend_entries([boxes])
+    about, _ = unpacked(page_of(run))
+    (part,) = about["lanes"]
+    assert about["band"] == [0, pytest.approx(1 - 0.2 / 0.86)]
+    assert about["band"][1] < part["lane"][0] < part["lane"][1] <= 1
+    assert [part["colour"], "collective of the output layer"] in about["legend"]
 
 
 def test_text_shows_one_where_a_device_waits_for_it(run):
@@ -45,14 +49,15 @@ def test_text_shows_one_where_a_device_waits_for_it(run):
 
 
 def test_the_page_follows_a_wait_through_them(run):
-    data = page_data(make_boxes(run))
-    (part,) = data["lanes"]
+    about, columns = unpacked(page_of(run))
+    (part,) = about["lanes"]
     assert part["names"] == ["broadcast ", "reduction of statistics ", "reduction of gradient "]
     assert (part["numbered"], part["staged"]) == (True, False)
-    assert ["collectives microbatch", 6, 4, True] in data["columns"]
+    assert columns["collectives microbatch"].tolist() == [0] * 6
+    assert ["collectives microbatch", 6, 4, True] in about["columns"]
     assert run.to_plotly() is not None
 
 
 def test_what_takes_no_time_is_not_drawn():
     free = ppsim.simulate(ppsim.build("vocab-1f1b", devices=2, microbatches=1), ppsim.Costs(forward=1.0, backward=2.0))
-    assert make_boxes(free).lanes == []
+    assert unpacked(page_of(free))[0]["lanes"] == []

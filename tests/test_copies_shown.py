@@ -4,16 +4,12 @@ import itertools
 import json
 
 import pytest
-from test_charts_html import unpacked
+from pages import page_of, unpacked
 from test_perfetto import Decoded, annotations
 
 import ppsim
-from ppsim.actions import Kind
-from ppsim.plots import palette
-from ppsim.plots.boxes import make_boxes
-from ppsim.plots.lanes import GATHERS, OFFLOADS, REDUCTIONS, RELOADS, STEPS, TITLES, LaneSpans, band, lane_edges
-from ppsim.plots.viewer import viewer_html
 
+COMES_BACK, LEAVES = "activation comes back (RELOAD)", "activation leaves (OFFLOAD)"
 LISTS = [
     ["0F0", "0OFFLOAD0", "0F1", "0R1", "0RELOAD0", "0B0", "0B1"],
     ["1F0", "1B0", "1F1", "1B1"],
@@ -27,29 +23,43 @@ def run():
 
 
 def test_copies_have_lanes_of_their_own_along_the_edges_of_a_row(run):
-    boxes = make_boxes(run)
-    assert [part.sort for part in boxes.lanes] == [RELOADS, OFFLOADS]
-    back, out = boxes.lanes
-    assert (out.name(0), out.label(0), out.start.tolist(), out.end.tolist()) == ("0OFFLOAD0", "0", [1], [1.75])
-    assert (back.name(0), back.start.tolist(), back.end.tolist()) == ("0RELOAD0", [2.5], [3.25])
-    assert Kind.R in boxes.kinds
-    top, bottom = boxes.band
-    assert lane_edges(back, boxes.lanes)[1] <= top < bottom <= lane_edges(out, boxes.lanes)[0]
+    about, columns = unpacked(page_of(run))
+    assert [part["sort"] for part in about["lanes"]] == ["reloads", "offloads"]
+    boxes = {trace.name: [facts[0] for facts in trace.customdata] for trace in run.to_plotly().data[1:]}
+    for sort, title, name, start, end in (
+        ("offloads", LEAVES, "0OFFLOAD0", 1, 1.75),
+        ("reloads", COMES_BACK, "0RELOAD0", 2.5, 3.25),
+    ):
+        assert boxes[title] == [name]
+        assert columns[f"{sort} microbatch"].tolist() == [0]
+        (begun,), (length,) = columns[f"{sort} start"], columns[f"{sort} length"]
+        assert (begun * about["tick"], (begun + length) * about["tick"]) == pytest.approx(
+            (start, end), abs=about["tick"]
+        )
+    assert "R" in [kind["letter"] for kind in about["kinds"]]
+    back, out = (part["lane"] for part in about["lanes"])
+    top, bottom = about["band"]
+    assert back[1] <= top < bottom <= out[0]
 
 
 def test_lanes_on_one_edge_do_not_touch():
-    every = [LaneSpans(*[[]] * 4, sort) for sort in (GATHERS, RELOADS, REDUCTIONS, OFFLOADS, STEPS)]
-    edges = sorted([*(lane_edges(part, every) for part in every[:-1]), band(every)])
+    program = ppsim.lower(ppsim.Schedule.from_orders(LISTS), sharded=True)
+    costs = ppsim.Costs(offload_latency=0.75, unshard=0.3, reduce_grad=0.5, optimizer_step=0.4)
+    about, _ = unpacked(page_of(ppsim.simulate(program, costs, optimizer="sync")))
+    lanes = {part["sort"]: part["lane"] for part in about["lanes"]}
+    assert list(lanes) == ["gathers", "reloads", "reductions", "offloads", "optimizer steps"]
+    assert lanes.pop("optimizer steps") == about["band"]
+    edges = sorted([*lanes.values(), about["band"]])
     assert all(one[1] < other[0] for one, other in itertools.pairwise(edges))
 
 
 def test_charts_and_page_name_them_in_their_legends(run):
     words = [text.get_text() for text in run.plot().legends[0].get_texts()]
-    assert {palette.TITLES[Kind.R], TITLES[RELOADS], TITLES[OFFLOADS]} <= set(words)
-    assert {TITLES[RELOADS], TITLES[OFFLOADS]} <= {trace.name for trace in run.to_plotly().data}
-    about, columns = unpacked(viewer_html(make_boxes(run)))
+    assert {"R forward again (recompute)", COMES_BACK, LEAVES} <= set(words)
+    assert {COMES_BACK, LEAVES} <= {trace.name for trace in run.to_plotly().data}
+    about, columns = unpacked(page_of(run))
     assert [(part["name"], part["numbered"]) for part in about["lanes"]] == [("RELOAD", True), ("OFFLOAD", True)]
-    assert columns[f"{OFFLOADS} microbatch"].tolist() == [0]
+    assert columns["offloads microbatch"].tolist() == [0]
 
 
 def test_text_shows_a_copy_where_its_device_waits(run):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import ppsim
-from ppsim.costs.table import Workload
 
 SCHEDULE = ppsim.build("1f1b", devices=2, microbatches=2)
 COSTS = ppsim.Costs(forward=1, backward=2, unshard=1, reduce_grad=1, optimizer_step=1)
@@ -68,7 +67,8 @@ def test_a_number_of_all_stages_is_a_number(name, value):
 
 def test_a_workload_is_one_and_holds_numbers():
     assert "workload is 'llama', and must be a ppsim.costs.table.Workload" in refusal(workload="llama")
-    assert "workload.gpus=0 must be a finite number above 0" in refusal(workload=Workload(1.0, 1.0, 0, 1e15, 80e9))
+    workload = ppsim.load_config("configs/llama-3-8b-8xh100.yaml").simulate().table.workload
+    assert "workload.gpus=0 must be a finite number above 0" in refusal(workload=replace(workload, gpus=0))
 
 
 def test_a_model_that_gives_no_table_is_refused():

@@ -17,7 +17,6 @@ from synthetic_traces import trace_document
 
 import ppsim as library
 from ppsim.base.errors import visible
-from ppsim.base.files import read_text
 from ppsim.costs import SharedPorts
 
 HUGE = "9" * 400
@@ -233,18 +232,6 @@ def test_an_output_over_the_config_itself_is_refused(tmp_path):
 def test_a_file_without_end_is_refused(command):
     more = ("--max-bubble", "1%") if command == "check" else ()
     assert "/dev/zero: holds more than" in refusal(command, "/dev/zero", *more)
-
-
-def test_a_packed_file_is_read_up_to_its_limit_and_no_further(tmp_path):
-    import gzip
-
-    packed = tmp_path / "zeros.gz"
-    packed.write_bytes(gzip.compress(bytes(3_000_000)))
-    with pytest.raises(library.ConfigError, match="holds more than 1,000,000 bytes"):
-        read_text(packed, most=1_000_000)
-    packed.write_bytes(packed.read_bytes()[:100])
-    with pytest.raises(library.ConfigError, match="cannot be read"):
-        read_text(packed)
 
 
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from synthetic_traces import trace_document
+from synthetic_traces import read_document, trace_document
 from timelines import stepped
 
 import ppsim
@@ -12,12 +12,8 @@ from ppsim import Jitter
 from ppsim.base.immutable import equal
 from ppsim.config import as_config
 from ppsim.costs import Profile
-from ppsim.interop.replays import trace_of
-from ppsim.studies.calibration import calibrate, predict
-from ppsim.studies.evaluation import evaluate
-from ppsim.studies.gate import Limits, Tolerance, judge, measured
+from ppsim.studies import Limits, Tolerance, break_even, calibrate, changes, evaluate, judge, measured, predict, slowed
 from ppsim.studies.optimum import optimum
-from ppsim.studies.what_if import break_even, changes, slowed
 
 SCHEDULE = ppsim.build("1f1b", devices=2, microbatches=3)
 COSTS = ppsim.Costs(forward=1, backward=2, latency=0.5)
@@ -99,7 +95,7 @@ def run(**costs):
 
 
 def trace(**costs):
-    return trace_of(trace_document("1f1b", ppsim.Costs(**costs), noise=0.01), "trace.json")
+    return read_document(trace_document("1f1b", ppsim.Costs(**costs), noise=0.01), "trace.json")
 
 
 def of_model(latency=0.0, **schedule):

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from command_line import ppsim as command
 from measured_tables import band_table, compute_table, link_sentence, sleep_table
-from synthetic_traces import trace_document
+from synthetic_traces import read_document, trace_document
 
 import ppsim
 from ppsim.costs import read_profile
-from ppsim.interop.replays import read_trace, trace_of
-from ppsim.studies.calibration import calibrate
-from ppsim.studies.evaluation import evaluate, kendall_tau
+from ppsim.studies import calibrate, evaluate
+from ppsim.studies.evaluation import kendall_tau
 
 RECORDED = Path(__file__).resolve().parents[1] / "validation" / "data" / "cpu" / "sleep"
 HELD_OUT = ("gpipe", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe-v")
@@ -22,11 +21,12 @@ COSTS = ppsim.Costs(forward=0.02, backward=0.04, latency=0.001)
 
 
 def trace(name, **options):
-    return trace_of(trace_document(name, COSTS, **options), name)
+    return read_document(trace_document(name, COSTS, **options), name)
 
 
 def recorded(name):
-    return read_trace(RECORDED / f"{name}.json")
+    path = RECORDED / f"{name}.json"
+    return read_document(json.loads(path.read_text(encoding="utf-8")), str(path))
 
 
 def test_calibrated_on_1f1b_the_recorded_held_out_schedules_are_within_3_percent_and_keep_their_ranking():
@@ -86,7 +86,7 @@ def test_a_trace_with_missing_events_is_used_as_far_as_it_goes_and_says_so():
     document = trace_document("1f1b", COSTS, steps=3)
     document["steps"][0]["end"][1][document["orders"][1].index("1F0")] = None
     document["steps"][1]["start"][2] = document["steps"][1]["start"][2][:-2]
-    cut = trace_of(document, "cut.json")
+    cut = read_document(document, "cut.json")
     assert cut.notes == [
         "cut.json: 2 of 192 actions are missing, in 2 steps; used as far as it goes",
         "cut.json: 1 of 288 ends of transfers are missing",

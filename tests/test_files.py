@@ -1,5 +1,6 @@
 """Files: one clear error for what cannot be read or written, and never half a file."""
 
+import gzip
 import os
 import re
 import stat
@@ -150,3 +151,13 @@ def test_a_long_name_in_any_script_can_be_written(tmp_path):
     name = "模" * 85  # 255 bytes, the longest that a file system takes
     write_atomically(tmp_path / name, "text")
     assert (tmp_path / name).read_text() == "text"
+
+
+def test_a_packed_file_is_read_up_to_its_limit_and_no_further(tmp_path):
+    packed = tmp_path / "zeros.gz"
+    packed.write_bytes(gzip.compress(bytes(3_000_000)))
+    with pytest.raises(ConfigError, match="holds more than 1,000,000 bytes"):
+        read_text(packed, most=1_000_000)
+    packed.write_bytes(packed.read_bytes()[:100])
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_text(packed)

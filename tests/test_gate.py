@@ -8,11 +8,10 @@ from command_line import UNIT_COSTS
 
 import ppsim
 from ppsim.analysis import guarded
-from ppsim.studies.gate import (
+from ppsim.studies import (
     Limits,
     Tolerance,
     check_configs,
-    config_key,
     document,
     findings_text,
     judge,
@@ -23,6 +22,7 @@ from ppsim.studies.gate import (
     update_baseline,
     write_baseline,
 )
+from ppsim.studies.gate import config_key
 
 
 def numbers(**costs):

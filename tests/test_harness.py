@@ -14,7 +14,6 @@ pytest.importorskip("torch")
 from harness import assert_orders_and_causality, document, finish, is_running, rank_processes, replay, start, wait_for
 
 from ppsim.interop.replays import read_trace
-from ppsim.schedule.orders import orders
 from validation.verdict import verdict
 
 pytestmark = pytest.mark.alone
@@ -64,7 +63,7 @@ def test_two_ranks_replay_split_backwards_both_directions_and_any_order_of_sends
     held_to_the_simulator(tmp_path, 2, names, MOST, *programs, *flags, "--microbatches", 4)
 
     trace = read_trace(tmp_path / "crossed.json")
-    assert orders(trace.program) == CROSSED
+    assert ppsim.Schedule.of(trace.program).orders() == CROSSED
     with pytest.raises(ppsim.DeadlockError):
         ppsim.simulate(trace.program, transport="directed")
     assert trace.transport == "async"

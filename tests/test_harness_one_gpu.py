@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+from synthetic_traces import read_document
 
 import ppsim
 
@@ -12,7 +13,6 @@ pytest.importorskip("torch")
 
 import torch
 
-from ppsim.interop.replays import trace_of
 from validation import one_gpu, options
 from validation.clocks import Clocks
 from validation.gradients import compare_gradients, own_gradients
@@ -95,7 +95,7 @@ def test_streams_and_events_are_the_directed_transport(name):
     assert in_time
     document = trace_document(program, [[c] for c in columns], [Clocks(0, 0, 0, "one GPU")] * 2, 1024, {}, asked)
 
-    trace = trace_of(document, "one GPU")
+    trace = read_document(document, "one GPU")
     assert trace.notes == []
     assert trace.transport == "directed"
     measured = trace.timeline()

@@ -3,9 +3,11 @@
 import ast
 import json
 import pickle
+import re
 import subprocess
 import sys
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,59 @@ def test_no_file_name_means_two_things():
     assert not twice(
         path.name for path in PACKAGE.rglob("*.py") if path.name != "__init__.py" and path.parent.name != "commands"
     )
+
+
+# The modules inside layers that tests import, by why they do; other tests take what `ppsim` or a layer offers.
+IMPORTED_BY_TESTS = {
+    "entry points that the documentation names and that load only when used": [
+        "ppsim.explorer.server", "ppsim.interop.kineto", "ppsim.interop.replays", "ppsim.plots.gantt",
+        "ppsim.plots.many_runs", "ppsim.plots.summary", "ppsim.plots.viewer", "ppsim.studies.optimum",
+    ],
+    "tables that the pages and the options are checked against": [
+        "ppsim.base.host", "ppsim.commands.what_if", "ppsim.config.schema", "ppsim.costs.effects",
+        "ppsim.families.registry", "ppsim.plots.palette",
+    ],
+    "settings that a test changes, so that small cases take the way of large ones": [
+        "ppsim.analysis.gaps", "ppsim.analysis.ledger", "ppsim.base.compiling", "ppsim.base.progress",
+        "ppsim.base.tables", "ppsim.commands.reporting", "ppsim.costs.pairs", "ppsim.interop.events",
+        "ppsim.plan.holding", "ppsim.studies.points",
+    ],
+    "functions that every layer uses, tested over all inputs": [
+        "ppsim.base.arrays", "ppsim.base.errors", "ppsim.base.files", "ppsim.base.immutable", "ppsim.base.units",
+    ],
+    "formulas and laws that are compared with their sources": [
+        "ppsim.costs.collectives", "ppsim.costs.combined_slot", "ppsim.costs.operators", "ppsim.costs.spread",
+        "ppsim.families.closed_forms", "ppsim.families.interleaved", "ppsim.studies.calibration",
+        "ppsim.studies.evaluation",
+    ],
+    "two algorithms that must agree, or one and a search of all cases": [
+        "ppsim.checks.deadlock", "ppsim.engines.ready_event", "ppsim.schedule.orders", "ppsim.search.local_search",
+        "ppsim.search.partitions", "ppsim.search.solver", "ppsim.studies.space",
+    ],
+    "parts of a chart or an option that no output shows alone": [
+        "ppsim.costs.partition", "ppsim.plots.boxes", "ppsim.plots.scale", "ppsim.plots.shares", "ppsim.studies.gate",
+        "ppsim.studies.sweep",
+    ],
+}  # fmt: skip
+MOST_IMPORTS = 77  # of them in all tests; it may only fall
+
+
+def modules_imported(path):
+    """Yield the modules inside layers that a file imports; a layer may offer a function that has its module's name."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            offered = getattr(import_module(node.module), "__all__", ()) if node.module.startswith("ppsim.") else ()
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names if alias.name not in offered)]
+        for layer, module in {tuple(name.split(".")[1:3]) for name in names if re.match(r"ppsim\.\w+\.", name)}:
+            if (PACKAGE / layer / f"{module}.py").exists():
+                yield f"ppsim.{layer}.{module}"
+
+
+def test_tests_use_what_a_layer_offers():
+    found = [name for path in sorted(Path(__file__).parent.rglob("*.py")) for name in modules_imported(path)]
+    assert Counter(set(found)) == Counter(name for names in IMPORTED_BY_TESTS.values() for name in names)
+    assert len(found) <= MOST_IMPORTS, "import it from its layer, or test what the layer offers"
 
 
 def test_no_two_classes_share_a_name():

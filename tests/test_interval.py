@@ -15,7 +15,6 @@ import ppsim as library
 from ppsim.base.units import seconds_text
 from ppsim.costs import DEVICES, order_of_schedules
 from ppsim.costs.spread import DENSE, PER_DOUBLING, TABLE, class_of, scales, spread_of
-from ppsim.plots.boxes import headline
 
 CLASSES = json.loads(TABLE.read_text(encoding="utf-8"))["classes"]
 
@@ -47,7 +46,7 @@ def test_given_costs_have_no_interval(llama):
     run = library.simulate(schedule)
     assert run.interval is None
     assert run.to_dict()["interval"] is run.to_dict()["quantiles"] is None
-    assert "90 %" not in headline(run)
+    assert "90 %" not in run.plot().axes[0].get_title(loc="left")
     assert "step at 90 %" not in run.summary()
     assert library.simulate(schedule, replace(llama.costs, given={"forward": 0.1})).interval is None
     assert library.simulate(schedule, replace(llama.costs, given={"latency": 1e-6})).interval is not None
@@ -55,7 +54,7 @@ def test_given_costs_have_no_interval(llama):
 
 def test_charts_say_the_interval_beside_the_makespan(llama, tmp_path):
     run = llama.simulate()
-    assert "makespan 4.973 s (90 %: 3.97 s to 6.17 s), " in headline(run)
+    assert "makespan 4.973 s (90 %: 3.97 s to 6.17 s), " in run.plot().axes[0].get_title(loc="left")
     chart = tmp_path / "run.svg"
     assert ppsim("simulate", LLAMA, "--gantt", chart).status == 0
     assert "(90 %: 3.97 s to 6.17 s)" in " ".join(re.sub("<[^>]*>", " ", chart.read_text(encoding="utf-8")).split())

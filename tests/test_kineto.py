@@ -15,8 +15,7 @@ from command_line import ppsim as command
 import ppsim
 from ppsim.interop import events
 from ppsim.interop.kineto import read_kineto
-from ppsim.schedule.orders import orders
-from ppsim.studies.calibration import calibrate
+from ppsim.studies import calibrate
 
 RECORDED = Path(__file__).parent / "data" / "kineto"
 MICROSECOND = 1e-6
@@ -25,7 +24,7 @@ MICROSECOND = 1e-6
 def test_a_recorded_run_has_the_order_of_its_schedule_and_keeps_causality():
     trace = read_kineto(RECORDED)
     expected = ppsim.lower(ppsim.build("zb-v", devices=2, microbatches=4), sharded=True)
-    assert orders(trace.program) == expected.orders()
+    assert ppsim.Schedule.of(trace.program).orders() == expected.orders()
     assert trace.start.shape == (2, len(expected.kind))
     compute, start, end = trace.program.compute, trace.start[:, trace.compute], trace.end[:, trace.compute]
     assert np.isfinite(start).all()
@@ -72,7 +71,10 @@ def test_clocks_of_files_with_different_bases_are_aligned_and_waits_are_not_comp
     later = [(name, start - 2, end - 2) for name, start, end in RECEIVER]
     write(tmp_path, ranges(1, later, base=2_000_000), ranges(0, SENDER))
     trace = read_kineto(tmp_path)
-    assert orders(trace.program) == [["0F0", "0SEND_F0", "0RECV_B0", "0B0"], ["1RECV_F0", "1F0", "1B0", "1SEND_B0"]]
+    assert ppsim.Schedule.of(trace.program).orders() == [
+        ["0F0", "0SEND_F0", "0RECV_B0", "0B0"],
+        ["1RECV_F0", "1F0", "1B0", "1SEND_B0"],
+    ]
     run = ppsim.Timeline.of(trace.timeline())
     np.testing.assert_allclose(run.start * 1e3, [1, 10, 4, 6])  # milliseconds from the first range; 1F0 waits until 4
     np.testing.assert_allclose(run.end * 1e3, [3, 12, 6, 9])
@@ -386,7 +388,7 @@ def test_a_file_is_read_piece_by_piece_and_only_what_is_wanted_is_kept(tmp_path,
     monkeypatch.setattr(events, "CHUNK", 37)
     other = [("aten::mm " + "x" * 200, 0, 1)] * 50
     write(tmp_path, ranges(0, [("PP:0F0", 0, 1), *other, ("PP:0B0", 1, 3)]))
-    assert orders(read_kineto(tmp_path).program) == [["0F0", "0B0"]]
+    assert ppsim.Schedule.of(read_kineto(tmp_path).program).orders() == [["0F0", "0B0"]]
     head, kept = events.read_events(tmp_path / "0.json", lambda event: event if "PP:" in event["name"] else None)
     assert head["distributedInfo"] == {"rank": 0}
     assert [event["name"] for event in kept] == ["PP:0F0", "PP:0B0"]
@@ -407,7 +409,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert path.stat().st_size > 23_000_000
-    assert orders(trace.program) == [["0F0", "0B0"]]
+    assert ppsim.Schedule.of(trace.program).orders() == [["0F0", "0B0"]]
     assert peak < 8 * events.CHUNK
 
 

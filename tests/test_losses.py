@@ -8,7 +8,7 @@ from command_line import LLAMA, UNIT_COSTS
 from command_line import ppsim as command
 
 import ppsim
-from ppsim.studies.what_if import failed, rerouted, slowed
+from ppsim.studies import failed, rerouted, slowed
 
 CASE = ppsim.load_config(UNIT_COSTS)
 

@@ -10,9 +10,7 @@ from command_line import LLAMA, UNIT_COSTS, ppsim
 import ppsim as library
 from ppsim import compare
 from ppsim.analysis import MEASURES, Measure, device_idle
-from ppsim.plots.notebook import timeline_html
-from ppsim.studies.gate import Limits, Tolerance, judge, measured
-from ppsim.studies.what_if import changes
+from ppsim.studies import Limits, Tolerance, changes, judge, measured
 
 PLACES = ("summary", "devices", "json", "compare", "table", "what-if", "batch", "notebook")
 
@@ -46,7 +44,7 @@ def test_a_measure_added_to_the_registry_is_seen_everywhere(longest_wait):
     moved = {change.name: change for change in changes(before, after)}["longest_wait"]
     assert (moved.before, moved.after, moved.unit) == (9.0, 17.0, "seconds")
     assert library.simulate_many(before.schedule, [library.Costs()]).longest_wait.tolist() == [9.0]
-    assert "longest wait 9 s" in timeline_html(before)
+    assert "longest wait 9 s" in before._repr_html_()
     old = {name: value for name, (value, _) in measured(before).items()}
     findings = judge("a", measured(after), {"a": old}, Tolerance(), Limits())
     assert {finding.measure: finding.verdict for finding in findings}["longest_wait"] == "regression"

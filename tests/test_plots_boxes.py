@@ -5,12 +5,10 @@ import pytest
 from timelines import stepped
 
 import ppsim
-from ppsim.actions import Kind
 from ppsim.plots.boxes import local_stage, make_boxes, second_cue, sizes_text
-from ppsim.plots.lanes import LANE_GROUND
-from ppsim.plots.palette import COLOURS, IDLE
 from ppsim.plots.shares import busy_shares, kind_shares, share_codes, share_colours, share_edges
 
+FORWARD, BACKWARD, IDLE, LANE_GROUND = "#2853a3", "#ffd426", "#b2bab1", "#f7f7f7"
 FUSED = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]]
 
 
@@ -141,7 +139,7 @@ def test_a_timeline_too_short_to_draw_is_an_error():
 def test_the_picture_of_the_shares_stacks_kinds_from_the_bottom_with_idle_time_on_top():
     boxes = make_boxes(run(devices=1, microbatches=3, costs=ppsim.Costs(forward=1, backward=2)))
     picture = share_codes(boxes, np.array([0.0, 9.0]), lines=6)
-    assert [share_colours(boxes)[code] for code in picture[:, 0]] == [COLOURS[Kind.B]] * 4 + [COLOURS[Kind.F]] * 2
+    assert [share_colours(boxes)[code] for code in picture[:, 0]] == [BACKWARD] * 4 + [FORWARD] * 2
 
 
 def test_the_picture_of_the_shares_leaves_room_for_lanes():
@@ -149,4 +147,4 @@ def test_the_picture_of_the_shares_leaves_room_for_lanes():
     picture = share_codes(boxes, np.array([0.0, 3.6, 7.2]), lines=6)
     colours = [share_colours(boxes)[code] for code in picture[: len(picture) // 2, 1]]
     assert colours[0] == colours[-1] == LANE_GROUND
-    assert set(colours[colours.index(IDLE) :]) == {IDLE, COLOURS[Kind.B], LANE_GROUND}
+    assert set(colours[colours.index(IDLE) :]) == {IDLE, BACKWARD, LANE_GROUND}

@@ -7,7 +7,7 @@ import pytest
 from command_line import LLAMA
 
 import ppsim
-from ppsim.plots.summary import side_by_side, summary_text
+from ppsim.plots.summary import side_by_side
 
 
 def run(name, devices=4, microbatches=8, costs=None, **options):
@@ -60,7 +60,7 @@ costs
 
 def test_the_summary_of_a_small_run_looks_like_this():
     costs = ppsim.Costs(forward=1e-3, backward=2e-3, latency=1e-5, activation_bytes=2e9, weight_bytes=4e9)
-    text = summary_text(run("1f1b", 2, 4, costs))
+    text = run("1f1b", 2, 4, costs).summary()
     for row, expected in zip(device_tables(text), device_tables(SMALL_RUN), strict=True):
         assert {column: row[column] for column in expected} == expected
     others = [line for line in cells(SMALL_RUN) if len(line) < 5]
@@ -68,7 +68,7 @@ def test_the_summary_of_a_small_run_looks_like_this():
 
 
 def test_many_devices_are_grouped_with_their_least_and_largest_values():
-    text = summary_text(run("1f1b", 64, 64))
+    text = run("1f1b", 64, 64).summary()
     first = device_tables(text)[0]
     expected = {"device": "0-3", "busy": "192 s", "idle": "189 s", "idle / makespan": "49.6 %"}
     assert {column: first[column] for column in (*expected, "peak activations")} == expected | {
@@ -78,19 +78,19 @@ def test_many_devices_are_grouped_with_their_least_and_largest_values():
 
 
 def test_uneven_stages_show_their_range():
-    text = summary_text(run("1f1b", 3, 4, ppsim.Costs(forward=[1, 2, 3], backward=[2, 4, 6], per="stage")))
+    text = run("1f1b", 3, 4, ppsim.Costs(forward=[1, 2, 3], backward=[2, 4, 6], per="stage")).summary()
     assert "forward    1 s .. 3 s    one microbatch through one stage  given" in text
 
 
 def test_what_nobody_gave_is_said_to_be_a_default():
-    text = summary_text(run("1f1b"))
+    text = run("1f1b").summary()
     assert "forward    1 s           one microbatch through one stage  default" in text
     assert "transfers  take no time" in text
     assert "peak_memory           unknown" in text
 
 
 def test_iterations_that_run_on_show_the_steady_pace():
-    text = summary_text(run("pipedream"))
+    text = run("pipedream").summary()
     assert "iteration_time          24 s" in text
     assert "steady_bubble_fraction  0.0000" in text
 
@@ -110,11 +110,6 @@ def test_steps_of_different_sizes_are_not_ranked():
 def test_side_by_side_of_nothing_is_an_error():
     with pytest.raises(ppsim.ConfigError, match="at least one timeline"):
         side_by_side([])
-
-
-def test_the_timeline_summarises_itself():
-    timeline = run("1f1b")
-    assert timeline.summary() == summary_text(timeline)
 
 
 def test_the_summary_says_what_derived_costs_assume_as_json_does():

@@ -8,13 +8,11 @@ from hypothesis import strategies as st
 from timelines import stepped
 
 import ppsim
-from ppsim.plots.boxes import make_boxes
-from ppsim.plots.text import action_groups, gantt_text
 
 
 def chart(name="1f1b", devices=4, microbatches=8, costs=None, width=100, options=None, **drawing):
     schedule = ppsim.build(name, devices=devices, microbatches=microbatches, **(options or {}))
-    return gantt_text(ppsim.simulate(schedule, costs), width, **drawing)
+    return ppsim.simulate(schedule, costs).to_text(width=width, **drawing)
 
 
 def rows_of(text):
@@ -34,7 +32,7 @@ def test_1f1b_of_two_devices_looks_like_this():
 
 
 def test_what_runs_beside_the_actions_stands_where_the_device_is_idle():
-    assert gantt_text(stepped(), 60) == (
+    assert stepped().to_text(width=60) == (
         "gpipe, 2 devices, 1 microbatch: makespan 7.2 s, bubble fraction 58.3 %\n"
         "device 0 uu│F0   ··················│B0         rrr│O\n"
         "device 1 uu······│F0   │B0         rrr············│O\n"
@@ -49,7 +47,7 @@ def test_what_runs_beside_the_actions_stands_where_the_device_is_idle():
 def test_long_steps_show_in_a_chart_of_letters():
     costs = ppsim.Costs(reduce_grad=200, optimizer_step=100)
     timeline = ppsim.simulate(ppsim.build("1f1b", devices=2, microbatches=400), costs, optimizer="sync")
-    for row in rows_of(gantt_text(timeline, 60)):
+    for row in rows_of(timeline.to_text(width=60)):
         assert re.search("r+·*O+$", row)
 
 
@@ -88,11 +86,10 @@ def counted(label):
 @pytest.mark.parametrize("name", ["1f1b", "gpipe", "interleaved-1f1b"])
 def test_groups_hold_every_action_once(name):
     timeline = ppsim.simulate(ppsim.build(name, devices=4, microbatches=64))
-    boxes = make_boxes(timeline)
-    for device in range(4):
-        groups = action_groups(boxes, device, 500 / timeline.makespan, 500)
-        counts = [counted(group.labels[0]) for group in groups if counted(group.labels[0])]
-        single = [group.labels[0][0] for group in groups if not counted(group.labels[0])]
+    for row in rows_of(timeline.to_text(width=510)):
+        labels = [group.strip("· ") for group in row.strip("·").removeprefix("│").split("│")]
+        counts = [counted(label) for label in labels if counted(label)]
+        single = [label[0] for label in labels if not counted(label)]
         for letter in "FB":
             held = sum(count.get(letter, 0) for count in counts) + single.count(letter)
             assert held == 64 * timeline.schedule.num_stages // 4
@@ -100,8 +97,8 @@ def test_groups_hold_every_action_once(name):
 
 def test_a_timed_slot_names_both_microbatches():
     schedule = ppsim.Schedule.from_orders([["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]])
-    assert "│X1/0 " in gantt_text(ppsim.simulate(schedule, ppsim.Costs(overlap=2.5)), 80)
-    assert "│F1   │B0         │" in gantt_text(ppsim.simulate(schedule), 80)
+    assert "│X1/0 " in ppsim.simulate(schedule, ppsim.Costs(overlap=2.5)).to_text(width=80)
+    assert "│F1   │B0         │" in ppsim.simulate(schedule).to_text(width=80)
 
 
 def test_latency_shows_as_idle_columns():
@@ -186,8 +183,3 @@ def test_a_width_too_small_for_a_chart_is_refused(width):
 def test_a_width_that_is_no_count_is_refused(width):
     with pytest.raises(ppsim.ConfigError, match="whole number"):
         chart(width=width)
-
-
-def test_the_timeline_draws_itself():
-    timeline = ppsim.simulate(ppsim.build("1f1b", devices=2, microbatches=2))
-    assert timeline.to_text(width=60) == gantt_text(timeline, 60)

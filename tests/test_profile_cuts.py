@@ -2,12 +2,11 @@
 
 import pytest
 from command_line import ppsim as command
-from synthetic_traces import trace_document
+from synthetic_traces import read_document, trace_document
 
 import ppsim
 from ppsim.costs import Profile, read_profile, write_profile
-from ppsim.interop.replays import trace_of
-from ppsim.studies.calibration import calibrate
+from ppsim.studies import calibrate
 
 LAYER, HEAD = 0.01, 0.005  # seconds of F; B takes twice as long
 
@@ -20,7 +19,7 @@ def model(layers, per="stage", **more):
 
 
 def measured(layers, devices=4, **more):
-    return trace_of(trace_document("1f1b", model(layers, **more), devices=devices), "1f1b")
+    return read_document(trace_document("1f1b", model(layers, **more), devices=devices), "1f1b")
 
 
 def seconds(profile, stages, devices=4):
@@ -55,7 +54,7 @@ def test_devices_with_more_layers_hold_more_activations():
 def test_stages_folded_on_one_device_predict_any_number_of_devices_over_a_given_link():
     """One process runs all stages, one after the other: no transfer is measured, and none is needed."""
     costs = model([8, 8, 8, 8])
-    folded = trace_of(trace_document("looped-bfs", costs, devices=1, stages_per_device=4), "folded")
+    folded = read_document(trace_document("looped-bfs", costs, devices=1, stages_per_device=4), "folded")
     profile = calibrate([folded])
     assert profile.latency == 0
     linked = profile.with_link(latency=0.003, bandwidth=1e9, transfer_bytes=2e6)

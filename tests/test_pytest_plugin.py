@@ -38,7 +38,7 @@ def test_it_fails_with_the_table_and_no_traceback(suite):
 
 
 def test_it_compares_with_a_baseline_under_overrides_and_tolerances(suite):
-    from ppsim.studies.gate import update_baseline
+    from ppsim.studies import update_baseline
 
     update_baseline([suite.path / "a.yaml"], suite.path / "b.json")
     call = "ppsim_check('a.yaml', baseline='b.json', overrides={'costs.latency': 0.01}"

@@ -14,8 +14,6 @@ pytest.importorskip("torch")
 from pytorch_stages import multi_stage, runtime, step_loop, texts
 from torch.distributed.pipelining import schedules as torch_schedules
 
-from ppsim.checks.program_faults import crossed_transfers
-
 DEVICES = (1, 2, 3, 4, 5, 8)
 MICROBATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 24)
 MULTI_STAGE = {
@@ -52,7 +50,13 @@ def test_orders_and_lowered_lists_equal_pytorchs(name, v):
 
 def is_crossed(lists):
     """Whether some pair of devices receives in another order than it sends."""
-    return any(crossed_transfers(ppsim.Schedule.from_orders(lists)))
+    faults = ()
+    try:
+        ppsim.Schedule.from_orders(lists).check()
+    except ppsim.ScheduleError as error:
+        faults = error.faults
+    assert all("in the order in which they are sent" in fault for fault in faults)
+    return bool(faults)
 
 
 @pytest.mark.parametrize(("name", "v"), [(name, stages[-1]) for name, (_, _, stages) in MULTI_STAGE.items()])

@@ -6,7 +6,7 @@ import pytest
 from command_line import LLAMA
 
 import ppsim
-from ppsim.studies.recipe import config_yaml, megatron_flags, torchtitan_flags
+from ppsim.studies import config_yaml, megatron_flags, torchtitan_flags
 
 # Read from the sources: NVIDIA/Megatron-LM at d98e8a64ddf3, megatron/training/arguments.py and the dataclasses that it
 # makes flags of (model_parallel, transformer, training and distributed data parallel configs).

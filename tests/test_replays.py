@@ -13,8 +13,7 @@ from synthetic_traces import trace_document
 
 import ppsim
 from ppsim.interop.replays import action_errors, read_trace, trace_of
-from ppsim.studies.calibration import calibrate
-from ppsim.studies.evaluation import evaluate
+from ppsim.studies import calibrate, evaluate
 
 RECORDED = Path(__file__).resolve().parents[1] / "validation" / "data" / "cpu" / "sleep"
 COSTS = ppsim.Costs(forward=0.5, backward=1.0, latency=0.125)

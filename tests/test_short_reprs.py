@@ -7,8 +7,7 @@ import pytest
 
 import ppsim
 from ppsim.interop.kineto import read_any_trace
-from ppsim.studies.calibration import calibrate
-from ppsim.studies.evaluation import evaluate
+from ppsim.studies import calibrate, evaluate
 
 CONFIG = "configs/llama-3-8b-8xh100.yaml"
 UNIT = "configs/unit-costs.yaml"

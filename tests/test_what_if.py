@@ -6,7 +6,7 @@ import pytest
 from command_line import CONFIGS, LLAMA, UNIT_COSTS, ppsim
 
 import ppsim as library
-from ppsim.studies.what_if import Change, break_even, changes, run_numbers
+from ppsim.studies import Change, break_even, changes
 
 
 def break_even_of(first, second, over, *more, config=UNIT_COSTS):
@@ -155,7 +155,7 @@ def test_the_noise_of_sums_is_no_move():
     assert Change("idle: drain", "device-seconds", 0.3, 0.4).difference == pytest.approx(0.1)
     schedule = library.build("1f1b", devices=4, microbatches=8)
     run = library.simulate(schedule, library.Costs(forward=0.1, backward=0.2, latency=0.07))
-    assert {value for value, _ in run_numbers(run).values() if value is not None and 0 < value < 1e-9} == set()
+    assert {one.before for one in changes(run, run) if one.before is not None and 0 < one.before < 1e-9} == set()
 
 
 def test_microbatches_break_even_at_a_whole_number_and_the_pair_may_be_one_word():

@@ -16,9 +16,7 @@ import ppsim
 from ppsim import Model, Timeline
 from ppsim.costs import read_profile
 from ppsim.interop.kineto import read_any_trace
-from ppsim.studies.calibration import calibrate
-from ppsim.studies.evaluation import evaluate
-from ppsim.studies.gate import Limits, Tolerance, check_configs, read_baseline, update_baseline
+from ppsim.studies import Limits, Tolerance, calibrate, check_configs, evaluate, read_baseline, update_baseline
 from tests.fuzz.cases import as_yaml, case, damaged, damaged_bytes, damaged_tables, fuzz
 
 PROFILE = ROOT / "validation" / "data" / "cpu" / "sleep" / "profile.yaml"

@@ -1,0 +1,48 @@
+"""Pages of charts, written and then read as their script reads them."""
+
+import base64
+import json
+import re
+import zlib
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from ppsim.plots.viewer import save_html
+
+# What an item of a page waited for, as the page's data.js reads it; its input may be one of two.
+BEFORE, INPUT, OTHER_INPUT, LISTED = 1, 2, 3, 4
+
+
+def page_of(*timelines, **options):
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "chart.html"
+        save_html(timelines, path, **options)
+        return path.read_text(encoding="utf-8")
+
+
+def script(page, name):
+    return re.findall(f'<script id="{name}"[^>]*>(.*?)</script>', page, re.DOTALL)[0]
+
+
+def unpacked(page, chart=0):
+    """What a page says of one of its charts, and its columns, read as its script reads them."""
+    about = json.loads(script(page, "charts"))[chart]
+    content = zlib.decompress(base64.b64decode(about["packed"]))
+    columns, at = {}, 0
+    for name, count, size, summed in about["columns"]:
+        planes = np.frombuffer(content, np.uint8, count * size, at).reshape(size, count).astype(np.uint64)
+        values = (planes << (8 * np.arange(size, dtype=np.uint64))[:, None]).sum(axis=0)
+        columns[name] = np.cumsum(values) % 2**32 if summed else values
+        at += count * size
+    assert at == len(content)
+    for before in ["", *(f"{part['sort']} " for part in about["lanes"])]:
+        since_last_end = columns[f"{before}gap"], np.append(0, columns[f"{before}length"][:-1])
+        columns[f"{before}start"] = np.cumsum(sum(since_last_end)) % 2**32
+    return about, columns
+
+
+def lane_colours(timeline):
+    """The colour of each sort of thing that has a lane below or above the actions."""
+    return {part["sort"]: part["colour"] for part in unpacked(page_of(timeline))[0]["lanes"]}
