@@ -31,7 +31,7 @@ def main_kernel(plan: Plan) -> Callable:
     """Return the kernel that takes longest to compile of those that run a plan, or one that takes as long."""
     if plan.posts is None:
         return run_rows
-    return kernels.walk_plain_queues if _is_plain(plan) else kernels.walk_queues
+    return kernels.run_plain_queues if _is_plain(plan) else kernels.run_queues
 
 
 def run_compiled(plan: Plan) -> Times | RowEnds:
@@ -78,9 +78,9 @@ def _run_queued(plan: Plan, posts: Posts) -> Times:
     scratch = np.empty(schedule.devices, np.int32), np.empty(rows, np.int32)
     streams = None if _is_plain(plan) else Streams(_gather_columns(plan), _copy_columns(plan), _barrier_columns(plan))
     if streams is None:
-        call_compiled(kernels.walk_plain_queues, columns, queues, devices, *scratch, times)
+        call_compiled(kernels.run_plain_queues, columns, queues, devices, *scratch, times)
     elif not in_time_order:
-        call_compiled(kernels.walk_queues, columns, queues, streams, devices, *scratch, times)
+        call_compiled(kernels.run_queues, columns, queues, streams, devices, *scratch, times)
     else:
         from ppsim.engines.contention import port_columns, run_in_time_order
 
@@ -90,7 +90,7 @@ def _run_queued(plan: Plan, posts: Posts) -> Times:
     if not np.array_equal(devices.position, schedule.offsets[1:]):
         state = devices.position, devices.posted, plan.remote & (queues.links[:, RECEIVER] < 0)
         raise deadlock_error(schedule, plan.transport, posts, plan.fused, *state)
-    of_rows = unwritable(times).T  # columns of a table that nobody can write to need no copy
+    of_rows = unwritable(times).T  # a timeline need not copy columns of a table that nobody can write to
     found = Times(*of_rows, **_step_end(plan, of_rows[ROW_END]))
     if streams is None:
         return found
@@ -144,7 +144,7 @@ def _run_optimizer(plan: Plan, row_end: np.ndarray, reduce_end: np.ndarray) -> t
 
 
 def _devices(plan: Plan, posts: Posts) -> Devices:
-    """Return the state of all devices at their beginning."""
+    """Return the state of all devices before their first row."""
     count = plan.schedule.devices
     return Devices(
         position=plan.schedule.offsets[:-1].copy(),

@@ -1,10 +1,10 @@
 """The compiled engine's loop if transfers share ports or copies share a switch.
 
-Unlike `ppsim.engines.kernels.walk_queues` it follows time, because only time decides which transfer is first at a port.
-At each time everything that ends is handled first, with what it makes ready; then what is ready joins the lines of its
-ports, lower sending device first, then program order; then each transfer starts that is first in all its lines and
-finds every port free. Copies that are ready join the line of their switch at the same time.
-What takes no time makes another round at the same time. The operations on times are those of the event model.
+Unlike `ppsim.engines.kernels.run_queues` it follows time, because only time decides which transfer is first at a port.
+At each time it first ends everything that ends then. After that, each transfer that is ready joins the lines of its
+ports: lower sending device first, then program order. Then each transfer starts that is first in all its lines and
+finds every port free. Copies that are ready join the line of their switch at the same time. Something that takes no
+time causes another round at the same time. The operations on times are those of the event model.
 """
 
 import heapq
@@ -44,7 +44,7 @@ class Lines(NamedTuple):
     free: np.ndarray
     head: np.ndarray
     tail: np.ndarray
-    behind: np.ndarray
+    following: np.ndarray
 
 
 class Agenda(NamedTuple):
@@ -61,7 +61,7 @@ class Agenda(NamedTuple):
 
 
 def port_columns(ports: Ports | None, posts: Posts, rows: int) -> PortColumns:
-    """Return the ports, and the SEND of each transfer; without ports only switches are shared."""
+    """Return the ports, and the SEND of each transfer; with `ports` None only switches are shared."""
     if ports is None:
         ports = Ports(np.full((rows, 1), -1, np.int32), np.empty(0, np.int64))
     send_post = np.zeros(rows, np.int64)
@@ -71,11 +71,13 @@ def port_columns(ports: Ports | None, posts: Posts, rows: int) -> PortColumns:
 
 @kernel(allocates=True)
 def run_in_time_order(rows, queues, gathers, copies, barriers, ports, devices, times):
-    """Fill `times`; `devices` has the state of each device in the end. `rows` has lengths by row."""
-    count, places = len(rows.offsets) - 1, len(ports.capacity)
+    """Fill `times`; at the end `devices` has the state in which each device has stopped. `rows` has lengths by row."""
+    count, port_count = len(rows.offsets) - 1, len(ports.capacity)
     times[:, TRANSFER_START:] = np.nan
-    behind = np.full(ports.of_transfer.shape, -1, np.int64)
-    lines = Lines(ports.capacity.copy(), np.full(places, -1, np.int64), np.full(places, -1, np.int64), behind)
+    following = np.full(ports.of_transfer.shape, -1, np.int64)
+    lines = Lines(
+        ports.capacity.copy(), np.full(port_count, -1, np.int64), np.full(port_count, -1, np.int64), following
+    )
     switches = len(copies.free)
     waiting_copies = Lines(
         copies.free,
@@ -84,7 +86,7 @@ def run_in_time_order(rows, queues, gathers, copies, barriers, ports, devices, t
         np.full(len(copies.end), -1, np.int64),
     )
     # An event is (time, device) where a slot ends, or a gather that it waits for, (time, count + transfer),
-    # (time, count + rows + copy), or behind those numbers a barrier.
+    # (time, count + rows + copy), or (time, count + rows + copies + barrier).
     agenda = Agenda(
         [(0.0, device) for device in range(count)], [np.int64(0)], [np.int64(0)], [np.int64(0)], [np.int64(0)]
     )
@@ -158,7 +160,7 @@ def arbitrate_copies(now, rows, copies, lines, agenda):
         if lines.head[line] < 0:
             lines.head[line] = copy
         else:
-            lines.behind[lines.tail[line]] = copy
+            lines.following[lines.tail[line]] = copy
         lines.tail[line] = copy
         agenda.changed_lines.append(np.int64(line))
     while len(agenda.changed_lines) > 0:
@@ -166,7 +168,7 @@ def arbitrate_copies(now, rows, copies, lines, agenda):
         copy = lines.head[line]
         if lines.free[line] and copy >= 0:
             lines.free[line] = False
-            lines.head[line] = lines.behind[copy]
+            lines.head[line] = lines.following[copy]
             start_copy(copy, now, rows, copies, agenda)
 
 
@@ -291,7 +293,7 @@ def push(events, time, code):
 def arbitrate(now, rows, queues, ports, times, lines, agenda):
     """Let ready transfers join the lines of their ports, all at once, then start those that can start."""
     of_transfer = ports.of_transfer
-    free, head, tail, behind = lines
+    free, head, tail, following = lines
     while len(agenda.ready) > 0:
         number = queues.transfer[heapq.heappop(agenda.ready)]
         for port in of_transfer[number]:
@@ -299,7 +301,7 @@ def arbitrate(now, rows, queues, ports, times, lines, agenda):
                 if head[port] < 0:
                     head[port] = number
                 else:
-                    behind[tail[port], np.argmax(of_transfer[tail[port]] == port)] = number
+                    following[tail[port], np.argmax(of_transfer[tail[port]] == port)] = number
                 tail[port] = number
                 agenda.changed.append(np.int64(port))
     while len(agenda.changed) > 0:
@@ -311,7 +313,7 @@ def arbitrate(now, rows, queues, ports, times, lines, agenda):
             port = of_transfer[number, column]
             if port >= 0:
                 free[port] -= 1
-                head[port] = behind[number, column]
+                head[port] = following[number, column]
                 agenda.changed.append(np.int64(port))
 
 

@@ -21,7 +21,7 @@ class Clock(simpy.Environment):
     """An environment that can schedule an event at a time; `now + (time - now)` may differ from it in the last bit."""
 
     def at(self, time: float, event: simpy.Event) -> None:
-        """Let the event happen at `time`, which is not over."""
+        """Let the event happen at `time`, which is not in the past."""
         event._ok, event._value = True, None
         heappush(self._queue, (time, NORMAL, next(self._eid), event))
 
@@ -73,7 +73,7 @@ class EventModel:
         if self.position != self.plan.schedule.offsets[1:].tolist():
             plan, state = self.plan, (np.array(self.position), np.array(self.posted), self._arrived())
             raise deadlock_error(plan.schedule, plan.transport, posts, plan.fused, *state)
-        self.times.flags.writeable = False  # so that the timeline need not copy its windows on the block
+        self.times.flags.writeable = False  # so that the timeline need not copy the four views
         row_start, row_end, transfer_start, transfer_end = self.times
         return Times(
             row_start,
@@ -221,19 +221,19 @@ class EventModel:
             arbitration.after(0.0, LAST)
 
     def arbitrate(self, _: simpy.Event) -> None:
-        """Start the transfers and copies that ports and switches let through."""
+        """Start the transfers and copies whose ports and switches are free."""
         self.arbitrating = False
         for transfer in self.ports.start() if self.ports else ():
             self.start_transfer(transfer).callbacks.append(lambda _, transfer=transfer: self.leave_queues(transfer))
         self.copies.start_first()
 
     def _arrived(self) -> np.ndarray:
-        """Return which transfers have ended in a deadlock; without posts none is under way then."""
+        """Return True for each transfer that has ended; without posts all that have started end before a deadlock."""
         return self.ended if self.plan.posts is not None else ~np.isnan(self.times[3])
 
 
 def _plain(column: np.ndarray) -> Any:
-    """Return a column that gives and takes Python's own numbers, without a stored object for each row."""
+    """Return a view of a column that reads and writes Python's own numbers, without a stored object per row."""
     return column.data
 
 

@@ -15,7 +15,7 @@ LAST = 2  # a priority after SimPy's own: after everything else that happens at 
 
 
 class Arrival(simpy.Event):
-    """The end of a transfer or gather: its first user makes it, its link triggers it."""
+    """The end of a transfer or gather: the first part of the model that needs the event creates it."""
 
     def after(self, seconds: float, priority: int = NORMAL) -> None:
         """Let the event happen `seconds` from now; at equal times the lower priority goes first."""
@@ -152,7 +152,7 @@ class BarrierStreams:
         self.feeds: dict[int, int] = {}
         self.of_row: dict[int, simpy.Event] = {}
         self.seconds: list[float] = []
-        self.behind = plan.schedule.offsets[:-1].tolist()  # the first row of each device that has not been posted
+        self.next_row = plan.schedule.offsets[:-1].tolist()  # the first row of each device that has not been counted
         barriers = plan.barriers
         if barriers is not None and plan.barrier_seconds is not None:
             self.seconds = plan.barrier_seconds.tolist()
@@ -171,11 +171,11 @@ class BarrierStreams:
 
     def post(self, device: int, row: int) -> None:
         """Count the rows of a device below `row`, which have ended; the last row of a barrier begins it."""
-        for ended in range(self.behind[device], row):
+        for ended in range(self.next_row[device], row):
             barrier = self.feeds.get(ended, -1)
             if barrier >= 0:
                 self._count_off(barrier)
-        self.behind[device] = row
+        self.next_row[device] = row
 
     def _count_off(self, barrier: int) -> None:
         """Count one more end that a barrier waits for; the last one begins it."""

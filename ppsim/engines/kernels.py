@@ -23,18 +23,17 @@ class Rows(NamedTuple):
     blocking: bool
 
 
-# Columns of the table of times, float64 (rows, 4); they lie together because they are read together. The start of a
-# transfer is the latest time of what it waits for until it starts; the end of a row or transfer is its length until
-# then.
+# Columns of the table of times, float64 (rows, 4): one table, because they are read together. Until a transfer starts,
+# its start is the latest time so far of what it waits for. Until a row or transfer ends, its end is its length.
 ROW_START, ROW_END, TRANSFER_START, TRANSFER_END = range(4)
 
 
 class Queues(NamedTuple):
-    """The posts of a plan, as `Posts` has them, and four numbers per transfer in `links`.
+    """The posts of a plan, as `Posts` has them, and `links`, int32 (rows, 4), one row per transfer.
 
-    They are the number of things that it still waits for, the transfers after it in the queues of its SEND and of its
-    RECV, or -1, and the receiving device; -1 once it has ended, and for a row that needs no transfer. They are read
-    together, so they lie together.
+    The columns of `links` are `WAITS`, the number of posts and transfers that the transfer still waits for;
+    `NEXT_OF_SEND` and `NEXT_OF_RECV`, the transfers after it in the queues of its SEND and of its RECV, or -1; and
+    `RECEIVER`, the receiving device, or -1 if the transfer has ended or the row needs none.
     """
 
     offsets: np.ndarray
@@ -62,8 +61,9 @@ class GatherColumns(NamedTuple):
 class CopyColumns(NamedTuple):
     """The copies of a plan with their times, and by row the RELOAD that it waits for, or -1; empty without copies.
 
-    `waits` counts what a copy waits for: its post, the copy before it on its engine, an OFFLOAD. `next_of_engine` and
-    `reload` are the copies that wait for it, or -1; `free` is True for each line whose switch is free.
+    `waits` counts the events that a copy waits for: its post, the copy before it on its engine, an OFFLOAD.
+    `next_of_engine` and `reload` are the copies that wait for it, or -1; `free` is True for each line whose switch is
+    free.
     """
 
     offsets: np.ndarray
@@ -85,8 +85,8 @@ class CopyColumns(NamedTuple):
 class BarrierColumns(NamedTuple):
     """The barriers of a plan, by row the one that it waits for and the one that it feeds, or -1; empty without any.
 
-    `waits` counts what a barrier still needs, its rows and the barrier before it; `start` is the latest of their ends,
-    `end` inf until the last; `following` is the barrier after it, or -1.
+    `waits` counts the rows and the barrier before it that a barrier still waits for. `start` is the latest of their
+    ends so far; `end` is inf until all have ended; `following` is the barrier after it, or -1.
     """
 
     needs: np.ndarray
@@ -99,7 +99,7 @@ class BarrierColumns(NamedTuple):
 
 
 class Streams(NamedTuple):
-    """What runs in addition to rows and transfers."""
+    """The streams of a plan: they run in addition to its rows and transfers."""
 
     gathers: GatherColumns
     copies: CopyColumns
@@ -107,13 +107,18 @@ class Streams(NamedTuple):
 
 
 class Devices(NamedTuple):
-    """The state of each device: its row, the posts made, and the transfer that it waits for, -1, or -2 - a copy.
+    """The state of each device.
 
-    `running_until` is the row after the slot that it runs, or -1; `free_at` when it had ended its last slot;
-    `sends_done` the posts up to which the ends of its SENDs are known, `sent_at` the latest of those ends;
-    `next_gather` the gather that it posts next, `gathered_at` when its gather stream is free;
-    `next_copy` the copy that it posts next, `copied_at` when its copy engines are free, by device and way;
-    `waiting_at` the barrier that it waits for or -1.
+    Attributes
+    ----------
+    position, running_until : its next row, and the row after the slot that it runs, or -1
+    posted : the number of its posts made
+    waiting_for : the transfer that it waits for, -1, or -2 - a copy
+    waiting_at : the barrier that it waits for, or -1
+    free_at : the end of its last slot
+    sends_done, sent_at : the post before which the ends of its SENDs are known, and the latest of those ends
+    next_gather, gathered_at : the gather that it posts next, and the time when its gather stream is free
+    next_copy, copied_at : the copy that it posts next, and the times when its copy engines are free, by device and way
     """
 
     position: np.ndarray
@@ -139,7 +144,7 @@ def link_queues(queues):
     links = queues.links
     links[:] = -1
     links[:, WAITS] = 0
-    tail = np.empty(0, np.int32)  # last post of each queue of a device: 2 * transfer + [it is a SEND], or -1
+    tail = np.empty(0, np.int32)  # by queue of a device its last post so far: 2 * transfer + is_send, or -1
     for device in range(len(queues.offsets) - 1):
         first, last = queues.offsets[device], queues.offsets[device + 1]
         if first == last:
@@ -162,20 +167,20 @@ def link_queues(queues):
 
 
 @kernel
-def walk_plain_queues(rows, queues, devices, stack, moving, times):
-    """Do what `walk_queues` does if no row is fused, no SEND blocks and nothing but rows and transfers takes time.
+def run_plain_queues(rows, queues, devices, stack, moving, times):
+    """Run a plan without timed slots, blocking SENDs and streams, like `run_queues`.
 
-    Numba leaves out what follows `streams is not None`.
+    Numba compiles no branch for `streams is not None`: the loop takes two thirds of the time.
     """
-    walk_queues(rows, queues, None, devices, stack, moving, times)
+    run_queues(rows, queues, None, devices, stack, moving, times)
 
 
 @kernel
-def walk_queues(rows, queues, streams, devices, stack, moving, times):
-    """Fill `times`; `devices` has the state of each device in the end.
+def run_queues(rows, queues, streams, devices, stack, moving, times):
+    """Fill `times`; at the end `devices` has the state in which each device has stopped.
 
-    `stack` has an entry per device and `moving` one per row; both are scratch. Gathers and copies wait for their own
-    device alone, so that their times are known when they are posted.
+    `stack`, one entry per device, and `moving`, one entry per row, are scratch. Gathers and copies wait only for their
+    own device, so their times are known when they are posted.
     """
     set_lengths(rows, queues, times)
     height = len(stack)
@@ -260,7 +265,7 @@ def set_lengths(rows, queues, times):
 def run_transfers(first, rows, queues, streams, times, devices, moving, stack, height):
     """Run transfer `first`, which waits for nothing more, and all transfers that can run after it.
 
-    Devices that wait for a transfer that ends go on the stack; returns the height of the stack. `moving` is scratch.
+    Put the devices that wait for one of them on the stack; return the height of the stack.
     """
     moving[0] = first
     count = 1
@@ -343,7 +348,7 @@ def open_barrier(row, stop, barriers):
 def pass_barrier(row, now, barriers, devices, stack, height):
     """Count a row that ended at `now` off its barrier; after the last, set the barrier's end and wake its waiters.
 
-    Devices that wait for it, or for those after it, go on the stack; returns the height of the stack.
+    Put the devices that wait for it, or for a barrier after it, on the stack; return the height of the stack.
     """
     barrier = barriers.feeds[row]
     while barrier >= 0:

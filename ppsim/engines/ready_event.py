@@ -53,12 +53,12 @@ class ReadyModel:
     def first_ready(self, device: int) -> int | None:
         """Return the first remaining slot of a device that is ready and leaves memory for the rest, or None."""
         choices, limit = self.choices, self.choices.limit[device]
-        level, most = self.held[device], 0.0  # of the slots before the one looked at
+        level, peak = self.held[device], 0.0  # if the slots before `slot` ran in list order
         for slot in self.left[device]:
             adds, net = choices.adds[slot], choices.net[slot]
-            if self.waits[slot] == 0 and self.held[device] + adds <= limit and most + net <= limit:
+            if self.waits[slot] == 0 and self.held[device] + adds <= limit and peak + net <= limit:
                 return slot
-            most = max(most, level + adds)
+            peak = max(peak, level + adds)
             level += net
         return None
 

@@ -14,20 +14,28 @@ from ppsim.plan.dispatch import Choices
 
 
 class ReadyLists(NamedTuple):
-    """Input of the kernel: choices, the device of each slot, and by device the minimum that a taker adds and leaves."""
+    """Input of the kernel: the choices, each slot's device, and by device the minimum `adds` and `net` of its takers.
+
+    A taker is a slot that adds to the memory of its device when it starts.
+    """
 
     choices: Choices
     device: np.ndarray
-    least_adds: np.ndarray
-    least_net: np.ndarray
+    min_adds: np.ndarray
+    min_net: np.ndarray
 
 
 class Progress(NamedTuple):
     """State of slots and devices.
 
-    By slot the number of inputs that it waits for, True if it has begun, and what its device holds when it runs in list
-    order. By device the first remaining slot, what is held, True if it is free, and its index in `order`. By device and
-    taker (0 or 1) the number of slots that are ready.
+    Attributes
+    ----------
+    waits, begun, level : by slot
+        The inputs that it waits for, True if it has begun, and the peak of its device if it runs in list order.
+    head, held, free, position : by device
+        The first remaining slot, the memory held, True if it is free, and its index in `order`.
+    ready : by device and [slot is a taker]
+        The number of slots that are ready.
     """
 
     waits: np.ndarray
@@ -45,15 +53,15 @@ def ready_order(choices: Choices) -> np.ndarray:
     offsets, devices, slots = choices.offsets, len(choices.limit), len(choices.row)
     device = list_of_rows(offsets)
     takes = choices.adds > 0
-    least_adds, least_net = np.full(devices, np.inf), np.full(devices, np.inf)
-    np.minimum.at(least_adds, device[takes], choices.adds[takes])
-    np.minimum.at(least_net, device[takes], choices.net[takes])
+    min_adds, min_net = np.full(devices, np.inf), np.full(devices, np.inf)
+    np.minimum.at(min_adds, device[takes], choices.adds[takes])
+    np.minimum.at(min_net, device[takes], choices.net[takes])
     level = np.cumsum(choices.net) - choices.net
     level += choices.adds - level[offsets[:-1]][device]
     ready = np.zeros((devices, 2), np.int64)
     at_once = choices.waits[:slots] == 0
     np.add.at(ready, (device[at_once], takes[at_once].astype(np.int64)), 1)
-    lists = ReadyLists(choices, device, least_adds, least_net)
+    lists = ReadyLists(choices, device, min_adds, min_net)
     progress = Progress(
         choices.waits.copy(), np.zeros(slots, bool), level, offsets[:-1].copy(), np.zeros(devices),
         np.ones(devices, bool), offsets[:-1].copy(), ready,
@@ -113,24 +121,24 @@ def arrive(slot, now, events, lists, progress):
 def first_ready(device, lists, progress):
     """Return the first remaining slot of a device that is ready and leaves memory for the rest, or -1.
 
-    The search ends where it has seen all that is ready, or where only takers are left and nothing has room for one.
+    The search ends when it has seen all slots that are ready, or when only takers are left and none fits.
     """
     givers, takers = progress.ready[device, 0], progress.ready[device, 1]
-    limit, most = lists.choices.limit[device], 0.0
+    limit, peak = lists.choices.limit[device], 0.0
     held = progress.held[device]
     slot = progress.head[device]
     while givers + takers > 0:
         if not progress.begun[slot]:
             adds = lists.choices.adds[slot]
             if progress.waits[slot] == 0:
-                if held + adds <= limit and most + lists.choices.net[slot] <= limit:
+                if held + adds <= limit and peak + lists.choices.net[slot] <= limit:
                     return slot
                 if adds > 0:
                     takers -= 1
                 else:
                     givers -= 1
-            most = max(most, progress.level[slot])
-            full = held + lists.least_adds[device] > limit or most + lists.least_net[device] > limit
+            peak = max(peak, progress.level[slot])
+            full = held + lists.min_adds[device] > limit or peak + lists.min_net[device] > limit
             if givers == 0 and full:
                 return -1
         slot += 1

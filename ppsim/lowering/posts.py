@@ -92,9 +92,9 @@ def transfer_posts(schedule: ScheduleColumns, transport: str) -> Posts:
 
 @kernel
 def count_posts(offsets, source, remote, consumer, posted, received):
-    """Fill `consumer`, -1 in all rows, with the row of another device that needs each row, and sum up counts.
+    """Fill `consumer`, -1 in all rows, with the row of another device that needs each row; fill two sums of counts.
 
-    `posted` and `received` become the numbers of posts and of RECVs on lower devices.
+    `posted` and `received`, zeros by device, become the numbers of posts and of RECVs on lower devices.
     """
     for device in range(len(offsets) - 1):
         received[device + 1] = received[device]
@@ -114,10 +114,10 @@ def post_in_turn(
     order, turns, offsets, device, joined, consumer, received, arriving, by_peer, by_end, transfer, is_send, before,
     queue,
 ):  # fmt: skip
-    """Fill the columns of posts, those of one device after the other.
+    """Fill the columns of posts, device by device: merge its own rows and the rows that it receives from, by turn.
 
-    `order` has the rows in the order of their turns, `consumer` the row of another device that needs each row, or -1.
-    `arriving` is scratch: the rows whose results each device receives; `received` has the number of the first one.
+    `order` has all rows by turn. `consumer` is the row of another device that needs each row, or -1. `arriving` is
+    scratch for the rows that each device receives from; `received` is the index of the first one, then of the last + 1.
     """
     for row in order:
         if consumer[row] >= 0:
@@ -172,7 +172,7 @@ def _turns(schedule: ScheduleColumns) -> np.ndarray:
 
         turn(slot) = max(turn(slot before) + 1, turn(producer) + [producer's device is not a lower one])
 
-    So a turn is a longest path: a slot lasts one turn, and what a lower device makes is available one turn earlier.
+    So a turn is a longest path: a slot lasts one turn, and the results of a lower device arrive one turn earlier.
     Source of the order: PyTorch, torch/distributed/pipelining/schedules.py, `_add_send_recv`. DeadlockError if the two
     parts of a fused slot wait for each other through another device.
     """
@@ -206,11 +206,11 @@ def unqueued_posts(compute: ScheduleColumns, remote: np.ndarray) -> Posts:
     counts = [np.bincount(of, minlength=compute.devices) for of in owner]
     offsets = np.append(0, np.cumsum(counts[0] + counts[1]))
     # The RECVs of a device come before its SENDs: skip the SENDs of lower devices, and the RECVs of this one and those.
-    place = [np.arange(len(of)) for of in owner]
-    place[0] += (np.cumsum(counts[1]) - counts[1])[owner[0]]
-    place[1] += np.cumsum(counts[0])[owner[1]]
+    position = [np.arange(len(of)) for of in owner]
+    position[0] += (np.cumsum(counts[1]) - counts[1])[owner[0]]
+    position[1] += np.cumsum(counts[0])[owner[1]]
     transfer, is_send, before = columns = [np.empty(2 * len(consumer), dtype) for dtype in (np.int32, bool, np.int32)]
     received, sent = (consumer, False, compute.offsets[owner[0]]), (taker[producer], True, producer + 1)
     for column, of_receive, of_send in zip(columns, received, sent, strict=True):
-        column[place[0]], column[place[1]] = of_receive, of_send
+        column[position[0]], column[position[1]] = of_receive, of_send
     return Posts(offsets, transfer, is_send, before, np.arange(2 * len(consumer), dtype=np.int32))

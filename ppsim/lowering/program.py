@@ -72,7 +72,7 @@ def postpone_receives(program: ScheduleColumns) -> ScheduleColumns:
     flushed_at = _next_flushing_send(program, ends, link)
     at_consumer = slot < flushed_at
     before = np.where(at_consumer, slot, flushed_at)
-    # What a RECV stands before, then its turn among those that stand there; both as one number each.
+    # One number per RECV: the row that it comes before, then its order among the RECVs before that row.
     _, target = np.unique(before * (count + 1) + np.where(at_consumer, consumer, row), return_inverse=True)
     taken_along = _smallest_to_come(target, link[receive])
     earliest = np.full(len(row), count)
@@ -93,7 +93,7 @@ def postpone_receives(program: ScheduleColumns) -> ScheduleColumns:
 
 
 def _next_flushing_send(program: ScheduleColumns, ends: TransferEnds, link: np.ndarray) -> np.ndarray:
-    """Return for each RECV on the lower device of a link the row of the link's next SEND, else a row after all."""
+    """Return for each RECV on the lower device of a link the row of the link's next SEND; else the number of rows."""
     late = len(program.kind)
     flushing = ends.is_send & (program.device[ends.row] < ends.peer)
     sends = np.sort(link[flushing] * (late + 1) + ends.row[flushing])
@@ -103,10 +103,13 @@ def _next_flushing_send(program: ScheduleColumns, ends: TransferEnds, link: np.n
 
 
 def _smallest_to_come(values: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Return for each entry the smallest value from it on in its group; values are from 0 to below their number."""
+    """Return for each entry the smallest value of it and the later entries of its group.
+
+    Values are from 0 to below the number of entries.
+    """
     order = np.argsort(group, kind="stable")
     _, number = np.unique(group[order], return_inverse=True)
-    apart = values[order] + number * (len(values) + 1)
+    separated = values[order] + number * (len(values) + 1)
     smallest = np.empty_like(values)
-    smallest[order] = np.minimum.accumulate(apart[::-1])[::-1] - number * (len(values) + 1)
+    smallest[order] = np.minimum.accumulate(separated[::-1])[::-1] - number * (len(values) + 1)
     return smallest

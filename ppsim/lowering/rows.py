@@ -1,4 +1,4 @@
-"""Steps that all of lowering shares: put new rows into lists, and find both ends of each transfer."""
+"""Steps that all of lowering shares: new rows in lists, and both ends of each transfer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -107,7 +107,7 @@ def has_transfers(schedule: ScheduleColumns) -> bool:
 
 @cached_on
 def crosses_devices(schedule: ScheduleColumns) -> np.ndarray:
-    """Return where a row needs a row of another device, bool; such a row names the transfer."""
+    """Return True for each row that needs a row of another device, bool (rows,); such a row names the transfer."""
     crosses = np.empty(len(schedule.kind), bool)
     for device in range(schedule.devices):
         rows = schedule.rows(device)

@@ -24,7 +24,7 @@ def insert_sharding(schedule: ScheduleColumns) -> ScheduleColumns:
     last = last_backwards(schedule)
     device, stage = schedule.device[last].tolist(), schedule.stage[last].tolist()
     kind = [Kind.REDUCE_GRAD] * len(last)
-    before = (last + 1 + np.append(schedule.joined, False)[last + 1]).tolist()  # a fused slot is not torn apart
+    before = (last + 1 + np.append(schedule.joined, False)[last + 1]).tolist()  # a fused slot is not split
     for one in range(schedule.devices):
         for row, action, of_stage in _gathers(schedule, one):
             device.append(one)
@@ -93,8 +93,8 @@ def _upcoming_stages(schedule: ScheduleColumns, device: int) -> list[tuple[int, 
         stages[slot[:, LOOK_AHEAD] > slot[:, LOOK_AHEAD - 1], LOOK_AHEAD] = NO_STAGE
     begins = ~joined[rows]
     rows, stages = rows[begins], stages[begins]
-    changes, alike = np.ones(len(rows), bool), np.sort(stages, axis=1)
-    changes[1:] = (alike[1:] != alike[:-1]).any(axis=1)
+    changes, members = np.ones(len(rows), bool), np.sort(stages, axis=1)
+    changes[1:] = (members[1:] != members[:-1]).any(axis=1)
     return [
         (row, tuple(stage for stage in upcoming if stage != NO_STAGE))
         for row, upcoming in zip(rows[changes].tolist(), stages[changes].tolist(), strict=True)
