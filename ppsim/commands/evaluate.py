@@ -58,7 +58,7 @@ def evaluate(
 
 
 def _draw(runs: list[Trace], profile: Profile, path: Path) -> None:
-    """Draw each run on one time axis, the measured chart above the predicted one."""
+    """Draw all runs on one time axis, each measured chart above its predicted one."""
     timelines, titles = [], []
     for run in runs:
         for word, timeline in (("measured", Timeline.of(run.timeline())), ("predicted", predict(run, profile))):

@@ -107,7 +107,7 @@ class Boxes(Spans):
 
     @property
     def band(self) -> tuple[float, float]:
-        """Top and bottom of the boxes below the middle of a device's row, in heights of a row."""
+        """Top and bottom of the boxes, downwards from the middle of a device's row, in heights of a row."""
         return band(self.lanes)
 
     @cached_property

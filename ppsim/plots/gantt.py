@@ -23,7 +23,6 @@ from ppsim.base.units import axis_unit
 from ppsim.plots import marks, overview
 from ppsim.plots.boxes import Boxes, headline, make_boxes, without_repeated_names
 from ppsim.plots.lanes import STEPS
-from ppsim.plots.marks import add_legend
 from ppsim.timeline import TimelineColumns
 
 MAX_WIDTH = 200.0  # inches
@@ -219,7 +218,7 @@ def _draw_blocks(
         difference = f"; step {differs}" if differs and marks.ends_late(boxes, longest) else ""
         _add_title(ax, (headline(boxes.timeline) if title is None else title) + difference)
     _add_legend(axes[0], every, **legend)
-    marks.lay_out(axes[0])
+    marks.figure_of(axes[0]).draw_without_rendering()  # lays out the figure, so that axes can be measured
     rows, ends = [ax for ax, _ in blocks], overview.phases([boxes.timeline for boxes in every], longest)
     boxes_fit = not any(overview.too_narrow(boxes, marks.points_per_second(ax)) for ax, boxes in blocks)
     for ax, boxes in blocks:
@@ -254,7 +253,7 @@ def _add_title(ax: Axes, title: str) -> None:
 
 def _add_legend(ax: Axes, every: Sequence[Boxes], transfers: bool = False, critical: bool = False) -> None:
     """Add the legend below all axes; make a `Chart` higher for it."""
-    legend, figure = add_legend(ax, every, transfers, critical), marks.figure_of(ax)
+    legend, figure = marks.add_legend(ax, every, transfers, critical), marks.figure_of(ax)
     if isinstance(figure, Chart):
         figure.set_figheight(figure.get_figheight() + legend.get_window_extent().height / figure.dpi)
 

@@ -147,7 +147,7 @@ def _collectives(timeline: TimelineColumns) -> list[LaneSpans]:
 
 
 def band(every: Sequence[LaneSpans]) -> tuple[float, float]:
-    """Return top and bottom of the actions' boxes, below the middle of a row of height 1.
+    """Return top and bottom of the actions' boxes, downwards from the middle of a row of height 1.
 
     Data that arrive (weights, activations) have lanes at the top of a row, data that leave (gradients, activations) at
     its bottom. An optimizer step is among the actions, because its device runs nothing else meanwhile.

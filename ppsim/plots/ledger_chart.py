@@ -13,7 +13,6 @@ from ppsim.base.units import percent_text, seconds_text
 from ppsim.plots import marks
 from ppsim.plots.boxes import title_text
 from ppsim.plots.gantt import FONTS, Chart
-from ppsim.plots.marks import place_legend
 from ppsim.plots.palette import CAUSE_COLOURS, NOT_IDLE
 from ppsim.timeline import TimelineColumns
 
@@ -48,5 +47,5 @@ def draw_ledger(timeline: TimelineColumns) -> Figure:
         marks.device_axis(ax, devices)
         ax.set_xlabel(f"time of the step ({marks.time_axis(ax, step, 10)})")
         ax.set_title(title, loc="left", parse_math=False)
-        place_legend(figure, *ax.get_legend_handles_labels())
+        marks.place_legend(figure, *ax.get_legend_handles_labels())
     return figure

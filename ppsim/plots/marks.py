@@ -68,11 +68,6 @@ def time_axis(ax: Axes, last: float, max_ticks: int) -> str:
     return unit.symbol
 
 
-def lay_out(ax: Axes) -> None:
-    """Lay out the figure, so that its axes can be measured."""
-    figure_of(ax).draw_without_rendering()
-
-
 def figure_of(ax: Axes) -> Figure:
     """Return the whole figure that contains `ax`."""
     figure = ax.figure
