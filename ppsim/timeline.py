@@ -1,4 +1,4 @@
-"""TimelineColumns: the result of a simulation or of a measurement, as columns that nobody can write to."""
+"""TimelineColumns: the result of a simulation or of a measurement, as read-only columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ppsim.schedule.columns import ScheduleColumns
 
 @dataclass(frozen=True, eq=False)
 class StreamSpans(SizedColumns, EqualColumns):
-    """Start and end of things that are not compute actions, one entry each, device by device in time order.
+    """Start and end of work that is not a compute action, device by device in time order.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ NOTHING = StreamSpans(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0),
 
 
 class TimelineColumns(Columns):
-    """Start and end of every action and transfer, and what follows from them.
+    """Start and end of every action and transfer.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class TimelineColumns(Columns):
         engine: str,
         framework: str = "",
     ):
-        # What RowEnds lacks is empty, or follows from the ends in the cached columns below.
+        # A column that RowEnds lacks is empty, or follows from the ends in the cached columns below.
         found = {name: closed(column) for name, column in (Times._field_defaults | times._asdict()).items()}
         vars(self).update(plan=plan, table=table, costs=costs, engine=engine, framework=framework, **found)
 
@@ -118,7 +118,7 @@ class TimelineColumns(Columns):
         raise AttributeError(f"{name} cannot be set: a timeline is never changed; simulate again with other costs")
 
     def __eq__(self, other: object) -> bool:
-        """Return if both ran the same lists under the same transport at the same times, bit for bit."""
+        """Return whether both ran the same lists under the same transport at the same times, bit for bit."""
         if not isinstance(other, TimelineColumns):
             return NotImplemented
         same_times = equal(tuple(self.times), tuple(other.times))
@@ -137,7 +137,7 @@ class TimelineColumns(Columns):
 
     @cached_property
     def row_start(self) -> np.ndarray:
-        """Start of each row in seconds; of a timed fused slot both rows have the slot's."""
+        """Start of each row in seconds; both rows of a timed fused slot start with the slot."""
         return self._unqueued_times[0]
 
     @cached_property
@@ -166,12 +166,12 @@ class TimelineColumns(Columns):
 
     @property
     def transport(self) -> str:
-        """The rule by which transfers queued: docs/glossary.md has all of them."""
+        """The rule by which transfers queued; docs/glossary.md defines all rules."""
         return self.plan.transport
 
     @cached_column
     def start(self) -> np.ndarray:
-        """Start of each compute action in seconds, device by device in list order; a fused slot is one entry."""
+        """Start of each compute action in seconds, device by device in list order; a fused slot has one entry."""
         return self.row_start[self.schedule.first_rows]
 
     @cached_column

@@ -160,11 +160,11 @@ def test_whole_numbers_of_any_type_are_sizes():
         ({"devices": 10**30}, "is too large; use at most 16384"),
         ({"microbatches": 0}, "microbatches=0 is too small; use at least 1"),
         ({"microbatches": float("nan")}, "microbatches=nan is not a whole number"),
-        ({"microbatches": 10**12}, f"microbatches=1000000000000 is too large; use at most {registry.MOST_NUMBERED}"),
-        ({"microbatches": 10**5000}, f"is too large; use at most {registry.MOST_NUMBERED}"),
+        ({"microbatches": 10**12}, f"microbatches=1000000000000 is too large; use at most {registry.MAX_NUMBERED}"),
+        ({"microbatches": 10**5000}, f"is too large; use at most {registry.MAX_NUMBERED}"),
         (
             {"microbatches": 10**8},
-            f"devices=4 x microbatches=100000000 x stages_per_device=1 makes more than {registry.most_actions()} "
+            f"devices=4 x microbatches=100000000 x stages_per_device=1 makes more than {registry.max_actions()} "
             "actions: 800000000 need about 51.2 GB to build and simulate, and this machine has",
         ),
         ({"stages_per_device": 0}, "stages_per_device=0 is too small"),

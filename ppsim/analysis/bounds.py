@@ -1,4 +1,4 @@
-"""Lower bounds on the makespan of a run: what no order of the same actions on the same devices can beat."""
+"""Lower bounds on the makespan of a run, for every order of the same actions on the same devices."""
 
 from __future__ import annotations
 
@@ -35,14 +35,18 @@ class LowerBound:
     gap : float
         makespan / seconds - 1, a fraction; 0 proves that no order is shorter.
     bounds : mapping name -> seconds
-        busiest device: its compute seconds. fill + work + drain: the shortest time before a device's first action, its
-        compute seconds and the shortest time after its last. dataflow: the longest path of one microbatch. memory: each
-        activation is held for at least its path to the last stage and back (an evicted or offloaded one only while its
-        own actions run), so that a device with `peak_activations` needs (sum of holding times) / peak seconds between
-        its fill and its drain. copies: fill + work + drain of what one copy engine, or one switch, copies one way.
-        collectives: the same for one stream of collectives. counting: the nth action of a kind and stage follows the
-        nth before it, and whatever frees the memory that it takes; from this follows what a device can have run by a
-        time and after one within its peak (`ppsim.analysis.counting_bounds`). Runs with timed fused slots have none.
+        - busiest device: its compute seconds.
+        - fill + work + drain: the shortest time before a device's first action, its compute seconds and the shortest
+          time after its last action.
+        - dataflow: the longest path of one microbatch.
+        - memory: a device holds each activation at least for its path to the last stage and back (an evicted or
+          offloaded one only while its own actions run). With `peak_activations` it therefore needs (sum of holding
+          times) / peak seconds between its fill and its drain.
+        - copies: fill + work + drain of the copies one way by one copy engine, or through one switch.
+        - collectives: fill + work + drain of one stream of collectives.
+        - counting: the nth action of a kind and stage follows the nth action before it, and the actions that free its
+          memory. This limits the work of a device before and after each time (`ppsim.analysis.counting_bounds`). Runs
+          with timed fused slots have no such bound.
     """
 
     seconds: float
@@ -56,7 +60,7 @@ class LowerBound:
 
 @cached_on
 def lower_bound(run: TimelineColumns) -> LowerBound:
-    """Return the lower bounds of a run for its placement, costs and (for the memory bound) peaks of the devices."""
+    """Return the lower bounds of a run for its placement and costs, and for the memory bounds its devices' peaks."""
     offsets, peaks = run.schedule.offsets[:-1], peak_activations(run)
     lengths, weight = _lengths(run), _weight_rows(run.schedule)
     before, after = _shortest_times_around(run, lengths, weight)
@@ -103,7 +107,7 @@ def _lengths(run: TimelineColumns) -> np.ndarray:
 
 
 def _table_of(schedule: ScheduleColumns, kind: Kind) -> np.ndarray:
-    """Return the row of a kind by [stage, microbatch], or -1."""
+    """Return the row of one kind by [stage, microbatch], or -1."""
     table = np.full((schedule.num_stages, schedule.microbatches), -1, np.int64)
     rows = np.flatnonzero(schedule.kind == kind)
     table[schedule.stage[rows], schedule.microbatch[rows]] = rows
@@ -130,11 +134,11 @@ def _shortest_times_around(
     before, after = np.zeros(len(lengths)), np.zeros(len(lengths))
 
     def arrival(row: np.ndarray, source: np.ndarray) -> np.ndarray:
-        """Return the shortest seconds until the results of `source` are where `row` needs them."""
+        """Return the shortest seconds until the results of `source` have reached the device of `row`."""
         return before[source] + lengths[source] + transfer[row]
 
     def onward(target: np.ndarray) -> np.ndarray:
-        """Return the shortest seconds from the end of what `target` needs to the end of all that follows it."""
+        """Return the shortest seconds from the end of `target`'s source to the end of all that follows `target`."""
         return transfer[target] + lengths[target] + after[target]
 
     for stage in range(1, stages):
@@ -206,9 +210,9 @@ def _copy_seconds(run: TimelineColumns) -> np.ndarray:
 
 
 def _copy_bounds(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """Return the shortest seconds by what a device, or its switch, copies one way, float64 (devices,).
+    """Return the shortest makespan that the copies one way of a device, or its switch, allow, float64 (devices,).
 
-    They are the shortest time before the first copy, all copies, and the shortest time after the last.
+    It is the sum of the shortest time before the first copy, all copies, and the shortest time after the last copy.
     """
     copies, bounds = run.plan.copies, np.zeros(run.schedule.devices)
     if copies is None:
@@ -231,7 +235,7 @@ def _copy_bounds(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray, 
 
 
 def _collective_bound(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray, after: np.ndarray) -> float:
-    """Return the shortest seconds by what one stream of collectives runs one after the other."""
+    """Return the shortest makespan that the collectives of one stream, one after the other, allow."""
     barriers, seconds = run.plan.barriers, run.plan.barrier_seconds
     if barriers is None or seconds is None:
         return 0.0
@@ -265,14 +269,14 @@ def _shortest_holding(run: TimelineColumns, before: np.ndarray, lengths: np.ndar
         away = run.plan.copies.stage, run.plan.copies.microbatch
         held[away] = lengths[forward[away]] + lengths[backward[away]]
     recompute = _table_of(schedule, Kind.R)
-    recomputed = lengths[recompute] + lengths[backward]  # the shortest life of what R recomputes
+    recomputed = lengths[recompute] + lengths[backward]  # the shortest life of a recomputed activation
     amount = np.where(recompute >= 0, stored * held + (whole - stored) * recomputed, whole * held)
     amount += np.where(weight >= 0, lengths[weight] * for_weight, 0.0)
     return np.bincount(schedule.device[forward].ravel(), amount.ravel(), minlength=schedule.devices)
 
 
 def _device_paths(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> list[DevicePath]:
-    """Return the microbatches by the devices that they run on; none if fused slots are timed."""
+    """Return one path per group of microbatches that run on the same devices; none if fused slots are timed."""
     schedule, transfer = run.schedule, run.plan.transfer_seconds
     if len(run.plan.slots[0]) or schedule.iterations > 1:
         return []

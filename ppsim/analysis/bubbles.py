@@ -58,14 +58,14 @@ def _rest(part: float, whole: float) -> float:
 def iteration_time(run: TimelineColumns) -> float:
     """Return the seconds from one iteration to the next; the makespan if the schedule drains after each iteration.
 
-    With post-validated optimizer steps it is the span: no device waits for another's step, so the next iteration can
-    follow on each device when its own has ended (Qi et al. 2023, arXiv 2401.10241, section 4).
+    With post-validated optimizer steps it is the span: no device waits for another device's step, so each device starts
+    its next iteration when its own step has ended (Qi et al. 2023, arXiv 2401.10241, section 4).
 
     For an asynchronous schedule it is the longest of three paces of the slowest device:
 
-    - Computing: its steady window, in which reductions hide.
-    - Streams: an iteration gathers the weights and reduces the gradients of each stage of the device once, so that it
-      is at least as long as either stream needs.
+    - Computing: its steady window, whose computation overlaps the reductions.
+    - Streams: an iteration gathers the weights and reduces the gradients of each stage of the device once. It is
+      therefore at least as long as the work of either stream.
     - Versions: with v versions of the weights, an iteration's version is free again v iterations later, when the
       gradients of that iteration are reduced. v iterations are at least as long as the time from the first use of a
       stage's weights in an iteration to the end of their reduction; with one version a reduction is never hidden
@@ -77,9 +77,9 @@ def iteration_time(run: TimelineColumns) -> float:
 
 
 def steady_bubble_fraction(run: TimelineColumns) -> float:
-    """Return the idle part of the steady windows; the bubble fraction if the schedule drains after each iteration.
+    """Return the idle fraction of the steady windows; the bubble fraction if the schedule drains after each iteration.
 
-    If gathers or reductions set the pace of iterations, it is the part of `iteration_time` without computing.
+    If gathers or reductions set the pace of iterations, it is the fraction of `iteration_time` without computing.
     """
     schedule = run.schedule
     length, busy, _ = steady_windows(run)
@@ -93,8 +93,9 @@ def steady_bubble_fraction(run: TimelineColumns) -> float:
 def steady_windows(run: TimelineColumns) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the steady window of each device: its seconds, its seconds in compute actions, and its forwards.
 
-    It lasts from the end of the device's first backward to the start of its last forward. The device neither fills nor
-    drains in it, and it holds as many backwards as forwards if these alternate. All three are 0 if nothing is between.
+    The window lasts from the end of the device's first backward to the start of its last forward. The device neither
+    fills nor drains in it. If forwards and backwards alternate, the window has equal numbers of both. All three are 0
+    if no forward is in the window.
     """
     schedule, seconds = run.schedule, run.plan.seconds
     length, busy, forwards = np.zeros((3, schedule.devices))
@@ -130,9 +131,9 @@ def _stream_pace(run: TimelineColumns) -> float:
 
 
 def _version_pace(run: TimelineColumns) -> float:
-    """Return the seconds of an iteration that the reuse of weight versions allows; 0 if nothing is reduced.
+    """Return the shortest iteration, in seconds, that the reuse of weight versions allows; 0 if nothing is reduced.
 
-    The middle iteration gives them, because it neither fills nor drains.
+    It is measured in the middle iteration, which neither fills nor drains.
     """
     schedule, reductions = run.schedule, run.plan.reductions
     if reductions is None:
@@ -150,13 +151,13 @@ def _version_pace(run: TimelineColumns) -> float:
 
 
 def tokens_per_second(run: TimelineColumns) -> float | None:
-    """Return the tokens of one step / its seconds, all data-parallel copies together; None without a model."""
+    """Return the tokens of one step / its seconds, over all data-parallel copies; None without a model."""
     workload = run.table.workload
     return None if workload is None else _per_second(run, workload.tokens)
 
 
 def model_flop_utilisation(run: TimelineColumns) -> float | None:
-    """Return the model FLOPs of one step / what all GPUs could do at their dense peak meanwhile; None without a model.
+    """Return the model FLOPs of one step / (its seconds x the dense peak of all GPUs); None without a model.
 
     Attention counts in full and recomputation does not count: Chowdhery et al. 2022 (PaLM), arXiv 2204.02311,
     appendix B.
@@ -185,9 +186,9 @@ class Bubbles(SizedColumns, EqualColumns):
     start, seconds : float64
         Fill, gaps and drain, from the first start to the last end of all devices.
     activations : float64
-        The largest number of live activations in it, in microbatches of one device share.
+        The largest number of live activations in the bubble, in microbatches of one device share.
     free_memory : float64, bytes
-        Memory of the device - the largest memory held in the bubble; nan if either is not known.
+        Memory of the device - the largest memory held in the bubble; nan if either is unknown.
     """
 
     device: np.ndarray
@@ -200,7 +201,7 @@ class Bubbles(SizedColumns, EqualColumns):
 
 
 def bubble_list(run: TimelineColumns) -> Bubbles:
-    """Return the bubbles of a run; idle times as short as rounding do not count."""
+    """Return the bubbles of a run, without idle times that are only rounding."""
     begin, end = float(run.device_start.min()), float(run.device_end.max())
     parts = [_bubbles_of(run, device, begin, end) for device in range(run.schedule.devices)]
     devices = np.repeat(np.arange(len(parts), dtype=np.int32), [part.shape[1] for part in parts])

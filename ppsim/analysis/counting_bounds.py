@@ -1,9 +1,10 @@
-"""Lower bounds on the step time by counting: when the nth action of a kind can have ended on a stage, in any order.
+"""Lower bounds on the step time by counting: the earliest end of the nth action of a kind on a stage, in any order.
 
 Microbatches that run on the same devices are interchangeable. The nth F of a stage starts after the nth F of the stage
-before it, and when its device has freed enough memory. From these times follows the work that a device can have run by
-a time, and after one. Before a time it has run no more F than fit with the memory freed by then. After a time it runs
-no more I, B and W than were held then or belong to later F. The device idles for the rest of the time.
+before it, and when its device has freed enough memory. These times limit the work that a device can have run before a
+given time, and the work that it can run after it. Before the time it has run no more F than fit with the memory freed
+by then. After the time it runs no more I, B and W than it held then or than belong to later F. The device idles for the
+rest of the time.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from ppsim.base.compiling import call_fastest, kernel
 UNLIMITED = 2**31  # more than there are microbatches
 ROUNDING = 1e-9  # fraction of an amount by which sums of amounts may differ
 PASSES = 2  # no third pass has raised the bound so far
-EQUAL = 1e-11  # fraction of the longest time by which equal times may differ
+TIME_ROUNDING = 1e-11  # fraction of the longest time by which equal times may differ
 
 
 # When the nth action can end
 
 
 class DevicePath(NamedTuple):
-    """Microbatches (or slices) that run on the same devices, `number` of them, with the smallest of their costs.
+    """Path of `number` microbatches (or slices) through the same devices, with the smallest of their costs.
 
     Attributes
     ----------
@@ -35,7 +36,7 @@ class DevicePath(NamedTuple):
     waits : float64 (2 x stages,)
         Seconds from the end of F to its arrival at the next stage, and of I or B at the stage before.
     share, for_weight : float64 (stages,)
-        What F adds to what its device holds, and the part that W frees; I or B frees the rest.
+        Amount that F adds on its device, and the part of it that W frees; I or B frees the rest.
     local, first, last : int64 (stages,)
         `local` lists the stages device by device in rising order. `local[first[s] : last[s]]` are the stages of the
         device of s up to s itself.
@@ -66,7 +67,7 @@ class Freed(NamedTuple):
     ----------
     amount, time : float64 (stages,)
     counted : int64
-        Number of events by stage, position among the stages of its device, and kind.
+        Number of events by stage, position of the freeing stage among those of the device, and kind.
     """
 
     amount: np.ndarray
@@ -99,8 +100,9 @@ def earliest_ends(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return two bounds in seconds on the F, the I or B, and the W of each stage, float64 (3, stages, number) each.
 
-    The first is the earliest end of the nth; the second is the shortest time from the start of the nth last to the end
-    of all. `limits` is the amount that each device may hold; `known` are such times that hold anyway.
+    The first is the earliest end of the nth action. The second is the shortest time from the start of the nth action,
+    counted from the last one, to the end of the step. `limits` is the amount that each device may hold; `known` holds
+    such times if they are known already.
     """
     stages = len(path.device_of)
     shape = 3, stages, path.number
@@ -122,7 +124,7 @@ def earliest_ends(
 
 
 def _number_that_fits(limit: np.ndarray, amount: np.ndarray) -> np.ndarray:
-    """Return how many of an amount fit; a little more than the limit counts as fitting."""
+    """Return the number of equal amounts that fit in each limit; an excess within `ROUNDING` fits too."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         number = np.where(amount > 0, np.floor(limit / amount * (1 + ROUNDING) + ROUNDING), UNLIMITED)
     return np.minimum(number, UNLIMITED).astype(np.int64)
@@ -130,7 +132,7 @@ def _number_that_fits(limit: np.ndarray, amount: np.ndarray) -> np.ndarray:
 
 @kernel
 def count_forward(path, limit, fitting, held, frees, freed, ends, full, whole, back):
-    """Raise `ends`. The last three are earliest ends of runs of a stage: from F to W, F to I, and I to W."""
+    """Raise `ends`. The last three columns hold the earliest ends of a stage's chains F to W, F to I, and I to W."""
     stages, count = len(path.device_of), path.number
     for k in range(count):
         for s in range(stages):
@@ -142,8 +144,8 @@ def count_forward(path, limit, fitting, held, frees, freed, ends, full, whole, b
             start = max(ends[s * count + k] - path.lengths[s], start)
             ends[s * count + k] = start + path.lengths[s]
             from_forward = path.lengths[s] + path.between[s] + path.lengths[stages + s]
-            run_more(whole, s, start, from_forward)
-            run_more(full, s, start, from_forward + path.lengths[2 * stages + s])
+            advance(whole, s, start, from_forward)
+            advance(full, s, start, from_forward + path.lengths[2 * stages + s])
         for s in range(stages - 1, -1, -1):
             i, w = (stages + s) * count + k, (2 * stages + s) * count + k
             start = ends[s * count + k]
@@ -153,21 +155,21 @@ def count_forward(path, limit, fitting, held, frees, freed, ends, full, whole, b
                 start = max(start, ends[i - 1])
             length, weight = path.lengths[stages + s], path.lengths[2 * stages + s]
             ends[i] = max(ends[i], start + length, whole[s])
-            ends[w] = max(ends[w], ends[i] + weight, full[s], run_more(back, s, ends[i] - length, length + weight))
+            ends[w] = max(ends[w], ends[i] + weight, full[s], advance(back, s, ends[i] - length, length + weight))
 
 
 @kernel
-def run_more(times, s, start, seconds):
-    """Advance a stage's time by `seconds`, from `start` at the earliest; return it."""
+def advance(times, s, start, seconds):
+    """Advance a stage's time by `seconds`, beginning no earlier than `start`; return the new time."""
     times[s] = max(times[s], start) + seconds
     return times[s]
 
 
 @kernel
 def time_of_free_memory(path, frees, freed, times, s, k, needed, held):
-    """Return the earliest time at which events before the kth, on stages of a device up to s, have freed `needed`.
+    """Return the earliest time at which the stages of a device up to s have freed `needed`, with events before the kth.
 
-    The earliest event counts first, on any of these stages.
+    Events of all these stages count in the order of their times.
     """
     stages, count, first, found = len(path.device_of), path.number, path.first[s], 0
     widest = len(freed.counted) // (3 * stages)
@@ -188,7 +190,7 @@ def time_of_free_memory(path, frees, freed, times, s, k, needed, held):
 
 @kernel
 def count_backward(path, limit, fitting, held, frees, freed, tails, full, whole, back):
-    """Raise `tails`, as `count_forward` from the end."""
+    """Raise `tails`: like `count_forward`, but from the end of the step backwards."""
     stages, count = len(path.device_of), path.number
     for k in range(count):
         for s in range(stages):
@@ -198,8 +200,8 @@ def count_backward(path, limit, fitting, held, frees, freed, tails, full, whole,
             if k >= fitting[s]:
                 after = max(after, tails[s * count + k - fitting[s]])
             tails[w] = max(tails[w], after + weight)
-            run_more(full, s, after, path.lengths[s] + path.between[s] + length + weight)
-            run_more(back, s, after, length + weight)
+            advance(full, s, after, path.lengths[s] + path.between[s] + length + weight)
+            advance(back, s, after, length + weight)
             after = tails[w]
             if s > 0:
                 after = max(after, tails[i - count] + path.waits[stages + s])
@@ -208,7 +210,7 @@ def count_backward(path, limit, fitting, held, frees, freed, tails, full, whole,
             needed = (k + 1) * held[s] - limit[s]
             after = max(after, time_of_free_memory(path, frees, freed, tails, s, k, needed, held[s]))
             tails[i] = max(tails[i], after + length, back[s])
-            run_more(whole, s, tails[i] - length, path.lengths[s] + path.between[s] + length)
+            advance(whole, s, tails[i] - length, path.lengths[s] + path.between[s] + length)
         for s in range(stages - 1, -1, -1):
             after = tails[(s + 1) * count + k] + path.waits[s] if s < stages - 1 else tails[(stages + s) * count + k]
             if k > 0:
@@ -216,14 +218,14 @@ def count_backward(path, limit, fitting, held, frees, freed, tails, full, whole,
             tails[s * count + k] = max(tails[s * count + k], after + path.lengths[s], full[s], whole[s])
 
 
-# What a device can have run by a time
+# Work that a device can have run by a time
 
 
 class CountedActions(NamedTuple):
-    """All actions of a kind and stage: when the nth can start and end at the earliest, and what each takes and frees.
+    """All actions of a kind and stage: earliest start and end of the nth, and the amounts that each takes and frees.
 
-    Seconds from the beginning, or for the nth last from the end backwards. Backwards W and I take what they hold, and F
-    frees it.
+    Times are seconds from the beginning, or from the end backwards. Backwards from the end, W and I take their amounts
+    and F frees them.
     """
 
     starts: np.ndarray
@@ -234,23 +236,24 @@ class CountedActions(NamedTuple):
 
 
 class WorkByTime(NamedTuple):
-    """The most work that a device can have run by some times, seconds in rising order, and its idle time by then."""
+    """Maximum work that a device can have run by each of some rising times, in seconds, and its minimum idle time."""
 
     work: np.ndarray
     idle: np.ndarray
     times: np.ndarray
 
     def seconds_for(self, work: np.ndarray) -> np.ndarray:
-        """Return the shortest time in which a device runs this much work, 0 if nothing is known."""
+        """Return the shortest time in which a device runs this much work; 0 if no bound is known."""
         last = np.searchsorted(self.work, work * (1.0 - ROUNDING)) - 1
         return np.where(last >= 0, work + self.idle[np.maximum(last, 0)], 0.0)
 
 
 def makespan_bounds(paths: list[DevicePath], limits: np.ndarray, enough: float = np.inf) -> np.ndarray:
-    """Return the seconds that no order of the actions beats, by what each device must run, float64 (devices,).
+    """Return lower bounds on the makespan for every order of the actions, one per device, float64 (devices,).
 
-    `limits` is what each device may hold, in the unit of the shares. The idle time of a device raises the earliest
-    times of its actions, and with them those of other devices; this second pass is left out if `enough` is reached.
+    `limits` is the amount that each device may hold, in the unit of the shares. The idle time of a device raises the
+    earliest times of its actions, and through them those of other devices. If the bounds reach `enough`, this second
+    pass is left out.
     """
     limits = np.array([_in_whole_amounts(limit, paths, d) for d, limit in enumerate(limits.tolist())])
     known = [earliest_ends(path, limits) for path in paths]
@@ -267,13 +270,13 @@ def makespan_bounds(paths: list[DevicePath], limits: np.ndarray, enough: float =
 
 
 def _step_bounds(paths: list[DevicePath], known: list, limits: np.ndarray) -> tuple[np.ndarray, list]:
-    """Return the bound of each device, and the work that it can have run before a time and after one."""
+    """Return the bound of each device, and the work that it can run before and after each time."""
     work = [_work_of_device(paths, known, d, limit) for d, limit in enumerate(limits.tolist())]
     return np.array([_device_bound(paths, d, *sides) for d, sides in enumerate(work)]), work
 
 
 def _device_bound(paths: list[DevicePath], device: int, before: WorkByTime, after: WorkByTime) -> float:
-    """Return the shortest step by the work that a device can have run before a time, and the rest after it."""
+    """Return the shortest step in which a device runs all its work, part before some time and the rest after it."""
     work = sum(path.number * path.lengths.reshape(3, -1)[:, path.device_of == device].sum() for path in paths)
     rest = work - after.work  # runs before the last of the times from the end
     makespans = np.where(rest > ROUNDING * work, before.seconds_for(rest) + after.times, work)
@@ -291,7 +294,7 @@ def _in_whole_amounts(limit: float, paths: list[DevicePath], device: int) -> flo
 
 
 def _work_of_device(paths: list[DevicePath], known: list, device: int, limit: float) -> tuple[WorkByTime, WorkByTime]:
-    """Return what a device can have run by each time from the beginning, and from the end backwards."""
+    """Return the work that a device can have run by each time from the beginning, and from the end backwards."""
     before, after = [], []
     for path, (ends, tails) in zip(paths, known, strict=True):
         frees = path.frees()
@@ -306,15 +309,15 @@ def _work_of_device(paths: list[DevicePath], known: list, device: int, limit: fl
 
 
 def _work_by_time(counted: list[CountedActions], limit: float, one_path: bool) -> WorkByTime:
-    """Return the most work that can have run by the times at which something more can start.
+    """Return the maximum work by each time at which another action can start.
 
-    With `one_path`, microbatches pass the stages of the device in one order, so that all kinds that take memory must
-    have taken it once before anything is freed. Memory is then reserved for what cannot have started yet.
+    With `one_path`, all microbatches pass the stages of the device in one order. All kinds that take memory must then
+    have taken it once before anything is freed, so memory is reserved for the kinds that cannot have started yet.
     """
     every = np.concatenate([actions.starts for actions in counted])
     order = np.argsort(every, kind="stable")
     times = every[order]
-    earlier = np.searchsorted(times, times - EQUAL * times[-1])  # how many of all can have started before
+    earlier = np.searchsorted(times, times - TIME_ROUNDING * times[-1])  # how many of all can have started before
     numbers = [len(actions.starts) for actions in counted]
     kind = np.repeat(np.arange(len(counted)), numbers)[order]
     seconds, takes = (np.array([getattr(actions, name) for actions in counted]) for name in ("seconds", "takes"))
@@ -337,14 +340,14 @@ def _work_by_time(counted: list[CountedActions], limit: float, one_path: bool) -
 
 
 def _freed(counted: list[CountedActions], times: np.ndarray) -> np.ndarray:
-    """Return the most that can have been freed by each time."""
+    """Return the maximum amount that can have been freed by each time."""
     ends = np.concatenate([actions.ends for actions in counted])
     order = np.argsort(ends, kind="stable")
     amounts = np.repeat([actions.frees for actions in counted], [len(actions.ends) for actions in counted])[order]
     return np.append(0.0, np.cumsum(amounts))[np.searchsorted(ends[order], times, side="right")]
 
 
-# How idle time raises the earliest ends
+# Earliest ends raised by idle time
 
 
 class RequiredWork(NamedTuple):
@@ -354,9 +357,9 @@ class RequiredWork(NamedTuple):
     ----------
     seconds : float
     held : float
-        What a microbatch held and must have freed, apart from what the device may hold.
+        Amount that a microbatch held and must have freed, except for the part that the device may still hold.
     rate : float
-        The fewest seconds for each amount freed.
+        Minimum seconds per amount freed.
     """
 
     seconds: float
@@ -376,7 +379,7 @@ def _raised(
     work: list[tuple[WorkByTime, WorkByTime]],
     limits: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the times, raised to when a device can have run all that must come before an action, or after it."""
+    """Return the times, raised by the time that a device needs for all work before each action, or after it."""
     raised = times[0].copy(), times[1].copy()
     for s, d in enumerate(path.device_of.tolist()):
         for side, kind, required in _required_work(path, s):
@@ -389,8 +392,9 @@ def _required_work(path: DevicePath, s: int) -> list[tuple[int, int, RequiredWor
     """Return the work required before the nth F, I and W of stage s end, and after the nth last I and F.
 
     Each entry is (0 before or 1 after, kind, work). Before the nth F starts, n F of each stage of the device up to s
-    have started, and I, or I and W, freed what does not fit. Before the nth I ends, n F of all stages of the device and
-    n I of those from s on have ended; W alone may free more of these. Backwards from the end W and I take, and F frees.
+    have started, and I, or I and W, have freed the excess over the limit. Before the nth I ends, n F of all stages of
+    the device and n I of the stages from s on have ended; W alone may free more of these. Backwards from the end, W and
+    I take memory, and F frees it.
     """
     own = path.local[path.first[s] :]
     own = own[path.device_of[own] == path.device_of[s]]
@@ -411,5 +415,5 @@ def _required_work(path: DevicePath, s: int) -> list[tuple[int, int, RequiredWor
 
 
 def _rate(seconds: np.ndarray, amount: np.ndarray) -> np.ndarray:
-    """Return the seconds for each amount; inf if it is 0."""
+    """Return the seconds per amount; inf if the amount is 0."""
     return np.divide(seconds, amount, out=np.full(len(amount), np.inf), where=amount > 0)

@@ -27,8 +27,8 @@ def critical_path(run: TimelineColumns) -> np.ndarray:
 def critical_nodes(run: TimelineColumns) -> tuple[StepGraph, list[int]]:
     """Return the chain of nodes that sets the makespan, first to last.
 
-    Each starts when the one before it ends (in a measured run: no earlier). If several chains are equally long, the
-    one through the device's own list is returned.
+    Each node starts when the node before it ends (in a measured run: no earlier). If several chains are equally long,
+    the result is the chain through the device's own list.
     """
     graph = step_graph(run)
     before = latest_before(graph)
@@ -40,7 +40,7 @@ def critical_nodes(run: TimelineColumns) -> tuple[StepGraph, list[int]]:
 
 def latest_before(graph: StepGraph) -> np.ndarray:
     """Return for each node the predecessor that ended last, or -1 (int64)."""
-    order = np.lexsort((-graph.end[graph.before], graph.after))  # stable: of equal ends the earlier edge
+    order = np.lexsort((-graph.end[graph.before], graph.after))  # stable: the earlier edge wins among equal ends
     nodes, first = np.unique(graph.after[order], return_index=True)
     latest = np.full(len(graph.end), -1)
     latest[nodes] = graph.before[order[first]]
@@ -50,8 +50,8 @@ def latest_before(graph: StepGraph) -> np.ndarray:
 def slack(run: TimelineColumns) -> np.ndarray:
     """Return the seconds by which each action can grow without a longer makespan, one entry per action.
 
-    For a fused slot without a time of its own, whose parts run one after the other, it is the smaller of the two. If
-    transfers share ports, they keep the order of this run; an action that grows may change the order.
+    The parts of a fused slot without a time of its own run one after the other; the slot has the smaller of their
+    slacks. If transfers share ports, they keep the order of this run; an action that grows may change the order.
     """
     of_node = node_slack(step_graph(run))[: len(run.row_end)]
     first, second = run.plan.slots[:2]
@@ -72,7 +72,7 @@ def node_slack(graph: StepGraph) -> np.ndarray:
 def slack_of_nodes(backwards, first, targets, start, end, last, slack):
     """Fill `slack`, the last nodes first.
 
-    Differences carry it along, so that a chain without gaps keeps exactly zero slack.
+    It is passed on by differences, so that a chain without gaps keeps exactly zero slack.
     """
     for node in backwards:
         smallest = np.inf
@@ -85,13 +85,13 @@ def slack_of_nodes(backwards, first, targets, start, end, last, slack):
 # Sensitivities
 
 _TIED = 1e-11  # fraction of the makespan by which equally long chains differ through rounding
-_COUNTED_IN = 4  # columns in which a node counts: its kind, its device and one or two stages, or its kind and link
-_COLUMNS_PER_ROW = 16  # columns that take about as long as a row of a schedule in other kernels
+_COLUMNS_PER_NODE = 4  # a node counts in its kind, device and one or two stages, or in its kind and link
+_COLUMNS_PER_ROW = 16  # this number of columns takes about as long as a row of a schedule in other kernels
 
 
 @dataclass(frozen=True, eq=False)
 class Sensitivities(EqualColumns):
-    """Seconds of step per second of cost: by how much the makespan grows if something takes a little longer.
+    """Sensitivities of the makespan: its growth in seconds per second of growth of a cost.
 
     Each is the number of such actions on the critical path. If several chains are equally long, it is the largest
     number on any of them, because the longest chain sets the new makespan.
@@ -99,14 +99,14 @@ class Sensitivities(EqualColumns):
     Attributes
     ----------
     kind : mapping of kind name -> float
-        If every action of the kind takes one second longer. "transfer" is every transfer, and every collective of
-        several devices; "optimizer" is every device's optimizer step. A timed fused slot is OVERLAP_F_B.
+        Growth per second of every action of the kind. "transfer" is every transfer, and every collective of several
+        devices; "optimizer" is every device's optimizer step. A timed fused slot is OVERLAP_F_B.
     stage : float64 (stages,)
-        If every compute action of the stage does; a timed fused slot belongs to both of its stages.
+        Growth per second of every compute action of the stage; a timed fused slot belongs to both of its stages.
     device : float64 (devices,)
-        If every compute action of the device does.
+        Growth per second of every compute action of the device.
     link : mapping of (sender, receiver) -> float
-        If every transfer between the two does.
+        Growth per second of every transfer between the two.
     """
 
     kind: dict[str, float]
@@ -118,7 +118,7 @@ class Sensitivities(EqualColumns):
 
 
 def sensitivities(run: TimelineColumns) -> Sensitivities:
-    """Return the derivative of the makespan for costs that grow, from the chains that set it."""
+    """Return the derivatives of the makespan by growing costs, from the chains that set the makespan."""
     schedule, remote = run.schedule, np.flatnonzero(run.plan.remote)
     graph, chain = critical_nodes(run)
     row_kind = run.plan.kind
@@ -131,7 +131,7 @@ def sensitivities(run: TimelineColumns) -> Sensitivities:
     first_device = first_stage + schedule.num_stages
     first_link = first_device + schedule.devices
     rows = len(row_kind)
-    counted = np.full((len(graph.seconds), _COUNTED_IN), -1, np.int32)
+    counted = np.full((len(graph.seconds), _COLUMNS_PER_NODE), -1, np.int32)
     counted[:rows, 0], counted[:rows, 1] = row_kind, first_device + schedule.device
     counted[:rows, 2] = first_stage + schedule.stage
     second = np.append(schedule.stage[1:], -1)
@@ -179,7 +179,10 @@ def _largest_counts(graph: StepGraph, chain: list[int], counted: np.ndarray, col
 
 @kernel
 def assign_rows(first, sources, waiting, free, row):
-    """Fill `row`, the row of totals of each node, which is free again after `waiting` reads; return their number."""
+    """Fill `row`, the row of totals of each node, and return the number of rows.
+
+    A row is free again after `waiting` reads.
+    """
     rows = height = 0
     for node in range(len(row)):
         if height > 0:
@@ -219,7 +222,7 @@ def count_on_chains(first, sources, is_end, row, counted, totals, largest):
 
 
 def _critical_edges(graph: StepGraph, chain: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the edges of all longest chains; always those of `chain`."""
+    """Return the edges of all longest chains, including every edge of `chain`."""
     slack = node_slack(graph)
     tied = _TIED * float(np.nanmax(graph.end))
     critical = slack[graph.after] + (graph.start[graph.after] - graph.end[graph.before]) <= tied

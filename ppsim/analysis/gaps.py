@@ -1,4 +1,4 @@
-"""Idle time of each device by cause: gaps between actions, traced back to what they waited for, and fill and drain."""
+"""Idle time of each device by cause: fill, drain, and the gaps between actions, traced back to their causes."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ PHASES = {
     "cool-down": "after its last forward",
 }
 _ROUNDS_BEFORE_LEAPS, _DOUBLINGS = 256, 7  # a leap is 128 rounds
-_LEAP_COST = 50  # what the leaps of one row cost, in rounds of one cursor
+_LEAP_COST = 50  # cost of the leaps of one row, in rounds of one cursor
 _CURSOR = ("row", "device", "begin", "until", "phase")
 Report = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], None]
 
 
 class Gaps:
-    """Idle seconds between a device's actions, by what the device was waiting for.
+    """Idle seconds between a device's actions, by cause.
 
     Each gap has a cursor: a row and a time `until`. A round attributes the seconds just before `until` to one cause and
-    moves the cursor back, until the gap begins. Every round passes a row or a transfer, so that it ends; all gaps move
-    at once.
+    moves the cursor back, up to the beginning of the gap. Every round passes a row or a transfer, so that the rounds
+    end. All cursors move in the same round.
 
     Parameters
     ----------
     run : TimelineColumns
     report : function, optional
-        Called each round with columns of waiting device, computing device, kind and seconds. The pairs of devices may
-        be too many to store.
+        Called each round with columns of waiting device, computing device, kind and seconds, because the pairs of
+        devices may be too many to store.
     devices : slice
-        The devices whose gaps are split; default: all.
+        The devices whose gaps are analysed; default: all.
 
     Attributes
     ----------
@@ -85,12 +85,12 @@ class Gaps:
             self._round()
 
     def _round(self) -> None:
-        """Take every cursor back to a row before which its device was idle."""
+        """Move every cursor back to a row before which that row's device was idle."""
         self._pass_transfers()
         self._pass_compute()
 
     def _leap(self) -> None:
-        """Take cursors over many rounds at once, as long as none ends on the way.
+        """Move cursors over many rounds at once, as long as their gaps do not begin on the way.
 
         With 8,192 devices and 64 microbatches (1f1b, a million actions) the ledger takes 2 s instead of 11 s. Chains
         are about as long as there are devices: with few devices rounds cost less.
@@ -108,8 +108,8 @@ class Gaps:
             np.add.at(self.waited, (self.phase[able], device), leaps.computed[leap])
             self.row[able], self.until[able] = leaps.target[leap], leaps.until[leap]
 
-    def _take(self, cause: int | np.ndarray, back_to: np.ndarray) -> np.ndarray:
-        """Attribute the time from `back_to` (or the gap's beginning) up to `until`, and move the cursor there."""
+    def _attribute(self, cause: int | np.ndarray, back_to: np.ndarray) -> np.ndarray:
+        """Attribute the time from `back_to` (or the gap's beginning) to `until`, and move the cursor to its start."""
         back_to = np.clip(back_to, self.begin, self.until)
         seconds = self.until - back_to
         np.add.at(self.idle, (np.broadcast_to(cause, self.device.shape), self.device), seconds)
@@ -121,35 +121,35 @@ class Gaps:
             setattr(self, name, getattr(self, name)[chosen])
 
     def _row_before(self) -> np.ndarray:
-        """Return the row before each cursor's on its device, or the first row of a timed slot."""
+        """Return the row before each cursor's row on its device, or the first row of its timed slot."""
         return self.run.plan.slot_of_row[self.row - 1]
 
     def _pass_transfers(self) -> None:
-        """Go back from an idle device's row over its transfer to the row whose end made the transfer ready.
+        """Move from an idle device's row over its transfer to the row whose end made the transfer ready.
 
-        The time in which the row waited only for an UNSHARD or RELOAD comes first; if that is all, the row before is
-        next.
+        The time in which the row waited only for an UNSHARD or RELOAD comes first. If it waited for nothing else, the
+        cursor moves to the row before.
         """
         self._keep(self.until > self.begin)
         transfer, before = self.transfer[self.row], self.previous_end[self.row]
         arrival = np.where(transfer >= 0, self.received[transfer], -np.inf)
         stream_end = self.stream_end[self.row]
-        self._take(_CAUSE["overhead"], np.maximum(arrival, stream_end))
+        self._attribute(_CAUSE["overhead"], np.maximum(arrival, stream_end))
         until_arrival = np.where(stream_end > arrival, np.maximum(arrival, before), self.until)
-        self._take(self.stream_cause[self.row], until_arrival)
+        self._attribute(self.stream_cause[self.row], until_arrival)
         only_stream = (stream_end > arrival) & (arrival <= before)
         waited = (transfer >= 0) & ~only_stream
-        self._take(_CAUSE["transfer"], np.where(waited, self.sent[transfer], self.until))
-        self._take(_CAUSE["queue"], np.where(waited, self.ready[transfer], self.until))
+        self._attribute(_CAUSE["transfer"], np.where(waited, self.sent[transfer], self.until))
+        self._attribute(_CAUSE["queue"], np.where(waited, self.ready[transfer], self.until))
         self.row = np.where(only_stream, self._row_before(), self.producer[transfer])
         self._keep((only_stream | waited) & (self.until > self.begin))
 
     def _pass_compute(self) -> None:
-        """Go back over rows that a device ran one after the other, to a row before which it was idle itself."""
+        """Move over rows that a device ran one after the other, to a row before which the device itself was idle."""
         arrived: list[list[np.ndarray]] = []
         while len(self.row):
             computed = self.row
-            seconds = self._take(self.cause[computed], self.run.row_start[computed])
+            seconds = self._attribute(self.cause[computed], self.run.row_start[computed])
             if self.report is not None:
                 self.report(self.device, self.run.schedule.device[computed], self.kind[computed], seconds)
             np.add.at(self.waited, (self.phase, self.device), seconds)
@@ -165,15 +165,16 @@ class Gaps:
 
 
 class _Leaps:
-    """Up to `2**_DOUBLINGS` rounds at once of the cursor at each of some rows, with what they attribute.
+    """Leaps of cursors: the combined result of up to `2**_DOUBLINGS` rounds, from each of some rows.
 
     Attributes
     ----------
     target : int64 (rows,)
-        Row of the cursor then; -1 if it ended within the first round.
+        Row of the cursor after the leap; -1 if it ended within the first round.
     until, computed : float64 (rows,)
-        Time of the cursor then, and the seconds that it waited for computing.
+        Time of the cursor after the leap, and the seconds on the way that it waited for computing.
     idle : float64 (causes, rows)
+        Seconds that the leap attributes to each cause.
     """
 
     def __init__(self, gaps: Gaps, rows: np.ndarray):
@@ -182,7 +183,7 @@ class _Leaps:
         first = copy(gaps)
         first.row, first.device, first.phase = rows, np.arange(len(rows)), np.zeros(len(rows), np.int64)
         first.until = gaps.run.row_start[rows]
-        first.begin = np.full(len(rows), first.until.min() - 1.0)  # before all gaps: no cursor ends on the way
+        first.begin = np.full(len(rows), first.until.min() - 1.0)  # before all gaps, so that no cursor ends
         first.idle, first.waited = np.zeros((len(WAITING), len(rows))), np.zeros((1, len(rows)))
         first._round()
         self.start = gaps.run.row_start
@@ -195,22 +196,22 @@ class _Leaps:
     def _double(self) -> None:
         """Append to every leap the leap of its target."""
         number = self.number[self.target]
-        on = np.flatnonzero((self.target >= 0) & (self.until == self.start[self.target]) & (number >= 0))
-        on = on[self.target[number[on]] >= 0]
-        then = number[on]
-        self.idle[:, on] += self.idle[:, then]
-        self.computed[on] += self.computed[then]
-        self.target[on], self.until[on] = self.target[then], self.until[then]
+        goes_on = (self.target >= 0) & (self.until == self.start[self.target]) & (number >= 0)
+        leap = np.flatnonzero(goes_on & (self.target[number] >= 0))
+        following = number[leap]
+        self.idle[:, leap] += self.idle[:, following]
+        self.computed[leap] += self.computed[following]
+        self.target[leap], self.until[leap] = self.target[following], self.until[following]
 
     def of(self, gaps: Gaps) -> tuple[np.ndarray, np.ndarray]:
-        """Return the number of each cursor's leap, and if the whole leap lies within the gap."""
+        """Return the number of each cursor's leap, and whether the whole leap lies within the gap."""
         leap = self.number[gaps.row]
         able = (leap >= 0) & (gaps.until == self.start[gaps.row])
         return leap, able & (self.target[leap] >= 0) & (self.until[leap] > gaps.begin)
 
 
 def _previous_ends(run: TimelineColumns) -> np.ndarray:
-    """Return when the device ended the action before each row; -inf for its first row."""
+    """Return the end of the action before each row on its device; -inf for the first row."""
     ends = np.concatenate([[0.0], run.row_end[:-1]])
     first, second = run.plan.slots[:2]
     ends[second] = ends[first]
@@ -229,7 +230,7 @@ def _phases(run: TimelineColumns) -> np.ndarray:
 
 
 def _stream_ends(run: TimelineColumns) -> tuple[np.ndarray, np.ndarray]:
-    """Return when the UNSHARD or copy that each row's slot waits for ends, -inf for none; and if it is a copy."""
+    """Return the end of the UNSHARD or copy that each row's slot waits for, or -inf, and whether it is a copy."""
     gathered, reloaded = np.full((2, len(run.row_end)), -np.inf)
     first, second = run.plan.slots[:2]
     if run.plan.gathers is not None:
@@ -243,9 +244,9 @@ def _stream_ends(run: TimelineColumns) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _awaited_transfer(run: TimelineColumns) -> np.ndarray:
-    """Return for each row the last of the transfers it waited for: its own, its slot's, a blocking SEND's; or -1.
+    """Return the last transfer that each row waited for, or -1: its own, its slot's, or that of a blocking SEND.
 
-    Barriers are numbered on from the transfers.
+    The numbers of barriers follow those of the transfers.
     """
     plan, posts = run.plan, run.plan.posts
     rows = len(plan.seconds)
@@ -263,7 +264,7 @@ def _awaited_transfer(run: TimelineColumns) -> np.ndarray:
         sends = sends[np.argsort(run.transfer_end[posts.transfer[sends]], kind="stable")]
         row, transfer = posts.before[sends], posts.transfer[sends]
         last = np.full(len(awaited), -1)
-        last[row] = transfer  # of several SENDs before one row the one that ends last is written last
+        last[row] = transfer  # sorted by end: the last of several SENDs before one row is written last
         row = np.flatnonzero(last >= 0)
         row = row[run.transfer_end[last[row]] > arrival[row]]
         awaited[row] = last[row]
@@ -271,9 +272,9 @@ def _awaited_transfer(run: TimelineColumns) -> np.ndarray:
 
 
 def _ready_times(run: TimelineColumns) -> tuple[np.ndarray, np.ndarray]:
-    """Return when each transfer was posted at both ends, and the row whose end made it so; nan and -1 for none.
+    """Return the time at which each transfer was posted at both ends, and the row whose end allowed it; or nan and -1.
 
-    Barriers are numbered on from the transfers; they are ready when the last row that they need ends.
+    The numbers of barriers follow those of the transfers. A barrier is ready when the last row that it needs ends.
     """
     plan, posts = run.plan, run.plan.posts
     producer = np.where(plan.remote, plan.slot_of_row[plan.source], -1)
@@ -282,14 +283,14 @@ def _ready_times(run: TimelineColumns) -> tuple[np.ndarray, np.ndarray]:
         last_before = np.where(posts.before > first, plan.slot_of_row[posts.before - 1], -1)
         end = np.where(last_before >= 0, run.row_end[last_before], -np.inf)
         by_end = np.argsort(end, kind="stable")
-        producer[posts.transfer[by_end]] = last_before[by_end]  # of the two posts the later one is written last
+        producer[posts.transfer[by_end]] = last_before[by_end]  # sorted by end: the later post is written last
     ready = np.where(plan.remote, run.row_end[producer], np.nan)
     last = _last_producers(run)
     return np.concatenate([ready, run.row_end[last]]), np.concatenate([producer, last])
 
 
 def _last_producers(run: TimelineColumns) -> np.ndarray:
-    """Return for each barrier that ran the last row to end of those that it needs, or the first row of its slot."""
+    """Return for each barrier that ran the last-ending row that it needs, or the first row of that row's slot."""
     barriers = run.plan.barriers
     if barriers is None or not len(run.barrier_end):
         return np.empty(0, np.int64)
@@ -300,9 +301,9 @@ def _last_producers(run: TimelineColumns) -> np.ndarray:
 def idle_at_ends(run: TimelineColumns, gaps: Gaps) -> dict[str, np.ndarray]:
     """Return the seconds of each device under fill, drain, sharding and optimizer.
 
-    Before the first action, sharding is the time by which an UNSHARD delays it beyond its input; the rest is fill.
-    After the last action, sharding lasts while gradients are reduced, and optimizer until the end of the optimizer
-    step, under "sync" with the wait for other devices; the rest is drain.
+    Before the first action, sharding is the time by which an UNSHARD ends later than the action's input arrives; the
+    rest is fill. After the last action, sharding lasts while gradients are reduced. Then optimizer lasts until the end
+    of the optimizer step, under "sync" including the wait for other devices; the rest is drain.
     """
     first = run.schedule.offsets[:-1]
     start, begin = run.row_start[first], run.device_start.min()

@@ -1,4 +1,4 @@
-"""The graph behind a timeline: what had to end before what could start, as plain edge columns."""
+"""Dependency graph of a timeline: its actions, transfers and collectives as nodes, with edges as columns."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ppsim.plan.resolve import Plan, Posts
 from ppsim.plan.streams import Gathers, Ports
 from ppsim.timeline import TimelineColumns
 
-# Nodes of streams that are no kind of action: the wait of a "sync" optimizer for all devices, its steps, and the
-# collectives of an output layer cut over devices.
+# Nodes of streams that are not actions: the wait of a "sync" optimizer for all devices, its steps, and the collectives
+# of an output layer cut over devices.
 BARRIER, OPTIMIZER, COLLECTIVE = -2, -1, -3
-Edges = tuple[np.ndarray, np.ndarray]  # nodes that end before, and nodes that start after
+Edges = tuple[np.ndarray, np.ndarray]  # each first node ends before its second node starts
 
 
 @dataclass(frozen=True, eq=False)
 class StepGraph(EqualColumns):
-    """Nodes are all that takes time; an edge says "ends before".
+    """Graph of everything that takes time in a step; an edge leads from a node to a node that waits for it.
 
-    First the rows of the schedule (0..n-1), then the transfers (n + consuming row), then what runs on other streams:
-    UNSHARDs, gradient reductions, the barrier of a "sync" optimizer, one optimizer step per device, copies, and the
-    collectives of an output layer that is cut over devices.
+    The nodes are the rows of the schedule (0..n-1), then the transfers (n + consuming row), then the other streams.
+    These hold UNSHARDs, gradient reductions, the barrier of a "sync" optimizer, one optimizer step per device, copies,
+    and the collectives of an output layer that is cut over devices.
 
     Attributes
     ----------
@@ -56,12 +56,12 @@ class StepGraph(EqualColumns):
 
     @cached_property
     def order(self) -> np.ndarray:
-        """The existing nodes, each after all that end before it; int64."""
+        """The existing nodes in topological order; int64."""
         return topological_order(self.before, self.after, ~np.isnan(self.seconds))
 
     @cached_property
     def edges_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Followers of node i: `targets[first[i]:first[i + 1]]`, as (first, targets)."""
+        """Pair (first, targets); `targets[first[i]:first[i + 1]]` are the nodes that wait for node i."""
         return grouped(self.before, self.after, len(self.seconds))
 
 
@@ -72,7 +72,7 @@ def grouped(key: np.ndarray, value: np.ndarray, keys: int) -> tuple[np.ndarray, 
 
 
 def topological_order(before: np.ndarray, after: np.ndarray, exists: np.ndarray) -> np.ndarray:
-    """Return the nodes that exist, each after all that have an edge to it (Kahn's algorithm); int64."""
+    """Return the existing nodes in topological order (Kahn's algorithm); int64."""
     nodes = len(exists)
     waits, order = np.bincount(after, minlength=nodes), np.empty(nodes, np.int64)
     ready = np.flatnonzero((waits == 0) & exists)
@@ -100,7 +100,7 @@ def in_topological_order(first, targets, waits, stack, height, order):
 
 
 def step_graph(run: TimelineColumns) -> StepGraph:
-    """Return the graph of a run, with the order of its queues and with this run's order at ports."""
+    """Return the graph of a run, with the order of its queues and its order at ports."""
     plan, node = run.plan, run.plan.slot_of_row
     rows = len(plan.seconds)
     streams, stream_edges = _stream_nodes(run, node)
@@ -132,7 +132,7 @@ def _joined(edges: list[Edges]) -> Edges:
 
 
 def _list_edges(plan: Plan, node: np.ndarray) -> Edges:
-    """Return each row after the row before it on its device."""
+    """Return an edge to each row from the row before it on its device."""
     first_of_device = np.zeros(len(node), bool)
     first_of_device[plan.schedule.offsets[:-1]] = True
     later = np.flatnonzero(~first_of_device & ~plan.fused)
@@ -140,14 +140,17 @@ def _list_edges(plan: Plan, node: np.ndarray) -> Edges:
 
 
 def _transfer_edges(plan: Plan, node: np.ndarray) -> list[Edges]:
-    """Return the producer before each transfer and the consumer after it."""
+    """Return an edge from the producer to each transfer, and one from the transfer to its consumer."""
     consumer = np.flatnonzero(plan.remote)
     transfer = len(node) + consumer
     return [(node[plan.source[consumer]], transfer), (transfer, node[consumer])]
 
 
 def _queue_edges(plan: Plan, posts: Posts, node: np.ndarray) -> list[Edges]:
-    """Return the row before each post, the transfer before each in its queue, and the row after a blocking SEND."""
+    """Return edges to each transfer from the row before its post and from the transfer before it in its queue.
+
+    A blocking SEND also has an edge to the row after it.
+    """
     offsets, transfer = plan.schedule.offsets, len(node) + posts.transfer
     posted = np.flatnonzero(posts.before > offsets[posts.device])
     by_queue = np.argsort(posts.queue, kind="stable")
@@ -166,17 +169,17 @@ def _queue_edges(plan: Plan, posts: Posts, node: np.ndarray) -> list[Edges]:
 
 
 def _port_edges(run: TimelineColumns, ports: Ports, posts: Posts, ready: np.ndarray, depth: np.ndarray) -> Edges:
-    """Return the pairs of transfers of which the later one took the place of the earlier one at a port.
+    """Return an edge between two transfers if the later one took the channel of the earlier one at a port.
 
-    A transfer that reached the head of a line because another let it pass also follows what had delayed that one. The
-    order is that of this run; other costs may give another order. `ready` is when each transfer joined its lines;
-    `depth` orders transfers without length that start at one time.
+    A transfer may also start because the transfer before it in a line started. It then also follows the transfers that
+    had delayed that one. The order is that of this run; other costs may give another order. `ready` is the time at
+    which each transfer joined its lines. `depth` orders transfers without length that start at the same time.
     """
-    turn = np.zeros(len(ready), np.int64)
-    turn[posts.transfer[posts.is_send]] = np.flatnonzero(posts.is_send)
+    post = np.zeros(len(ready), np.int64)
+    post[posts.transfer[posts.is_send]] = np.flatnonzero(posts.is_send)
     through = np.flatnonzero((ports.of_transfer >= 0).any(axis=1))
-    through = through[np.lexsort((turn[through], depth[through], ready[through], run.transfer_start[through]))]
-    places = [[(-np.inf, -1)] * count for count in ports.capacity.tolist()]
+    through = through[np.lexsort((post[through], depth[through], ready[through], run.transfer_start[through]))]
+    channels = [[(-np.inf, -1)] * count for count in ports.capacity.tolist()]
     last_in_line: dict[int, int] = {}
     let_in: dict[int, list[int]] = {}
     pairs: list[tuple[int, int]] = []
@@ -184,7 +187,7 @@ def _port_edges(run: TimelineColumns, ports: Ports, posts: Posts, ready: np.ndar
     for transfer, lines in zip(through.tolist(), ports.of_transfer[through].tolist(), strict=True):
         start, end = starts[transfer], ends[transfer]
         used = [port for port in lines if port >= 0]
-        free = [heapq.heappop(places[port]) for port in used]
+        free = [heapq.heappop(channels[port]) for port in used]
         let_in[transfer] = [before for until, before in free if until == start]
         if start > joined[transfer] and not let_in[transfer]:
             heads = {last_in_line[port] for port in used if port in last_in_line}
@@ -192,14 +195,14 @@ def _port_edges(run: TimelineColumns, ports: Ports, posts: Posts, ready: np.ndar
         earlier = {before for until, before in free if before >= 0 and until <= start}
         pairs += [(before, transfer) for before in sorted(earlier | {*let_in[transfer]} - {-1})]
         for port in used:
-            heapq.heappush(places[port], (end, transfer))
+            heapq.heappush(channels[port], (end, transfer))
             last_in_line[port] = transfer
     before, after = np.array(pairs, np.int64).reshape(-1, 2).T
     return len(ready) + before, len(ready) + after
 
 
 def _latest_ends(run: TimelineColumns, edges: list[Edges]) -> np.ndarray:
-    """Return for each transfer the latest end of all that has to end before it."""
+    """Return for each transfer the latest end of the nodes that it waits for."""
     ends = np.concatenate([run.row_end, run.transfer_end])
     latest = np.full(len(ends), -np.inf)
     for before, after in edges:
@@ -208,7 +211,10 @@ def _latest_ends(run: TimelineColumns, edges: list[Edges]) -> np.ndarray:
 
 
 def _depth_at_equal_starts(starts: np.ndarray, edges: list[Edges]) -> np.ndarray:
-    """Return the length of the longest chain of nodes with the same start before each node; 0 if all take time."""
+    """Return the length of the longest chain of nodes with the same start that ends at each node.
+
+    It is 0 for every node if all nodes take time.
+    """
     before, after = _joined(edges)
     same = starts[before] == starts[after]
     depth = np.zeros(len(starts), np.int64)
@@ -217,11 +223,11 @@ def _depth_at_equal_starts(starts: np.ndarray, edges: list[Edges]) -> np.ndarray
     nodes, compact = np.unique(np.concatenate([before[same], after[same]]), return_inverse=True)
     before, after = compact.reshape(2, -1)
     first, targets = (column.tolist() for column in grouped(before, after, len(nodes)))
-    deep = [0] * len(nodes)
+    depth_of = [0] * len(nodes)
     for node in topological_order(before, after, np.ones(len(nodes), bool)).tolist():
         for target in targets[first[node] : first[node + 1]]:
-            deep[target] = max(deep[target], deep[node] + 1)
-    depth[nodes] = deep
+            depth_of[target] = max(depth_of[target], depth_of[node] + 1)
+    depth[nodes] = depth_of
     return depth
 
 
@@ -239,7 +245,10 @@ class _Streams(NamedTuple):
 
 
 def _stream_nodes(run: TimelineColumns, node: np.ndarray) -> tuple[_Streams, list[Edges]]:
-    """Return what runs on streams, numbered on from the transfers, and its edges; `node` is the node of each row."""
+    """Return the nodes of the streams and their edges; `node` is the node of each row.
+
+    The numbers of these nodes follow those of the transfers.
+    """
     plan, edges = run.plan, []
     found = [_Streams(np.empty(0, np.int8), *np.empty((3, 0)), *np.empty((3, 0), np.int64))]
     count = 2 * len(node)
@@ -278,7 +287,7 @@ def _stream_nodes(run: TimelineColumns, node: np.ndarray) -> tuple[_Streams, lis
         kind = np.where(copies.way == RELOADS, Kind.RELOAD, Kind.OFFLOAD)
         about = copies.device, copies.stage, copies.microbatch
         own = add(kind, copies.seconds, run.copy_start, run.copy_end, *about)
-        needed, late, behind = copies.user >= 0, copies.after >= 0, copies.behind
+        needed, late, behind = copies.user >= 0, copies.after >= 0, copies.previous
         edges += [
             _posting_rows(run, copies, node, own),
             (own[behind[behind >= 0]], own[behind >= 0]),
@@ -297,13 +306,13 @@ def _stream_nodes(run: TimelineColumns, node: np.ndarray) -> tuple[_Streams, lis
 
 
 def _in_turn(device: np.ndarray, own: np.ndarray) -> Edges:
-    """Return each node of a stream after the one before it on its device."""
+    """Return an edge to each node of a stream from the node before it on its device."""
     later = np.flatnonzero(device[1:] == device[:-1]) + 1
     return own[later - 1], own[later]
 
 
 def _posting_rows(run: TimelineColumns, stream: Gathers | Copies, node: np.ndarray, own: np.ndarray) -> Edges:
-    """Return each node that is posted on a stream after the row before it, if there is one."""
+    """Return an edge to each node of a stream from the row before its post, if there is one."""
     posted = stream.before > run.schedule.offsets[stream.device]
     return node[stream.before[posted] - 1], own[posted]
 
@@ -311,7 +320,7 @@ def _posting_rows(run: TimelineColumns, stream: Gathers | Copies, node: np.ndarr
 def _optimizer_edges(
     run: TimelineColumns, node: np.ndarray, reduced: np.ndarray, barrier: np.ndarray, step: np.ndarray
 ) -> list[Edges]:
-    """Return a device's step after its last row and reduction; under "sync" after a barrier, and that after all."""
+    """Return edges to a device's step from its last row and reduction; under "sync" through one barrier of all."""
     last_row = node[run.schedule.offsets[1:] - 1]
     device = run.reductions.device
     last = np.flatnonzero(np.append(device[1:] != device[:-1], True)[: len(device)])

@@ -20,9 +20,9 @@ QUANTILES = "seconds of a real step: 5 in 100 are expected below P5, 50 below P5
 
 
 def spread(timeline: TimelineColumns) -> Spread | StepSpread | None:
-    """Return the spread of real steps around a simulated one; None if the times of computation were given.
+    """Return the spread of real steps around a simulated one; None if the user gave the times of computation.
 
-    It is that of published runs of the same class, or of the traces of a calibration.
+    The spread comes from published runs of the same class, or from the traces of a calibration.
     """
     costs, schedule = timeline.costs, timeline.schedule
     if isinstance(costs, Profile):
@@ -45,11 +45,11 @@ def step_quantiles(timeline: TimelineColumns) -> dict[str, float] | None:
 
 
 def surely_faster(one: TimelineColumns, other: TimelineColumns) -> bool:
-    """Return if a real step of `one` is shorter than one of `other` at 90 %, for one model on one machine.
+    """Return whether a real step of `one` is shorter than one of `other` at 90 %, for one model on one machine.
 
-    Intervals of a profile are each schedule's own error: they must not overlap. Errors of derived costs come mostly
-    from the model and the machine, which both share: the steps must differ by more than published pairs differ from
-    their predicted ratio. False if no spread is known.
+    Intervals of a profile describe each schedule's own error: they must not overlap. Errors of derived costs come
+    mostly from the model and the machine, which both steps share. The steps must therefore differ by more than
+    published pairs differ from their predicted ratio. False if no spread is known.
     """
     first, second = spread(one), spread(other)
     if first is None or second is None:

@@ -45,9 +45,9 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
     """Idle seconds by cause: `ledger["fill"]` has one entry per device; the causes sum to `run.device_idle`.
 
     `fill` and `drain` lie before a device's first and after its last action. The time between two actions is traced
-    back from the later one: it is `transfer` while the transfer that came last was on its way, `queue` while that
-    transfer was posted at both ends but stood in a queue, and before that `dependency` while the device whose action
-    made it ready was computing. If that device was idle itself, the cause is what it was waiting for in turn.
+    back from the later action. It is `transfer` while the transfer that came last was on its way, and `queue` while
+    that transfer was posted at both ends but waited in a queue. Before that it is `dependency` while the device whose
+    action made the transfer ready was computing. If that device was idle itself, its own cause counts.
 
     Attributes
     ----------
@@ -55,9 +55,9 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
         In the order of `CAUSES`, which defines each; never negative.
     waited : mapping phase -> float64 (devices,)
         The same seconds by the phase of the waiting device: `warm-up`, before its first backward; `steady`;
-        `cool-down`, after its last forward. With `fill` and `drain`, warm-up and cool-down are the bubble of textbooks.
+        `cool-down`, after its last forward. The bubble of textbooks is fill, drain, warm-up and cool-down together.
     run : TimelineColumns
-        The run whose idle time this is.
+        The run with this idle time.
     factor : float64 (devices,)
         Factor that rounds the gaps of each device to its idle time.
     """
@@ -74,8 +74,8 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
         """Idle seconds of each device by the device that was computing meanwhile and the kind of its action.
 
         A timed fused slot is OVERLAP_F_B. The sum is all waiting for computing: dependency, recompute, imbalance and
-        their part of jitter. If nearly every device waits for nearly every other, as with one microbatch for a thousand
-        devices, there is an entry for each pair. The entries are computed on first access.
+        their part of jitter. There may be an entry for each pair of devices, as with one microbatch on a thousand
+        devices. The entries are computed on first access.
         """
         return blame(self.run, self.factor)
 
@@ -98,14 +98,14 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
         return self.blame.of(device)
 
     def table(self) -> str:
-        """Return idle time by device and cause as text with units, and what each device waited for."""
+        """Return idle time by device and cause as text with units, and the longest waits of each device."""
         return _table(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return seconds by cause, in total and per device, with definitions, and the blame, as plain Python values.
 
-        With thousands of devices each lists its longest waits; the others are one entry per kind, with None as
-        `waited_for_device`.
+        With thousands of devices each device lists its longest waits only; the other waits are one entry per kind, with
+        None as `waited_for_device`.
         """
         names = ("device", "waited_for_device", "kind", "seconds")
         return {
@@ -131,9 +131,9 @@ def ledger(run: TimelineColumns) -> Ledger:
     """Partition the idle time of a run by cause; see `Ledger`.
 
     Jitter and imbalance compare with other runs of the same plan. Jitter is the decrease of a device's dependency,
-    transfer and queue if every action and transfer lasts as the costs say (in a measured run: as the mean of its kind
-    and stage). Imbalance is the further decrease of its dependency if every action lasts as the mean of its kind, with
-    unchanged transfers. Neither exceeds the cause that it is a part of.
+    transfer and queue if every action and transfer has the length of the costs (in a measured run: the mean of its kind
+    and stage). Imbalance is the further decrease of its dependency if every action has the mean length of its kind,
+    with unchanged transfers. Neither exceeds the cause that contains it.
     """
     gaps = Gaps(run)
     seconds = {cause: np.zeros(run.schedule.devices) for cause in CAUSES}
@@ -159,7 +159,7 @@ def _gaps_under(run: TimelineColumns, plan: Plan) -> Gaps:
 
 
 def _transfer(seconds: dict[str, np.ndarray], source: str, target: str, amount: np.ndarray) -> None:
-    """Assign an amount of the seconds under one cause to another; at most all of them."""
+    """Move an amount of the seconds under one cause, at most all of them, to another cause."""
     amount = np.clip(amount, 0.0, seconds[source])
     seconds[source] = seconds[source] - amount
     seconds[target] = seconds[target] + amount
@@ -187,7 +187,7 @@ def _kinds(plan: Plan) -> np.ndarray:
 
 
 def averaged(plan: Plan, groups: np.ndarray) -> np.ndarray:
-    """Return the mean of its group for the seconds of each row."""
+    """Return for each row the mean seconds of its group."""
     _, group = np.unique(groups, return_inverse=True)
     return (np.bincount(group, plan.seconds) / np.bincount(group))[group]
 
@@ -201,7 +201,10 @@ def _differ(one: Plan, other: Plan) -> bool:
 
 
 def _rounded(seconds: dict[str, np.ndarray], gaps: Gaps) -> Ledger:
-    """Return the ledger that sums to the idle time; gaps differ from it by rounding, or if measured actions overlap."""
+    """Return the ledger scaled to sum to the idle time.
+
+    The gaps differ from the idle time by rounding, or if measured actions overlap.
+    """
     idle, total = device_idle(gaps.run), np.sum(list(seconds.values()), axis=0)
     seconds["overhead"] = np.where(total > 0, seconds["overhead"], idle)
     factor = np.divide(idle, total, out=np.ones_like(total), where=total > 0)
@@ -213,7 +216,7 @@ def _rounded(seconds: dict[str, np.ndarray], gaps: Gaps) -> Ledger:
     )
 
 
-# Which device's computing a device waited for
+# Waits by the device that was computing
 
 _KINDS = len(KIND_NAMES)
 BYTES_PER_ENTRY = 64  # while waits are summed
@@ -223,7 +226,7 @@ _MAX_LISTED, _MIN_LISTED_PER_DEVICE = 2**18, 64
 
 @dataclass(frozen=True, eq=False)
 class Blame(EqualColumns):
-    """Seconds that devices waited for others to compute, one sorted entry per waiting device, computing device, kind.
+    """Seconds that devices waited for others to compute, in sorted entries by waiting device, computing device, kind.
 
     Attributes
     ----------
@@ -246,15 +249,18 @@ class Blame(EqualColumns):
 
 
 def blame(run: TimelineColumns, factor: np.ndarray, group: np.ndarray | None = None) -> Blame:
-    """Sum the waits of a run by waiting device, or by `group` of each device, int64; `factor` scales each device's."""
+    """Return the summed waits of a run by waiting device, or by the `group` of each device, int64.
+
+    `factor` scales the waits of each device.
+    """
     return _summed_waits(run, factor, np.arange(run.schedule.devices) if group is None else group)
 
 
 def longest_waits(run: TimelineColumns, factor: np.ndarray) -> Iterator[tuple[int, int | None, str, float]]:
     """Yield (waiting device, device that computed, kind, seconds) for all waits, each device's longest first.
 
-    With thousands of devices each lists its longest waits only. The others are summed by kind, with None in place of
-    the device that computed. Memory then grows with devices, not with pairs of them.
+    With thousands of devices each device lists its longest waits only. The other waits are summed by kind, with None in
+    place of the device that computed. Memory then grows with devices, not with pairs of devices.
     """
     devices = run.schedule.devices
     most, block = max(_MAX_LISTED // devices, _MIN_LISTED_PER_DEVICE), max(_WAITS_AT_ONCE // devices, 1)
@@ -276,7 +282,7 @@ def _summed_waits(run: TimelineColumns, factor: np.ndarray, group: np.ndarray, d
 
 
 class _Sums:
-    """Waits as they are reported, summed by cell: the number of (group, computing device, kind)."""
+    """Sums of reported waits by cell: one number for (group, computing device, kind)."""
 
     def __init__(self, devices: int, factor: np.ndarray, group: np.ndarray):
         self.devices, self.factor, self.group = devices, factor, group
@@ -303,7 +309,7 @@ class _Sums:
         self.cells, self.waits = [cells], 0
 
     def blame(self) -> Blame:
-        """Return the sums of all that was added."""
+        """Return the sums of all waits added."""
         self._sum_up()
         pair, kind = np.divmod(self.cells[0], _KINDS)
         waiting, holder = np.divmod(pair, self.devices)
@@ -313,12 +319,12 @@ class _Sums:
 # The ledger as text
 
 MAX_ROWS = 16  # with more devices, neighbours are summed
-MAX_BLAMED = 3  # named for each device
+MAX_BLAMED = 3  # waits that the table names for each device
 _SHOWN = 1e-9  # fraction of all idle time; less is rounding
 
 
 def _table(found: Ledger) -> str:
-    """Return a row per device and a column per cause that occurs, with totals, shares, definitions and the blame."""
+    """Return a table with one row per device and one column per cause, with totals, shares, definitions and blame."""
     idle = found.total
     total = float(idle.sum())
     if total <= 0:

@@ -1,4 +1,4 @@
-"""The registry of measures: each is one function and one row, which every page, document, command and gate reads."""
+"""The registry of measures: one function and one row per measure, for every page, document, command and gate."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ class Measure:
     Attributes
     ----------
     name, unit : str
-        Its name on a timeline and in every document, and what its number counts.
+        Its name on a timeline and in every document, and the unit of its number.
     definition : str
         Its meaning in one sentence.
     of : function of a timeline
-        Returns a number, one number per device, a LowerBound, or None if the costs do not say.
+        Returns a number, one number per device, a LowerBound, or None if the costs do not give it.
     shown : outputs
         `summary` and its table of `devices`; `json`: the result document; `compare`: its rows, and of these its
         printed `table`; `what-if`; `batch`: one number per run; `notebook`: the line above its chart.
     formula, short, used_by, heading : str
-        The definition as a formula; a shorter definition for a line of the summary; who uses it, for the glossary; the
-        name above a narrow column (default: `name` in words).
+        The definition as a formula; a shorter definition for a line of the summary; papers and frameworks with this
+        measure, for the glossary; the name above a narrow column (default: `name` in words).
     over_devices : "max" or "sum"
-        How one number follows from one per device.
+        Operation that makes one number of one number per device.
     schedules : str
-        If steps follow each other without a drain (asynchronous), a number of the whole run says nothing about a step:
-        it is `synchronous`. Only asynchronous schedules have the `asynchronous` measures.
+        Schedules that have the measure. A number of the whole run is `synchronous`: it describes no step if steps
+        follow each other without a drain (asynchronous).
     guarded : bool
-        Whether `ppsim check` checks it against a baseline.
+        True if `ppsim check` checks it against a baseline.
     bigger_is_worse : bool
     optional : bool
-        Whether a page leaves it out if it is not known, or 0 on every device.
+        True if a page leaves it out if it is unknown, or 0 on every device.
     fixed_by_order : bool
-        Whether the order of the lists sets it, so that all samples of jitter share it.
+        True if the order of the lists sets it, so that all samples of jitter share it.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Measure:
         return value.seconds if isinstance(value, LowerBound) else value
 
     def text(self, run: TimelineColumns) -> str:
-        """Return the number with its unit, and the device of the largest value, or the fraction itself."""
+        """Return the number with its unit; add the device of the largest value, the gap, or the fraction itself."""
         value, number = self.of(run), value_text(self.number(run), self.unit, "unknown")
         if isinstance(value, np.ndarray) and self.over_devices == "max":
             return f"{number} (device {value.argmax()})"
@@ -269,7 +269,7 @@ def guarded() -> dict[str, Measure]:
 
 
 def pareto_front(pairs: Sequence[tuple[float, float]]) -> list[int]:
-    """Return the indices of the Pareto front of two measures of which less is better, by rising first measure."""
+    """Return the indices of the Pareto front of two measures, both better if smaller, by rising first measure."""
     front: list[int] = []
     for index in sorted(range(len(pairs)), key=lambda index: pairs[index]):
         if not front or pairs[index][1] < pairs[front[-1]][1]:

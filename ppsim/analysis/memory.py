@@ -35,7 +35,7 @@ PARTS = ("weights", "gradients", "optimizer_state", "activations", "transfer_buf
 def peak_activations(run: TimelineColumns) -> np.ndarray:
     """Return the largest number of live activations of each device, in microbatches through one device share."""
     share = run.table.stage_share
-    unit = share[0] if np.all(share == share[0]) else 1.0  # counting first keeps whole numbers exact
+    unit = share[0] if np.all(share == share[0]) else 1.0  # counts of equal shares are exact
     peak = unit * Holding(run.schedule, run.table, share / unit).peaks(run.plan.fused)
     if run.plan.copies is not None:
         moving = np.concatenate([run.plan.copies.device, run.plan.copies.host])
@@ -60,7 +60,7 @@ def static_memory(run: TimelineColumns) -> np.ndarray | None:
 
 @cached_on
 def peak_memory(run: TimelineColumns) -> np.ndarray | None:
-    """Return the largest memory of each device in bytes; None if the costs do not say what is held."""
+    """Return the largest memory of each device in bytes; None if the costs do not give the memory of activations."""
     static = static_memory(run)
     if run.table.activation_bytes is None or static is None:
         return None
@@ -81,7 +81,7 @@ def memory_over_time(run: TimelineColumns, device: int) -> tuple[np.ndarray, np.
 
 
 def memory_parts_over_time(run: TimelineColumns, device: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the times of the same curve and its levels part by part, float64 (parts, times), as `PARTS`."""
+    """Return the times of this curve and its levels by part, float64 (parts, times), in the order of `PARTS`."""
     static, changes = _static_and_changes(run, device)
     last = _is_last_of_its_time(changes.time)
     moving = [np.cumsum(np.where(changes.in_buffer == part, changes.amount, 0.0))[last] for part in (False, True)]
@@ -90,7 +90,7 @@ def memory_parts_over_time(run: TimelineColumns, device: int) -> tuple[np.ndarra
 
 
 def _static_and_changes(run: TimelineColumns, device: int) -> tuple[np.ndarray, Changes]:
-    """Return a device's static memory by part and the changes of the rest; CostError if memory is not known."""
+    """Return a device's static memory by part and the changes of the rest; raise CostError if memory is unknown."""
     run.schedule.rows(device)  # raises for a device that does not exist
     static = static_memory(run)
     if run.table.activation_bytes is None or static is None:
@@ -101,20 +101,20 @@ def _static_and_changes(run: TimelineColumns, device: int) -> tuple[np.ndarray, 
     return static[:, device], _memory_changes(run, device, device + 1)
 
 
-# What frees and what takes memory
+# Changes of the memory in use
 
 
 class Changes(NamedTuple):
-    """Changes of what devices hold, one entry per change.
+    """Changes of the devices' memory in use, one entry per change.
 
     Attributes
     ----------
     device : int32
     time : float64, seconds
     amount : float64
-        What is taken; negative if it is freed.
+        Amount taken; negative if it is freed.
     in_buffer : bool
-        True if it is a transfer buffer, and not an activation.
+        True for a transfer buffer, False for an activation.
     """
 
     device: np.ndarray
@@ -124,10 +124,10 @@ class Changes(NamedTuple):
 
 
 def _activation_changes(run: TimelineColumns, holding: Holding, first: int, last: int) -> list[Changes]:
-    """Return what takes and frees activations on devices `first` to `last` - 1, in the unit of `holding`.
+    """Return the changes by activations on devices `first` to `last` - 1, in the unit of `holding`.
 
-    An activation that moves is on its own device until the copy out has ended and from the start of the copy back on,
-    and on the device that hosts it from the start of the copy out until the copy back has ended.
+    An activation that moves is on its own device until the copy out has ended, and again from the start of the copy
+    back. It is on the host device from the start of the copy out to the end of the copy back.
     """
     schedule, copies = run.schedule, run.plan.copies
     rows = slice(schedule.offsets[first], schedule.offsets[last])
@@ -172,7 +172,7 @@ def _memory_changes(run: TimelineColumns, first: int, last: int) -> Changes:
 
 
 def _held_by_rows(run: TimelineColumns, by_stage: np.ndarray, takers: np.ndarray, freers: np.ndarray) -> list[Changes]:
-    """Return the changes by amounts that rows `takers` take at their start and rows `freers` free at their end."""
+    """Return the changes by rows `takers`, which take amounts at their start, and `freers`, which free at their end."""
     schedule, found = run.schedule, []
     for rows, time, sign in ((freers, run.row_end, -1.0), (takers, run.row_start, 1.0)):
         amount = amounts(schedule, run.table, by_stage, schedule.stage[rows], schedule.microbatch[rows])
@@ -216,7 +216,7 @@ def _activation_bytes(run: TimelineColumns) -> Holding:
 
 @cached_on
 def _moved_fraction(run: TimelineColumns) -> np.ndarray:
-    """Return the fraction of its activation that each copy back moves."""
+    """Return the fraction of the activation that each copy back moves."""
     copies = run.plan.copies
     assert copies is not None  # noqa: S101 - callers look at the copies
     back = np.flatnonzero(copies.way == RELOADS)
@@ -241,7 +241,7 @@ class Memory(EqualColumns):
     weights, gradients, optimizer_state, activations, transfer_buffers : bytes
         They sum to `peak`.
     moment : seconds
-        Time at which the peak is first reached.
+        Time of the peak, the first one if it is reached several times.
     capacity : bytes or None
         Memory of one device; None if the costs name no device.
     """
@@ -262,11 +262,11 @@ class Memory(EqualColumns):
         return unwritable(np.sum([getattr(self, part) for part in PARTS], axis=0))
 
     def fits(self, headroom: float = 0.0, capacity: float | str | None = None) -> bool:
-        """Return if every device's peak fits in its memory - `headroom`, a fraction of it from 0 to below 1.
+        """Return whether every device's peak fits in its memory - `headroom`, a fraction from 0 to below 1.
 
         `capacity`, a number of bytes or text such as "80 GB", replaces the device sheet's. The peak contains neither
-        the fragments of allocators nor what the framework and its communication libraries hold: headroom is for them.
-        Raises CostError if no capacity is known, ConfigError for a headroom outside 0..1 or a capacity that is no size.
+        the fragments of allocators nor the memory of the framework and its communication libraries: headroom is for
+        them. Raises CostError if no capacity is known, ConfigError for an illegal headroom or capacity.
         """
         return bool((self.spare(headroom, capacity) >= 0).all())
 
@@ -313,7 +313,7 @@ def _bytes(capacity: float | str) -> float:
 
 
 def memory(run: TimelineColumns) -> Memory:
-    """Return the breakdown of each device's peak; CostError if the costs do not say what is held."""
+    """Return the breakdown of each device's peak; raise CostError if the costs do not give the memory."""
     devices = run.schedule.devices
     parts, moment = np.empty((len(PARTS), devices)), np.empty(devices)
     for device in range(devices):

@@ -27,12 +27,12 @@ from ppsim.plan.streams import POST_VALIDATED
 from ppsim.schedule.columns import ScheduleColumns
 
 SAFETY = 1 - 1e-9  # the engines add in another order, so that their sums differ by rounding
-# Pairs of weights under which rows with the largest holdings are looked for: of the part of an activation that lives
-# until W, and of the last stage.
+# The search for the rows with the largest holdings uses these pairs of weights: for the part of an activation that
+# lives until W, and for the last stage.
 WEIGHTS = ((1.0, 1.0), (1.0, 4.0), (0.5, 1.0))
-STORED_INPUT = 1 / 64  # the weight of a stored input
-# What a row adds at its start and frees at its end, in whole activations, parts for W and stored inputs, by kind; the
-# last two are an F whose R follows, and a row whose activation leaves the device.
+STORED_INPUT = 1 / 64  # weight of a stored input
+# Amounts that a row adds at its start and frees at its end, by kind, in whole activations, parts for W and stored
+# inputs. The last two kinds are an F whose R follows, and a row whose activation leaves the device.
 SHORT_F, AWAY = Kind.T + 1, Kind.T + 2
 ADDS, FREES = (np.concatenate([changes, np.zeros((2, 3))]) for changes in changes_by_kind(*np.eye(3)))
 ADDS[SHORT_F, 2] = 1.0
@@ -42,13 +42,13 @@ ADDS[SHORT_F, 2] = 1.0
 
 
 class PeakCandidates(NamedTuple):
-    """Rows during which a device may hold most, several per device, and what the device then holds.
+    """Rows during which a device may reach its peak, several per device, and the amounts that it then holds.
 
     Attributes
     ----------
     device : int64 (rows,)
     stage : int64 (rows, stages)
-        The stages of that device; a device with fewer stages holds nothing of the last ones.
+        The stages of that device; a device with fewer stages holds nothing of the surplus entries.
     held : float64 (3, rows, stages)
         Number of whole activations of each stage, of parts for W and of stored inputs, as `holding.parts_of`.
     recomputing : float64 (rows, stages)
@@ -68,9 +68,9 @@ class ScheduleSummary:
     Attributes
     ----------
     actions : ScheduleColumns
-        One of all compute actions with equal device, kind, stage and slice.
+        One compute action of each group with equal device, kind, stage and slice.
     times : int64, one entry per row of `actions`
-        How often the row runs.
+        Number of times that the row runs.
     peaks : PeakCandidates
     """
 
@@ -83,14 +83,14 @@ class ScheduleSummary:
 
     @classmethod
     def of(cls, schedule: ScheduleColumns, whole: bool = False) -> ScheduleSummary:
-        """Return the summary of a valid schedule or program; `whole` keeps every action, if microbatches differ."""
+        """Return the summary of a valid schedule or program; `whole` keeps every action, for unequal microbatches."""
         compute = schedule.compute
         actions, times = (compute, np.ones(len(compute.kind), np.int64)) if whole else _distinct_actions(compute)
         return cls(actions, times, _peak_candidates(compute, _leaves_device(schedule)))
 
 
 def _distinct_actions(schedule: ScheduleColumns) -> tuple[ScheduleColumns, np.ndarray]:
-    """Return one action of each group of equal ones, and how often each of its rows is in the schedule."""
+    """Return one action of each group of equal actions, and the number of times that each of its rows runs."""
     first, joined = schedule.first_rows, np.append(schedule.joined, False)
     cell = (schedule.kind.astype(np.int64) * schedule.num_stages + schedule.stage) * schedule.slices
     row_key = _ranks(cell + schedule.microbatch % schedule.slices)
@@ -127,7 +127,7 @@ def _leaves_device(schedule: ScheduleColumns) -> np.ndarray | None:
 
 
 def _peak_candidates(schedule: ScheduleColumns, leaves: np.ndarray | None) -> PeakCandidates:
-    """Return rows during which devices hold most, while a forward or a backward of each of their stages runs."""
+    """Return the rows with the largest holdings during a forward and during a backward of each device's stages."""
     change = schedule.kind.astype(np.int64)
     if schedule.recomputes:
         change[schedule.recomputed & (change == Kind.F)] = SHORT_F
@@ -148,7 +148,7 @@ def _peak_candidates(schedule: ScheduleColumns, leaves: np.ndarray | None) -> Pe
 
 
 def _fullest_rows(schedule: ScheduleColumns, change: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Return for each group of rows the first, a middle and the last row during which most is held, in rising order.
+    """Return for each group of rows the first, a middle and the last row with the largest holding, in rising order.
 
     Groups are numbered from 0 on without gaps.
     """
@@ -159,8 +159,8 @@ def _fullest_rows(schedule: ScheduleColumns, change: np.ndarray, group: np.ndarr
         adds, frees = (side @ (1.0, for_weight, STORED_INPUT) for side in (ADDS, FREES))
         scale = np.where(is_last_stage, of_last, 1.0)
         during = np.cumsum((adds - frees)[change] * scale) + frees[change] * scale
-        most = np.maximum.reduceat(during[order], begin)
-        full = order[during[order] > most[group[order]] - 1e-6]
+        largest = np.maximum.reduceat(during[order], begin)
+        full = order[during[order] > largest[group[order]] - 1e-6]
         first = np.flatnonzero(np.diff(group[full], prepend=-1))
         count = np.diff(np.append(first, len(full)))
         found += [full[first], full[first + count // 2], full[first + count - 1]]
@@ -170,13 +170,13 @@ def _fullest_rows(schedule: ScheduleColumns, change: np.ndarray, group: np.ndarr
 def _held_during(
     schedule: ScheduleColumns, change: np.ndarray, position: np.ndarray, chosen: np.ndarray, width: int
 ) -> np.ndarray:
-    """Return what a device holds during each of the `chosen` rows, in rising order, float64 (3, rows, stages).
+    """Return the amounts that a device holds during each of the `chosen` rows (rising), float64 (3, rows, stages).
 
     `position` is the position of each row's stage among the `width` stages of its device.
     """
     every, device = np.arange(len(change)), schedule.device
     changes = np.zeros((3, len(chosen) * width))
-    # A row's addition counts from itself on, and what it frees from the row after it on.
+    # The amount that a row adds counts from this row on, the amount that it frees from the next row on.
     for later, by_kind, sign in ((0, ADDS, 1.0), (1, FREES, -1.0)):
         counts_from = np.searchsorted(chosen, every + later)
         rows = np.flatnonzero(counts_from < len(chosen))
@@ -198,7 +198,7 @@ def step_bound(
     """Return a lower bound in seconds on `iteration_time` under every transport and dispatch, without jitter.
 
     The bound is 0 for several steps without a drain between them. If microbatches differ in their costs, `summary` must
-    be a whole one. `sharded`: the first weights are gathered before the first forward.
+    be whole. If `sharded`, the first weights are gathered before the first forward.
 
     Proof, for a device d that holds the stages S:
 
@@ -207,13 +207,13 @@ def step_bound(
        least as long as the shortest one (`shortest_seconds`, `shortest_transfers`); queues only delay. Nothing on d
        starts before the smallest such sum over S: `fill`.
     2. Actions of d run one at a time, so that the last one ends no sooner than fill + busy.
-    3. Without W the last one is a B, because the B of every F and R of d comes after it on d. Its gradient passes the B
-       of stages s-1 .. 0, so that the step ends no sooner than fill + busy + the smallest such sum over S: `drain`.
-       With W the drain is 0.
+    3. Without W the last action is a B, because the B of every F and R of d comes after it on d. The gradient of this B
+       passes the B of stages s-1 .. 0. The step therefore ends no sooner than fill + busy + the smallest such sum over
+       S: `drain`. With W the drain is 0.
     4. The gradients of the last action's stage are reduced after it: fill + busy + the shortest reduction over S.
-    5. An optimizer step follows the last reduction of all devices ("sync"), or of its own ("post-validated"). Steps of
-       the second kind follow each other at the span: from the first action of d to its own step lie busy, the shortest
-       reduction over S and the step, while its fill and the drain overlap with the steps before and after.
+    5. An optimizer step follows the last reduction of all devices ("sync"), or of its own device ("post-validated"). In
+       the second case the span is the time per step. From the first action of d to the end of its optimizer step lie
+       busy, the shortest reduction over S and this step; fill and drain overlap with the iterations before and after.
     """
     schedule = summary.actions
     if schedule.iterations > 1:
@@ -254,14 +254,14 @@ def _smallest_by_device(schedule: ScheduleColumns, by_stage: np.ndarray) -> np.n
 
 
 def memory_bound(summary: ScheduleSummary, table: CostTable) -> np.ndarray | None:
-    """Return a lower bound on each device's `peak_memory` in bytes; None if the costs do not say what is held.
+    """Return a lower bound on each device's `peak_memory` in bytes; None if the costs do not give the memory.
 
-    The bound holds all but transfer buffers.
+    The bound contains everything except transfer buffers.
 
     Proof: an F adds its activation when it starts; a B, or I and W, frees it when it ends. A device runs its list in
-    order, one action at a time, so that the list, not time, decides what it holds while each action runs. Every
-    timeline reaches what it holds during each row of `peaks`; weights, gradients and optimizer state are there
-    throughout. Activations that leave the device count as nothing. Not valid for lists that are priorities (dispatch
+    order, one action at a time, so that the list alone, not time, sets the amount held while each action runs. Every
+    timeline reaches the amounts of each row of `peaks`; weights, gradients and optimizer state are there throughout.
+    Activations that leave the device count as nothing. The bound does not hold if lists are priorities (dispatch
     "ready").
     """
     if table.activation_bytes is None or table.state_bytes is None:
@@ -274,7 +274,7 @@ def memory_bound(summary: ScheduleSummary, table: CostTable) -> np.ndarray | Non
 def memory_at_peaks(summary: ScheduleSummary, table: CostTable) -> np.ndarray:
     """Return lower bounds on the bytes, without transfer buffers, that a device holds during each row of `peaks`."""
     schedule, peaks, static = summary.actions, summary.peaks, static_bytes(summary.actions, table)
-    assert table.activation_bytes is not None  # noqa: S101 - callers look whether memory is known
+    assert table.activation_bytes is not None  # noqa: S101 - callers check that memory is known
     assert static is not None  # noqa: S101
     held = (parts_of(table, table.activation_bytes)[:, peaks.stage] * peaks.held).sum(axis=(0, 2))
     recomputed = backward_bytes(table)
@@ -291,12 +291,12 @@ UNKNOWN_SECONDS = ("forward", "backward", "input_grad", "weight_grad", "overlap"
 def layout_bounds(
     costs: Any, devices: int, microbatches: int, optimizer: str | None, keeps: bool = True
 ) -> tuple[float, float]:
-    """Return lower bounds on the seconds and bytes of every synchronous schedule and partition; 0 if not known.
+    """Return lower bounds on the seconds and bytes of every synchronous schedule and partition; 0 if unknown.
 
     All computing and the optimizer step spread evenly over the devices, without a bubble. So do the bytes: weights,
-    gradients, optimizer state, and one microbatch's activations of every layer, which are all held when its last
-    forward ends. If a schedule does not keep every activation on some device until its backward (`keeps`), the
-    activations do not count.
+    gradients, optimizer state, and one microbatch's activations of every layer, which the devices all hold when its
+    last forward ends. The activations do not count unless the schedule keeps every activation on some device until its
+    backward (`keeps`).
     """
     if not isinstance(costs, DerivedCosts):
         return 0.0, 0.0

@@ -23,7 +23,7 @@ MAX_DIGITS = 4_000  # digits of an integer; Python itself reads up to 4,300
 
 @dataclass(frozen=True)
 class Document:
-    """A YAML document: its value, and for each path in it the 1-based line where its value begins."""
+    """YAML document: its value, and for each path in it the 1-based line at which the value of the path begins."""
 
     value: Any
     lines: dict[Path, int]

@@ -177,7 +177,7 @@ def _gather_columns(plan: Plan) -> GatherColumns:
 def _copy_columns(plan: Plan) -> CopyColumns:
     """Return the copies, with times to be filled."""
     copies = no_copies(plan.schedule.devices) if plan.copies is None else plan.copies
-    count, behind = len(copies.stage), copies.behind
+    count, behind = len(copies.stage), copies.previous
     of_row = np.full(len(plan.schedule.kind) if count else 0, -1, np.int32)
     needed = np.flatnonzero(copies.user >= 0)
     of_row[copies.user[needed]] = needed

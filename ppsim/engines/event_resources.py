@@ -89,7 +89,7 @@ class CopyStreams:
         if copies is not None:
             self.seconds = copies.seconds.tolist()
             self.copied = [env.event() for _ in self.seconds]
-            waits = zip(copies.behind.tolist(), copies.after.tolist(), strict=True)
+            waits = zip(copies.previous.tolist(), copies.after.tolist(), strict=True)
             self.needed_first = [[other for other in both if other >= 0] for both in waits]
             of_row = zip(copies.user.tolist(), self.copied, strict=True)
             self.of_row = {user: copied for user, copied in of_row if user >= 0}

@@ -11,7 +11,7 @@ MIN_ITERATIONS = 3
 
 
 def _steady_from(p: int, m: int) -> int:
-    """Return the fewest iterations in which every device runs a pair of F and B between its fill and drain."""
+    """Return the minimum iterations with which every device runs a pair of F and B between its fill and drain."""
     return max(MIN_ITERATIONS, -(-(p + 2) // m))
 
 

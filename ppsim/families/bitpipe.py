@@ -24,7 +24,7 @@ from ppsim.schedule.blocks import Block, alternate, concatenate, run
     stages_per_device=2,
 )
 def bitpipe(p: int, m: int, v: int) -> Iterator[Block]:
-    """Yield units of 2p forwards and 2p backwards; the drain of a unit is one backward ahead of the next fill."""
+    """Yield units of 2p forwards and 2p backwards; the drain of a unit begins one backward before the next fill."""
     require_units("bitpipe", p, m)
     for r in range(p):
         forwards, backwards = _runs(p, m, r, Kind.F), _runs(p, m, r, Kind.B)
@@ -54,8 +54,8 @@ def _units_joined(forwards: Block, backwards: Block, unit: int, warmup: int) -> 
 def _runs(p: int, m: int, r: int, kind: Kind) -> Block:
     """Return all forwards or all backwards of device r, unit by unit.
 
-    A unit has h = p/2 microbatches per direction. The direction that enters nearer to the device begins; both then
-    alternate, first on their way there, later on their way back. Backwards run the same in reverse.
+    A unit has h = p/2 microbatches per direction. The direction whose entry is nearer to the device begins. Then both
+    alternate, first on the first leg of their V, later on the second. Backwards pass the legs in reverse order.
     """
     h = p // 2
     near_is_second = r >= h

@@ -1,4 +1,4 @@
-"""BPipe: 1F1B whose early devices lend out activations to the late ones, so that all hold about the same."""
+"""BPipe: 1F1B whose early devices evict activations to late devices, so that all hold about the same number."""
 
 from collections.abc import Iterator
 
@@ -13,8 +13,8 @@ def _evictions(p: int, m: int) -> Iterator[np.ndarray]:
     """Yield stage, microbatch and host device of the activations that each device evicts, int (evictions, 3).
 
     1F1B keeps w = p-r (at most m) consecutive microbatches in flight on device r. Each window of w microbatches has
-    one of each remainder modulo w. So evicting w-limit+1 remainders leaves limit-1 activations and the one in use.
-    Evicted microbatches are not neighbours: one activation moves while the device works on another one that stays.
+    each remainder modulo w once. So evicting w-limit+1 remainders leaves limit-1 activations and the one in use.
+    Evicted microbatches are not neighbours: one activation moves while the device computes with another one.
     """
     limit = (p + 3) // 2
     microbatch = np.arange(m)

@@ -1,10 +1,10 @@
-"""Closed forms: the formulas of a family, as text that is printed and that tests evaluate.
+"""Closed forms: the formulas of a family, as text that pages print and tests evaluate.
 
 A text such as "= m(F+I) for m >= p, (m+p-1)F for m < p; where c = 0; bubble fraction (p-1)/m at F = I" has clauses
-between ";", and in each clause expressions with the conditions under which they hold. Letters are those of
-docs/schedules.md. The conditions of a clause without an expression belong to all expressions before it. After ":" the
-conditions of the expression before it still hold. "=" and "<=" are evaluated, "~" is not. Words that are not part of a
-formula are in braces, with their meaning if they have one: "{with k slices}", "{once m fills the pipeline|for m >= p}".
+between ";", and in each clause expressions with the conditions under which they hold. docs/schedules.md defines the
+letters. The conditions of a clause without an expression belong to all expressions before it. After ":" the conditions
+of the expression before it still hold. "=" and "<=" are evaluated, "~" is not. Braces hold words that are only printed,
+and after "|" the text that is evaluated in their place: "{with k slices}", "{once m fills the pipeline|for m >= p}".
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _IN_PYTHON = {"mod": "%", "=": "==", "F&B": "fused", "f&b": "fused_stage", "c'":
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """One formula of a family.
+    """Formula of a family.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class ClosedForm:
         return {token for text in (self.expression, *self.conditions) for token in _tokens(text)}
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Return if the formula claims to hold for these values, a number for each of `names`."""
+        """Return whether the conditions of the formula hold for these values, a number for each of `names`."""
         return all(_evaluate(condition, values) for condition in self.conditions)
 
     def value(self, values: Mapping[str, Any]) -> float:
@@ -70,7 +70,7 @@ def printed(text: str) -> str:
 
 
 def closed_forms(text: str, measure: str) -> list[ClosedForm]:
-    """Return the formulas of a text except approximations; a formula that names no measure is one of `measure`."""
+    """Return the formulas of a text except approximations; `measure` is the default measure of a formula."""
     forms: list[ClosedForm] = []
     for clause in _BRACES.sub(r"\2", text).split(";"):
         if clause.strip().startswith("~"):
@@ -100,7 +100,7 @@ def _forms_of_clause(clause: str, measure: str) -> tuple[list[ClosedForm], list[
 
 
 def _items(segment: str) -> Iterator[str]:
-    """Yield the expressions and conditions of a segment: what commas outside parentheses and connectors separate."""
+    """Yield the expressions and conditions of a segment; connectors, and commas outside parentheses, separate them."""
     depth, item = 0, ""
     for character in _CONNECTOR.sub(",", segment) + ",":
         depth += (character == "(") - (character == ")")
@@ -113,7 +113,7 @@ def _items(segment: str) -> Iterator[str]:
 
 
 def _tokens(text: str) -> list[str]:
-    """Return the numbers, names and signs of an expression; a word that is not known is a product of its letters."""
+    """Return the numbers, names and signs of an expression; an unknown word is a product of its letters."""
     found = []
     for token in _TOKEN.findall(text):
         found += list(token) if token.isalpha() and token not in _WORDS else [token]
@@ -121,7 +121,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _evaluate(text: str, values: Mapping[str, Any]) -> Any:
-    """Return the value of an expression or comparison in which a product may have no sign, such as 2(p-1)m."""
+    """Return the value of an expression or comparison; products may lack their sign, as in 2(p-1)m."""
     return eval(_compiled(text), _FUNCTIONS | {_IN_PYTHON.get(name, name): values[name] for name in values})  # noqa: S307 - text of this package
 
 

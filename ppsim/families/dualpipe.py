@@ -89,7 +89,7 @@ def eight_steps(q: int, h: int, count: int) -> Block:
     outer, inner = h - q - 1, q + 1
     steady = repeat(concatenate(near_far, far_near), count - 2 * h + inner)
     if outer == 0:
-        # The innermost device runs its very first pair one after the other: nothing is there to hide yet.
+        # The innermost device runs its first F and B one after the other, because no communication overlaps them yet.
         steady = concatenate(steady[:2].unfused(), steady[2:])
     pairs = repeat(concatenate(b1, b0), inner)
     split_from = 2 * (inner // 2) + (q % 2 == 0)

@@ -1,4 +1,4 @@
-"""PipeOffload's grouped interleaved schedule as its makers lay it out: slot by slot, for groups of any size up to p."""
+"""PipeOffload's grouped interleaved schedule in the slots of its authors' code, for groups of any size up to p."""
 
 import math
 from collections.abc import Iterator

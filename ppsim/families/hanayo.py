@@ -1,4 +1,4 @@
-"""Hanayo: stages laid down and up the devices in waves, so that a microbatch turns round without a transfer."""
+"""Hanayo: stages placed down and up the devices in waves, so that a microbatch turns round without a transfer."""
 
 from collections.abc import Iterator
 
@@ -40,8 +40,8 @@ def _waves(v: int, waves: int | None) -> int:
 def hanayo(p: int, m: int, v: int = 2, *, waves: int | None = None) -> Iterator[Block]:
     """Yield rows in the order of the slots in which they run at f = b.
 
-    A microbatch that enters at slot T runs F of stage s at T + s and B at T + 2S-1-s, with S stages in all: on device r
-    these are the slots T + r and T - 1 - r modulo 2p. So p microbatches that enter two slots apart fill every slot.
+    A microbatch that enters at slot T runs F of stage s at T + s and B at T + 2S-1-s, with S stages in all. On device r
+    these are the slots T + r and T - 1 - r modulo 2p. So p microbatches, each two slots after the last, fill all slots.
     """
     w = _waves(v, waves)
     require_few_actions("hanayo", devices=p, microbatches=m, stages_per_device=2 * w)

@@ -1,4 +1,4 @@
-"""Interleaved 1F1B: several stages a device in a loop, microbatches walked in groups."""
+"""Interleaved 1F1B: several stages per device in a loop, with microbatches in groups."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -63,7 +63,7 @@ def _nearest(m: int, legal: Any) -> str:
     return f"{above}" if below is None else f"{below} or {above}"
 
 
-def grouped_walk(sizes: np.ndarray, v: int) -> tuple[np.ndarray, np.ndarray]:
+def grouped_order(sizes: np.ndarray, v: int) -> tuple[np.ndarray, np.ndarray]:
     """Return local stage and microbatch of the forwards: in each group all of local stage 0, then 1, ...
 
     `sizes` holds the microbatches of each group. Returns two columns of length sum(sizes) * v.
@@ -78,7 +78,7 @@ def grouped_walk(sizes: np.ndarray, v: int) -> tuple[np.ndarray, np.ndarray]:
 
 def looped_runs(p: int, v: int, sizes: np.ndarray, backward: Kind = Kind.B) -> Iterator[tuple[Block, Block]]:
     """Yield all forwards and all backwards of each device in grouped order; stage s is on device s mod p."""
-    local_stage, microbatch = grouped_walk(sizes, v)
+    local_stage, microbatch = grouped_order(sizes, v)
     forwards = run(Kind.F, local_stage * p, microbatch)
     backwards = run(backward, (v - 1 - local_stage) * p, microbatch)
     for r in range(p):

@@ -7,7 +7,7 @@ from ppsim.schedule.blocks import Block, alternate, concatenate, straight_runs
 
 
 def warmed_up(forwards: Block, backwards: Block, warmup: int) -> Block:
-    """Return `warmup` forwards, then pairs of a forward and a backward, then the backwards that are left."""
+    """Return `warmup` forwards, then pairs of a forward and a backward, then the remaining backwards."""
     paired = len(forwards) - warmup
     return concatenate(forwards[:warmup], alternate(forwards[warmup:], backwards[:paired]), backwards[paired:])
 

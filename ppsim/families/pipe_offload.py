@@ -15,7 +15,7 @@ from ppsim.lowering.rows import insert_at, row_tables
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.recurrence import run_lists
 
-MIN_SLOTS = 3  # slots; an activation that lives no longer is not copied
+MIN_SLOTS = 3  # an activation that lives at most this number of slots is not copied
 
 
 @family(
@@ -64,7 +64,7 @@ def pipe_offload(
 def _slots(
     made: np.ndarray, needed: np.ndarray, first: float, d2h: float, h2d: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return if each activation has slots for its copies, bool, and the times at which the copies start.
+    """Return whether each activation has slots for its copies, bool, and the times at which both copies start.
 
     `made` is the end of each forward and `needed` the start of its backward, in the order of the forwards. The first
     slot begins at `first`, and each slot lasts d2h + h2d.
@@ -87,6 +87,6 @@ def _slots(
     return kept, out, back
 
 
-def _row_at(end: np.ndarray, span: slice, moment: np.ndarray) -> np.ndarray:
-    """Return the row of a device that runs at each time, or waits then to run."""
-    return np.minimum(span.start + np.searchsorted(end[span], moment, "right"), span.stop - 1)
+def _row_at(end: np.ndarray, span: slice, time: np.ndarray) -> np.ndarray:
+    """Return the row of a device that runs at each time, or that is the next to run."""
+    return np.minimum(span.start + np.searchsorted(end[span], time, "right"), span.stop - 1)

@@ -19,15 +19,15 @@ from ppsim.families.closed_forms import ClosedForm, closed_forms, printed
 from ppsim.schedule.blocks import Block
 from ppsim.schedule.columns import ScheduleColumns
 
-# A mistake such as microbatches=10**9 is refused at once, before it takes all memory.
+# A mistake such as microbatches=10**9 raises an error before it takes all memory.
 BYTES_AN_ACTION = 64  # to build and simulate if nothing queues; benchmarks/test_speed_of_growth.py measures it
-MOST_NUMBERED = 2**29  # actions that the columns of a schedule can number
-MOST_DEVICES = 2**14
+MAX_NUMBERED = 2**29  # largest number that the columns of a schedule can hold
+MAX_DEVICES = 2**14
 
 
-def most_actions() -> int:
+def max_actions() -> int:
     """Return the largest number of actions that this machine has memory to build and simulate."""
-    return min(memory_bytes() // BYTES_AN_ACTION, MOST_NUMBERED)
+    return min(memory_bytes() // BYTES_AN_ACTION, MAX_NUMBERED)
 
 
 # Takes devices, microbatches, stages per device and the family's options; returns one Block per device or a Schedule.
@@ -37,12 +37,12 @@ SomeGenerator = TypeVar("SomeGenerator", bound=Generator)
 
 @dataclass(frozen=True)
 class RegisteredFamily:
-    """One schedule family: how to build it and what is known about it.
+    """Schedule family: its generator, sizes and options, and its properties.
 
-    `asynchronous` marks steps that follow each other without a drain, on old weights; rankings list them separately.
-    `makespan` and `peak_activations` are closed forms as text in the notation of docs/schedules.md: "=" marks the exact
-    ones, "<=" upper bounds, "~" approximations. `closed_forms` are the exact ones and the bounds, which a test compares
-    with simulations.
+    In an `asynchronous` family steps follow each other without a drain, on old weights; rankings list it separately.
+    `makespan` and `peak_activations` are closed forms as text in the notation of docs/schedules.md: "=" marks exact
+    forms, "<=" upper bounds, "~" approximations. A test compares `closed_forms`, the exact forms and the bounds, with
+    simulations.
     """
 
     name: str
@@ -62,8 +62,8 @@ class RegisteredFamily:
     def columns(
         self, devices: int, microbatches: int, stages_per_device: int | None = None, **options: Any
     ) -> ScheduleColumns:
-        """Check the sizes and options, generate and validate; BuildError names the rule that a refused size breaks."""
-        p = require_count("devices", devices, most=MOST_DEVICES)
+        """Return a validated schedule for these sizes and options; raise BuildError with the rule that they break."""
+        p = require_count("devices", devices, most=MAX_DEVICES)
         m = require_count("microbatches", microbatches)
         v = require_count(
             "stages_per_device", self.stages_per_device if stages_per_device is None else stages_per_device
@@ -78,7 +78,7 @@ class RegisteredFamily:
             known = ", ".join(self.options) or "none"
             raise BuildError(f"{self.name}: unknown option {unknown[0]!r}; the options of this schedule are: {known}")
         require_few_actions(self.name, devices=p, microbatches=m, stages_per_device=v)
-        schedule = self._made(self.generate(p, m, v, **options), p)
+        schedule = self._as_schedule(self.generate(p, m, v, **options), p)
         validate(schedule)
         if (schedule.devices, schedule.microbatches_of_a_step) != (p, m):
             raise ScheduleError(
@@ -87,7 +87,7 @@ class RegisteredFamily:
             )
         return schedule
 
-    def _made(self, made: Any, devices: int) -> ScheduleColumns:
+    def _as_schedule(self, made: Any, devices: int) -> ScheduleColumns:
         """Return the generator's result as a schedule with the family's name; raise ScheduleError if it is not one."""
         if isinstance(made, ScheduleColumns):
             return made.named(self.name)
@@ -111,7 +111,7 @@ class RegisteredFamily:
         return f"makespan {self.makespan}; peak activations {self.peak_activations}"
 
     def describe(self) -> dict[str, str]:
-        """Return what pages print about the family, label -> text."""
+        """Return the texts that pages print about the family, by label."""
         return {
             "name": self.name,
             "title": self.title,
@@ -140,9 +140,9 @@ def family(
 ) -> Callable[[SomeGenerator], SomeGenerator]:
     """Return a decorator that registers a generator under `name`.
 
-    Keyword-only parameters of the generator become the family's options. It raises BuildError for sizes and options
-    that it does not allow. If its stages per device have a default, any number of them is allowed, else
-    `stages_per_device` alone. `makespan` and `peak_activations` are texts for `closed_forms`.
+    Keyword-only parameters of the generator become the family's options. The generator raises BuildError for illegal
+    sizes and options. If its stages per device have a default, any number of them is legal, else only
+    `stages_per_device`. `makespan` and `peak_activations` are texts for `closed_forms`.
     """
 
     def register(generate: SomeGenerator) -> SomeGenerator:
@@ -186,7 +186,7 @@ def find_family(name: str) -> RegisteredFamily:
 
 
 def split_stages(name: str) -> tuple[str, int | None]:
-    """Return name and stages per device of a text: "interleaved-1f1b:4" is ("interleaved-1f1b", 4), "gpipe" has None.
+    """Return name and stages per device of a text: ("interleaved-1f1b", 4) for "interleaved-1f1b:4", else None.
 
     Raises BuildError if the text after the colon is not a number.
     """
@@ -199,8 +199,8 @@ def split_stages(name: str) -> tuple[str, int | None]:
 
 
 def require_count(word: str, value: Any, least: int = 1, most: int | None = None) -> int:
-    """Return `value` as an int from `least` to `most` (default: `MOST_NUMBERED`), or raise BuildError."""
-    most = MOST_NUMBERED if most is None else most
+    """Return `value` as an int from `least` to `most` (default: `MAX_NUMBERED`), or raise BuildError."""
+    most = MAX_NUMBERED if most is None else most
     try:
         count = operator.index(value)
     except TypeError:
@@ -217,12 +217,12 @@ def require_count(word: str, value: Any, least: int = 1, most: int | None = None
 def require_few_actions(name: str, **sizes: int) -> None:
     """Raise BuildError if F and B of every combination of `sizes` exceed the memory, or the numbers of a schedule."""
     actions = 2 * math.prod(sizes.values())
-    if actions > most_actions():
+    if actions > max_actions():
         made = " x ".join(f"{word}={size}" for word, size in sizes.items())
         needed, there = (value_text(float(size), "bytes") for size in (actions * BYTES_AN_ACTION, memory_bytes()))
         memory = f"{actions} need about {needed} to build and simulate, and this machine has {there}"
         why = memory if actions * BYTES_AN_ACTION > memory_bytes() else "no schedule can number as many"
-        raise BuildError(f"{name}: {made} makes more than {most_actions()} actions: {why}; use fewer microbatches")
+        raise BuildError(f"{name}: {made} makes more than {max_actions()} actions: {why}; use fewer microbatches")
 
 
 def nearest_multiples(count: int, of: int) -> str:

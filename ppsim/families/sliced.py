@@ -1,4 +1,4 @@
-"""Sliced sequences: each microbatch cut along the sequence into slices that follow each other through the stages."""
+"""Sliced sequences: microbatches cut along the sequence into slices, which follow each other through the stages."""
 
 from collections.abc import Iterator
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ppsim.base.errors import BuildError
-from ppsim.families.interleaved import grouped_walk
+from ppsim.families.interleaved import grouped_order
 from ppsim.families.one_forward_one_backward import warmed_up
 from ppsim.families.registry import family, nearest_multiples, require_count, require_few_actions
 from ppsim.schedule.blocks import Block, backward_run, forward_run
@@ -17,7 +17,7 @@ def _looped_pieces(p: int, m: int, v: int, slices: int, group: int) -> Iterator[
 
     `group` is the number g of slices, in whole microbatches, that a device runs on one stage before the next stage.
     """
-    local_stage, piece = grouped_walk(np.full(m * slices // group, group), v)
+    local_stage, piece = grouped_order(np.full(m * slices // group, group), v)
     reversed_piece = piece - piece % slices + slices - 1 - piece % slices
     for r in range(p):
         forwards = forward_run(local_stage * p + r, piece)

@@ -1,4 +1,4 @@
-"""STP: a V whose forwards are braided with backwards, so that tensor-parallel all-reduces hide behind computation."""
+"""STP: a V of interleaved forwards and backwards, so that computation overlaps tensor-parallel all-reduces."""
 
 from collections.abc import Iterator
 
@@ -57,7 +57,7 @@ def _nine_steps(p: int, m: int, r: int) -> Block:
 
 
 def _braid(pair: Block, slots: int, split: int) -> Block:
-    """Return `slots` slots of the pair in turn; the last `split` have I instead of B, so they are two actions each."""
+    """Return `slots` slots, the two of the pair in turn; the last `split` are two actions, with I instead of B."""
     rows = repeat(pair, (slots + 1) // 2)[: 2 * slots]
     fused, last = rows[: 2 * (slots - split)], rows[2 * (slots - split) :]
     return concatenate(fused, Block(np.where(last.kind == Kind.B, Kind.I, last.kind), last.stage, last.microbatch))

@@ -72,7 +72,7 @@ def _pulled_earlier(offsets: np.ndarray, m: int) -> np.ndarray:
 
 
 def _occupied(start: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return if each slot is taken, and by how much it changes the activations held after it; (devices, slots)."""
+    """Return whether each slot is taken, and its change of the number of activations, both (devices, slots)."""
     p = start.shape[1]
     taken, change = np.zeros((p, slots), bool), np.zeros((p, slots), np.int64)
     devices = np.arange(p)[:, None]
@@ -84,7 +84,7 @@ def _occupied(start: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Passes(NamedTuple):
-    """The constants of moving passes earlier; passes are numbered by leg, device and microbatch.
+    """Constants of `pull_earlier`; passes are numbered by leg, device and microbatch.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ def pull_earlier(passes, first, taken, held):
     """Move each pass to the first slots that are free and, for an F, below the peak until then.
 
     `first` (passes,) is the first slot of each pass; this function changes it. `taken` and `held` (devices x slots,)
-    give for each slot of a device if it is taken, and the activations held after it.
+    give for each slot of a device whether it is taken, and the activations held after it.
     """
     p, m = passes.devices, passes.microbatches
     for number in passes.order:
@@ -124,10 +124,10 @@ def pull_earlier(passes, first, taken, held):
         while slot < now and (taken[row + slot] or taken[row + slot + length - 1]):
             slot += 1
         first[number] = slot
-        for part_of_it in range(length):
-            taken[row + now + part_of_it] = False
-        for part_of_it in range(length):
-            taken[row + slot + part_of_it] = True
+        for part in range(length):
+            taken[row + now + part] = False
+        for part in range(length):
+            taken[row + slot + part] = True
         for later in range(slot + length - 1, now + length - 1):
             held[row + later] += 1 if length == 1 else -1
 

@@ -1,4 +1,4 @@
-"""1F1B with the output layer cut over all devices: S and T beside F and B, and the interlaced pipeline."""
+"""1F1B with the output layer cut over all devices: S and T between F and B, and the interlaced pipeline."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def _require_lengths(forward: Any, backward: Any) -> None:
 
 
 def _placement(p: int, forward: float, backward: float) -> tuple[list[bool], list[int]]:
-    """Return for each device if S is before F in its steady part, and the number of S before its first B.
+    """Return for each device whether S is before F in its steady part, and the number of S before its first B.
 
-    From the last device to the first, each device begins its B one forward later than the next. When these delays add
-    up to a backward, S goes after F instead, and the count starts again.
+    From the last device to the first, each device begins its B one forward later than the next. When the sum of these
+    delays reaches a backward, S comes after F instead, and the sum starts again.
     """
     before_f, offset = [True], 0.0
     while len(before_f) < p:
@@ -82,9 +82,9 @@ def _placement(p: int, forward: float, backward: float) -> tuple[list[bool], lis
 
 
 def _overlapping_reductions(p: int, m: int, barriers: int, before_f: list[bool], early: list[int]) -> Iterator[Block]:
-    """Yield min(p-r, m) F; `barriers` times (S, F); the early S; then (B, S, F) or (B, F, S) until none is left.
+    """Yield min(p-r, m) F; `barriers` times (S, F); the early S; then (B, S, F) or (B, F, S) to the end.
 
-    With two barriers T of a microbatch comes directly before S of the next one; the last T comes alone.
+    With two barriers, T of a microbatch comes directly before S of the next microbatch; the last T comes alone.
     """
     number = np.arange(m + 1)
     for r in range(p):

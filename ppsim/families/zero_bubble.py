@@ -1,4 +1,4 @@
-"""Zero bubble by hand: the backward split in I and W, with W moved to where a device would idle."""
+"""Handcrafted zero-bubble schedules: the backward split in I and W, with W in the idle time of the drain."""
 
 from collections.abc import Callable, Iterator
 

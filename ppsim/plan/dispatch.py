@@ -1,10 +1,10 @@
-"""Dispatch "ready": lists are priorities. A device starts the first action that is ready and leaves room for the rest.
+"""Dispatch "ready": lists are priorities. A device starts the first action that is ready and fits in its memory.
 
-An action leaves room if after it the rest of the list, in list order, never holds more than the device's limit. So the
-head of a list always has room, and lists that run in list order also run to their end under this rule. No deadlock is
-possible: the rest of each list is in list order, and nothing waits for the actions that ran early.
+An action fits if after it the rest of the list, in list order, never holds more than the device's limit. So the head of
+a list always fits, and lists that run in list order also run to their end under this rule. No deadlock is possible: the
+rest of each list is in list order, and nothing waits for the actions that ran early.
 A device adds to collectives in list order, so that all devices take part in them in one order.
-Source of the idea: arXiv 2605.18750 (ready-first over static pipeline orders); the rule for room is ours.
+Source of the idea: arXiv 2605.18750 (ready-first over static pipeline orders); the memory rule is ours.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class Choices(NamedTuple):
     row, rows : int64 (slots,)
         First row of each slot, and its number of rows.
     seconds, adds, net : float64 (slots,)
-        Length; activations, in device shares, that the slot takes at its start, and that it leaves at its end.
+        Length; activations, in device shares, that the slot adds at its start, and its net change at its end.
     limit : float64 (devices,)
         Activations that a device may hold.
     first_edge : int64 (slots + collectives + 1,)
-        Others wait for slot i over edges `first_edge[i]:first_edge[i + 1]`; collectives, which need no device, come
-        after the slots.
+        Edges `first_edge[i]:first_edge[i + 1]` lead from slot i to what waits for it. Collectives, which need no
+        device, come after the slots.
     target, delay : int64, float64 (edges,)
         The slot or collective that waits, and the seconds of the transfer between, or of the collective.
     waits : int64 (slots + collectives,)
-        Number of slots and collectives that each waits for.
+        Number of slots and collectives that each slot or collective waits for.
     """
 
     offsets: np.ndarray
@@ -75,8 +75,8 @@ def check_dispatch(dispatch: Any, memory_limit: Any) -> None:
 def make_choices(plan: Plan, table: CostTable, memory_limit: Any = None) -> Choices:
     """Return the slots that the devices of a plan choose from.
 
-    `memory_limit` is in activations of one device share, one number or one a device; None: what each list needs
-    itself. Raises ConfigError where a list does not fit its limit.
+    `memory_limit` is in activations of one device share, one number or one per device; None means the peak of each
+    list. Raises ConfigError if a list needs more than its limit.
     """
     row = plan.first_rows
     slot_of = np.cumsum(~plan.fused) - 1
@@ -99,7 +99,7 @@ def make_choices(plan: Plan, table: CostTable, memory_limit: Any = None) -> Choi
 
 
 def check_plan(plan: Plan) -> None:
-    """Raise ConfigError if dispatch "ready" does not know something that the plan holds."""
+    """Raise ConfigError if dispatch "ready" does not support a part of the plan."""
     schedule = plan.schedule
     for found, what, legal in (
         (plan.transport != "async", f"transport={plan.transport!r}", "transport='async', which posts nothing in order"),
@@ -114,7 +114,7 @@ def check_plan(plan: Plan) -> None:
 
 
 def _limit(schedule: ScheduleColumns, offsets: np.ndarray, adds: np.ndarray, net: np.ndarray, given: Any) -> np.ndarray:
-    """Return the limit of each device; ConfigError if its list needs more."""
+    """Return the limit of each device; raise ConfigError if its list needs more."""
     level = np.cumsum(net) - net
     own = np.maximum.reduceat(level + adds, offsets[:-1]) - level[offsets[:-1]]
     if given is None:
@@ -171,25 +171,30 @@ def _collective_edges(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
     waiting, earlier = np.flatnonzero(barriers.needs >= 0), np.flatnonzero(barriers.following >= 0)
     added = np.sort(barriers.producer)
-    of_one = np.flatnonzero(np.diff(plan.schedule.device[added]) == 0)
-    source = [added[of_one], barriers.producer, rows + earlier, rows + barriers.needs[waiting]]
-    target = [added[of_one + 1], rows + barriers.of_producer, rows + earlier + 1, waiting]
-    at_once = np.zeros(len(of_one) + len(barriers.producer))
-    lasting = plan.barrier_seconds[np.append(earlier, barriers.needs[waiting])]
-    return np.concatenate(source), np.concatenate(target), np.append(at_once, lasting)
+    same_device = np.flatnonzero(np.diff(plan.schedule.device[added]) == 0)
+    source = [added[same_device], barriers.producer, rows + earlier, rows + barriers.needs[waiting]]
+    target = [added[same_device + 1], rows + barriers.of_producer, rows + earlier + 1, waiting]
+    no_delay = np.zeros(len(same_device) + len(barriers.producer))
+    delay = plan.barrier_seconds[np.append(earlier, barriers.needs[waiting])]
+    return np.concatenate(source), np.concatenate(target), np.append(no_delay, delay)
 
 
 def in_order(plan: Plan, table: CostTable, choices: Choices, order: np.ndarray) -> Plan:
-    """Return the plan with its slots in another order: `order` has all devices one after the other."""
+    """Return the plan with its slots in another order; `order` lists the slots device by device."""
     first = np.repeat(choices.row[order], choices.rows[order])
     begin = np.cumsum(choices.rows[order]) - choices.rows[order]
     old = first + np.arange(len(first)) - np.repeat(begin, choices.rows[order])
     new = np.empty(len(old), np.int32)
     new[old] = np.arange(len(old), dtype=np.int32)
-    was = plan.schedule
-    # The two parts of a slot without a length of its own are chosen one by one.
+    schedule_before = plan.schedule
+    # Devices choose the two parts of a slot without a length of its own separately.
     schedule = ScheduleColumns(
-        was.kind[old], was.stage[old], was.microbatch[old], was.offsets, joined=plan.fused[old], **was.traits
+        schedule_before.kind[old],
+        schedule_before.stage[old],
+        schedule_before.microbatch[old],
+        schedule_before.offsets,
+        joined=plan.fused[old],
+        **schedule_before.traits,
     )
     source = np.where(plan.source[old] >= 0, new[plan.source[old]], -1).astype(np.int32)
     schedule.mark_valid(source)

@@ -1,4 +1,4 @@
-"""Changes of what a device holds: activations, or their bytes, that each row of a schedule adds and frees."""
+"""Memory of activations: the amount that each row of a schedule adds to its device and frees."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ ROWS_AT_ONCE = 16_384
 
 
 def changes_by_kind(whole: Any, for_weight: Any, stored: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return what F, B, I, W, R, S and T add at their start and free at their end, two arrays of one row per kind.
+    """Return the amounts that F, B, I, W, R, S and T add at their start and free at their end.
+
+    Both arrays have one row per kind.
 
     Parameters
     ----------
     whole : array of any shape
-        What one activation holds.
+        Amount of one activation.
     for_weight : array of that shape
         The part of it that lives until W; the rest ends with I.
     stored : array of that shape
@@ -36,14 +38,14 @@ def changes_by_kind(whole: Any, for_weight: Any, stored: Any) -> tuple[np.ndarra
 def parts_of(table: CostTable, whole: np.ndarray) -> np.ndarray:
     """Return an activation's size, its part for W and its stored input by stage, float64 (3, stages).
 
-    `whole` is what one microbatch holds on each stage, in any unit.
+    `whole` is the amount of one microbatch on each stage, in any unit.
     """
     stored = np.zeros_like(whole) if table.input_fraction is None else whole * table.input_fraction
     return np.stack([whole, whole * table.weight_grad_fraction, stored])
 
 
 class Holding:
-    """Amounts that the rows of a schedule add and free, in the unit of `weight`, held by one microbatch per stage."""
+    """Amounts that the rows of a schedule add and free; `weight` is the amount of one microbatch on each stage."""
 
     def __init__(self, schedule: ScheduleColumns, table: CostTable, weight: np.ndarray):
         self.schedule, self.table = schedule, table
@@ -51,7 +53,7 @@ class Holding:
         self.adds, self.frees = changes_by_kind(*self.by_stage)
 
     def changes(self, rows: slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
-        """Return what each of these rows adds at its start and frees at its end."""
+        """Return the amounts that each of these rows adds at its start and frees at its end."""
         schedule = self.schedule
         adds, frees = (by_kind_and_stage(schedule, values, rows) for values in (self.adds, self.frees))
         if schedule.recomputes:
@@ -65,7 +67,7 @@ class Holding:
         return self.by_stage[:, stage] * self._scale(stage, microbatch)
 
     def peaks(self, fused: np.ndarray | None = None) -> np.ndarray:
-        """Return the largest amount that each device holds in list order, as `list_peaks`."""
+        """Return the `list_peaks` of the schedule."""
         peaks = np.empty(self.schedule.devices)
         for first, last in device_ranges(self.schedule):
             offsets = self.schedule.offsets[first : last + 1]
@@ -88,7 +90,7 @@ def list_peaks(
     schedule : ScheduleColumns
         The lists.
     adds, frees : float64, one entry per row
-        What the row adds at its start and frees at its end.
+        Amounts that the row adds at its start and frees at its end.
     fused : bool, one entry per row, optional
         True for the second row of a timed OVERLAP_F_B slot: both parts add before either frees.
     """
@@ -111,7 +113,7 @@ def _list_peaks(offsets: np.ndarray, adds: np.ndarray, frees: np.ndarray, fused:
 def device_ranges(schedule: ScheduleColumns) -> Iterator[tuple[int, int]]:
     """Yield (first, last + 1) of neighbouring devices that have about `ROWS_AT_ONCE` rows together.
 
-    Columns made for one range at a time stay small.
+    A caller that works range by range needs small columns only.
     """
     last = 0
     while last < schedule.devices:
@@ -123,7 +125,7 @@ def device_ranges(schedule: ScheduleColumns) -> Iterator[tuple[int, int]]:
 def amounts(
     schedule: ScheduleColumns, table: CostTable, weight: np.ndarray, stage: np.ndarray, microbatch: np.ndarray
 ) -> np.ndarray:
-    """Return what each (stage, microbatch) or slice holds, if a whole microbatch holds `weight` by stage."""
+    """Return the amount of each (stage, microbatch) or slice, if a whole microbatch holds `weight` by stage."""
     return weight[stage] / schedule.slices * table.scale_of(schedule, stage, microbatch)
 
 
@@ -135,7 +137,7 @@ def smallest_amount(schedule: ScheduleColumns, table: CostTable) -> float:
 def stored_fraction(
     schedule: ScheduleColumns, table: CostTable, stage: np.ndarray, microbatch: np.ndarray
 ) -> np.ndarray:
-    """Return the fraction of its activation that each (stage, microbatch) holds after F: all, or the input of an R."""
+    """Return the fraction of its activation that each (stage, microbatch) holds after F: 1, or the input for an R."""
     recomputed = np.zeros((schedule.num_stages, schedule.microbatches), bool)
     rows = np.flatnonzero(schedule.kind == Kind.R)
     recomputed[schedule.stage[rows], schedule.microbatch[rows]] = True
@@ -167,22 +169,22 @@ def moved_fraction(
 
 
 def backward_bytes(table: CostTable) -> np.ndarray | None:
-    """Return the bytes that a B or I of a whole microbatch also holds while it runs, by stage; None if none does.
+    """Return the additional bytes of a running B or I of a whole microbatch, by stage; None if there are none.
 
-    They are what the backward recomputes, or what the loss holds.
+    They hold the recomputed activations or the tensors of the loss.
     """
     held = table.recompute_bytes
     return None if held is None or not held.any() else held
 
 
 def logits_bytes(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:
-    """Return the bytes that S of a whole microbatch holds until T ends, or S without T, by stage; None if none does."""
+    """Return the bytes that S of a whole microbatch holds until T, or itself without T, ends; by stage, or None."""
     held = table.vocabulary_bytes
     return held if schedule.cuts_vocabulary else None
 
 
 def static_bytes(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:
-    """Return the bytes of weights, gradients and optimizer state of each device, (3, devices); None if not known."""
+    """Return the bytes of weights, gradients and optimizer state of each device, (3, devices); None if unknown."""
     if table.state_bytes is None:
         return None
     device, stage = schedule.holdings.T

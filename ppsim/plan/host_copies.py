@@ -1,4 +1,4 @@
-"""Copies of activations to host memory or another device and back: which, when, through which switch, how long."""
+"""Copies of activations to host memory or another device and back: their order, switches and lengths."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ OFFLOADS, RELOADS = 0, 1
 class Copies(DeviceLists, EqualColumns):
     """The OFFLOADs and RELOADs, and the moves of evicted activations, in program order.
 
-    A device has a copy engine for each way, on which copies run one after the other. A copy is posted when the compute
+    A device has one copy engine per way, which runs its copies one after the other. A copy is posted when the compute
     actions before it have ended; a RELOAD also waits for the end of its OFFLOAD. A RELOAD from another device waits for
     every OFFLOAD posted before it, because it takes their memory. An F on a device that evicts waits until the OFFLOADs
-    before it leave as much free memory as they would if moves took no time. If neighbours share a switch, a copy that
-    could start joins the switch's line for its way. A line lets one copy through at a time: first come, first served,
-    at equal times the lower device, then program order.
+    before it have freed as much memory as if moves took no time. If neighbours share a switch, a copy that could start
+    joins the switch's line for its way. A line lets one copy through at a time: first come, first served, at equal
+    times the lower device, then program order.
 
     Attributes
     ----------
@@ -37,15 +37,16 @@ class Copies(DeviceLists, EqualColumns):
     way : int8 (copies,)
         OFFLOADS or RELOADS.
     before : int32 (copies,)
-        Posted after all rows of its device below this one.
+        First row of its device after the post.
     origin : int32 (copies,)
         The OFFLOAD whose activation a RELOAD brings back; else -1.
     after : int32 (copies,)
-        The OFFLOAD whose end a RELOAD waits for, unless a RELOAD before it does; else -1.
+        The OFFLOAD whose end a RELOAD waits for, unless an earlier RELOAD waits for it; else -1.
     user : int32 (copies,)
-        The row that waits for it: for a RELOAD the first R or backward of its activation, for an OFFLOAD an F; else -1.
+        The row that waits for the copy: after a RELOAD the first R or backward of its activation, after an OFFLOAD an
+        F; else -1.
     host : int32 (copies,)
-        The device that holds the activation meanwhile, or HOST_MEMORY.
+        The device that holds the activation between the two copies, or HOST_MEMORY.
     line : int32 (copies,)
         Number of the switch's line, or -1 if the copy goes through no switch.
     seconds : float64 (copies,)
@@ -64,13 +65,13 @@ class Copies(DeviceLists, EqualColumns):
     seconds: np.ndarray
 
     @property
-    def behind(self) -> np.ndarray:
-        """The copy before each on its copy engine, or -1; int64."""
+    def previous(self) -> np.ndarray:
+        """The previous copy on the copy engine of each copy, or -1; int64."""
         order = np.lexsort((self.way, self.device))  # stable, so in program order
         same = (np.diff(self.way[order]) == 0) & (np.diff(self.device[order]) == 0)
-        behind = np.full(len(order), -1, np.int64)
-        behind[order[1:][same]] = order[:-1][same]
-        return behind
+        previous = np.full(len(order), -1, np.int64)
+        previous[order[1:][same]] = order[:-1][same]
+        return previous
 
     @property
     def lines(self) -> int:
@@ -95,7 +96,7 @@ def find_copies(program: ScheduleColumns, table: CostTable) -> Copies | None:
     device, before, way, stage, microbatch, host = (np.concatenate(column) for column in zip(*found, strict=True))
     if not len(device):
         return None
-    order = np.lexsort((before, device))  # stable: what stands at one place stays in program order
+    order = np.lexsort((before, device))  # stable: copies before the same row stay in program order
     device, before, way, stage, microbatch, host = (
         column[order] for column in (device, before, way, stage, microbatch, host)
     )
@@ -114,7 +115,7 @@ def find_copies(program: ScheduleColumns, table: CostTable) -> Copies | None:
         before,
         origin,
         _each_once(np.where(reloads & (host != HOST_MEMORY), last_offload, origin)).astype(np.int32),
-        (_with_rows_that_need_room(compute, user, device, before, reloads) if len(compute.evicted) else user),
+        (_with_waiting_forwards(compute, user, device, before, reloads) if len(compute.evicted) else user),
         host,
         np.empty(0, np.int32),
         np.empty(0),
@@ -122,13 +123,13 @@ def find_copies(program: ScheduleColumns, table: CostTable) -> Copies | None:
     return with_costs(copies, compute, table)
 
 
-def _with_rows_that_need_room(
+def _with_waiting_forwards(
     compute: ScheduleColumns, user: np.ndarray, device: np.ndarray, before: np.ndarray, reloads: np.ndarray
 ) -> np.ndarray:
-    """Return `user` with, for each move out, the first F that does not start before it has ended.
+    """Return `user` with, for each move out, the first F that waits for its end.
 
-    Activations are counted in list order as if moves took no time. An F may start if the moves out that are under way
-    keep the count within the largest one of its device; a RELOAD under way or done is in the count.
+    The count of activations follows list order, as if moves took no time; it includes a RELOAD under way. An F may
+    start if the count, plus the moves out under way, is at most the largest count of its device.
     """
     rows = len(compute.kind)
     coming = np.bincount(before[reloads], minlength=rows + 1)[:rows]
@@ -136,12 +137,12 @@ def _with_rows_that_need_room(
     leaving = np.bincount(before[~reloads], minlength=rows + 1)[:rows]
     forward, backward = compute.kind == Kind.F, is_backward(compute.kind)
     freed = np.append(0, backward[:-1].astype(np.int64))
-    level = np.cumsum(forward + coming - leaving - freed)  # 0 again behind the last row of each device
-    room = np.maximum.reduceat(level, compute.offsets[:-1])[compute.device] - level + waiting
+    level = np.cumsum(forward + coming - leaving - freed)  # 0 again after the last row of each device
+    free = np.maximum.reduceat(level, compute.offsets[:-1])[compute.device] - level + waiting
     first = np.searchsorted(device, compute.device)
     out = np.flatnonzero(~reloads)
     posted = np.cumsum(leaving) - np.searchsorted(out, first)  # moves out of the device before each row
-    last = posted - 1 - room
+    last = posted - 1 - free
     needing = np.flatnonzero(forward & (last >= 0))
     copy, at = np.unique(out[np.searchsorted(out, first[needing]) + last[needing]], return_index=True)
     user = user.copy()
@@ -150,7 +151,7 @@ def _with_rows_that_need_room(
 
 
 def _each_once(after: np.ndarray) -> np.ndarray:
-    """Return `after` with -1 if an earlier copy of the same line waits for the same OFFLOAD."""
+    """Return `after` with -1 for each copy if an earlier copy waits for the same OFFLOAD."""
     once = np.full_like(after, -1)
     first = np.unique(after, return_index=True)[1]
     once[first] = after[first]
@@ -174,11 +175,10 @@ def _copies_in_lists(program: ScheduleColumns) -> tuple[np.ndarray, ...]:
 
 
 def _moves_of_evicted(compute: ScheduleColumns) -> tuple[np.ndarray, ...]:
-    """Return these columns for evicted activations: out after F, and back during the action before the backward."""
+    """Return these columns for evicted activations: out after F, and back in the action before the backward."""
     stage, microbatch, host = compute.evicted.T
     forward, backward = (table[stage, microbatch] for table in row_tables(compute))
-    leaves, back = forward + 1, np.maximum(backward - 1, forward + 1)
-    before = np.concatenate([leaves, back])
+    before = np.concatenate([forward + 1, np.maximum(backward - 1, forward + 1)])
     way = np.repeat([OFFLOADS, RELOADS], len(stage))
     columns = (
         np.tile(compute.device[forward], 2),
@@ -192,15 +192,15 @@ def _moves_of_evicted(compute: ScheduleColumns) -> tuple[np.ndarray, ...]:
 
 
 def _first_users(compute: ScheduleColumns) -> np.ndarray:
-    """Return the row of R, or else of the backward, by [stage, microbatch]."""
+    """Return the row of the R or, without one, of the backward, by [stage, microbatch]."""
     users = row_tables(compute)[1].astype(np.int32)
-    again = np.flatnonzero(compute.kind == Kind.R)
-    users[compute.stage[again], compute.microbatch[again]] = again
+    rows = np.flatnonzero(compute.kind == Kind.R)
+    users[compute.stage[rows], compute.microbatch[rows]] = rows
     return users
 
 
 def with_costs(copies: Copies, compute: ScheduleColumns, table: CostTable) -> Copies:
-    """Return the copies with their seconds and the switches that they go through under the costs of a table."""
+    """Return the copies with their seconds and their switches under the costs of a table."""
     neighbours = table.offload_switch or 1
     switched = (copies.host == HOST_MEMORY) & (neighbours > 1)
     line = np.where(switched, 2 * (copies.device // neighbours) + copies.way, -1).astype(np.int32)

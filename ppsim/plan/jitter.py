@@ -1,4 +1,4 @@
-"""Jitter: random differences of real devices and links from the given costs, the same for all schedules."""
+"""Jitter: random differences between the given costs and real devices and links, equal for all schedules."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Jitter:
     actions, transfers : sigma >= 0
         A factor for each action, and for each transfer, of each sample.
     devices, links : sigma >= 0
-        A factor for each device, and for each pair of devices, that holds for a whole sample. That of a device is
-        also of its optimizer step; collectives of sharded and data parallelism have no noise.
+        A factor for each device, and for each pair of devices, that holds for a whole sample. A device's factor also
+        scales its optimizer step; collectives of sharded and data parallelism have no noise.
     slow_devices : mapping of device -> factor > 0
         Lengthens every action of the device in all samples, such as {3: 1.2}.
     slow_links : mapping of (device, device) -> factor > 0
@@ -65,9 +65,10 @@ class Jitter:
 
     @classmethod
     def measured(cls, profile: Profile) -> Jitter:
-        """Return the noise of actions that a profile was measured with.
+        """Return the noise of actions in the measurements of a profile.
 
-        For the spread of steps: the overhead was fitted to steps with that noise, and holds what it adds to their mean.
+        It serves the spread of steps only: the overhead was fitted to steps with that noise and already contains its
+        effect on their mean.
         """
         return cls(actions=profile.jitter)
 
@@ -96,7 +97,7 @@ def _factors(key: str, example: str) -> Check:
         if not isinstance(value, Mapping):
             raise ConfigError(f"{shown(value)} must map {key} to a factor, such as {example}")
         try:
-            return {key: factor(held) for key, held in value.items()}
+            return {key: factor(length) for key, length in value.items()}
         except ConfigError as wrong:
             raise ConfigError(f"{shown(value)}: {wrong}") from None
 
@@ -111,7 +112,7 @@ _CHECKS = {
 
 
 def check_jitter(jitter: Jitter | None, seed: int) -> None:
-    """Raise ConfigError unless both are a jitter (or None) and a seed."""
+    """Raise ConfigError unless `jitter` is a Jitter or None, and `seed` an integer of at least 0."""
     if jitter is not None and not isinstance(jitter, Jitter):
         raise ConfigError(f"jitter={shown(jitter)} must be a ppsim.Jitter, such as ppsim.Jitter(actions=0.05)")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
@@ -121,9 +122,9 @@ def check_jitter(jitter: Jitter | None, seed: int) -> None:
 class JitteredPlan:
     """Samples of one plan under jitter.
 
-    The factor of an action belongs to its kind, stage and microbatch, not to its place in a list: two schedules of the
-    same stages and microbatches meet the same factors in the same sample (common random numbers). B is I and W in one:
-    the three share one factor, so that each has the spread that was asked for and B takes as long as its halves.
+    The factor of an action depends on its kind, stage and microbatch, not on its position in a list. Two schedules with
+    the same stages and microbatches therefore get the same factors in the same sample (common random numbers). B, I and
+    W share one factor, so that each has the requested spread and B takes as long as its halves.
     """
 
     def __init__(self, plan: Plan, jitter: Jitter, seed: int):
@@ -141,10 +142,10 @@ class JitteredPlan:
     def sample(self, number: int) -> Plan:
         """Return the plan under the factors of sample `number`; the same number gives the same factors.
 
-        Raises CostError where lengths overflow.
+        Raises CostError if lengths overflow.
         """
         plan, device = self.plan, self._device_factors(number)
-        with np.errstate(over="ignore", invalid="ignore"):  # the plan refuses what is not finite
+        with np.errstate(over="ignore", invalid="ignore"):  # the plan rejects lengths that are not finite
             return replace(
                 plan,
                 row_lengths=plan.seconds * self._action_factors(number, device),
@@ -161,13 +162,14 @@ class JitteredPlan:
     def _link_factors(self, number: int) -> np.ndarray:
         """Return the factor of each transfer's pair of devices.
 
-        Drawn for each distance between two devices that occurs, from device 0 on: pipelines have few distances.
+        Factors are drawn separately for each distance between two devices, from device 0 on: pipelines have few
+        distances.
         """
         lower, distance = np.minimum(self.sender, self.receiver), np.abs(self.sender - self.receiver)
         factors = np.ones(len(lower))
-        for apart in np.flatnonzero(np.bincount(distance)):
-            pairs = distance == apart
-            drawn = self._draw(_LINKS, self.jitter.links, number, (int(lower[pairs].max()) + 1,), int(apart))
+        for length in np.flatnonzero(np.bincount(distance)):
+            pairs = distance == length
+            drawn = self._draw(_LINKS, self.jitter.links, number, (int(lower[pairs].max()) + 1,), int(length))
             factors[pairs] = drawn[lower[pairs]]
         return factors
 
@@ -188,7 +190,7 @@ class JitteredPlan:
             if self.plan.schedule.recomputes:
                 by_kind.append(self._draw(_RECOMPUTES, self.jitter.actions, number, self.shape))
             if self.plan.schedule.cuts_vocabulary:
-                by_kind += [forward] * (Kind.S - len(by_kind))  # no R stands in the lists; its place is kept
+                by_kind += [forward] * (Kind.S - len(by_kind))  # fills the index of R, which the lists lack
                 by_kind += [*self._draw(_VOCABULARY, self.jitter.actions, number, (2, *self.shape))]
             factors = factors * np.stack(by_kind).ravel().take(self.cell)
         first, second = self.plan.slots[:2]

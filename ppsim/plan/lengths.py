@@ -22,7 +22,7 @@ HOST_MEMORY = -1  # in place of a device, for copies to the memory of the device
 def seconds_by_kind(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
     """Return the seconds of F, B, I, W and R of a whole microbatch by stage, (5, stages).
 
-    With S or T in the lists also theirs, (7, stages). Without T, S lasts as long as both.
+    If the lists hold S or T, rows for S and T follow, (7, stages). Without T, S lasts as long as both.
     """
     recompute = table.seconds[Kind.F] if table.recompute_seconds is None else table.recompute_seconds
     seconds = np.vstack([table.seconds, recompute])
@@ -52,14 +52,14 @@ def row_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
 
 
 def row_lengths(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
-    """Return the seconds of rows: as `seconds_by_kind` if that is all they depend on, else as `row_seconds`."""
+    """Return `seconds_by_kind` if the seconds of rows depend on nothing else, else `row_seconds`."""
     if schedule.slices > 1 or table.overlap is not None or table.microbatch_scale is not None:
         return row_seconds(schedule, table)
     return seconds_by_kind(schedule, table)
 
 
 def timed_slots(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
-    """Return a bool column: True for the second row of each OVERLAP_F_B slot that the costs give a length."""
+    """Return a bool column: True for the second row of each OVERLAP_F_B slot if the costs give slots a length."""
     return schedule.joined if table.overlap is not None else np.zeros(len(schedule.kind), bool)
 
 
@@ -75,7 +75,7 @@ def row_fraction(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | No
 
 
 def _mean_fraction(fraction: np.ndarray, whole: np.ndarray, forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
-    """Return the fraction of each fused slot: the mean of its two rows', weighted by their whole seconds."""
+    """Return the fraction of each fused slot: the mean over its two rows, weighted by their whole seconds."""
     both = whole[forward] + whole[backward]
     share = np.divide(whole[forward], both, out=np.full_like(both, 0.5), where=both > 0)
     return fraction[backward] + share * (fraction[forward] - fraction[backward])
@@ -90,9 +90,9 @@ def _scaled(seconds: np.ndarray, overhead: np.ndarray | None, fraction: np.ndarr
 
 
 def by_kind_and_stage(schedule: ScheduleColumns, values: np.ndarray, rows: slice = slice(None)) -> np.ndarray:
-    """Return for each of these rows of a compute schedule its entry in `values`, F, B, I and W by stage, (4, stages).
+    """Return the entry of each of these compute rows in `values`, by kind (F, B, I, W) and stage, (4, stages).
 
-    An R takes the entry of F, or that of a fifth row; S and T take those of two more, or 0.
+    An R takes the entry of a fifth row, or without one that of F; S and T take those of two further rows, or 0.
     """
     if schedule.recomputes and len(values) == Kind.R:
         values = np.concatenate([values, values[:1]])
@@ -107,7 +107,7 @@ def by_kind_and_stage(schedule: ScheduleColumns, values: np.ndarray, rows: slice
 def collective_fraction(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:
     """Return the fraction of each row's length in collectives inside it; None if the costs give no such seconds.
 
-    A timed slot hides collectives behind the computation of both parts: the rest of its length is collectives.
+    A timed slot overlaps collectives with the computation of both parts: the rest of its length is collectives.
     """
     if table.exchange_seconds is None:
         return None
@@ -131,7 +131,7 @@ def shortest_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
 
 
 def _smallest_fraction(schedule: ScheduleColumns, table: CostTable) -> float:
-    """Return the smallest fraction of a whole microbatch that an action is."""
+    """Return the smallest size of an action as a fraction of a whole microbatch."""
     fraction = float(table.slice_fraction.min()) if schedule.slices > 1 else 1.0
     return fraction if table.microbatch_scale is None else fraction * float(table.microbatch_scale.min())
 
@@ -159,9 +159,9 @@ def transfer_seconds(table: CostTable, sender: np.ndarray, receiver: np.ndarray,
 
 
 def transfer_lengths(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
-    """Return the seconds of the transfers that rows need: as `received_by_kind` if that is all they depend on.
+    """Return `received_by_kind` if the seconds of transfers depend on nothing else.
 
-    Else one entry per row, 0 if it needs no transfer.
+    Otherwise return one entry per row, 0 if the row needs no transfer.
     """
     received = received_by_kind(schedule, table)
     if received is not None:
@@ -182,7 +182,7 @@ def row_transfer_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndar
 def received_by_kind(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:
     """Return the seconds of the transfer that a row of each kind and stage receives, float64 (7, stages).
 
-    None if they depend on more than that: links differ, or microbatches differ in their bytes.
+    None if links differ, or microbatches differ in their bytes.
     """
     latency, per_byte = distinct_values(table.latency), distinct_values(table.seconds_per_byte)
     microbatches_differ = table.microbatch_scale is not None and table.transfer_bytes.any()
@@ -198,7 +198,7 @@ def received_by_kind(schedule: ScheduleColumns, table: CostTable) -> np.ndarray 
 def neighbour_seconds(table: CostTable, device_of_stage: np.ndarray) -> np.ndarray:
     """Return the seconds of a whole microbatch's transfers by sending stage, (2, stages).
 
-    Row 0: from F to the next stage; row 1: from B or I to the stage before; 0 on one device and at the last stage.
+    Row 0 is for F to the next stage, row 1 for B or I to the stage before; 0 within one device and without a receiver.
     """
     stages = np.arange(len(device_of_stage))
     receivers = np.minimum(stages + 1, stages[-1]), np.maximum(stages - 1, 0)
@@ -211,12 +211,12 @@ def neighbour_seconds(table: CostTable, device_of_stage: np.ndarray) -> np.ndarr
 
 
 def shortest_transfers(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
-    """Return lower bounds on the seconds between stage s and stage s + 1 in both directions, (stages - 1,).
+    """Return lower bounds on the seconds of transfers between stages s and s + 1, either way, (stages - 1,).
 
-    0 if one device holds both.
+    The bound is 0 if one device holds both stages.
     """
     sent = np.minimum(table.transfer_bytes[0, :-1], table.transfer_bytes[1, 1:])
-    # A smaller microbatch scales the bytes, not the latency: the bound scales both.
+    # A smaller microbatch scales only the bytes; scaling the latency too keeps this a lower bound.
     return _shortest_between_holders(schedule, table, sent) * min(_smallest_fraction(schedule, table), 1.0)
 
 
@@ -249,8 +249,8 @@ def copy_seconds(table: CostTable, sender: np.ndarray, receiver: np.ndarray, mov
 def barrier_seconds(schedule: ScheduleColumns, table: CostTable, barriers: Barriers) -> np.ndarray:
     """Return the seconds of each collective of an output layer that is cut over devices.
 
-    A broadcast lasts as long as its longest transfer, a reduction as given; either takes 0 s on one device alone. The
-    reduction of the statistics has a time of its own if T is in the lists; else it is the only reduction.
+    A broadcast lasts as long as its longest transfer; the costs give the seconds of reductions. Within one device both
+    take 0 s. The reduction of the statistics has its own time if T is in the lists; else it is the only reduction.
     """
     reduce, statistics = table.vocabulary_reduce_seconds, table.vocabulary_statistics_seconds
     if statistics is None or GRADIENT not in barriers.kind:
@@ -275,9 +275,9 @@ def reduction_seconds(table: CostTable) -> np.ndarray | None:
 
 
 def structure(table: CostTable) -> tuple[bool, ...]:
-    """Return if fused slots, UNSHARDs and reductions take time, and if there are ports: dependencies follow from these.
+    """Return whether fused slots, UNSHARDs and reductions take time, and whether there are ports.
 
-    Plans under tables of equal structure differ only in lengths.
+    Dependencies follow from these: plans under tables of equal structure differ only in lengths.
     """
     ports = None if table.port_capacity is None else table.link_ports
     timed = table.overlap, unshard_seconds(table), reduction_seconds(table), ports

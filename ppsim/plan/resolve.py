@@ -47,7 +47,8 @@ class Plan(EqualColumns):
     fused : bool (rows,)
         True for a row that starts and ends together with the row before it (a timed OVERLAP_F_B slot).
     posts : Posts or None
-        None under `async`, which has no queues; with gathers, copies or ports also there, each end in its own queue.
+        None under `async`, which has no queues, unless there are gathers, copies, ports or barriers. Then each end of a
+        transfer has its own queue.
     blocking : bool
         A device's next compute action waits for the SENDs posted before it.
     gathers : Gathers or None
@@ -58,21 +59,21 @@ class Plan(EqualColumns):
         The collectives of an output layer that is cut over devices.
     barrier_seconds : float64 (barriers,) or None
     dispatch : str
-        "ready" if the order of the lists is the one that devices chose, else "list".
+        "ready" if the devices chose the order of the lists, else "list".
     reductions : Reductions or None
     optimizer : str or None
         "sync", "post-validated", or None if the step ends with the last action and reduction.
     optimizer_seconds : float64 (devices,) or None
         None without an optimizer step.
     ports : Ports or None
-        What transfers share in addition to their queues.
+        The ports that transfers share in addition to their queues.
     noise : mapping or None
-        The jitter, seed and number of the sample that the lengths were drawn from; None if they are the costs.
+        The jitter, seed and number of the sample whose factors the lengths contain; None without jitter.
 
     Raises
     ------
     CostError
-        A length is not finite, or all of them together are not.
+        A length, or the sum of all lengths, is not finite.
     """
 
     schedule: ScheduleColumns
@@ -123,12 +124,12 @@ class Plan(EqualColumns):
 
     @property
     def remote(self) -> np.ndarray:
-        """True if that row is on another device: a transfer, named by the row that needs it; bool."""
+        """True if that row is on another device, so that the row needs a transfer; bool."""
         return crosses_devices(self.schedule)
 
     @cached_column
     def device_seconds(self) -> np.ndarray:
-        """Sum of each device's rows, float64, in list order like their ends: so rounding is not idle time."""
+        """Sum of each device's rows, float64; summed in list order as ends are, so that rounding is not idle time."""
         sums = np.zeros(self.schedule.devices)
         for device in range(self.schedule.devices):
             seconds = self.seconds_of(self.schedule.rows(device))
@@ -147,7 +148,7 @@ class Plan(EqualColumns):
 
     @cached_column
     def slot_of_row(self) -> np.ndarray:
-        """The row that each row starts with, int64: the first row of its timed slot, or itself."""
+        """The first row of each row's timed slot, or the row itself; int64."""
         return np.arange(len(self.fused)) - self.fused
 
     @cached_column
@@ -197,7 +198,10 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
 
 
 def repriced(plan: Plan, table: CostTable) -> Plan:
-    """Return the plan under other costs of equal `structure`, so that dependencies stay; CostError as `make_plan`."""
+    """Return the plan under other costs of equal `structure`, so that dependencies stay.
+
+    Raises CostError if the table does not fit the schedule.
+    """
     check_table(table, plan.schedule)
     gathers, reductions = plan.gathers, plan.reductions
     gathering, reducing = unshard_seconds(table), reduction_seconds(table)
@@ -220,7 +224,7 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
 
 
 def _check_lengths(plan: Plan) -> None:
-    """Raise CostError if a length is not finite, or their sum, which no time of the step exceeds."""
+    """Raise CostError if a length, or the sum of all lengths, is not finite; no time of the step exceeds this sum."""
     lengths = {
         "actions": plan.row_lengths,
         "transfers": plan.transfer_lengths,
@@ -232,7 +236,7 @@ def _check_lengths(plan: Plan) -> None:
     }
     with np.errstate(over="ignore", invalid="ignore"):
         sums = {what: _bound_on_sum(plan, column) for what, column in lengths.items() if column is not None}
-        total = sum(sums.values()) * plan.schedule.devices  # the idle time of all devices together, too, stays below it
+        total = sum(sums.values()) * plan.schedule.devices  # the sum of all devices' idle time stays below it too
     if not np.isfinite(total):
         what = next((what for what, seconds in sums.items() if not np.isfinite(seconds)), "actions")
         raise CostError(
@@ -242,7 +246,7 @@ def _check_lengths(plan: Plan) -> None:
 
 
 def _bound_on_sum(plan: Plan, lengths: np.ndarray) -> float:
-    """Return the sum of lengths; for lengths by kind and stage a bound on it, if that is finite."""
+    """Return the sum of lengths; for lengths by kind and stage an upper bound on the sum, if the bound is finite."""
     if lengths.ndim == 1:
         return float(lengths.sum())
     bound = float(lengths.max(initial=0.0)) * len(plan.schedule.kind)

@@ -31,9 +31,9 @@ class Gathers(DeviceLists, EqualColumns):
     offsets : int64 (devices + 1,)
     stage : int32 (gathers,)
     before : int32 (gathers,)
-        Posted after all rows of its device below this one.
+        First row of its device after the post.
     user : int32 (gathers,)
-        The row that waits for it: the first row of its stage that comes after it.
+        The row that waits for it: the first row of its stage after the post.
     seconds : float64 (gathers,)
     """
 
@@ -63,7 +63,7 @@ class Reductions(EqualColumns):
 
 
 def find_gathers(program: ScheduleColumns, table: CostTable) -> Gathers | None:
-    """Return the UNSHARDs of a program; None if there are none or the costs give them no time."""
+    """Return the UNSHARDs of a program; None if there are none or they take no time."""
     seconds = unshard_seconds(table)
     if seconds is None or not program.is_program:
         return None
@@ -82,9 +82,9 @@ def find_gathers(program: ScheduleColumns, table: CostTable) -> Gathers | None:
 
 
 def find_reductions(program: ScheduleColumns, table: CostTable) -> Reductions | None:
-    """Return a reduction for each REDUCE_GRAD, or without these one after the last backward of each stage.
+    """Return a reduction for each REDUCE_GRAD, or without any, one after the last backward of each stage.
 
-    Lists of several iterations have one in each, after its last backward. None if the costs give them no time.
+    Lists of several iterations have one per iteration, after its last backward. None if reductions take no time.
     """
     seconds = reduction_seconds(table)
     if seconds is None:
@@ -98,7 +98,7 @@ def find_reductions(program: ScheduleColumns, table: CostTable) -> Reductions | 
 
 
 def _compute_before(program: ScheduleColumns) -> np.ndarray:
-    """Return the number of compute rows before each row, and before the end."""
+    """Return the number of compute rows before each row, and in the whole program."""
     return np.concatenate([[0], np.cumsum(program.kind < FIRST_TRANSFER)]).astype(np.int32)
 
 
@@ -119,7 +119,7 @@ class Ports(EqualColumns):
     Attributes
     ----------
     of_transfer : int32 (rows, ports on a path)
-        By the row that consumes the transfer; -1 if the path has no more ports.
+        One entry per consuming row; -1 if the path has fewer ports.
     capacity : int64 (ports,)
         Transfers that a port carries at once, each at its full rate.
     """
