@@ -441,7 +441,7 @@ def _for_each(name: str, value: Any, count: int, of: str = "stages") -> np.ndarr
         raise CostError(
             f"{name} lists {len(column)} values, but the schedule has {count} {of}; list {count}, or give one number"
         )
-    return np.broadcast_to(column, (count,)).astype(np.float64)
+    return np.full(count, column)
 
 
 def _overlap_matrix(overlap: Any, stages: int, scale: float) -> np.ndarray:
