@@ -144,8 +144,8 @@ def count_forward(path, limit, fitting, held, frees, freed, ends, full, whole, b
             start = max(ends[s * count + k] - path.lengths[s], start)
             ends[s * count + k] = start + path.lengths[s]
             from_forward = path.lengths[s] + path.between[s] + path.lengths[stages + s]
-            advance(whole, s, start, from_forward)
-            advance(full, s, start, from_forward + path.lengths[2 * stages + s])
+            extend_chain(whole, s, start, from_forward)
+            extend_chain(full, s, start, from_forward + path.lengths[2 * stages + s])
         for s in range(stages - 1, -1, -1):
             i, w = (stages + s) * count + k, (2 * stages + s) * count + k
             start = ends[s * count + k]
@@ -155,12 +155,12 @@ def count_forward(path, limit, fitting, held, frees, freed, ends, full, whole, b
                 start = max(start, ends[i - 1])
             length, weight = path.lengths[stages + s], path.lengths[2 * stages + s]
             ends[i] = max(ends[i], start + length, whole[s])
-            ends[w] = max(ends[w], ends[i] + weight, full[s], advance(back, s, ends[i] - length, length + weight))
+            ends[w] = max(ends[w], ends[i] + weight, full[s], extend_chain(back, s, ends[i] - length, length + weight))
 
 
 @kernel
-def advance(times, s, start, seconds):
-    """Advance a stage's time by `seconds`, beginning no earlier than `start`; return the new time."""
+def extend_chain(times, s, start, seconds):
+    """Advance the end of a stage's chain by `seconds`, beginning no earlier than `start`; return the new time."""
     times[s] = max(times[s], start) + seconds
     return times[s]
 
@@ -200,8 +200,8 @@ def count_backward(path, limit, fitting, held, frees, freed, tails, full, whole,
             if k >= fitting[s]:
                 after = max(after, tails[s * count + k - fitting[s]])
             tails[w] = max(tails[w], after + weight)
-            advance(full, s, after, path.lengths[s] + path.between[s] + length + weight)
-            advance(back, s, after, length + weight)
+            extend_chain(full, s, after, path.lengths[s] + path.between[s] + length + weight)
+            extend_chain(back, s, after, length + weight)
             after = tails[w]
             if s > 0:
                 after = max(after, tails[i - count] + path.waits[stages + s])
@@ -210,7 +210,7 @@ def count_backward(path, limit, fitting, held, frees, freed, tails, full, whole,
             needed = (k + 1) * held[s] - limit[s]
             after = max(after, time_of_free_memory(path, frees, freed, tails, s, k, needed, held[s]))
             tails[i] = max(tails[i], after + length, back[s])
-            advance(whole, s, tails[i] - length, path.lengths[s] + path.between[s] + length)
+            extend_chain(whole, s, tails[i] - length, path.lengths[s] + path.between[s] + length)
         for s in range(stages - 1, -1, -1):
             after = tails[(s + 1) * count + k] + path.waits[s] if s < stages - 1 else tails[(stages + s) * count + k]
             if k > 0:
