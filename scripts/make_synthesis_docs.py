@@ -17,7 +17,7 @@ COSTS = {
     "F 200, I 210, W 150, latency 10": ppsim.Costs(forward=200, input_grad=210, weight_grad=150, latency=10),
     "F 10, I 14, W 6": ppsim.Costs(forward=10, input_grad=14, weight_grad=6),
 }
-MAKERS = "makers' search, sail-sg/zero-bubble-pipeline-parallelism"
+AUTHORS = "authors' search, sail-sg/zero-bubble-pipeline-parallelism"
 SOLVER = "optimum, OR-Tools CP-SAT 9.15"
 # placement, p, m, costs, limit in activations, the shortest that is known from elsewhere, its source
 CASES = (
@@ -26,13 +26,13 @@ CASES = (
     ("one", 4, 8, "F = I = W = 1", 4, 27, SOLVER),
     ("one", 6, 9, "F = I = W = 1", 3, 46, SOLVER),
     ("v", 4, 8, "F = I = W = 2", 2, 59, SOLVER),
-    ("v", 4, 8, "F = I = W = 2", 3, 53, f"V-Half: {MAKERS}; {SOLVER}"),
+    ("v", 4, 8, "F = I = W = 2", 3, 53, f"V-Half: {AUTHORS}; {SOLVER}"),
     ("v", 4, 8, "F = I = W = 2", 4, 51, SOLVER),
-    ("v", 8, 32, "F = I = W = 2", 5, 209, f"V-Half: {MAKERS}"),
-    ("v", 9, 36, "F = I = W = 2", 4, 245, f"V-Min: {MAKERS}"),
-    ("v", 4, 16, "F 200, I 210, W 150, latency 10", 3, 9825, f"V-Half: {MAKERS}"),
-    ("v", 16, 64, "F 200, I 210, W 150, latency 10", 9, 41565, f"V-Half: {MAKERS}"),
-    ("v", 12, 12, "F 10, I 14, W 6", 12, 445, f"ZB-V: {MAKERS}"),
+    ("v", 8, 32, "F = I = W = 2", 5, 209, f"V-Half: {AUTHORS}"),
+    ("v", 9, 36, "F = I = W = 2", 4, 245, f"V-Min: {AUTHORS}"),
+    ("v", 4, 16, "F 200, I 210, W 150, latency 10", 3, 9825, f"V-Half: {AUTHORS}"),
+    ("v", 16, 64, "F 200, I 210, W 150, latency 10", 9, 41565, f"V-Half: {AUTHORS}"),
+    ("v", 12, 12, "F 10, I 14, W 6", 12, 445, f"ZB-V: {AUTHORS}"),
 )
 
 

@@ -237,7 +237,7 @@ def search_briefly(problem: Problem, bases: list[TimedLists]) -> TimedLists:
 def tighten(lists: TimedLists) -> TimedLists:
     """Return the lists after moves of single actions alone, one round per acceptance threshold; never longer."""
     problem = lists.problem
-    moves = 2 * min(max(MOVES * WORK // problem.rows, 1), MAX_MOVES)
+    moves = 2 * min(max(MOVES * WORK // 4 // problem.rows, 1), MAX_MOVES)
     for turn, threshold in enumerate(THRESHOLDS):
         lists = problem.improved(lists, moves, threshold * float(problem.seconds.mean()), turn)
     return lists

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 PERIOD = 6  # slots of a microbatch on a device: F, I and W of two stages
 DOWN_F, UP_F, UP_I, DOWN_I, WEIGHT, NOTHING = range(6)  # codes of a slot; "down" and "up" are the legs of the V
-NEVER = 2**62  # a slot that does not come
-WAYS = DUE, FORWARDS, ENDS = range(3)  # of pulling the block earlier
+NO_ROW = -1
 
 _SOURCE = "Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv 2405.15362"
 _METHOD = (
@@ -74,7 +73,7 @@ def _schedule(offsets: np.ndarray, m: int, activations: int, costs: CostModel | 
     """
     p = offsets.shape[1]
     problem = Problem.of(p, m, devices_of_stages("v", p, 2), costs, True, np.full(p, np.inf))
-    blocks = [_pulled(offsets, m, 2 * activations, way) for way in WAYS]
+    blocks = [_pulled(offsets, m, 2 * activations, drain) for drain in (0, int(offsets[DOWN_I, 0]))]
     block = min(blocks, key=problem.seconds_of)
     problem = replace(problem, limits=np.maximum(problem.peaks(block), activations))
     bases = [problem.lists_of(block) for block in blocks if problem.fits(block)]
@@ -83,14 +82,12 @@ def _schedule(offsets: np.ndarray, m: int, activations: int, costs: CostModel | 
     return block if problem.seconds_of(block) <= problem.seconds_of(found) * (1 + ROUNDING) else found
 
 
-def _pulled(offsets: np.ndarray, m: int, most_live: int, way: int) -> ScheduleColumns:
-    """Return the repeated block with its actions pulled earlier, without a higher peak.
+def _pulled(offsets: np.ndarray, m: int, most_live: int, drain: int) -> ScheduleColumns:
+    """Return the repeated block with its warm-up and drain pulled earlier, without a higher peak.
 
-    All devices step together from slot to slot. An action runs at the latest in the slot that the repeated block plans
-    for it, so its inputs are there. A slot goes to another action if its planned action has run already, or if it is
-    a W and no F is left: to the ready action that is due first, else to a W. With FORWARDS an F goes first, then UP_I.
-    With ENDS only warm-up and drain are pulled. F keep their order on a device and W are never later than planned
-    while F are left. So a planned F never takes more than the plan's own peak.
+    All devices step together from slot to slot, and each runs the next action of its list. If that is not ready, the
+    first ready action of warm-up or drain goes first, else a W. An F goes first only if memory for all actions that it
+    passes remains. Warm-up ends when the block plans DOWN_I on device 0, and drain begins after the last DOWN_F there.
 
     Parameters
     ----------
@@ -100,80 +97,91 @@ def _pulled(offsets: np.ndarray, m: int, most_live: int, way: int) -> ScheduleCo
         Microbatches.
     most_live : int
         Peak of the repeated block in stages x microbatches.
-    way : int
-        One of `WAYS`.
+    drain : int
+        A W of the drain that is planned after this slot runs only if nothing else can.
     """
-    p = offsets.shape[1]
-    slots = int(offsets.max()) + 1 + (PERIOD + 2) * m
-    codes = np.full(slots * p, NOTHING, np.int8)
-    planned, done = np.zeros(5 * p, np.int64), np.zeros(5 * p, np.int64)
-    flat = offsets.astype(np.int64).ravel()
-    call_fastest(fill_slots, len(codes), p, m, most_live, way, flat, planned, done, codes)
-    by_device = codes.reshape(slots, p).T
-    return ScheduleColumns.from_blocks([_rows(by_device[r], r, 2 * p - 1 - r) for r in range(p)])
+    p, last_forward = offsets.shape[1], PERIOD * (m - 1)
+    codes, slots = _block(offsets, m)
+    moves = (slots < offsets[DOWN_I, 0]) | (slots > last_forward)
+    yields = (codes == WEIGHT) & (slots > max(drain, last_forward))
+    lists, first = np.zeros(codes.size, np.int8), np.arange(p) * PERIOD * m
+    call_fastest(
+        pull_earlier, codes.size, p, m, most_live, codes.ravel(), moves.ravel(), yields.ravel(), first, first.copy(),
+        np.zeros(5 * p, np.int64), np.zeros(p, np.int64), lists,
+    )  # fmt: skip
+    rows = lists.reshape(p, -1)
+    return ScheduleColumns.from_blocks([_rows(rows[r], r, 2 * p - 1 - r) for r in range(p)])
+
+
+def _block(offsets: np.ndarray, m: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the codes and slots of the repeated block, (devices, 6m) each, in order; each W takes a free slot."""
+    legs = (offsets[..., None] + PERIOD * np.arange(m)).swapaxes(0, 1).reshape(-1, 4 * m)
+    slots, number = np.arange(legs.max() + 2 * m + 1), np.arange(2 * m)
+    weights = np.empty((len(legs), 2 * m), np.int64)
+    for d, leg_slots in enumerate(legs):
+        free = np.setdiff1d(slots, leg_slots, assume_unique=True)
+        after_input = np.searchsorted(free, np.sort(leg_slots[2 * m :]))
+        weights[d] = free[number + np.maximum.accumulate(after_input - number)]
+    planned = np.concatenate([legs, weights], axis=1)
+    order = np.argsort(planned, axis=1)
+    return np.minimum(order // m, WEIGHT).astype(np.int8), np.take_along_axis(planned, order, axis=1)
 
 
 @kernel
-def fill_slots(p, m, most_live, way, offsets, planned, done, codes):
-    """Choose the code of each device in each slot, (slots x p,) of `codes`.
+def pull_earlier(p, m, most_live, planned, moves, yields, first, filled, done, chosen, lists):
+    """Fill `lists`, (p x 6m,) codes device by device, from the planned ones, which become NOTHING.
 
-    `offsets` (4 x p,) are those of microbatch 0. `planned` and `done` (5 x p,) begin with 0 and count how often the
-    block alone, and each device, has done each code. A slot depends on the slots before it on other devices, so columns
-    cannot do this; a million rows take a second in plain Python and 20 ms compiled.
+    Rows that `moves` may run before others, and rows that `yields` after others. `first` is each device's first planned
+    row left, and `filled` its next row of `lists`. `done` (5 x p,) begins with 0 and counts codes; `chosen` is scratch.
+    A slot depends on the slots before it on other devices, so columns cannot do this.
     """
-    for slot in range(len(codes) // p):
-        is_steady = planned[DOWN_I * p] > 0 and planned[DOWN_F * p] < m
+    rows = 0
+    while rows < len(lists):
         for d in range(p):
-            plan = planned_code(p, m, offsets, planned, d, slot)
-            codes[slot * p + d] = plan
-            if plan != NOTHING:
-                planned[plan * p + d] += 1
-            if (
-                plan == NOTHING
-                or done[plan * p + d] >= planned[plan * p + d]
-                or (plan == WEIGHT and done[d] + done[p + d] == 2 * m)
-            ):
-                codes[slot * p + d] = ready_code(p, m, most_live, way, is_steady, offsets, done, d)
+            chosen[d] = next_row(p, m, most_live, planned, moves, yields, first, done, d)
         for d in range(p):
-            if codes[slot * p + d] != NOTHING:
-                done[codes[slot * p + d] * p + d] += 1
+            if chosen[d] != NO_ROW:
+                code = planned[chosen[d]]
+                planned[chosen[d]] = NOTHING
+                lists[filled[d]] = code
+                done[code * p + d] += 1
+                filled[d] += 1
+                rows += 1
+            while first[d] < (d + 1) * PERIOD * m and planned[first[d]] == NOTHING:
+                first[d] += 1
 
 
 @kernel
-def planned_code(p, m, offsets, planned, d, slot):
-    """Return the code that the repeated block alone runs in a slot on device d."""
-    for code in range(WEIGHT):
-        if offsets[code * p + d] + PERIOD * planned[code * p + d] == slot and planned[code * p + d] < m:
-            return code
-    weight_waits = planned[UP_I * p + d] + planned[DOWN_I * p + d] > planned[WEIGHT * p + d]
-    return WEIGHT if weight_waits else NOTHING
-
-
-@kernel
-def ready_code(p, m, most_live, way, is_steady, offsets, done, d):
-    """Return the code that device d could run and that goes first."""
-    down_due = offsets[d] + PERIOD * done[d] if done[d] < m else NEVER
-    up_due = offsets[p + d] + PERIOD * done[p + d] if done[p + d] < m else NEVER
-    fits = done[d] + done[p + d] - done[WEIGHT * p + d] < most_live
-    found, found_due = NOTHING, NEVER
-    for code in range(WEIGHT):
-        cell = code * p + d
-        if (way == ENDS and is_steady) or done[cell] >= supplied(p, m, done, code, d):
+def next_row(p, m, most_live, planned, moves, yields, first, done, d):
+    """Return the planned row that device d runs next, or NO_ROW."""
+    live = done[d] + done[p + d] - done[WEIGHT * p + d]
+    highest, weight, passed = live, NO_ROW, 0  # `passed` has a bit per code
+    for row in range(first[d], (d + 1) * PERIOD * m):
+        code = planned[row]
+        if code == NOTHING:
             continue
-        due = offsets[cell] + PERIOD * done[cell]
-        is_next_forward = due == min(down_due, up_due)
-        if code < UP_I and not (fits and is_next_forward):
-            continue
-        if found == NOTHING or (due < found_due and not (way == FORWARDS and code >= UP_I)):
-            found, found_due = code, due
-    if found == NOTHING and done[UP_I * p + d] + done[DOWN_I * p + d] > done[WEIGHT * p + d]:
-        return WEIGHT
-    return found
+        if passed >> code & 1 == 0 and done[code * p + d] < supplied(p, m, done, code, d):
+            may_go = not yields[row] and (moves[row] or passed == 0)
+            if may_go and (code >= UP_I or highest < most_live):
+                return row
+            if code == WEIGHT:
+                weight = row
+        passed |= 1 << code
+        if passed == (1 << NOTHING) - 1:
+            break
+        if code < UP_I:
+            live += 1
+        elif code == WEIGHT:
+            live -= 1
+        highest = max(highest, live)
+    return weight
 
 
 @kernel
 def supplied(p, m, done, code, d):
-    """Return how often device d could have run a code of the legs by what has arrived."""
+    """Return how often device d could have run a code by what has arrived."""
+    if code == WEIGHT:
+        return done[UP_I * p + d] + done[DOWN_I * p + d]
     if code == DOWN_F:
         return m if d == 0 else done[d - 1]
     if code == UP_F:
@@ -184,8 +192,7 @@ def supplied(p, m, done, code, d):
 
 
 def _rows(codes: np.ndarray, down: int, up: int) -> Block:
-    """Return the list of a device that holds stages `down` and `up`, from its slots; W follow the order of the I."""
-    codes = codes[codes != NOTHING]
+    """Return the list of a device that holds stages `down` and `up`; W follow the order of the I."""
     kind = np.array([Kind.F, Kind.F, Kind.I, Kind.I, Kind.W])[codes]
     stage = np.array([down, up, up, down, -1])[codes]
     microbatch = occurrence(codes)
