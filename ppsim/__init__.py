@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # not imported: an interrupt while typing loads would show a traceback
+TYPE_CHECKING = False  # defined here, because importing `typing` takes time, and Ctrl-C then prints a traceback
 if TYPE_CHECKING:
     from ppsim.base.errors import BuildError, ConfigError, CostError, DeadlockError, PpsimError, ScheduleError
     from ppsim.config import Config, load_config

@@ -23,10 +23,10 @@ from ppsim.config import Config
 from ppsim.config.config import make_config
 from ppsim.frameworks import SCHEDULES as RUN_BY
 from ppsim.run.timelines import Timeline
-from ppsim.studies.best_first import Search
+from ppsim.studies.best_first import BestFirstSearch
 from ppsim.studies.points import Candidate
-from ppsim.studies.reasons import busiest_device, removed_cause, spent
-from ppsim.studies.space import open_space, sharding_of
+from ppsim.studies.reasons import busiest_device, removed_cause, seconds_by_cause
+from ppsim.studies.space import search_space, sharding_of
 from ppsim.studies.worker_pool import InProcess
 
 PAGE = ROOT / "docs" / "choosing.md"
@@ -108,7 +108,7 @@ def chosen(config: Config) -> tuple[Candidate, Any]:
     free: dict[str, Any] = dict.fromkeys(FREE, ()) | {"schedule.name": list(RUN_BY["Megatron-LM"])}
     if not config.model or not config.model.experts:
         del free["layout.expert"]
-    search = Search(open_space(config, free), headroom=0.0, top=1, executor=InProcess(), with_front=False)
+    search = BestFirstSearch(search_space(config, free), headroom=0.0, top=1, executor=InProcess(), with_front=False)
     search.run()
     return search.ranked[0], search.counts
 
@@ -138,7 +138,7 @@ def layout_text(data: Any) -> str:
 def _difference(name: str, before: Timeline, after: Timeline, counts: Any) -> str:
     """Why the chosen layout takes less time, from the ledgers of both."""
     work, less = (float(run.device_busy.mean()) for run in (before, after))
-    gain = removed_cause(spent(before), spent(after))
+    gain = removed_cause(seconds_by_cause(before), seconds_by_cause(after))
     busiest = busiest_device(before)
     return (
         f"- {name}: {percent_text(1 - after.iteration_time / before.iteration_time)} less time a step. The mean device "

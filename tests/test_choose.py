@@ -14,7 +14,7 @@ import ppsim
 from ppsim.analysis import ScheduleSummary, layout_bounds, memory_bound, step_bound
 from ppsim.studies import Candidate
 from ppsim.studies.points import rank
-from ppsim.studies.space import keeps_activations, open_space
+from ppsim.studies.space import keeps_activations, search_space
 
 SMALL = {
     "model": {
@@ -58,15 +58,15 @@ def test_of_equal_steps_the_simplest_is_ranked_and_the_others_are_counted():
 
 
 def test_on_one_device_1f1b_stands_for_every_schedule():
-    space = open_space(SMALL)
+    space = search_space(SMALL)
     assert list(space.schedules(1)) == [{"schedule.name": "1f1b", "schedule.stages_per_device": None}]
-    named = open_space(SMALL, {"schedule.name": ["gpipe", "zb-h1"]})
+    named = search_space(SMALL, {"schedule.name": ["gpipe", "zb-h1"]})
     assert [one["schedule.name"] for one in named.schedules(1)] == ["gpipe", "zb-h1"]
 
 
 def test_only_limits_a_key_and_leaves_the_others_open():
     names = ["1f1b", "interleaved-1f1b"]
-    limited, free = open_space(SMALL, only={"schedule.name": names}), open_space(SMALL)
+    limited, free = search_space(SMALL, only={"schedule.name": names}), search_space(SMALL)
     assert limited.values == {**free.values, "schedule.name": names}
     outcome = run_ppsim("choose", LLAMA, "--only", "schedule.name")
     assert outcome.status == 2
@@ -75,16 +75,16 @@ def test_only_limits_a_key_and_leaves_the_others_open():
 
 def test_what_the_config_says_of_copies_and_microbatches_stays_unless_keys_are_named():
     layout = {**SMALL["layout"], "data": 2}
-    held = open_space({**SMALL, "layout": layout})
+    held = search_space({**SMALL, "layout": layout})
     assert {point["layout.data"] for point in held.layouts()} == {2}
-    both = open_space({**SMALL, "layout": layout, "schedule": {"microbatches": 16}})
+    both = search_space({**SMALL, "layout": layout, "schedule": {"microbatches": 16}})
     assert {(point["layout.data"], point["schedule.microbatches"]) for point in both.layouts()} == {(2, 16)}
-    named = open_space({**SMALL, "layout": layout}, ["layout.tensor"])
+    named = search_space({**SMALL, "layout": layout}, ["layout.tensor"])
     assert {point["layout.data"] for point in named.layouts()} == {1, 2, 4, 8}
 
 
 def test_a_schedule_may_be_named_with_its_stages():
-    space = open_space(SMALL, {"schedule.name": ["interleaved-1f1b:3", "1f1b"]})
+    space = search_space(SMALL, {"schedule.name": ["interleaved-1f1b:3", "1f1b"]})
     stages = [(one["schedule.name"], one["schedule.stages_per_device"]) for one in space.schedules(4)]
     assert stages == [("interleaved-1f1b", 3), ("1f1b", None)]
     found = ppsim.choose(LLAMA, {"schedule.name": ["interleaved-1f1b:2", "interleaved-1f1b:4"]}, headroom=0)

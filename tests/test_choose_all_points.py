@@ -13,7 +13,7 @@ from ppsim.analysis import ScheduleSummary
 from ppsim.costs import DerivedCosts
 from ppsim.search import balanced_within
 from ppsim.studies import Candidate
-from ppsim.studies.space import open_space
+from ppsim.studies.space import search_space
 
 FAMILIES = [name for name, family in ppsim.schedules().items() if "costs" not in family.options]
 ASYNCHRONOUS = [name for name in FAMILIES if ppsim.schedules()[name].asynchronous]
@@ -72,7 +72,7 @@ def priced(costs, schedule, partition):
 
 def every_point(config, free, headroom, asynchronous):
     """All points that fit, in the order of their steps."""
-    space = open_space(config, free, asynchronous=asynchronous)
+    space = search_space(config, free, asynchronous=asynchronous)
     costs = space.config.costs
     assert isinstance(costs, DerivedCosts)
     limit = costs.cluster.device.memory * (1 - headroom)

@@ -12,7 +12,18 @@ from ppsim import Jitter
 from ppsim.base.immutable import equal
 from ppsim.config import as_config
 from ppsim.costs import Profile
-from ppsim.studies import Limits, Tolerance, break_even, calibrate, changes, evaluate, judge, measured, predict, slowed
+from ppsim.studies import (
+    Limits,
+    Tolerance,
+    break_even,
+    calibrate,
+    changes,
+    config_findings,
+    evaluate,
+    gate_numbers,
+    predict,
+    slow_device_losses,
+)
 from ppsim.studies.optimum import optimum
 
 SCHEDULE = ppsim.build("1f1b", devices=2, microbatches=3)
@@ -125,9 +136,11 @@ RESULTS = {
     "explanation": lambda **costs: ppsim.explain(run(**costs), run()),
     "what-if": lambda **costs: changes(run(), run(**costs)),
     "break-even": equal_steps,
-    "losses": lambda **costs: slowed(config(**costs), {1: 1.5}, ["1f1b", "gpipe"]),
+    "losses": lambda **costs: slow_device_losses(config(**costs), {1: 1.5}, ["1f1b", "gpipe"]),
     "optimum": lambda **costs: optimum(2, 2, ppsim.Costs(**costs)),
-    "gate": lambda **costs: judge("a.yaml", measured(run(**costs)), None, Tolerance(), Limits(bubble=0.1)),
+    "gate": lambda **costs: config_findings(
+        "a.yaml", gate_numbers(run(**costs)), None, Tolerance(), Limits(bubble=0.1)
+    ),
     "trace": trace,
     "calibration": lambda **costs: calibrate([trace(**costs)]),
     "evaluation": lambda **costs: evaluate([trace(**costs)], calibrate([trace()])),

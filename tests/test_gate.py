@@ -12,12 +12,12 @@ from ppsim.studies import (
     Limits,
     Tolerance,
     check_configs,
+    config_findings,
     document,
     findings_text,
-    judge,
+    gate_numbers,
     junit_report,
     markdown_report,
-    measured,
     read_baseline,
     update_baseline,
     write_baseline,
@@ -26,7 +26,7 @@ from ppsim.studies.gate import config_key
 
 
 def numbers(**costs):
-    return measured(ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=8), ppsim.Costs(**costs)))
+    return gate_numbers(ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=8), ppsim.Costs(**costs)))
 
 
 NAMED = ("makespan", "bubble_fraction", "bubble_ratio", "span_bubble_fraction", "peak_activations", "peak_memory")
@@ -46,7 +46,7 @@ def verdicts(findings):
 
 
 def against(now, before, tolerance=None):
-    return named(judge("a.yaml", now, {"a.yaml": values(before)}, tolerance or Tolerance(), Limits()))
+    return named(config_findings("a.yaml", now, {"a.yaml": values(before)}, tolerance or Tolerance(), Limits()))
 
 
 def test_equal_measures_pass_also_where_another_machine_rounds_differently():
@@ -80,7 +80,7 @@ def test_tolerances_are_the_larger_of_absolute_and_relative():
 
 
 def test_a_config_that_the_baseline_does_not_know_fails_as_new():
-    findings = judge("b.yaml", numbers(), {"a.yaml": values(numbers())}, Tolerance(), Limits())
+    findings = config_findings("b.yaml", numbers(), {"a.yaml": values(numbers())}, Tolerance(), Limits())
     assert verdicts(findings) == {"makespan": "new"}
     assert findings[0].failed
     assert "add it with --update" in findings_text(findings)
@@ -93,11 +93,11 @@ def test_a_measure_that_is_no_longer_known_fails_as_lost():
 
 
 def test_limits_hold_whatever_the_baseline_says():
-    findings = judge("a.yaml", numbers(), None, Tolerance(), Limits.parse("20%", None, "33 s"))
+    findings = config_findings("a.yaml", numbers(), None, Tolerance(), Limits.parse("20%", None, "33 s"))
     assert verdicts(findings) == {"bubble_fraction": "over the limit"}
     assert [finding.limit for finding in findings] == [0.2, 33.0]
     with pytest.raises(ppsim.ConfigError, match="what memory is held"):
-        judge("a.yaml", numbers(), None, Tolerance(), Limits.parse(max_memory="80GB"))
+        config_findings("a.yaml", numbers(), None, Tolerance(), Limits.parse(max_memory="80GB"))
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_the_reports_hold_what_failed_and_why():
     text = findings_text(findings)
     assert "regression" in text
     assert "time that changed in a.yaml, all devices: transfer +" in text
-    markdown = markdown_report([*findings, *judge("a|b.yaml", numbers(), {}, Tolerance(), Limits())])
+    markdown = markdown_report([*findings, *config_findings("a|b.yaml", numbers(), {}, Tolerance(), Limits())])
     assert markdown.startswith("### ppsim check: 5 measure(s) got worse\n")
     assert len({line.replace("\\|", "").count("|") for line in markdown.splitlines()[2:]}) == 1
     suite = ElementTree.fromstring(junit_report(findings).split("\n", 1)[1])  # noqa: S314 - written just now
@@ -216,7 +216,7 @@ def test_less_work_in_the_same_bubble_is_said_as_busy_time(tmp_path):
 
 
 def test_a_limit_has_a_test_case_beside_that_of_its_measure():
-    findings = judge("a.yaml", numbers(), {"a.yaml": values(numbers())}, Tolerance(), Limits(bubble=0.1))
+    findings = config_findings("a.yaml", numbers(), {"a.yaml": values(numbers())}, Tolerance(), Limits(bubble=0.1))
     suite = ElementTree.fromstring(junit_report(findings).split("\n", 1)[1])  # noqa: S314 - written just now
     names = [case.get("name") for case in suite]
     assert len(set(names)) == len(names) == len(guarded()) + 1
@@ -229,7 +229,7 @@ def test_what_is_no_number_closes_the_gate(wrong, tmp_path):
     broken = fine | {"makespan": (wrong, "seconds")}
     assert verdicts(against(broken, fine)) == verdicts(against(fine, broken)) == {"makespan": "not finite"}
     assert verdicts(against(broken, broken, Tolerance(relative=1.0))) == {"makespan": "not finite"}
-    limited = judge("a.yaml", broken, None, Tolerance(), Limits(step_time=1e9))
+    limited = config_findings("a.yaml", broken, None, Tolerance(), Limits(step_time=1e9))
     assert [finding.failed for finding in limited] == [True]
     json.dumps(document(against(broken, fine)), allow_nan=False)
     with pytest.raises(ppsim.ConfigError, match=r"a\.yaml: makespan is (nan|inf), not a finite number"):
@@ -251,12 +251,12 @@ def test_a_bubble_limit_above_100_percent_would_allow_any_bubble():
 
 
 def test_limits_that_hold_are_said():
-    findings = judge("a.yaml", numbers(), None, Tolerance(), Limits.parse("30%", None, "40 s"))
+    findings = config_findings("a.yaml", numbers(), None, Tolerance(), Limits.parse("30%", None, "40 s"))
     assert findings_text(findings).splitlines() == [
         "a.yaml: bubble_fraction 27.27 % is within its limit of 30.00 %",
         "a.yaml: makespan 33 s is within its limit of 40 s",
     ]
-    both = judge("a.yaml", numbers(), {"a.yaml": values(numbers())}, Tolerance(), Limits(step_time=40.0))
+    both = config_findings("a.yaml", numbers(), {"a.yaml": values(numbers())}, Tolerance(), Limits(step_time=40.0))
     assert findings_text(named(both)).splitlines() == [
         "6 measures of 1 config(s): nothing moved", "a.yaml: makespan 33 s is within its limit of 40 s",
     ]  # fmt: skip

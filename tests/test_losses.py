@@ -8,7 +8,7 @@ from command_line import LLAMA, UNIT_COSTS
 from command_line import ppsim as command
 
 import ppsim
-from ppsim.studies import failed, rerouted, slowed
+from ppsim.studies import failed_device_losses, rerouted, slow_device_losses
 
 CASE = ppsim.load_config(UNIT_COSTS)
 
@@ -19,13 +19,13 @@ def by_name(losses):
 
 def test_a_slow_device_sets_the_pace_of_gpipe():
     """Fill and drain pass it once each way; between them it takes m (F + B) of its own length."""
-    row = by_name(slowed(CASE, {2: 1.5}, ["gpipe"]))["gpipe"]
+    row = by_name(slow_device_losses(CASE, {2: 1.5}, ["gpipe"]))["gpipe"]
     assert (row.before, row.after) == (33, 3 * (3 + 8 * 1.5))
     assert row.part == pytest.approx(45 / 33 - 1)
 
 
 def test_every_family_is_ranked_with_asynchronous_ones_last():
-    rows = slowed(CASE, {0: 1.1}).rows
+    rows = slow_device_losses(CASE, {0: 1.1}).rows
     assert {row.schedule for row in rows} == set(ppsim.schedules())
     assert [row.asynchronous for row in rows] == sorted(row.asynchronous for row in rows)
     own = [row.after for row in rows if not row.asynchronous]
@@ -68,19 +68,19 @@ def test_collectives_of_every_copy_end_though_peers_send_for_a_failed_last_stage
 
 def test_bubbles_take_up_part_of_the_work():
     """1F1B of 4 devices has 3/11 of bubbles: with few peers the step grows by less than a peer's work does."""
-    row = by_name(failed(CASE, 0, 5, ["1f1b"]))["1f1b"]
+    row = by_name(failed_device_losses(CASE, 0, 5, ["1f1b"]))["1f1b"]
     assert 0 < row.part < 2 / 8
 
 
 def test_zero_bubble_loses_more_than_1f1b_but_stays_ahead():
-    rows = by_name(failed(CASE, 2, 4, ["1f1b", "zb-h1"]))
+    rows = by_name(failed_device_losses(CASE, 2, 4, ["1f1b", "zb-h1"]))
     assert rows["zb-h1"].part > rows["1f1b"].part
     assert rows["zb-h1"].after < rows["1f1b"].after
 
 
 def test_a_single_device_of_each_copy_and_microbatches_of_different_cost():
     case = CASE.changed({"schedule.devices": 1, "schedule.microbatches": 2, "costs.microbatch_scale": [3, 1]})
-    row = by_name(failed(case, 0, 2, ["gpipe"]))["gpipe"]
+    row = by_name(failed_device_losses(case, 0, 2, ["gpipe"]))["gpipe"]
     assert (row.before, row.after) == (12, 24)
 
 
@@ -129,10 +129,12 @@ def test_equal_costs_of_all_links_hold_for_all_copies():
 def test_the_jitter_of_a_device_is_that_of_the_same_device_in_every_copy():
     """One stage on one device, m (F + B) each: the peers of a failed device are as slow as it was."""
     case = CASE.changed({"schedule.devices": 1, "schedule.microbatches": 2, "jitter": {"slow_devices": {0: 1.5}}})
-    row = by_name(failed(case, 0, 2, ["gpipe"]))["gpipe"]
+    row = by_name(failed_device_losses(case, 0, 2, ["gpipe"]))["gpipe"]
     assert (row.before, row.after) == (2 * 3 * 1.5, 4 * 3 * 1.5)
     case = CASE.changed({"costs.latency": 1, "jitter": {"slow_links": [{"between": [0, 1], "factor": 3}]}})
-    slow, even = (by_name(failed(one, 3, 2, ["gpipe"]))["gpipe"] for one in (case, case.changed({"jitter": None})))
+    slow, even = (
+        by_name(failed_device_losses(one, 3, 2, ["gpipe"]))["gpipe"] for one in (case, case.changed({"jitter": None}))
+    )
     assert slow.after > even.after
 
 
@@ -142,6 +144,6 @@ def test_before_and_after_share_no_network_cards():
     )
     run = case.simulate()
     assert run.plan.ports is not None
-    row = by_name(failed(case, 0, 2, [run.schedule.name]))[run.schedule.name]
+    row = by_name(failed_device_losses(case, 0, 2, [run.schedule.name]))[run.schedule.name]
     assert row.before <= run.iteration_time
     assert row.after >= row.before

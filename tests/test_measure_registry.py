@@ -10,7 +10,7 @@ from command_line import LLAMA, UNIT_COSTS, ppsim
 import ppsim as library
 from ppsim import compare
 from ppsim.analysis import MEASURES, Measure, device_idle
-from ppsim.studies import Limits, Tolerance, changes, judge, measured
+from ppsim.studies import Limits, Tolerance, changes, config_findings, gate_numbers
 
 PLACES = ("summary", "devices", "json", "compare", "table", "what-if", "batch", "notebook")
 
@@ -41,12 +41,12 @@ def test_a_measure_added_to_the_registry_is_seen_everywhere(longest_wait):
     assert comparison.to_frame()["longest_wait"].tolist() == [9.0]
     assert comparison.to_dict()["definitions"]["longest_wait"] == "per device: idle seconds, once more"
     assert "longest wait" in ppsim("compare", UNIT_COSTS, "--schedules", "1f1b").out
-    moved = {change.name: change for change in changes(before, after)}["longest_wait"]
-    assert (moved.before, moved.after, moved.unit) == (9.0, 17.0, "seconds")
+    moved = {change["name"]: change for change in changes(before, after)}["longest_wait"]
+    assert (moved["before"], moved["after"], moved["unit"]) == (9.0, 17.0, "seconds")
     assert library.simulate_many(before.schedule, [library.Costs()]).longest_wait.tolist() == [9.0]
     assert "longest wait 9 s" in before._repr_html_()
-    old = {name: value for name, (value, _) in measured(before).items()}
-    findings = judge("a", measured(after), {"a": old}, Tolerance(), Limits())
+    old = {name: value for name, (value, _) in gate_numbers(before).items()}
+    findings = config_findings("a", gate_numbers(after), {"a": old}, Tolerance(), Limits())
     assert {finding.measure: finding.verdict for finding in findings}["longest_wait"] == "regression"
     assert "| `longest_wait` | seconds | per device: idle seconds, once more |" in make_glossary.measures()
 
@@ -69,12 +69,12 @@ def test_every_measure_is_on_the_timeline(longest_wait):
 def test_a_measure_where_less_is_worse_closes_the_gate_when_it_falls(monkeypatch):
     row = MEASURES["tokens_per_second"]
     monkeypatch.setitem(MEASURES, row.name, Measure(**{**vars(row), "guarded": True, "shown": ("what-if",)}))
-    numbers = measured(library.load_config(LLAMA).simulate())
+    numbers = gate_numbers(library.load_config(LLAMA).simulate())
     less = numbers | {row.name: (numbers[row.name][0] * 0.9, row.unit)}
 
     def verdict(now, before, tolerance=None):
         old = {name: value for name, (value, _) in before.items()}
-        findings = judge("a", now, {"a": old}, tolerance or Tolerance(), Limits())
+        findings = config_findings("a", now, {"a": old}, tolerance or Tolerance(), Limits())
         return {finding.measure: finding.verdict for finding in findings}[row.name]
 
     assert (verdict(less, numbers), verdict(numbers, less)) == ("regression", "improved")

@@ -17,7 +17,7 @@ import ppsim
 from ppsim import BuildError, ConfigError, ScheduleError
 from ppsim.families import registry
 from ppsim.schedule import backward_run, concatenate, forward_run
-from ppsim.studies.space import open_space
+from ppsim.studies.space import search_space
 
 FAMILIES = list(ppsim.schedules())
 SEARCHED = ("zb-1p", "zb-2p", "zb-auto", "auto")  # built by search, slower and with costs of their own
@@ -136,7 +136,7 @@ def test_a_family_added_to_the_registry_is_seen_everywhere(two_by_two):
     assert "two-by-two" in [run.schedule.name for run in runs]
     steps = [one.step for one in ppsim.advise(UNIT_COSTS).advice if one.what == "schedule two-by-two"]
     assert steps == [60.0]
-    assert "two-by-two" in open_space(UNIT_COSTS, ["schedule.name"]).values["schedule.name"]
+    assert "two-by-two" in search_space(UNIT_COSTS, ["schedule.name"]).values["schedule.name"]
     family = ppsim.schedules()["two-by-two"]
     assert "= (m/2)(p+1)(F+B)" in make_schedule_docs.section(family, make_schedule_docs.simulated(family))
     check_with_simulations(family)

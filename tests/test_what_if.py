@@ -6,7 +6,7 @@ import pytest
 from command_line import CONFIGS, LLAMA, UNIT_COSTS, ppsim
 
 import ppsim as library
-from ppsim.studies import Change, break_even, changes
+from ppsim.studies import break_even, changes, known_change
 
 
 def break_even_of(first, second, over, *more, config=UNIT_COSTS):
@@ -18,12 +18,12 @@ def break_even_of(first, second, over, *more, config=UNIT_COSTS):
 def test_changes_are_every_measure_and_every_cause_before_and_after():
     schedule = library.build("1f1b", devices=4, microbatches=8)
     before, after = (library.simulate(schedule, library.Costs(latency=latency)) for latency in (0.0, 0.5))
-    rows = {row.name: row for row in changes(before, after)}
-    assert (rows["makespan"].before, rows["makespan"].after, rows["makespan"].unit) == (33.0, 41.0, "seconds")
-    idle = {name: row.difference or 0.0 for name, row in rows.items() if name.startswith("idle")}
+    rows = {row["name"]: row for row in changes(before, after)}
+    assert tuple(rows["makespan"][key] for key in ("before", "after", "unit")) == (33.0, 41.0, "seconds")
+    idle = {name: row["difference"] or 0.0 for name, row in rows.items() if name.startswith("idle")}
     assert idle["idle: transfer"] > 0
     assert sum(idle.values()) == pytest.approx(4 * 8.0)
-    assert rows["peak_memory"].difference is None
+    assert rows["peak_memory"]["difference"] is None
 
 
 def test_zb_h1_and_eager_1f1b_break_even_where_their_closed_forms_cross():
@@ -151,8 +151,8 @@ def test_a_move_of_percents_is_in_percentage_points():
 
 
 def test_the_noise_of_sums_is_no_move():
-    assert Change("idle: drain", "device-seconds", 0.3, 0.1 + 0.2).difference == 0.0
-    assert Change("idle: drain", "device-seconds", 0.3, 0.4).difference == pytest.approx(0.1)
+    assert known_change(0.3, 0.1 + 0.2) == 0.0
+    assert known_change(0.3, 0.4) == pytest.approx(0.1)
     schedule = library.build("1f1b", devices=4, microbatches=8)
     run = library.simulate(schedule, library.Costs(forward=0.1, backward=0.2, latency=0.07))
     assert {one.before for one in changes(run, run) if one.before is not None and 0 < one.before < 1e-9} == set()

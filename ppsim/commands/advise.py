@@ -16,7 +16,7 @@ from ppsim.config import Config
 from ppsim.studies import advise as study
 from ppsim.studies.advise import AdviceList
 from ppsim.studies.points import Candidate
-from ppsim.studies.reasons import limits
+from ppsim.studies.reasons import limiting_factors
 
 SCHEMA = "ppsim.advise/1"
 MAX_CHANGES = 10  # of the page
@@ -38,7 +38,7 @@ def advise(
 def page(found: AdviceList, max_changes: int = MAX_CHANGES) -> list[str]:
     """Return the lines of the page: what limits the run, then the best changes."""
     run, better = found.run, found.better
-    reasons = [f"{found.config.name}: step {seconds_text(run.iteration_time)}", *limits(run)]
+    reasons = [f"{found.config.name}: step {seconds_text(run.iteration_time)}", *limiting_factors(run)]
     if found.fits is False:
         peak = MEASURES["peak_memory"].text(run)
         reasons.append(f"peak memory {peak} does not fit: what makes it fit helps, even if slower")
@@ -74,7 +74,7 @@ def _document(found: AdviceList) -> dict[str, Any]:
         "step": found.run.iteration_time,
         "fits": found.fits,
         "layout_string": found.run.layout_string,
-        "limits": list(limits(found.run)),
+        "limits": list(limiting_factors(found.run)),
         "advice": found.rows(),
         "refused": dict(found.refused),
         "units": {

@@ -19,7 +19,7 @@ from ppsim.studies import choose as study
 from ppsim.studies.choose import Choice
 from ppsim.studies.compare import is_asynchronous
 from ppsim.studies.points import DIGITS, Candidate
-from ppsim.studies.reasons import difference, limits, removed_cause, spent
+from ppsim.studies.reasons import differing_keys, limiting_factors, removed_cause, seconds_by_cause
 from ppsim.studies.recipe import config_yaml, megatron_flags, runs_in_pytorch, torchtitan_flags
 from ppsim.studies.space import (
     CONTEXT,
@@ -122,7 +122,7 @@ def _page(found: Choice) -> Iterator[str]:
         f"{counted(counts['points'], 'point')}: {counts['refused']:,} not possible, "
         f"{counts['memory']:,} proven too large, {counts['step']:,} proven too slow, {counts['simulated']:,} simulated"
     )
-    yield from (f"left out, its workers died: {difference({}, one)}" for one in found.left_out)
+    yield from (f"left out, its workers died: {differing_keys({}, one)}" for one in found.left_out)
     yield ""
     if not found.ranked:
         yield f"nothing fits with {percent_text(found.headroom)} of the memory kept free"
@@ -181,20 +181,22 @@ def _cell(changes: Mapping[str, Any], key: str) -> str:
 
 def _reasons(found: Choice) -> Iterator[str]:
     best = found.ranked[0]
-    yield "why: " + "; ".join(limits(found.best.run)) + "."
+    yield "why: " + "; ".join(limiting_factors(found.best.run)) + "."
     if len(found.ranked) > 1:
         second = found.ranked[1]
-        lost = removed_cause(spent(found.space.config.changed(second.changes).simulate()), spent(found.best.run))
+        lost = removed_cause(
+            seconds_by_cause(found.space.config.changed(second.changes).simulate()), seconds_by_cause(found.best.run)
+        )
         yield (
             f"the second is {percent_text(second.step / best.step - 1, 2)} slower with "
-            f"{difference(best.changes, second.changes)}"
+            f"{differing_keys(best.changes, second.changes)}"
             + (f"; what the winner gains most on the mean device: {lost}." if lost else ".")
         )
     if len(found.front) > 1:
         small = found.front[-1]
         yield (
             f"less memory: {value_text(small.memory, 'bytes') if small.numbers['peak_memory'] else small.memory}"
-            f" at a step of {seconds_text(small.step)} with {difference(best.changes, small.changes)}; the front "
+            f" at a step of {seconds_text(small.step)} with {differing_keys(best.changes, small.changes)}; the front "
             f"has {len(found.front)} points."
         )
 
@@ -244,7 +246,7 @@ def _document(found: Choice) -> dict[str, Any]:
         document["best"] = {
             "config": config_yaml(best.config),
             "layout_string": best.layout_string,
-            "reasons": list(limits(best.run)),
+            "reasons": list(limiting_factors(best.run)),
             "megatron": megatron_flags(best.config, best.run),
             "torchtitan": torchtitan_flags(best.config, best.run),
         }

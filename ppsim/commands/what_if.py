@@ -18,7 +18,7 @@ from ppsim.config import Config, load_config
 from ppsim.costs.given import PARAMETERS
 from ppsim.run.schedules import schedules
 from ppsim.studies import what_if as study
-from ppsim.studies.what_if import BreakEven, Change, Losses
+from ppsim.studies.what_if import BreakEven, Losses
 
 UNITS = {name: parameter["unit"] for name, parameter in PARAMETERS.items() if parameter.get("unit")}
 UNITS |= {"step": "seconds", "memory": "bytes"}
@@ -85,7 +85,7 @@ def _changes(config, settings: list[str] | None, flags: dict) -> tuple[dict, str
     document = {
         "schema": "ppsim.what-if/1",
         "changed": what,
-        "changes": [{**asdict(row), "difference": row.difference} for row in rows],
+        "changes": rows,
     }
     return document, changes_text(rows, what)
 
@@ -104,18 +104,18 @@ def _case(config, settings: list[str] | None, flags: dict) -> Config:
     return case.changed({"schedule.stages_per_device": None}) if schedules()[name].fixed_stages else case
 
 
-def changes_text(rows: list[Change], what: list[str]) -> str:
+def changes_text(rows: list[dict[str, Any]], what: list[str]) -> str:
     """Return a table of every number that changed, with units."""
-    changed = [row for row in rows if row.difference]
+    changed = [row for row in rows if row["difference"]]
     if not changed:
         return f"with {', '.join(what)} nothing moves"
     cells = [["", "before", "after", "change"]]
     for row in changed:
-        difference = row.difference or 0.0
-        change = difference_text(difference, row.unit)
-        if row.before and row.unit != "fraction":
-            change += f" ({percent_text(difference / row.before, signed=True)})"
-        cells.append([row.name, value_text(row.before, row.unit), value_text(row.after, row.unit), change])
+        unit, before, difference = row["unit"], row["before"], row["difference"]
+        change = difference_text(difference, unit)
+        if before and unit != "fraction":
+            change += f" ({percent_text(difference / before, signed=True)})"
+        cells.append([row["name"], value_text(before, unit), value_text(row["after"], unit), change])
     table = "\n".join(aligned(cells, left=1))
     return f"with {', '.join(what)}:\n{table}"
 
@@ -158,13 +158,13 @@ def _losses(
     if fail is None:
         factors = dict(map(_slow_device, slow or ()))
         what = ", ".join(f"device {device} takes {factor:g} times as long" for device, factor in factors.items())
-        found = study.slowed(case, factors, which)
+        found = study.slow_device_losses(case, factors, which)
     else:
         count = int(copies or getattr(getattr(case.costs, "layout", None), "data", 1))
         what = f"device {fail} of one of {count} copies has failed, and its peers take over its work"
         shared = getattr(getattr(case.costs, "cluster", None), "cards_per_node", None) is not None
         what += " (before and after no transfers share network cards)" * shared
-        found = study.failed(case, fail, count, which)
+        found = study.failed_device_losses(case, fail, count, which)
     return {"schema": "ppsim.what-if/1", "what": what, **asdict(found)}, losses_text(found, what)
 
 

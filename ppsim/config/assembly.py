@@ -22,12 +22,12 @@ from ppsim.plan.jitter import Jitter
 from ppsim.search import find_family
 from ppsim.search.memory_actions import NEEDED
 
-# Which a profile of one device, or of another machine, does not know.
+# Costs of a link, which a profile of one device or of another machine lacks.
 LINK = ("latency", "bandwidth", "transfer_bytes")
 
 
 class _Faults(list[Fault]):
-    """Faults so far; `attempt` adds what goes wrong."""
+    """List of faults; `attempt` adds the error of a call."""
 
     def attempt(self, path: Path, make: Callable[[], Any]) -> Any:
         try:
@@ -38,7 +38,10 @@ class _Faults(list[Fault]):
 
 
 def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list[Fault]]:
-    """Return the fields of a Config, except path and data, from checked sections; or the faults between keys."""
+    """Return the fields of a Config, except path and data, from checked sections, and the faults between keys.
+
+    If there are faults, there are no fields.
+    """
     faults = _Faults()
     schedule = checked["schedule"]
     faults += _schedule_faults(schedule)
@@ -63,7 +66,7 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
     jitter = _jitter(dict(checked.get("jitter", {})), costs, "profile" in given, faults)
     if faults:
         return {}, faults
-    words = ("transport", "engine", "optimizer", "dispatch", "memory_limit", "published")
+    unchanged = ("transport", "engine", "optimizer", "dispatch", "memory_limit", "published")
     return {
         "name": checked.get("name", os.path.splitext(os.path.basename(place))[0]),
         "schedule": schedule,
@@ -71,12 +74,12 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
         "model": model,
         "jitter": jitter if "jitter" in checked else None,
         "seed": checked.get("jitter", {}).get("seed", 0),
-        **{word: checked[word] for word in words if word in checked},
+        **{key: checked[key] for key in unchanged if key in checked},
     }, []
 
 
 def _jitter(section: dict[str, Any], costs: Any, measured: bool, faults: _Faults) -> Jitter | None:
-    """Return the jitter of a section; `measured` noise is the profile's."""
+    """Return the jitter of a section; `measured`: the costs are a profile, which can give the noise of actions."""
     section.pop("seed", None)
     if section.get("actions") == MEASURED:
         if not measured:
@@ -88,7 +91,7 @@ def _jitter(section: dict[str, Any], costs: Any, measured: bool, faults: _Faults
 
 
 def missing_keys(section: Any) -> list[Fault]:
-    """Return a fault for each missing key of a schedule without a CSV file; shown with all other faults."""
+    """Return a fault for each missing key of a schedule without a CSV file."""
     if not isinstance(section, dict) or "csv" in section:
         return []
     return [
@@ -101,7 +104,7 @@ def missing_keys(section: Any) -> list[Fault]:
 def _schedule_faults(section: dict[str, Any]) -> list[Fault]:
     if "csv" in section:
         spare = [key for key in ("name", "devices", "microbatches", "stages_per_device", "options") if key in section]
-        return _said_by_the_file("schedule", "csv", spare)
+        return _given_twice("schedule", "csv", spare)
     faults = missing_keys(section)
     if "slices" in section:
         faults.append((("schedule", "slices"), "goes with csv; a family takes it as an option"))
@@ -128,7 +131,8 @@ def _memory_action_faults(section: dict[str, Any], has_limit: bool) -> list[Faul
     return faults
 
 
-def _said_by_the_file(section: str, file: str, keys: Iterable[str]) -> list[Fault]:
+def _given_twice(section: str, file: str, keys: Iterable[str]) -> list[Fault]:
+    """Return a fault for each key that the file already gives."""
     return [((section, key), f"does not go with {file}: the file says it; leave it out") for key in keys if key != file]
 
 
@@ -171,7 +175,7 @@ def _model(section: dict[str, Any] | None, place: str, faults: _Faults) -> Model
 def _profile(checked: dict[str, Any], place: str, faults: _Faults) -> Profile | None:
     """Return costs measured by `ppsim calibrate`, with the given partition and link."""
     given = checked["costs"]
-    faults += _said_by_the_file("costs", "profile", given.keys() - {"stage_layers", *LINK})
+    faults += _given_twice("costs", "profile", given.keys() - {"stage_layers", *LINK})
     if "model" in checked:
         faults.append((("model",), "does not go with costs.profile, which prices a model by itself; leave one out"))
     path = os.path.join(os.path.dirname(place), given["profile"])
@@ -192,9 +196,9 @@ Attempt = Callable[[Path, Callable[[], Any]], Any]
 
 
 def cluster_of(section: dict[str, Any] | None, place: str, attempt: Attempt) -> Cluster | None:
-    """Return the cluster of a checked section `hardware` of the config at `place`; None if it is faulty.
+    """Return the cluster of a checked section `hardware` of the config at `place`; None if it has faults.
 
-    `attempt` makes a part of it, and keeps the fault at its path.
+    `attempt` calls a function, and returns None after noting its error with the given path.
     """
     if section is None:
         return None
@@ -213,7 +217,7 @@ def cluster_of(section: dict[str, Any] | None, place: str, attempt: Attempt) -> 
 
 
 def _device(section: dict[str, Any], place: str) -> DeviceSheet:
-    """Return a device's sheet; its `operators` change the law of the known device, or replace it by measured ones."""
+    """Return a device's sheet; `operators` changes the operator law of the known device, or replaces it by a file's."""
     operators = section.get("operators")
     if operators is None:
         return _sheet(DeviceSheet, find_device, section)
@@ -228,12 +232,12 @@ def _device(section: dict[str, Any], place: str) -> DeviceSheet:
         raise ConfigError(
             f"operators gives no {', '.join(missing)}; give {', '.join(required_fields(OperatorLaw))}, or like"
         )
-    made = replace(law, **{"source": "given", **operators}) if law else OperatorLaw(**operators)
-    return _sheet(DeviceSheet, find_device, {**section, "operators": made})
+    changed = replace(law, **{"source": "given", **operators}) if law else OperatorLaw(**operators)
+    return _sheet(DeviceSheet, find_device, {**section, "operators": changed})
 
 
 def _sheet(kind: Any, find: Callable[[str], Any], section: dict[str, Any]) -> Any:
-    """Return a known sheet, changed or not, or the user's own."""
+    """Return the known sheet that `like` names, with the other keys changed; without `like`, a sheet of these keys."""
     changes = {key: value for key, value in section.items() if key != "like"}
     if "like" in section:
         sheet = find(section["like"])

@@ -1,4 +1,4 @@
-"""The YAML config: a schedule and its costs, read, checked and ready to simulate. Keys: docs/config.md."""
+"""The YAML config: a schedule and its costs, read, checked and ready to simulate. docs/config.md lists the keys."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Config:
     Attributes
     ----------
     name : str
-        From the file, or the file's own name.
+        The key `name`, or the file's name.
     path : str
-        The file.
+        Path of the file.
     schedule : mapping
         The checked section `schedule`.
     costs : CostModel
@@ -48,16 +48,16 @@ class Config:
         How the step ends; None leaves the optimizer step out.
     dispatch : str
     memory_limit : float, list or None
-        Live activations that a device may hold, under dispatch "ready" and for `schedule.recompute`.
+        Maximum live activations per device, for dispatch "ready" and `schedule.recompute`.
     model : Model or None
         None if all costs are given.
     jitter : Jitter or None
     seed : int
         Seed of the jitter.
     published : mapping
-        Published numbers of the real run: step (seconds), mfu, tokens_per_second, source. Nothing is computed from it.
+        Published numbers of the real run, for reports only: step (seconds), mfu, tokens_per_second, source.
     data : mapping
-        The sections as they were read, with overrides.
+        The sections of the file, unchecked, with overrides.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Config:
     __repr__ = short_repr
 
     def build(self) -> Schedule:
-        """Build the schedule; BuildError if the family refuses its sizes, ScheduleError for a faulty CSV file."""
+        """Build the schedule; BuildError if its family does not allow the sizes, ScheduleError for a wrong CSV file."""
         section = self.schedule
         if "csv" in section:
             file = os.path.join(os.path.dirname(self.path), section["csv"])
@@ -100,9 +100,9 @@ class Config:
         return {key: self.schedule[key] for key in MEMORY_ACTIONS if key in self.schedule}
 
     def simulate(self, schedule: Schedule | None = None, *, dispatch: str | None = None) -> Timeline:
-        """Build and simulate, or simulate another schedule or dispatch instead; raises the errors of both.
+        """Build and simulate, or simulate another schedule or dispatch instead; raise the errors of both.
 
-        With jitter this is one sample, the same for the same seed; `ppsim.simulate_many` makes more.
+        With jitter this is one sample, which depends on the seed only; `ppsim.simulate_many` draws many.
         """
         schedule = self.build() if schedule is None else schedule
         dispatch = self.dispatch if dispatch is None else dispatch
@@ -122,14 +122,14 @@ class Config:
         return run if name in (None, schedule.name) else run.named(name)
 
     def lowered(self, schedule: Schedule) -> Schedule | Program:
-        """Return a schedule as it is simulated: with UNSHARD and REDUCE_GRAD in its lists if weights are sharded."""
+        """Return the schedule to simulate: lowered with UNSHARD and REDUCE_GRAD if weights are sharded."""
         if self.sharded and not (schedule.kind == Kind.UNSHARD).any():
             return lower(schedule, sharded=True)
         return schedule
 
     @property
     def sharded(self) -> bool:
-        """True if weights are sharded over data-parallel copies: schedules run with UNSHARD and REDUCE_GRAD."""
+        """True if weights are sharded over data-parallel copies, so that UNSHARD and REDUCE_GRAD run."""
         if isinstance(self.costs, DerivedCosts):
             return self.costs.layout.sharded and not self.costs.layout.shards_blocks
         return getattr(self.costs, "unshard", None) is not None
@@ -168,14 +168,14 @@ def load_config(path: str | PathLike[str], *, overrides: Mapping[str, Any] | Non
     path : str or PathLike
         A YAML 1.2 file.
     overrides : mapping of dotted key to value, optional
-        Replaces keys of the file, such as `{"schedule.name": "gpipe"}`; text is read as YAML, so "64" is a number, and
-        a `pathlib.Path` is a path. None (YAML's null) removes a key.
+        New values of keys, such as `{"schedule.name": "gpipe"}`; None (YAML's null) removes a key. Text is read as
+        YAML, so "64" is a number; a `pathlib.Path` is a path.
 
     Raises
     ------
     ConfigError
-        The file cannot be read, is not YAML, or breaks rules: one line per fault with its path in the file, its line,
-        the value and the legal values. `error.faults` lists them.
+        The file cannot be read, is not YAML, or breaks rules. The message has one line per fault, with its key, its
+        line, its value and the legal values; `error.faults` lists the faults.
     """
     if not isinstance(path, str | PathLike):
         raise ConfigError(f"{shown(path)} is no path of a config; give one such as 'config.yaml'")
@@ -197,7 +197,7 @@ def _read(place: str) -> Document:
 
 @dataclass(frozen=True)
 class ConfigSource:
-    """A config before it is checked: its plain values, and the name of its place for errors."""
+    """Plain values of a config before they are checked, and the name of the config for errors."""
 
     data: Mapping[str, Any]
     place: str
@@ -217,7 +217,7 @@ AnyConfig = Config | ConfigSource | str | PathLike[str] | Mapping[str, Any]
 
 
 def config_source(config: AnyConfig) -> ConfigSource:
-    """Return the values of a config given as a path, as a dict or as an object; ConfigError for anything else."""
+    """Return the source of a config given as a path, a dict or an object; ConfigError for anything else."""
     if isinstance(config, ConfigSource):
         return config
     if isinstance(config, Config):
@@ -231,7 +231,7 @@ def config_source(config: AnyConfig) -> ConfigSource:
 
 
 def as_config(config: AnyConfig) -> Config:
-    """Return a checked config given as a path, as a dict or as an object; ConfigError if it is wrong."""
+    """Return the checked config given as a path, a dict or an object; ConfigError if it is wrong."""
     if isinstance(config, Config):
         return config
     return load_config(config) if isinstance(config, str | PathLike) else config_source(config).config()
@@ -250,20 +250,20 @@ def make_config(
     overrides: Mapping[str, Any] | None = None,
     lines: Mapping[Path, int] | None = None,
 ) -> Config:
-    """Check plain values and return the Config; errors name it by `place`, and its keys by their `lines`."""
+    """Check plain values and return the Config; errors name the config by `place`, and give the `lines` of its keys."""
     changes = with_stages(overrides or {})
     data = overridden(data, changes)
     checked, faults = check_sections(data)
-    held: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if not faults:
-        held, faults = assembled(checked, place)
+        fields, faults = assembled(checked, place)
     else:
         faults += missing_keys(data.get("schedule"))
     if faults:
         replaced = [tuple(key.split(".")) for key in changes]
-        gone = {path for path in lines or {} for key in replaced if path[: len(key)] == key}
-        raise _fault_error(place, faults, {path: line for path, line in (lines or {}).items() if path not in gone})
-    return Config(path=place, data=data, **held)
+        known = (item for item in (lines or {}).items() if not any(item[0][: len(key)] == key for key in replaced))
+        raise _fault_error(place, faults, dict(known))
+    return Config(path=place, data=data, **fields)
 
 
 def _fault_error(place: str, faults: list[Fault], lines: Mapping[Path, int]) -> ConfigError:
@@ -320,12 +320,12 @@ def _overridden(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 
 
 def _value(key: str, value: Any) -> Any:
-    """Return the plain value given for a key: text is read as YAML, a path (which may contain " #" or ": ") is not."""
+    """Return the plain value of a key; text is read as YAML, but not a path, which may contain " #" or ": "."""
     if isinstance(value, PathLike):
         return os.fspath(value)
     return _read_value(key, value) if isinstance(value, str) else value
 
 
-@functools.lru_cache(4096)  # a sweep gives the same few texts again and again
+@functools.lru_cache(4096)  # a sweep repeats a few texts
 def _read_value(key: str, text: str) -> Any:
     return read_yaml(text, f"override {shown(key)}").value

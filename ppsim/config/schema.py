@@ -1,4 +1,4 @@
-"""The shape of a config file: its sections, keys legal values; pydantic collects all faults at once."""
+"""The schema of a config file: sections, keys and legal values; pydantic collects all faults at once."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _quantity(unit: str) -> Check:
 
 
 def _declared(kind: type) -> dict[str, Check]:
-    """Return the checks of a dataclass of `costs` by key; a quantity may be text with its unit."""
+    """Return the check of each field of a dataclass of `ppsim.costs`; a quantity may be text with its unit."""
     checks = {}
     for item in declarations(kind):
         unit, depth = item.metadata.get("unit"), item.metadata.get("depth", 1 if kind is Costs else 0)
@@ -70,12 +70,12 @@ def _options(value: Any) -> dict[str, Any]:
 
 
 def _stages(more: str = "") -> Check:
-    """Return the check of the stages of each device that recompute or offload."""
+    """Return the check of the stages that recompute or offload; `more` is one further legal word."""
 
-    def holds(value: Any) -> bool:
+    def is_legal(value: Any) -> bool:
         return isinstance(value, str) and (value in ("all", more or "all") or FIRST_STAGES.fullmatch(value) is not None)
 
-    return rule(holds, f"must be all, first:1 for one stage of each device{f', or {more}' if more else ''}")
+    return rule(is_legal, f"must be all, first:1 for one stage of each device{f', or {more}' if more else ''}")
 
 
 def _sigma_or_measured(value: Any) -> float | str:
@@ -85,7 +85,7 @@ def _sigma_or_measured(value: Any) -> float | str:
 def _slow_devices(value: Any) -> dict[int, float]:
     if not isinstance(value, dict) or not all(type(device) is int for device in value):
         raise ConfigError(f"{shown(value)} must map devices to factors, such as {{3: 1.2}}")
-    return {device: factor(held) for device, held in value.items()}
+    return {device: factor(given) for device, given in value.items()}
 
 
 def _slow_links(value: Any) -> dict[tuple[int, int], float]:
@@ -100,29 +100,29 @@ def _slow_links(value: Any) -> dict[tuple[int, int], float]:
 
 
 def _section(title: str, fields: Mapping[str, Any], required: Collection[str] = ()) -> type[BaseModel]:
-    """Return a section whose keys are `fields`, each a check or a nested section; unknown keys are faults."""
+    """Return a pydantic model of a section: each field is a check or a nested section, and unknown keys are faults."""
     typed = {key: kind if isinstance(kind, type) else checked_by(kind) for key, kind in fields.items()}
     entries: dict[str, Any] = {key: (kind, ... if key in required else None) for key, kind in typed.items()}
     return create_model(title, __config__=ConfigDict(extra="forbid", strict=True, protected_namespaces=()), **entries)
 
 
 def _operators(value: Any) -> str | dict[str, Any]:
-    """Check the path of a file of `ppsim calibrate --operators`, or the numbers of a law."""
+    """Return the checked path of a file of `ppsim calibrate --operators`, or the checked numbers of a law."""
     checks = _declared(OperatorLaw)
     if not isinstance(value, dict):
         return text(value)
     if unknown := [key for key in value if key not in checks]:
         raise ConfigError(f"{shown(unknown[0])} is not known; the keys here are: {', '.join(checks)}")
-    made = {}
+    checked = {}
     for key, given in value.items():
         try:
-            made[key] = checks[key](given)
+            checked[key] = checks[key](given)
         except ConfigError as error:
             raise ConfigError(f"{key}: {error}") from None
-    return made
+    return checked
 
 
-MEASURED = "measured"  # as a sigma of jitter: the profile's
+MEASURED = "measured"  # as a sigma of jitter: the one of the profile
 _HARDWARE = {
     **_declared(Cluster),
     "device": _section("Device", {"like": _known(find_device), **_declared(DeviceSheet), "operators": _operators}),
@@ -170,9 +170,9 @@ _SHEETS = ("device", "link", "network")
 
 
 def check_sections(data: dict[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
-    """Return the checked values of `data` by key, and every fault: its path and a message.
+    """Return the checked values of `data` by key, and every fault as its path and a message.
 
-    A null counts as a key that is not there.
+    A key with a null counts as missing.
     """
     data = _with_stages(_without_nulls(data))
     try:
@@ -197,7 +197,7 @@ def _with_stages(data: dict[str, Any]) -> dict[str, Any]:
     try:
         name, stages = split_stages(section["name"])
     except ConfigError:
-        return data  # the check of the name says what is wrong with it
+        return data  # the check of the name reports the fault
     if stages is None or section.get("stages_per_device", stages) != stages:
         return data
     return {**data, "schedule": {**section, "name": name, "stages_per_device": stages}}

@@ -1,4 +1,4 @@
-"""Batches: one schedule under many costs or many samples of jitter; shared parts are computed once."""
+"""Batch of runs: one schedule under many costs or many samples of jitter; shared parts are computed once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas
 
 SAMPLES = 100
-MOST_SAMPLES = 10_000_000  # their measures take a gigabyte
+MAX_SAMPLES = 10_000_000  # the measures of this many take a gigabyte
 
 
 class Batch:
@@ -41,11 +41,11 @@ class Batch:
     transport, engine : str
         Transport and engine of the runs.
     seed, samples : int
-        Samples drawn for each of the costs; 1 if nothing is random.
+        Seed, and number of samples per entry of the costs; 1 if nothing is random.
     case, sample : int64 arrays, one entry per run
-        Index of the costs in the list given, and of the sample.
+        Indices of the costs in the given list, and of the sample.
     measures : list of str
-        Names of attributes, such as `batch.bubble_fraction`: a float64 array, one entry per run, over all devices.
+        Names of the attributes with measures, such as `batch.bubble_fraction`: float64 arrays, one entry per run.
         docs/glossary.md defines them.
     """
 
@@ -66,7 +66,7 @@ class Batch:
             setattr(self, name, np.empty(cases * samples))
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both hold the same measures of the same runs of the same schedule."""
+        """Return whether both hold equal measures of equal runs of one schedule."""
         return equal(vars(self), vars(other)) if isinstance(other, Batch) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
@@ -104,9 +104,9 @@ class Batch:
     def probability_faster_than(self, other: Batch) -> float:
         """Return the fraction of runs with a shorter makespan than the same run of `other`; a tie counts half.
 
-        Both batches need the same costs, samples and seed. Run k of both then has the same random numbers, so fewer
-        samples distinguish two schedules. Factors of single actions are the same only for schedules with equal numbers
-        of stages and microbatches. Raises ConfigError for other batches.
+        Both batches need equal costs, samples and seed. Run k of both then has equal random numbers, so fewer samples
+        distinguish two schedules. Factors of single actions are equal only for schedules with equal numbers of stages
+        and microbatches. Raises ConfigError for other batches.
         """
         if not isinstance(other, Batch):
             raise ConfigError(f"{shown(other)} is no batch; compare with what another ppsim.simulate_many gave")
@@ -152,7 +152,7 @@ def simulate_many(
     dispatch: str = "list",
     memory_limit: float | Sequence[float] | None = None,
 ) -> Batch:
-    """Run one schedule under many costs, or many times under jitter; the runs share what does not depend on costs.
+    """Run one schedule under many costs, or many times under jitter; computations without costs are shared.
 
     Parameters
     ----------
@@ -165,9 +165,9 @@ def simulate_many(
     jitter : Jitter, optional
         Noise of actions, transfers, devices and links.
     samples : int, optional
-        Runs for each of the costs: default 100 if the jitter is random, else 1.
+        Runs per entry of the costs; default 100 if the jitter is random, else 1.
     seed : int >= 0
-        Equal seeds give equal samples, for every schedule.
+        Equal seeds give equal samples for every schedule.
     progress : bool
         Show a progress bar on a terminal if the runs take long.
     dispatch, memory_limit
@@ -213,15 +213,15 @@ def _samples(samples: int | None, jitter: Jitter | None) -> int:
         return SAMPLES if random else 1
     if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 1:
         raise ConfigError(f"samples={samples!r} must be a whole number of at least 1")
-    if samples > MOST_SAMPLES:
-        raise ConfigError(f"samples={shown(samples)} are too many; use at most {MOST_SAMPLES:,}")
+    if samples > MAX_SAMPLES:
+        raise ConfigError(f"samples={shown(samples)} are too many; use at most {MAX_SAMPLES:,}")
     if samples > 1 and not random:
         raise ConfigError(f"samples={samples} without random jitter are all alike; give jitter=, or one sample")
     return int(samples)
 
 
 class _Plans:
-    """Plans of one schedule under many costs, which share all that does not depend on the costs."""
+    """Plans of one schedule under many costs; the parts that do not depend on costs are shared."""
 
     def __init__(self, schedule: Schedule, transport: str, optimizer: str | None):
         self.schedule, self.transport, self.optimizer = schedule, transport, optimizer
@@ -230,11 +230,11 @@ class _Plans:
 
     def under(self, table: CostTable) -> Plan:
         """Return the plan under these costs."""
-        like = structure(table)
-        if like in self.known:
-            return repriced(self.known[like], table)
-        self.known[like] = make_plan(self.schedule, table, self.transport, self.optimizer)
-        return self.known[like]
+        key = structure(table)
+        if key in self.known:
+            return repriced(self.known[key], table)
+        self.known[key] = make_plan(self.schedule, table, self.transport, self.optimizer)
+        return self.known[key]
 
 
 def _runs(
@@ -269,6 +269,6 @@ def _measure(
         timeline = Timeline(plan, table, model, times, engine=batch.engine)
         for measure in map(MEASURES.__getitem__, batch.measures):
             column = getattr(batch, measure.name)
-            known = measure.fixed_by_order and index % samples > 0
-            column[index] = column[index - 1] if known else measure.number(timeline)
+            unchanged = measure.fixed_by_order and index % samples > 0
+            column[index] = column[index - 1] if unchanged else measure.number(timeline)
     return batch

@@ -1,4 +1,4 @@
-"""Schedule and Program for users, the families that build them, and `lower`."""
+"""Schedule and Program with all methods for users, the families that build them, and `lower`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Schedule(ScheduleColumns):
     def from_orders(cls, orders: Iterable[Iterable[Any]], *, name: str = "custom", slices: int = 1) -> Schedule:
         """Read one list of action strings per device; `None` or an empty string is an idle slot.
 
-        Objects whose `str()` is an action, such as PyTorch's actions, are legal too. Lists with transfers give a
+        Objects with an action as their `str()`, such as PyTorch's actions, are legal too. Lists with transfers give a
         Program. Raises ScheduleError with device, position and text of every cell that is not an action.
         """
         return cls.of(read_orders(orders, name, slices))
@@ -62,7 +62,7 @@ class Schedule(ScheduleColumns):
         return orders(self)
 
     def to_csv(self, path: str | PathLike[str]) -> None:
-        """Write one row per device, atomically; idle slots are empty cells (PyTorch reads none in a program)."""
+        """Write a CSV file atomically, one row per device; idle slots are empty cells, except in a program."""
         write_atomically(path, csv_text(self))
 
     def to_text(self) -> str:
@@ -114,7 +114,7 @@ def _as(kind: type[Some], columns: ScheduleColumns) -> Some:
 
 
 def _slots(schedule: ScheduleColumns) -> np.ndarray | None:
-    """Return the slot of each row if every action lasts one; None for programs, large and invalid schedules."""
+    """Return the slot of each row if every action lasts one slot; None for programs, large and invalid schedules."""
     if schedule.is_program or len(schedule.kind) > MAX_TIMED:
         return None
     one = Costs(forward=1.0, backward=1.0, input_grad=1.0, weight_grad=1.0, overlap=1.0, per="stage")
@@ -132,13 +132,13 @@ class Family(registry.RegisteredFamily):
     Attributes
     ----------
     name, title, idea, source : str
-        The name that `build` takes, a title, the idea, and the paper or code it comes from.
+        The name for `build`, a title, the idea, and the paper or code of its origin.
     constraints : str
-        The sizes that it allows.
+        The allowed sizes.
     makespan, peak_activations : str
         Closed forms in the notation of docs/schedules.md, "=" exact and "~" approximate.
     stages_per_device : int
-        Default number; another one is legal unless `fixed_stages`.
+        Default number; other numbers are legal unless `fixed_stages` is True.
     asynchronous : bool
         True if steps follow each other without a drain, on old weights.
     options : mapping name -> inspect.Parameter
@@ -146,7 +146,7 @@ class Family(registry.RegisteredFamily):
     """
 
     def build(self, devices: int, microbatches: int, stages_per_device: int | None = None, **options: Any) -> Schedule:
-        """Check the sizes and options, then build; raise BuildError with the rule that a size breaks."""
+        """Check the sizes and options, and build; BuildError names the rule that a size breaks."""
         return Schedule.of(self.columns(devices, microbatches, stages_per_device, **options))
 
     def __repr__(self) -> str:
@@ -194,19 +194,19 @@ def build(
     devices, microbatches : int
         Pipeline devices, and microbatches of one step (both directions counted).
     stages_per_device : int, optional
-        Default: the family's own.
+        Default: the family's number.
     recompute, recompute_placing, offload : str, optional
         Apply `with_recompute(stages=recompute, placing=recompute_placing)` or `with_offload(stages=offload)`.
     costs, memory_limit : optional
         For families that search, and for `with_recompute`. If the family searches within a limit, `recompute="needed"`
-        returns the shorter of two schedules: found within the limit, or found without it and made to fit by R.
+        returns the shorter of two schedules: one found within the limit, and one found without it that fits with R.
     **options
         The family's options, which `ppsim.schedules()[name].options` lists, such as `group_size=8`.
 
     Raises
     ------
     BuildError
-        For an unknown name or option, or a size that the family does not allow; the message names the rule and the
+        The name or an option is unknown, or the family does not allow a size; the message names the rule and the
         nearest legal values.
     """
     family_name, stages = split_stages(name)
@@ -231,29 +231,29 @@ def with_recompute(
 ) -> Schedule:
     """Return the schedule with R (the forward repeated from the stored input) for chosen activations.
 
-    An R waits for its forward alone, so it can run while its backward waits for a gradient. A step is never longer than
-    with backwards that include the recompute, and as long if no backward waits for a gradient.
+    An R waits only for its forward, so it can run while its backward waits for a gradient. A step is never longer than
+    with backwards that include the recompute; it is equally long if no backward waits for a gradient.
 
     Parameters
     ----------
     schedule : Schedule
         Without R, transfers, sharding actions and evictions.
     stages : {"all", "first:n", "needed"}
-        All stages; the first n of each device, whose activations live longest; or the fewest activations with which the
-        schedule stays within `memory_limit`.
+        All stages; the first n of each device, whose activations live longest; or as few activations as keep the
+        schedule within `memory_limit`.
     placing : {"backward", "idle", "idle+forwards"}
         Directly before each backward; earlier, in idle time of the device (as RiPipe does); or also with forwards moved
         into idle time (as Mario does). The last two leave R out if a backward directly follows its forward, and never
         give a longer step than "backward".
     costs : Costs or another cost model, optional
-        They decide when devices are idle. Default: F, I and W of a device share take 1 s each.
+        Costs that determine the idle time of devices. Default: F, I and W of a device share take 1 s each.
     memory_limit : float or one per device, optional
-        Activations in device shares. Default, for the placings in idle time: the peaks of the schedule without R.
+        Maximum live activations in device shares. Default for the placings in idle time: the peaks without R.
 
     Raises
     ------
     BuildError
-        For other actions in the lists, a limit that recomputing cannot keep, or an unknown word.
+        The lists hold other actions, recomputing cannot keep the limit, or a word is unknown.
     CostError
         The costs do not fit the schedule.
     """
@@ -264,7 +264,7 @@ def with_recompute(
 def with_offload(schedule: Schedule, stages: str = "all") -> Program:
     """Return the schedule with an OFFLOAD after each F, and a RELOAD one backward before the backward that needs it.
 
-    PipeOffload's transfers (arXiv 2503.01328), on any schedule; its own order is `ppsim.build("pipe-offload", ...)`.
+    These are PipeOffload's copies (arXiv 2503.01328); `ppsim.build("pipe-offload", ...)` also has its order.
 
     Parameters
     ----------
@@ -276,7 +276,7 @@ def with_offload(schedule: Schedule, stages: str = "all") -> Program:
     Raises
     ------
     BuildError
-        For other actions in the lists, or other `stages`.
+        The lists hold other actions, or `stages` is another text.
     """
     validate(schedule)
     return _as(Program, add_copies(schedule, stages))
@@ -290,13 +290,14 @@ def lower(schedule: Schedule, sharded: bool = False, receive: str = "early") -> 
     Parameters
     ----------
     schedule : Schedule or Program
-        Only the compute actions, OFFLOAD and RELOAD of a program are used.
+        Other actions of a program than compute actions, OFFLOAD and RELOAD are ignored.
     sharded : bool
         Also insert the actions of sharded data parallelism: UNSHARD before first use, with a look-ahead of three
         stages, RESHARD when a stage leaves it, and REDUCE_GRAD after a stage's last backward.
     receive : {"early", "just-in-time"}
-        Post a RECV together with its SEND, or as late as the action that needs it and the order of the pair's SENDs and
-        RECVs allow (PyTorch's `defer_pp_recv=True`, if that does not cross receives).
+        Post a RECV together with its SEND, or as late as possible: directly before the action that needs it, unless the
+        order of the pair's SENDs requires an earlier RECV. The latter is PyTorch's `defer_pp_recv=True`, if that does
+        not cross receives.
 
     Raises
     ------

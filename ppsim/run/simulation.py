@@ -1,4 +1,4 @@
-"""`simulate`: from a schedule, costs and a transport to a timeline."""
+"""Simulation: a schedule, costs and a transport give a timeline."""
 
 from __future__ import annotations
 
@@ -42,22 +42,23 @@ def simulate(
         How transfers queue; docs/glossary.md has the rules.
     engine : {"auto", "event", "compiled"}
         "event" is the SimPy model; "compiled" gives the same timeline bit for bit, faster. "auto" takes the compiled
-        engine from 20,000 rows on, which pays for loading Numba (500,000 rows over the calls of a process if no cache
-        holds the compiled code), and the event model if Numba cannot be imported. `Timeline.engine` names the engine.
+        engine from 20,000 rows on, because loading Numba takes time; if the code must be compiled first, from 500,000
+        rows over all calls of a process. It takes the event model if Numba cannot be imported.
+        `Timeline.engine` names the engine.
     optimizer : {"sync", "post-validated"}, optional
-        End the step with an optimizer step, whose seconds the costs give: on all devices when the last one has its
-        gradients, as a global gradient norm needs ("sync"), or on each device when it has its own. Default: the step
-        ends with the last action and gradient reduction.
+        End the step with an optimizer step, which lasts as long as the costs give. "sync" starts it when all devices
+        have their gradients, as a global gradient norm needs; "post-validated" starts it on each device when its own
+        gradients are there. Default: the step ends with the last action and gradient reduction.
     jitter : Jitter, optional
         One sample of the noise of actions, transfers, devices and links. `ppsim.simulate_many` draws many.
     seed : int >= 0
         Seed of the jitter; equal seeds give equal samples, the first of `ppsim.simulate_many`.
     dispatch : {"list", "ready"}
-        "ready" takes each list as a priority: a device starts the first action that is ready and after which the rest
-        of its list, in list order, stays within its limit. `run.schedule` is then the order that ran. Only under
-        `async`, for schedules without sharding, offloading and evictions.
+        "ready" takes each list as a priority. A device starts the first ready action after which the rest of its list
+        could run in list order within the limit. `run.schedule` is then the order that ran. Only under `async`, for
+        schedules without sharding, offloading and evictions.
     memory_limit : float or one per device, optional
-        Limit of `dispatch="ready"`, in activations of one device share; default: the peak of each list itself.
+        Limit of `dispatch="ready"`, in activations of one device share; default: the peak of each list in list order.
 
     Raises
     ------

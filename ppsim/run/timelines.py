@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Timeline(TimelineColumns):
-    """Start and end of every action and transfer; `ppsim.timeline.TimelineColumns` lists what it holds.
+    """Start and end of every action and transfer; `ppsim.timeline.TimelineColumns` lists its columns.
 
     Each measure of docs/glossary.md is an attribute, such as `run.makespan`; `ppsim.analysis.measures` computes it.
     """
@@ -62,7 +62,7 @@ class Timeline(TimelineColumns):
     def from_trace(
         cls, path: str | PathLike[str], step: int | None = None, *, ranges: tuple[str, str] | None = None
     ) -> Timeline:
-        """Read a measured step of a real run (default: the median step).
+        """Return a measured step of a real run (default: the median step).
 
         `path` is a trace file that the replay harness wrote, a folder of Primus' `dump_pp_data`, or a folder with one
         file of PyTorch's profiler per rank. Profiler ranges are recognised by the names that PyTorch, torchtitan and
@@ -130,16 +130,16 @@ class Timeline(TimelineColumns):
     def static_memory(self) -> np.ndarray | None:
         """Bytes of weights, gradients and optimizer state (rows) on each device (columns), or None.
 
-        A stage that two devices hold counts on both. Weights count once for each version that the device keeps.
+        A stage that two devices hold counts on both. Weights count once per version that the device stores.
         """
         return closed(static_memory(self))
 
     def memory_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the step curve of a device's memory: times in seconds, and bytes from each time on.
 
-        A transfer holds its buffer at the receiver from its start to the end of the action that consumes it, and at the
-        sender while it lasts. At equal times memory is freed before it is taken. Raises CostError if the costs do not
-        give the bytes held.
+        A transfer holds its buffer at the receiver from its start to the end of the action that consumes it. At the
+        sender it holds its buffer from its start to its end. At equal times memory is freed before it is taken. Raises
+        CostError if the costs do not give the bytes held.
         """
         return closed(memory_over_time(self, device))
 

@@ -1,4 +1,4 @@
-"""Advise: single changes of a config, each simulated, with what it gains and which cause of idle time it removes."""
+"""Advice: single changes of a config, each simulated, with its gain and the cause of idle time that it removes."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from ppsim.base.tables import page_table
 from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layers import RECOMPUTE
-from ppsim.run.schedules import schedules
 from ppsim.run.timelines import Timeline
 from ppsim.search import families, find_family
 from ppsim.search.partitions import balanced_partition
-from ppsim.studies.best_first import Search
-from ppsim.studies.points import MEASURED, Candidate, fits_within
-from ppsim.studies.reasons import removed_cause, spent
-from ppsim.studies.space import DEVICES, MICROBATCH_SIZE, PARTITION, SHARDING, TENSOR, open_space, runnable
+from ppsim.studies.best_first import BestFirstSearch
+from ppsim.studies.points import POINT_MEASURES, Candidate, fits_within
+from ppsim.studies.reasons import removed_cause, seconds_by_cause
+from ppsim.studies.space import DEVICES, MICROBATCH_SIZE, PARTITION, SHARDING, TENSOR, schedules_run_by, search_space
 from ppsim.studies.worker_pool import InProcess
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
 UNITS = {"step": "seconds", "step_difference": "seconds", "tokens_per_second": "tokens per second"}
 STAGES_TRIED = (2, 3, 4)
-MEASURES = ("iteration_time", "tokens_per_second", "peak_memory", "peak_activations")
+ADVISED = ("iteration_time", "tokens_per_second", "peak_memory", "peak_activations")
 ROW = (
     "what", "changes", "step", "step_difference", "tokens_per_second", "peak", "peak_difference", "fits", "removes",
     "layout_string",
@@ -51,12 +51,12 @@ class AdviceList:
     ----------
     config : Config
     run : Timeline
-        As it is.
+        The config without changes.
     fits : bool or None
-        Whether it fits as it is; None where that is not known.
+        True if the config itself fits; None if that is not known.
     advice : list of Candidate
-        Best first: what fits before what does not, then the shortest step.
-    refused : mapping of change in words to the rule
+        Changes that fit before those that do not, then the shortest step first.
+    refused : mapping of change in words to the rule that refuses it
     """
 
     config: Config
@@ -69,7 +69,7 @@ class AdviceList:
 
     @property
     def better(self) -> list[Candidate]:
-        """The changes that fit and shorten the step, or whatever step they make where nothing fits as it is."""
+        """The changes that fit and shorten the step; if the config itself does not fit, all changes that fit."""
         fitting = [one for one in self.advice if one.fits is not False]
         return fitting if self.fits is False else [one for one in fitting if one.step_difference < 0]
 
@@ -81,10 +81,10 @@ class AdviceList:
         """Return the rows as a pandas table."""
         return need("pandas", "a table of changes").DataFrame(self.rows())
 
-    def plot(self):
+    def plot(self) -> Figure:
         """Draw the change of the step time for each change that helps, best first, as a matplotlib figure.
 
-        Raises ConfigError where none helps.
+        Raises ConfigError if no change helps.
         """
         from ppsim.plots.many_runs import MAX_BARS, draw_bars
 
@@ -92,9 +92,9 @@ class AdviceList:
             raise ConfigError("no single change shortens the step and fits; there is nothing to draw")
         shown = self.better[:MAX_BARS]
         step = self.run.iteration_time
-        moves = [one.step_difference / step for one in shown]
+        changes = [one.step_difference / step for one in shown]
         return draw_bars(
-            [one.words for one in shown], moves, [one.removes or "" for one in shown], "change of the step"
+            [one.words for one in shown], changes, [one.removes or "" for one in shown], "change of the step"
         )
 
     def _repr_html_(self) -> str:
@@ -111,39 +111,41 @@ def advise(
     Parameters
     ----------
     config : path, dict or Config
-        What runs now.
+        The config to change.
     headroom : float
-        Part of each device's memory that must stay free for a change to fit, from 0 to below 1.
+        Fraction of each device's memory that must stay free for a change to fit, from 0 to below 1.
     framework : {"Megatron-LM", "Primus", "PyTorch"}, optional
-        Other schedules are tried only where it runs them; default: all synchronous ones.
+        Try only schedules that it runs; default: all synchronous ones.
     executor : concurrent.futures.Executor, optional
         Simulates the changes; default: this process.
 
     Returns
     -------
     AdviceList
-        The changes with seconds of step and peaks before and after, best first, and the refused ones with their rules.
+        The changes with step times and peaks before and after, best first, and the refused ones with their rules.
 
     Raises
     ------
     ConfigError
-        For a config, a headroom or a framework that is wrong.
+        The config, the headroom or the framework is wrong.
     PpsimError
-        What the config's own simulation raises.
+        The config itself cannot be simulated.
     """
     check_headroom(headroom)
-    names = [*families()] if framework is None else runnable(framework)
+    names = [*families()] if framework is None else schedules_run_by(framework)
     config = as_config(config)
     config = replace(config, engine="compiled") if can_compile() and config.engine == "auto" else config
     run = config.simulate()
-    now = _simulated(run, headroom, {})
+    now = _candidate(run, headroom, {})
     tried: dict[str, Changes] = {}
-    for what, changes in _candidates(config, run, names):
+    for what, changes in _single_changes(config, run, names):
         if changes not in tried.values():
             tried[what] = changes
-    attempt = functools.partial(_attempt, config=config, headroom=headroom, before=now, spent_before=spent(run))
+    work = functools.partial(
+        _simulated, config=config, headroom=headroom, before=now, causes_before=seconds_by_cause(run)
+    )
     found, refused = [], {}
-    for one in (executor or InProcess()).map(attempt, tried.items()):
+    for one in (executor or InProcess()).map(work, tried.items()):
         if one.refused is None:
             found.append(one)
         else:
@@ -152,40 +154,40 @@ def advise(
     return AdviceList(config, run, now.fits, found, refused)
 
 
-def _attempt(
-    item: tuple[str, Changes], config: Config, headroom: float, before: Candidate, spent_before: Mapping[str, float]
+def _simulated(
+    item: tuple[str, Changes], config: Config, headroom: float, before: Candidate, causes_before: Mapping[str, float]
 ) -> Candidate:
-    """Simulate one change, in words and as keys; a rule that refuses it is the candidate's `refused`."""
+    """Simulate one change, given in words and as keys; return a candidate, refused or with its measures."""
     what, changes = item
     try:
         run = replace(config.changed(changes), engine=config.engine).simulate()
-        found = replace(_simulated(run, headroom, changes), what=what, before=before.measures)
-        removes = removed_cause(spent_before, spent(run)) if found.step_difference < 0 else None
+        found = replace(_candidate(run, headroom, changes), what=what, before=before.measures)
+        removes = removed_cause(causes_before, seconds_by_cause(run)) if found.step_difference < 0 else None
         return replace(found, removes=removes)
     except PpsimError as error:
         return Candidate(changes, None, str(error).removeprefix(f"{config.path}: "), what=what)
 
 
-def _simulated(run: Timeline, headroom: float, changes: Changes) -> Candidate:
-    numbers = {name: MEASURED[name].number(run) for name in MEASURES}
+def _candidate(run: Timeline, headroom: float, changes: Changes) -> Candidate:
+    numbers = {name: POINT_MEASURES[name].number(run) for name in ADVISED}
     return Candidate(changes, numbers, layout_string=run.layout_string, fits=fits_within(run, headroom))
 
 
-def _candidates(config: Config, run: Timeline, names: Iterable[str]) -> Iterator[tuple[str, Changes]]:
+def _single_changes(config: Config, run: Timeline, names: Iterable[str]) -> Iterator[tuple[str, Changes]]:
     """Yield every single change, in words and as keys."""
     if "csv" not in config.schedule:
-        yield from _of_schedule(config, names)
+        yield from _schedule_changes(config, names)
     if isinstance(config.costs, DerivedCosts):
-        yield from _of_microbatches(config, config.costs)
-        yield from _of_partition(config.costs, run)
-        yield from _of_recompute(config.costs, run)
-        yield from _of_policies(config.costs)
-        yield from _of_links(config.costs)
+        yield from _microbatch_changes(config, config.costs)
+        yield from _partition_changes(config.costs, run)
+        yield from _recompute_changes(config.costs, run)
+        yield from _parallelism_changes(config.costs)
+        yield from _link_changes(config.costs)
     elif "latency" in config.data.get("costs", {}):
         yield "links with half the latency", {"costs.latency": 0.5 * config.costs.latency}  # type: ignore[attr-defined]
 
 
-def _of_schedule(config: Config, names: Iterable[str]) -> Iterator[tuple[str, Changes]]:
+def _schedule_changes(config: Config, names: Iterable[str]) -> Iterator[tuple[str, Changes]]:
     section = config.schedule
     own = find_family(section["name"])
     if not own.fixed_stages:
@@ -199,20 +201,18 @@ def _of_schedule(config: Config, names: Iterable[str]) -> Iterator[tuple[str, Ch
             continue
         for count in [None] if family.fixed_stages else STAGES_TRIED:
             words = f"schedule {name}" + (f" with {count} stages a device" if count else "")
-            yield (
-                words,
-                {"schedule.name": name, "schedule.stages_per_device": count, "schedule.options": None, **_even(config)},
-            )
+            changes = {"schedule.name": name, "schedule.stages_per_device": count, "schedule.options": None}
+            yield words, {**changes, **_without_stage_list(config)}
 
 
-def _even(config: Config) -> Changes:
-    """Return the change to an even partition if the config's own lists stages, so that it fits one number of them."""
+def _without_stage_list(config: Config) -> Changes:
+    """Return the change to an even partition if the config lists stages, because a list fits one number of stages."""
     costs = config.costs
     listed = isinstance(costs, DerivedCosts) and not isinstance(costs.layout.partition, str)
     return {"layout.partition": None} if listed else {}
 
 
-def _of_microbatches(config: Config, costs: DerivedCosts) -> Iterator[tuple[str, Changes]]:
+def _microbatch_changes(config: Config, costs: DerivedCosts) -> Iterator[tuple[str, Changes]]:
     count, size = config.schedule.get("microbatches"), costs.layout.microbatch_size
     if count and size % 2 == 0:
         yield (
@@ -226,7 +226,7 @@ def _of_microbatches(config: Config, costs: DerivedCosts) -> Iterator[tuple[str,
         )
 
 
-def _of_partition(costs: DerivedCosts, run: Timeline) -> Iterator[tuple[str, Changes]]:
+def _partition_changes(costs: DerivedCosts, run: Timeline) -> Iterator[tuple[str, Changes]]:
     ends = {"layout.first_stage_layers": None, "layout.last_stage_layers": None}
     text = str(balanced_partition(costs, run.schedule))
     if text != costs.megatron_layout(run.schedule.num_stages):
@@ -235,7 +235,7 @@ def _of_partition(costs: DerivedCosts, run: Timeline) -> Iterator[tuple[str, Cha
         yield "partition by_cost(optimal)", {"layout.partition": "by_cost(optimal)", **ends}
 
 
-def _of_recompute(costs: DerivedCosts, run: Timeline) -> Iterator[tuple[str, Changes]]:
+def _recompute_changes(costs: DerivedCosts, run: Timeline) -> Iterator[tuple[str, Changes]]:
     now = costs.layout.recompute_of_stages(run.schedule.num_stages)
     selective = ["selective"] if costs.model.attention == "full" else []
     for level in ["none", *selective, "full"]:
@@ -252,7 +252,7 @@ def _of_recompute(costs: DerivedCosts, run: Timeline) -> Iterator[tuple[str, Cha
             )
 
 
-def _of_policies(costs: DerivedCosts) -> Iterator[tuple[str, Changes]]:
+def _parallelism_changes(costs: DerivedCosts) -> Iterator[tuple[str, Changes]]:
     layout = costs.layout
     if layout.tensor > 1 and not layout.sequence_parallel:
         yield "sequence parallelism", {"layout.sequence_parallel": True}
@@ -267,7 +267,7 @@ def _of_policies(costs: DerivedCosts) -> Iterator[tuple[str, Changes]]:
         )
 
 
-def _of_links(costs: DerivedCosts) -> Iterator[tuple[str, Changes]]:
+def _link_changes(costs: DerivedCosts) -> Iterator[tuple[str, Changes]]:
     cluster = costs.cluster
     for key, sheet in (("link", cluster.link), ("network", cluster.network)):
         if key == "link" or sheet != cluster.link:
@@ -275,56 +275,58 @@ def _of_links(costs: DerivedCosts) -> Iterator[tuple[str, Changes]]:
 
 
 def what_fits(config: Config, headroom: float = 0.1) -> list[Candidate]:
-    """Return ways to run a config within the memory of its devices.
+    """Return the config itself if it fits in the memory of its devices, or else changes that make it fit.
 
-    The config as it is if it fits; else, each with all else as it is, the first that fits of the recompute levels
-    (none, selective, full), of fewer microbatches (halving), and of other schedules the one with the shortest step; and
-    of other layouts of its own schedule on the same GPUs and batch the fastest one.
+    At most four, each with everything else unchanged: the first recompute level that fits (of none, selective, full);
+    the first smaller number of microbatches (halving); the fastest other schedule; and the fastest other layout of the
+    config's schedule, GPUs and batch.
 
     Parameters
     ----------
     config : Config
-        Its costs must say what is held.
+        Its costs must give the bytes held.
     headroom : float
-        Part of each device's memory that must stay free, from 0 to below 1.
+        Fraction of each device's memory that must stay free, from 0 to below 1.
 
     Returns
     -------
     list of Candidate
-        Empty where none of these fits.
+        Empty if none of these fits.
 
     Raises
     ------
     CostError
-        The costs do not say what is held, or name no device.
+        The costs do not give the bytes held, or name no device.
     """
-    as_it_is = _try(config, {}, headroom)
-    if as_it_is.fits:
-        return [as_it_is]
+    unchanged = _with_spare(config, {}, headroom)
+    if unchanged.fits:
+        return [unchanged]
+    levels = ({"layout.recompute": level, "layout.recompute_stages": None} for level in RECOMPUTE)
     found = [
-        _first(config, ({"layout.recompute": level, "layout.recompute_stages": None} for level in RECOMPUTE), headroom),
-        _first(config, _fewer_microbatches(config), headroom),
-        _best_schedule(config, headroom),
+        next(_fitting(config, levels, headroom), None),
+        next(_fitting(config, _fewer_microbatches(config), headroom), None),
+        min(_fitting(config, _other_schedules(config), headroom), key=lambda one: one.step, default=None),
         _best_layout(config, headroom),
     ]
-    return [fitting for fitting in found if fitting is not None]
+    return [one for one in found if one is not None]
 
 
-def _try(config: Config, changes: Changes, headroom: float) -> Candidate:
+def _with_spare(config: Config, changes: Changes, headroom: float) -> Candidate:
+    """Return a simulated change with its run and the bytes that it leaves free."""
     run = (config.changed(changes) if changes else config).simulate()
     spare = float(run.memory().spare(headroom).min())
-    return replace(_simulated(run, headroom, changes), run=run, spare=spare)
+    return replace(_candidate(run, headroom, changes), run=run, spare=spare)
 
 
-def _first(config: Config, candidates: Iterator[Changes], headroom: float) -> Candidate | None:
-    for changes in candidates:
+def _fitting(config: Config, tried: Iterator[Changes], headroom: float) -> Iterator[Candidate]:
+    """Yield the changes that fit; skip those that a rule refuses."""
+    for changes in tried:
         try:
-            fitting = _try(config, changes, headroom)
+            candidate = _with_spare(config, changes, headroom)
         except PpsimError:
             continue
-        if fitting.fits:
-            return fitting
-    return None
+        if candidate.fits:
+            yield candidate
 
 
 def _fewer_microbatches(config: Config) -> Iterator[Changes]:
@@ -334,20 +336,11 @@ def _fewer_microbatches(config: Config) -> Iterator[Changes]:
         microbatches //= 2
 
 
-def _best_schedule(config: Config, headroom: float) -> Candidate | None:
-    """Return the family with the shortest step that fits, among those that need no search."""
-    best = None
-    for family in schedules().values():
-        if "costs" in family.options or family.name == config.schedule.get("name"):
-            continue
-        changes = {"schedule.name": family.name, "schedule.options": None, "schedule.stages_per_device": None}
-        try:
-            fitting = _try(config, changes, headroom)
-        except PpsimError:
-            continue
-        if fitting.fits and (best is None or fitting.step < best.step):
-            best = fitting
-    return best
+def _other_schedules(config: Config) -> Iterator[Changes]:
+    """Yield the change to each other family that needs no search."""
+    for name, family in families().items():
+        if "costs" not in family.options and name != config.schedule.get("name"):
+            yield {"schedule.name": name, "schedule.options": None, "schedule.stages_per_device": None}
 
 
 def _best_layout(config: Config, headroom: float) -> Candidate | None:
@@ -355,13 +348,13 @@ def _best_layout(config: Config, headroom: float) -> Candidate | None:
     stages = config.schedule.get("stages_per_device")
     free = dict.fromkeys(LAYOUT_KEYS) | {"schedule.name": [config.schedule.get("name")]}
     try:
-        space = open_space(config, {key: values or () for key, values in free.items()})
+        space = search_space(config, {key: values or () for key, values in free.items()})
     except PpsimError:
         return None
-    search = Search(space, headroom, top=1, executor=InProcess(), with_front=False)
+    search = BestFirstSearch(space, headroom, top=1, executor=InProcess(), with_front=False)
     search.run()
     if not search.ranked:
         return None
     keys = {**dict.fromkeys(PARTITION_KEYS), **search.ranked[0].changes, "schedule.stages_per_device": stages}
     changes = {key: value for key, value in keys.items() if value != value_at(config.data, key)}
-    return _try(config, changes, headroom)
+    return _with_spare(config, changes, headroom)

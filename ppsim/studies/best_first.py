@@ -1,7 +1,8 @@
-"""Best-first search behind choose: it stops if no remaining point can be ranked or be on the Pareto front."""
+"""Best-first search of `choose`: it ends when no remaining point can be ranked or be on the Pareto front."""
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 from collections import Counter
@@ -27,9 +28,9 @@ from ppsim.studies.space import BALANCED, DEVICES, MICROBATCHES, PARTITION, Chan
 from ppsim.studies.store import Store, store_key
 from ppsim.studies.worker_pool import LEFT_OUT, InProcess, JobRunner, Outcome, capacity
 
-MAX_ROUND = 64  # items of a round: of more, the first would make many of the others needless
-LAYOUTS_PER_WORKER = 16  # expanded in a round: nearly all are expanded in the end
-MEASURES = ("iteration_time", "tokens_per_second", "mfu", "peak_memory", "bubble_fraction", "peak_activations")
+MAX_ROUND = 64  # items per round: results of the first items of a longer round would exclude many others
+LAYOUTS_PER_WORKER = 16  # layouts per round: nearly all are expanded in the end
+RANKED = ("iteration_time", "tokens_per_second", "mfu", "peak_memory", "bubble_fraction", "peak_activations")
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class _PointItem:
     points: int = 1
 
 
-class Search:
+class BestFirstSearch:
     """Best-first search: the layout or point with the lowest step-time bound is expanded or simulated next.
 
     A round has as many layouts or points as the executor needs. `run` fills `ranked`, `front`, `counts` and `left_out`,
@@ -72,15 +73,15 @@ class Search:
         self.limit = costs.cluster.device.memory * (1 - headroom) if isinstance(costs, DerivedCosts) else np.inf
         self.source = config_source(space.config)
         self.expansion = Expansion(space, self.limit)
-        alone = isinstance(executor, InProcess)
-        self.max_points = 1 if alone else min(MAX_ROUND, 4 * capacity(executor))
-        self.max_layouts = 1 if alone else min(MAX_ROUND, LAYOUTS_PER_WORKER * capacity(executor))
+        in_process = isinstance(executor, InProcess)
+        self.max_points = 1 if in_process else min(MAX_ROUND, 4 * capacity(executor))
+        self.max_layouts = 1 if in_process else min(MAX_ROUND, LAYOUTS_PER_WORKER * capacity(executor))
         self.counts: Counter[str] = Counter(points=0, simulated=0, memory=0, step=0, refused=0)
         self.left_out: list[Changes] = []
         self.fitting: list[Candidate] = []
         self.replaced: list[Candidate] = []
         self.too_large: list[Candidate] = []
-        self.longest = np.inf  # rounded step above which nothing is ranked
+        self.longest = np.inf  # rounded seconds; a longer step is not ranked
         self.ranked: list[Candidate] = []
         self.front: list[Candidate] = []
         self.numbers = itertools.count()
@@ -100,13 +101,13 @@ class Search:
 
     def _add_layouts(self) -> None:
         """Count every point, and queue the layouts except those that do not fit the model or the memory."""
-        number: dict[tuple[int, bool], int] = {}
+        points_of: dict[tuple[int, bool], int] = {}
         for layout, keeping in itertools.product(self.space.layouts(), (True, False)):
             devices = devices_of(self.space, layout)
-            if (devices, keeping) not in number:
+            if (devices, keeping) not in points_of:
                 schedules = sum(1 for _ in self.space.schedules(devices, keeping))
-                number[devices, keeping] = schedules * len(self.space.partitions)
-            points = number[devices, keeping]
+                points_of[devices, keeping] = schedules * len(self.space.partitions)
+            points = points_of[devices, keeping]
             self.counts["points"] += points
             bounds = self.expansion.bounds(layout, keeping)
             if bounds is None or bounds[1] > self.limit:
@@ -118,7 +119,7 @@ class Search:
         heapq.heappush(self.heap, (step, next(self.numbers), item))
 
     def _next_round(self) -> tuple[list[_LayoutItem], list[_PointItem]]:
-        """Return the next layouts and points that can matter."""
+        """Return the next layouts and points that can be ranked or be on the front."""
         layouts: list[_LayoutItem] = []
         points: list[_PointItem] = []
         while self.heap and len(layouts) < self.max_layouts and len(points) < self.max_points:
@@ -142,13 +143,13 @@ class Search:
         items = [(one.changes, one.keeping) for one in layouts]
         outcomes = JobRunner(self.expansion, items, self.executor, self.store, self.expansion.key).in_order()
         for layout, found in zip(layouts, outcomes, strict=True):
-            if "open" not in found:
+            if "points" not in found:
                 self.counts["refused"] += layout.points
                 self.left_out.append(layout.changes)
                 continue
             self.counts.update({name: found[name] for name in ("refused", "memory")})
             self.counts["points"] -= found["same"]
-            for step, memory, changes in found["open"]:
+            for step, memory, changes in found["points"]:
                 self._push(step, _PointItem({**layout.changes, **changes}, memory))
 
     def _simulate(self, points: list[_PointItem]) -> None:
@@ -172,18 +173,18 @@ class Search:
         self.fitting = [one for one in self.fitting if rounded(one.step) <= last or id(one) in front]
 
     def _last_ranked(self) -> float:
-        """Return the step, `rounded`, above which nothing can be ranked any more."""
+        """Return the rounded step of the last ranked point; a longer step cannot be ranked any more."""
         return rounded(self.ranked[-1].step) if len(self.ranked) == self.top else self.longest
 
     def _measured(self, points: list[Changes]) -> Iterator[Candidate]:
-        options = {"executor": self.executor, "store": self.store, "label": None, "fast": True, "measures": MEASURES}
+        options = {"executor": self.executor, "store": self.store, "label": None, "fast": True, "measures": RANKED}
         return run_points(self.source, points, **options)
 
     def _search_partitions(self) -> None:
-        """Search the fastest stages of every ranked point, and of those that are as fast but too large.
+        """Search the fastest stages of every ranked point, and of points that are as fast but too large.
 
         A point that improves is ranked again, until the stages of every ranked point have been searched. If two points
-        become one, the rank still ends before the first step that was put aside as too long.
+        become one, the rank gets shorter: points with steps above `longest` were dropped before.
         """
         self.longest = self._last_ranked()
         searched: list[Changes] = []
@@ -210,7 +211,7 @@ class Search:
         return [*self.ranked, *near[: self.top]]
 
     def _replace(self, old: Candidate, new: Candidate) -> None:
-        """Rank a point with its new stages if they are better; with its old ones it may still be on the front."""
+        """Rank a point with its new stages if they are better; the old point may still be on the front."""
         worse = [one for one in self.fitting if one.changes == old.changes]
         if all(new.rank < one.rank for one in worse):
             others = (one for one in self.fitting if one.changes not in (old.changes, new.changes))
@@ -218,7 +219,7 @@ class Search:
             self.replaced += worse
 
     def _own_keys(self, changes: Changes) -> Changes:
-        """Return the changes that the config takes: without a model, those of the schedule."""
+        """Return the changes that the config allows: without a model, those of the schedule only."""
         if isinstance(self.space.config.costs, DerivedCosts):
             return changes
         return {key: value for key, value in changes.items() if key.startswith("schedule.")}
@@ -261,14 +262,14 @@ class Expansion:
     def __call__(self, layouts: Iterable[tuple[Changes, bool]]) -> list[Outcome]:
         """Expand each layout, with the schedules that keep activations or with the others.
 
-        Each outcome has "open", a list of (seconds, bytes, changes), and counts of points: "refused", too large for the
-        "memory", or the "same" as another.
+        Each outcome has "points", a list of (seconds, bytes, changes), and counts of other points: "refused", too large
+        for the "memory", or the "same" as another point.
         """
         return [_ExpandedLayout(self, *one).expanded() for one in layouts]
 
     def key(self, one: tuple[Changes, bool]) -> str:
         """Return the store key of an expanded layout."""
-        given = {"open": one, "free": self.space.values, "limit": self.limit, "config": self.space.config.data}
+        given = {"layout": one, "free": self.space.values, "limit": self.limit, "config": self.space.config.data}
         return store_key(given, self.space.config.path)
 
     def bounds(self, layout: Changes, keeping: bool) -> tuple[float, float] | None:
@@ -289,7 +290,7 @@ class Expansion:
 
 
 class _ExpandedLayout:
-    """One layout while it is expanded; what its points share is computed once."""
+    """Expansion of one layout; the values that its points share are computed once."""
 
     def __init__(self, expansion: Expansion, layout: Changes, keeping: bool):
         self.space, self.limit, self.layout, self.keeping = expansion.space, expansion.limit, layout, keeping
@@ -321,7 +322,7 @@ class _ExpandedLayout:
             if partition is not None and isinstance(costs, DerivedCosts):
                 changes = {**changes, PARTITION: str(costs.layout.partition if partition == BALANCED else partition)}
             points.append((step, memory, changes))
-        return {"open": points, "refused": refused, "memory": too_large, "same": same}
+        return {"points": points, "refused": refused, "memory": too_large, "same": same}
 
     def _points(self) -> Iterator[tuple[Changes, ScheduleSummary | None, Any]]:
         for chosen in self.space.schedules(self.devices, self.keeping):
@@ -334,16 +335,14 @@ class _ExpandedLayout:
 
         None if the family does not allow the sizes.
         """
-        section = self.space.config.schedule
-        options = section.get("options", {}) if name == section.get("name") else {}
-        try:
-            columns = find_family(name).columns(self.devices, self.layout[MICROBATCHES], stages, **options)
-            return ScheduleSummary.of(columns, self.whole)
-        except BuildError:
-            return None
+        section, sizes = self.space.config.schedule, (self.devices, self.layout[MICROBATCHES], stages)
+        options = section.get("options") if name == section.get("name") else None
+        if options or self.whole:
+            return _summarise(name, *sizes, self.whole, **(options or {}))
+        return _known_summary(name, *sizes)
 
     def _partitioned(self, summary: ScheduleSummary, partition: Any) -> Any:
-        """Return the costs with a partition; None if the balanced one is the even one, which is a point already."""
+        """Return the costs with a partition; None if the balanced partition equals the even one, a point already."""
         if partition is None or partition == "even":
             return self.costs
         if partition != BALANCED:
@@ -369,7 +368,7 @@ class _ExpandedLayout:
     def _bounds_of(self, costs: Any, summary: ScheduleSummary, name: str) -> tuple[float, float]:
         """Return lower bounds on seconds and bytes of a point.
 
-        They are those of the layout if the simulation decides on the partition or the lists.
+        If the simulation decides on the partition or the lists, they are the bounds of the layout.
         """
         decided_later = isinstance(costs, DerivedCosts) and costs.layout.partition == "optimal"
         if decided_later or "costs" in find_family(name).options:
@@ -377,13 +376,13 @@ class _ExpandedLayout:
         sharded = isinstance(costs, DerivedCosts) and costs.layout.sharded
         config, table = self.space.config, self._table(costs, summary)
         step = step_bound(summary, table, config.optimizer, sharded) * self.jitter_factor
-        # Priority lists, and lists without R and copies yet, give no lower bound on memory.
+        # Priority lists, and lists to which R or copies are added later, give no lower bound on memory.
         is_final = config.dispatch == "list" and not any(key in config.schedule for key in MEMORY_ACTIONS)
         held = memory_bound(summary, table) if is_final else None
         return max(step, self.bounds[0]), max(0.0 if held is None else float(held.max()), self.bounds[1])
 
     def _table(self, costs: Any, summary: ScheduleSummary) -> CostTable:
-        """Return the cost table; schedules with equal holdings share it."""
+        """Return the cost table of a schedule; schedules with equal holdings share one."""
         schedule = summary.actions
         if not isinstance(costs, DerivedCosts):
             return costs.table(schedule)
@@ -391,3 +390,16 @@ class _ExpandedLayout:
         if key not in self.tables:
             self.tables[key] = costs.table(schedule)
         return self.tables[key]
+
+
+def _summarise(
+    name: str, devices: int, microbatches: int, stages: int | None, whole: bool = False, **options: Any
+) -> ScheduleSummary | None:
+    """Return the summary of a family's schedule; None if the family does not allow the sizes."""
+    try:
+        return ScheduleSummary.of(find_family(name).columns(devices, microbatches, stages, **options), whole)
+    except BuildError:
+        return None
+
+
+_known_summary = functools.lru_cache(1024)(_summarise)  # layouts of equal sizes share their schedules

@@ -22,29 +22,29 @@ SIGMA = 1.4826  # median absolute deviation -> standard deviation of a normal di
 # Half of the 95 % interval of a median, in interquartile ranges over the root of the count, of a normal distribution:
 # 1.96 standard errors of sqrt(pi / 2) sigma / sqrt(n), and an interquartile range of 1.349 sigma.
 MEDIAN_INTERVAL = 1.96 * math.sqrt(math.pi / 2) / 1.349
-TRIMMED = 0.1  # part of the values left out at each end of a mean
-ROUNDS = 8  # of the secant that finds the overhead
-ALIKE = 0.1  # of their median: parts that differ by no more hold equally many equal layers
-SMALL = 0.02  # of their median: smaller differences of a stage say nothing of what it holds
-RESAMPLES = 5000  # for the intervals of latency and bandwidth
-DISTURBED = 6.0  # robust standard deviations above the median of its run: a step that something else slowed down
-NOTICED = 0.03  # of the median: a step that is longer by less is never called disturbed
-MOST_DISTURBED = 0.25  # of a run's steps: where more stand out, the run itself is noisy and all of it counts
+TRIMMED = 0.1  # fraction of the values left out at each end of a mean
+ROUNDS = 8  # steps of the secant method that finds the overhead
+ALIKE = 0.1  # of their median: parts that differ by at most this hold the same layers
+SMALL = 0.02  # of their median: smaller differences of a stage are no sign of other layers
+RESAMPLES = 5000  # resamples for the intervals of latency and bandwidth
+DISTURBED = 6.0  # robust standard deviations: a step further above the median of its run is disturbed
+NOTICED = 0.03  # of the median: a step that is longer by at most this is not disturbed
+MAX_DISTURBED = 0.25  # of a run's steps: if more are disturbed, the run itself is noisy and every step counts
 
 
 def calibrate(traces: Sequence[Trace], layers: Sequence[int] = ()) -> Profile:
     """Fit one profile to all traces.
 
-    `layers` are those of each stage, where stages hold unequal numbers; then all traces have these stages.
+    `layers` lists the layers of each stage if the stages hold unequal numbers; then all traces have these stages.
 
-    Steps that something else disturbed are dropped first (`undisturbed`). Action times are medians over microbatches
-    and steps. Latency and bandwidth come from a Theil-Sen line through the
-    transfers of each size. The overhead of an action is first the trimmed mean of the time between the moment when it
-    could have started and its start, then moved until the median error of the traces' step times is zero: a device
-    that starts late delays the others, which no gap of its own shows. How far measured steps lie from predicted ones is
-    found by leaving each run out of the fit (`Profile.steps`).
+    Steps that other work disturbed are dropped first (`undisturbed`). Action times are medians over microbatches and
+    steps. Latency and bandwidth come from a Theil-Sen line through the transfers of each size. The overhead of an
+    action starts as the trimmed mean of the gap between the time when an action could have started and its start. It is
+    then changed until the median error of the traces' step times is zero. The gaps alone do not show that a late start
+    also delays other devices. Errors of predicted steps are found by leaving each run out of the fit
+    (`Profile.steps`).
 
-    Raises CostError where the traces do not belong together or hold no complete action.
+    Raises CostError if the traces do not belong together or hold no complete action.
     """
     used = [undisturbed(trace) for trace in traces]
     for trace in traces:
@@ -61,14 +61,14 @@ def calibrate(traces: Sequence[Trace], layers: Sequence[int] = ()) -> Profile:
 def undisturbed(trace: Trace) -> Trace:
     """Return the trace without the steps that other work on the machine slowed down.
 
-    A step is dropped where it is longer than the median of its run by six robust standard deviations (1.4826 x median
-    absolute deviation) and by 3 %; unless more than a quarter of the steps are.
+    A step is dropped if it is longer than the median of its run by 3 % and by six robust standard deviations. One is
+    1.4826 x the median absolute deviation. No step is dropped if more than a quarter of the steps are that long.
     """
     seconds = trace.step_seconds
-    middle = np.median(seconds)
-    limit = middle + max(DISTURBED * SIGMA * float(np.median(np.abs(seconds - middle))), NOTICED * middle)
+    median = np.median(seconds)
+    limit = median + max(DISTURBED * SIGMA * float(np.median(np.abs(seconds - median))), NOTICED * median)
     kept = trace.usable_steps[seconds <= limit]
-    if not (1 - MOST_DISTURBED) * len(seconds) <= len(kept) < len(seconds):
+    if not (1 - MAX_DISTURBED) * len(seconds) <= len(kept) < len(seconds):
         return trace
     return replace(trace, issue=trace.issue[kept], start=trace.start[kept], end=trace.end[kept])
 
@@ -150,7 +150,7 @@ def predict(trace: Trace, profile: Profile) -> Timeline:
 
 
 def predicted_step(trace: Trace, profile: Profile) -> float:
-    """Predicted step time in seconds as a trace measures it: from the start of the first action's compute."""
+    """Return the predicted step time in seconds, from the start of the first action's compute as in a trace."""
     return predict(trace, profile).makespan - profile.overhead
 
 
@@ -174,7 +174,7 @@ def _with_overhead(profile: Profile, traces: Sequence[Trace]) -> Profile:
     return replace(profile, overhead=high)
 
 
-# A sample group is (number of stages, stage) -> all measured seconds of a kind.
+# Kind -> (number of stages, stage) -> all measured seconds.
 Samples = dict[str, dict[tuple[int, int], np.ndarray]]
 
 
@@ -194,7 +194,7 @@ def _action_samples(traces: Sequence[Trace]) -> Samples:
 
 
 def _per_part(groups: dict[tuple[int, int], np.ndarray], parts: int) -> tuple[list[float], list[tuple[float, float]]]:
-    """Return the median seconds of each part of the model and their confidence intervals, over all runs."""
+    """Return the median seconds of each part of the model over all runs, and their confidence intervals."""
     middle = np.full((len(groups), parts), np.nan)
     spread = np.full((len(groups), parts), np.nan)
     for row, ((stages, stage), values) in enumerate(groups.items()):
@@ -211,15 +211,15 @@ def _per_part(groups: dict[tuple[int, int], np.ndarray], parts: int) -> tuple[li
 
 
 def whole_parts(parts: Sequence[float], layers: Sequence[int] = ()) -> tuple[float, float]:
-    """Return the seconds of the first and of the last part that no partition divides: embedding and head."""
+    """Return the seconds of embedding and head, which every partition leaves in the first and in the last part."""
     return _excess(parts[::-1], layers[::-1]), _excess(parts, layers)
 
 
 def _excess(parts: Sequence[float], layers: Sequence[int]) -> float:
-    """Return the seconds of the last part above the inner ones, which embedding or head take in every partition.
+    """Return the seconds that the last part takes in addition to its layers.
 
-    By layer, where parts hold unequal numbers (`layers`). 0 where the inner parts are not alike, or the last one
-    differs from them by little or no more than they do.
+    Parts are compared by their seconds per layer; `layers` lists the layers of each part, if they differ. Returns 0 if
+    the inner parts are unequal, or if the last part exceeds them by no more than their own differences.
     """
     held = np.array(layers or [1] * len(parts))
     by_layer = np.array(parts) / held
@@ -249,7 +249,7 @@ def _gaps(trace: Trace) -> np.ndarray:
 
 
 def _links(traces: Sequence[Trace]) -> tuple[float, float, dict[str, float], LinkFit | None]:
-    """Return latency, bandwidth over all links, seconds of a transfer per link (one size only), and the fit."""
+    """Return the latency, the bandwidth over all links, seconds per link (for one size only), and the fit."""
     sizes, times = [], []
     by_link: dict[str, list[np.ndarray]] = {}
     for trace in traces:
@@ -301,7 +301,7 @@ def fit_line(size: np.ndarray, seconds: np.ndarray) -> tuple[float, float, LinkF
 
 
 def _resampled_medians(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Return medians of resamples without drawing them: the fraction of values below a median has a beta law."""
+    """Return medians of resamples without drawing resamples: the rank of a resampled median has a beta law."""
     half = (len(values) + 1) / 2
     return np.quantile(values, generator.beta(half, half, RESAMPLES), method="inverted_cdf")
 

@@ -1,4 +1,4 @@
-"""Choose: the layout and schedule with the most tokens per second that fits, among all that a config leaves open."""
+"""Choice of a layout and schedule: the fastest that fits in memory, among all values of a config's free keys."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ppsim.base.tables import page_table
 from ppsim.base.units import counted, percent_text
 from ppsim.config import AnyConfig, Config
 from ppsim.run.timelines import Timeline
-from ppsim.studies.best_first import Search
+from ppsim.studies.best_first import BestFirstSearch
 from ppsim.studies.points import Candidate
-from ppsim.studies.space import Changes, Space, open_space, runnable
+from ppsim.studies.space import Changes, Space, schedules_run_by, search_space
 from ppsim.studies.worker_pool import open_resources
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ class Chosen:
     Attributes
     ----------
     config : Config
-        The one that was given, with the winner's keys.
+        The given config with the winner's keys.
     run : Timeline
     layout_string : str or None
-        The stages in Megatron-LM's notation; None where no model is known.
+        The stages in Megatron-LM's notation; None if the config has no model.
     """
 
     config: Config
@@ -58,18 +58,18 @@ class Choice:
     Attributes
     ----------
     ranked : list of Candidate
-        The fastest points that fit, at most `top` of them, the winner first; empty where nothing fits. If points
-        have equal steps (`ppsim.studies.points.rounded`), the simplest is ranked, and the others are its `alike`.
+        The fastest points that fit, at most `top` of them, the winner first; empty if nothing fits. If points have
+        equal steps (`ppsim.studies.points.rounded`), the simplest is ranked, and the others are its `alike`.
     front : list of Candidate
-        The points than which no other is both as fast and as small, fastest first.
+        The Pareto front of step time and memory, fastest first.
     counts : mapping
-        Points in all, and what became of them: `simulated`; pruned by `memory` (a lower bound of the peak is above the
-        limit) or by `step` (a lower bound of the step is above what is kept); `refused` by a rule of the schedule or
-        the layout. They sum to `points`.
+        Number of all `points`, and its parts: `simulated`; excluded by `memory` (the lower bound on the peak is above
+        the limit) or by `step` (the lower bound on the step is too long to be ranked); `refused` by a rule of the
+        schedule or the layout.
     space : Space
     headroom : float
     left_out : list of mapping
-        Layouts and points, counted as refused, whose worker died twice.
+        Layouts and points whose worker died twice; they count as refused.
     """
 
     ranked: list[Candidate]
@@ -83,9 +83,9 @@ class Choice:
 
     @functools.cached_property
     def best(self) -> Chosen:
-        """The winner; ConfigError where nothing fits."""
+        """The winner; ConfigError if nothing fits."""
         if not self.ranked:
-            raise ConfigError(f"{self._nothing}; use more GPUs, less headroom or more free keys")
+            raise ConfigError(f"{self._nothing_fits}; use more GPUs, less headroom or more free keys")
         config = self.space.config.changed(self.ranked[0].changes)
         run = config.simulate()
         return Chosen(config, run, run.layout_string)
@@ -105,7 +105,7 @@ class Choice:
 
         drawn = {one.rank: one for one in (*self.front, *self.ranked)}.values()
         if not drawn:
-            raise ConfigError(f"{self._nothing}; there is nothing to draw")
+            raise ConfigError(f"{self._nothing_fits}; there is nothing to draw")
         memory = MEASURES["peak_memory" if self.front[0].numbers["peak_memory"] is not None else "peak_activations"]
         return draw_front([(one.memory, one.step) for one in drawn], [*map(_name, drawn)], memory.title, memory.unit)
 
@@ -113,7 +113,7 @@ class Choice:
         return page_table(self.rows(), {name: measure.unit for name, measure in MEASURES.items()})
 
     @property
-    def _nothing(self) -> str:
+    def _nothing_fits(self) -> str:
         return f"no point fits with {percent_text(self.headroom)} of the memory kept free"
 
 
@@ -124,11 +124,11 @@ def _name(one: Candidate) -> str:
     return f"{name} on {counted(one.changes['schedule.devices'], 'device')}"
 
 
-def _run_by(framework: str, *given: object) -> list[str]:
+def _framework_schedules(framework: str, *given: object) -> list[str]:
     """Return the schedules that a framework runs; ConfigError if others are named too."""
     if any(isinstance(keys, Mapping) and keys.get("schedule.name") for keys in given):
         raise ConfigError(f"framework={framework} and schedule.name both say which schedules to try; give one of them")
-    return runnable(framework)
+    return schedules_run_by(framework)
 
 
 def choose(
@@ -146,44 +146,44 @@ def choose(
 ) -> Choice:
     """Return the fastest layout and schedule of a model on a cluster that fits in the memory of every device.
 
-    Every point is either simulated or proven not to matter: one whose memory is, at least, above the limit; one whose
-    step is, at least, longer than those of `top` points that fit and which is, at best, no smaller than a faster one.
-    Layouts are opened and points simulated in rounds, the ones with the lowest bounds first.
-    The answer is that of simulating all of them.
+    The answer is the same as if every point were simulated. A point is left out only if its lower bounds prove that
+    it cannot be ranked or be on the Pareto front: its memory is above the limit; or `top` points that fit are faster,
+    and a simulated point is as fast and as small.
 
     Parameters
     ----------
     config : path, dict or Config
-        Model, hardware, GPUs (`hardware.gpus`) and batch (`batch`, sequences a step); what it leaves out is free.
+        Model, hardware, GPUs (`hardware.gpus`) and batch (`batch`, sequences per step); other missing keys are free.
     free : list of keys, or mapping of key to its values, optional
-        As in `open_space`: these keys are free, whatever the config has there.
+        Keys that are free even if the config sets them; default: the keys that the config leaves out.
     headroom : float
-        Part of each device's memory that must stay free, from 0 to below 1.
+        Fraction of each device's memory that must stay free, from 0 to below 1.
     asynchronous : bool
-        Whether schedules that train on old weights take part.
+        Include schedules that train on old weights.
     only : mapping of key to its values, optional
-        As in `open_space`: of these keys no other values, such as {"schedule.name": ["1f1b", "interleaved-1f1b"]}.
+        Further free keys, with these values only, such as {"schedule.name": ["1f1b", "interleaved-1f1b"]}.
     framework : {"Megatron-LM", "Primus", "PyTorch"}, optional
-        No other schedules than those that it runs: `only` with their names.
+        Try only schedules that it runs.
     top : int
-        How many points are ranked.
+        Number of points to rank.
     executor : concurrent.futures.Executor, optional
-        Default: `workers` processes of this machine; this process alone where the layouts are few.
+        Default: `workers` processes of this machine, or this process if the layouts are few.
     workers : int, optional
-        Default: as many as there are processors.
+        Default: the number of processors.
     store : path, optional
-        An SQLite file that keeps what is known of layouts and points: a run that was killed goes on from there.
+        An SQLite file that stores the results of layouts and points, so that a killed run can resume.
 
     Raises
     ------
     ConfigError
-        As `open_space`; for a headroom outside 0..1, an unknown framework, and one beside names of schedules in `only`.
+        A key that cannot be free, a job of unknown size, a wrong config, a headroom outside 0..1, an unknown framework,
+        or a framework together with names of schedules in `free` or `only`.
     """
     check_headroom(headroom)
     if framework is not None:
-        only = {**(only or {}), "schedule.name": _run_by(framework, free, only)}
-    space = open_space(config, free, asynchronous, only)
-    with open_resources(sum(1 for _ in space.layouts()), executor, workers, store) as (runner, kept):
-        search = Search(space, headroom, top, runner, kept)
+        only = {**(only or {}), "schedule.name": _framework_schedules(framework, free, only)}
+    space = search_space(config, free, asynchronous, only)
+    with open_resources(sum(1 for _ in space.layouts()), executor, workers, store) as (runner, opened):
+        search = BestFirstSearch(space, headroom, top, runner, opened)
         search.run()
     return Choice(search.ranked, search.front, dict(search.counts), space, headroom, search.left_out)

@@ -1,4 +1,4 @@
-"""Several schedules on the same work: one run each, ranked by step time, and why the others cannot run."""
+"""Comparison of schedules on equal work: one run each, ranked by step time, and why others cannot run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import families, find_family, split_stages
-from ppsim.studies.points import fits_within, seconds_added
+from ppsim.studies.points import change_between, fits_within
 from ppsim.studies.worker_pool import InProcess
 from ppsim.timeline import TimelineColumns
 
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 SCHEMA = "ppsim.comparison/1"
 SEARCHES = "it searches; name it to run it"
-_Chosen = tuple[RegisteredFamily | Schedule, str, int | None]  # what runs, the name of its row, its stages per device
-_BESIDE = ("fits", "step_difference", "layout_string")  # of a row, behind its measures
-READY = "+ready"  # behind a name: its lists are priorities
+_Chosen = tuple[RegisteredFamily | Schedule, str, int | None]  # what runs, its name in the table, stages per device
+_LAST_COLUMNS = ("fits", "step_difference", "layout_string")
+READY = "+ready"  # suffix of a schedule's name: dispatch "ready", its lists are priorities
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class Comparison:
     Attributes
     ----------
     timelines : list of Timeline
-        Shortest step first; of equal steps the one with the smaller activation peak first. Asynchronous schedules,
-        which pay for their steps with old weights and no drain, come after all others. A list of runs keeps its order.
+        Shortest step first; of equal steps, the smaller activation peak first. Asynchronous schedules come last,
+        because they train on old weights and without a drain. A given list keeps its order.
     refused : mapping of schedule name to str
-        Why each of the others cannot run at this size, or is left out.
+        The reason why a schedule cannot run at this size, or is left out.
     current : Timeline, optional
-        The run that the others are compared with: the config's own, or the first of a list.
+        The run that the others are compared with: the config's own schedule, or the first item of a list.
     """
 
     timelines: list[Timeline]
@@ -66,9 +66,8 @@ class Comparison:
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per schedule, in the order of `timelines`: name, asynchronous or not, and measures.
 
-        Then whether it `fits` the memory of a device, its `step_difference` from the current one in seconds, and the
-        `interval` of a real step at 90 % in seconds, and the `layout_string` of its stages, each None where it is not
-        known.
+        Then `fits` (in the memory of each device), `step_difference` (seconds from the current run), `interval` (90 %,
+        of a real step in seconds) and `layout_string`. Each is None if it is not known.
         """
         measures = shown_in("compare")
         return [
@@ -82,7 +81,7 @@ class Comparison:
     def as_fast(self) -> list[str] | None:
         """Return the schedules whose real step may be as short as the first's, at 90 %; the others are slower.
 
-        None where the costs do not say how wrong they may be.
+        None if the costs give no interval of a real step.
         """
         if not self.timelines or self.timelines[0].interval is None:
             return None
@@ -90,7 +89,7 @@ class Comparison:
         return [run.schedule.name for run in others if not surely_faster(first, run)]
 
     def slower(self) -> list[list[str]] | None:
-        """Return for each schedule the names of the later ones that are slower for certain; None like `as_fast`."""
+        """Return for each schedule the later ones that are slower at 90 %; None if the costs give no interval."""
         if self.as_fast() is None:
             return None
         runs = self.timelines
@@ -100,13 +99,13 @@ class Comparison:
         ]
 
     def _difference(self, run: Timeline) -> float | None:
-        return None if self.current is None else seconds_added(self.current.iteration_time, run.iteration_time)
+        return None if self.current is None else change_between(self.current.iteration_time, run.iteration_time)
 
     def to_frame(self) -> pandas.DataFrame:
         """Return the rows as a pandas table."""
         pandas = need("pandas", "a table of schedules")
         names = [measure.name for measure in shown_in("compare")]
-        return pandas.DataFrame(self.rows(), columns=["schedule", "asynchronous", *names, *_BESIDE])
+        return pandas.DataFrame(self.rows(), columns=["schedule", "asynchronous", *names, *_LAST_COLUMNS])
 
     @checked_call(hint="save(path) writes a chart to a file")
     def plot(
@@ -197,9 +196,9 @@ def compare(
         A list is compared as it is, in its order and with its first item. `run.named("measured")` gives a timeline a
         name in the chart.
     schedules : iterable of family names and schedules, optional
-        They run instead of the config's own. Default: every family of the registry that needs no search.
-        "interleaved-1f1b:4" gives the stages per device, "zb-h1+ready" the dispatch. Else the config's stages per
-        device and options go to the families that take them.
+        Schedules to run. Default: every family of the registry that needs no search. "interleaved-1f1b:4" gives the
+        stages per device, "zb-h1+ready" the dispatch. By default, families take the config's stages per device. The
+        config's options go to its own family.
     costs, transport : optional
         For schedules in a list, as in `ppsim.simulate`.
     headroom : float, optional
@@ -210,7 +209,7 @@ def compare(
     Raises
     ------
     BuildError
-        For an unknown family. A schedule that cannot run at this size is no error: it is listed with its reason.
+        For an unknown family. A schedule that cannot run at this size is no error: `refused` gives the reason.
     """
     given = cast(Any, config)
     if isinstance(config, Iterable) and not isinstance(config, str | Mapping):
@@ -274,7 +273,7 @@ def _attempt(chosen: _Chosen, case: Config, sizes: tuple[int, int], headroom: fl
                 options.setdefault("costs", case.costs)
             schedule = Schedule.of(Schedule.of(item.columns(*sizes, stages, **options)).named(label))
         else:
-            schedule = _of_size(item, *sizes)
+            schedule = _checked_size(item, *sizes)
         found = case.simulate(case.completed(schedule), dispatch="ready" if label.endswith(READY) else None)
         if headroom is not None and fits_within(found, headroom) is False:
             return f"does not fit: {value_text(-found.memory().spare(headroom).min(), 'bytes')} too much"
@@ -284,7 +283,7 @@ def _attempt(chosen: _Chosen, case: Config, sizes: tuple[int, int], headroom: fl
 
 
 def _chosen(item: str | Schedule, case: Config) -> _Chosen:
-    """Return a schedule or family, the name of its row, and its stages per device, which the name may give."""
+    """Return a schedule or family, its name in the table, and its stages per device; None is the family's default."""
     if not isinstance(item, str):
         if not isinstance(item, ScheduleColumns):
             raise ConfigError(f"{shown(item)} is no schedule to compare; give names such as '1f1b', or schedules")
@@ -296,8 +295,8 @@ def _chosen(item: str | Schedule, case: Config) -> _Chosen:
     return family, item, stages
 
 
-def _of_size(schedule: Schedule, devices: int, microbatches: int) -> Schedule:
-    """Return `schedule`; raise BuildError if it is other work than the schedules it is compared with."""
+def _checked_size(schedule: Schedule, devices: int, microbatches: int) -> Schedule:
+    """Return `schedule`; raise BuildError if it has other sizes than the schedules that it is compared with."""
     compute = schedule.compute
     count = compute.microbatches_of_a_step
     if (compute.devices, count) != (devices, microbatches):
@@ -309,7 +308,7 @@ def _of_size(schedule: Schedule, devices: int, microbatches: int) -> Schedule:
 
 
 def asynchronous(run: TimelineColumns) -> bool:
-    """Return True if steps follow each other without a drain: by the schedule's family, or because it holds several."""
+    """Return True if steps follow each other without a drain, by the schedule's family or its iterations."""
     return run.schedule.iterations > 1 or is_asynchronous(run.schedule.name)
 
 

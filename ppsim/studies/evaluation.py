@@ -21,14 +21,14 @@ GROUPS = ("fitted", "held_out", "all")
 
 @dataclass(frozen=True)
 class RunError:
-    """One run's prediction.
+    """Prediction of one run.
 
     Attributes
     ----------
     name : str
-        Of the run's file or folder.
+        Schedule and size of the run, as in a profile.
     fitted : bool
-        Whether the profile was fitted to it.
+        True if the profile was fitted to this run.
     measured, predicted : float
         Step time in seconds; measured is the median over steps.
     error : float
@@ -38,8 +38,8 @@ class RunError:
     kind_error : mapping kind -> float
         Median over actions of predicted / measured seconds - 1, signed, without the profile's overhead of an action.
     steps, inside : int
-        Measured steps, and those of them within the 90 % interval of the prediction; inside is None where the profile
-        states none.
+        Number of measured steps, and of those within the 90 % interval of the prediction; inside is None if the profile
+        gives no interval.
     """
 
     name: str
@@ -57,7 +57,7 @@ class RunError:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All runs' predictions and what they come to.
+    """Predictions of all runs and their errors.
 
     Attributes
     ----------
@@ -65,11 +65,11 @@ class Evaluation:
     mape : mapping group -> float or None
         Mean absolute percentage error of the step time, as a fraction, over "fitted", "held_out" and "all" runs.
     kendall_tau : mapping group -> float or None
-        Rank correlation of predicted and measured step times. None where a group has too few runs.
+        Rank correlation of predicted and measured step times. None if a group has too few runs.
     inside : mapping group -> float or None
-        Part of the measured steps within the 90 % interval of their prediction, as a fraction.
+        Fraction of the measured steps within the 90 % interval of their prediction.
     notes : list of str
-        What was missing from traces.
+        Data that was missing from traces.
     """
 
     runs: list[RunError]
@@ -82,10 +82,10 @@ class Evaluation:
 
 
 def evaluate(traces: Sequence[Trace], profile: Profile) -> Evaluation:
-    """Predict every trace's program with the profile and compare.
+    """Predict the step of every trace with the profile, and return the errors.
 
-    Raises ConfigError where a trace's steps take no time, CostError where the profile does not fit a trace,
-    DeadlockError where a trace's program cannot run.
+    Raises ConfigError if a trace's steps take no time, CostError if the profile does not fit a trace, DeadlockError if
+    a trace's program cannot run.
     """
     runs = [_run_error(trace, profile) for trace in traces]
     chosen = {name: [run for run in runs if name == "all" or run.fitted == (name == "fitted")] for name in GROUPS}
@@ -95,11 +95,11 @@ def evaluate(traces: Sequence[Trace], profile: Profile) -> Evaluation:
     tau = {
         name: kendall_tau([r.predicted for r in group], [r.measured for r in group]) for name, group in chosen.items()
     }
-    inside = {name: _part_inside(group) for name, group in chosen.items()}
+    inside = {name: _fraction_inside(group) for name, group in chosen.items()}
     return Evaluation(runs, mape, tau, inside, [note for trace in traces for note in trace.notes])
 
 
-def _part_inside(runs: Sequence[RunError]) -> float | None:
+def _fraction_inside(runs: Sequence[RunError]) -> float | None:
     inside = [run.inside for run in runs if run.inside is not None]
     return sum(inside) / sum(run.steps for run in runs) if runs and len(inside) == len(runs) else None
 

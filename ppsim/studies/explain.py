@@ -1,4 +1,4 @@
-"""Explanation of a measured step: compared with its simulation, and with what it could be."""
+"""Explanation of a measured step: its differences from a simulation, slow parts, and a faster schedule."""
 
 from __future__ import annotations
 
@@ -24,8 +24,16 @@ from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.search import families
 from ppsim.studies.calibration import whole_parts
-from ppsim.studies.slow_parts import Slow, priced, replayed_plan, slow_parts, start_overhead, step_of, usual_seconds
-from ppsim.studies.space import runnable
+from ppsim.studies.slow_parts import (
+    Slow,
+    in_measured_order,
+    replayed_plan,
+    slow_parts,
+    start_overhead,
+    step_of,
+    usual_seconds,
+)
+from ppsim.studies.space import schedules_run_by
 
 SCHEMA = "ppsim.explain/1"
 
@@ -44,7 +52,7 @@ VARIANTS = {
     "free links": "transfers take no time",
     "all of these": "",
 }
-REPLAYED_WELL = 0.05  # of the measured step
+REPLAYED_WELL = 0.05  # fraction of the measured step by which the replayed one may differ
 ROUGH = (
     "the replayed step is more than 5 % off the measured one: actions waited for what the trace does not show, such as "
     "the host, other work on the machine or a rank that is missing, and what the step would be is rough"
@@ -64,21 +72,22 @@ class Explanation:
     measured : Timeline
     simulated : Timeline or None
     difference : mapping cause -> float
-        Measured minus simulated step by cause (`DIFFERENCE` defines each); they sum to it. Empty without a simulation.
+        Seconds by cause (`DIFFERENCE` defines each); they sum to measured minus simulated step. Empty without a
+        simulation.
     replayed : float
-        The step when every action and transfer takes its own measured time and every start the usual overhead: how far
-        a simulation of these times is from the step they are of.
+        Simulated step if every action and transfer takes its measured time and every start the usual overhead. Its
+        distance from the measured step shows how well a simulation of these times reproduces the step.
     variants : mapping -> float
-        What the measured step would be (`VARIANTS` defines each).
+        Step time of each hypothetical step (`VARIANTS` defines each).
     slow : list of Slow
-        Worst first.
+        Largest excess first.
     communication : mapping -> float
-        Device-seconds of transfers ("total") and those in which a device waits for one ("exposed"); `COMMUNICATION`
-        defines both.
+        Device-seconds of transfers ("total"), and device-seconds in which a device waits for one ("exposed");
+        `COMMUNICATION` defines both.
     better : Better or None
-        None where no schedule that the framework runs is faster within the same peak.
+        None if no schedule that the framework runs is faster within the same peak.
     notes : list of str
-        What is taken and not measured.
+        Assumptions, and limits of the measurement.
     """
 
     measured: Timeline
@@ -127,31 +136,31 @@ def explain(
     framework: str | None = None,
     profile: Profile | None = None,
 ) -> Explanation:
-    """Explain where the time of a measured step goes, and where it differs from its simulation.
+    """Explain the time of a measured step, and its difference from a simulation.
 
     Parameters
     ----------
     measured : Timeline
-        Such as `ppsim.Timeline.from_trace(path)` gives.
+        The result of `ppsim.Timeline.from_trace(path)`, for example.
     run : Timeline, optional
-        The simulation of the same step, with as many devices and microbatches.
+        The simulation of the same step, with equal numbers of devices and microbatches.
     framework : {"Megatron-LM", "Primus", "PyTorch"}, optional
-        Whose schedules the better one is looked for among; default: the one that the trace is of.
+        Search a better schedule among those that it runs; default: the framework of the trace.
     profile : Profile, optional
-        The costs of all steps, such as `calibrate` gives, for the better schedule; default: those of the measured step.
+        The costs for the better schedule, such as `calibrate` returns; default: the costs of the measured step.
 
     Raises
     ------
     ConfigError
-        Where `measured` or `run` is no timeline, they are of different sizes, or the framework is not known.
+        `measured` or `run` is not a timeline, their sizes differ, or the framework is unknown.
     CostError
-        Where the costs of `run` cannot price the measured order.
+        The costs of `run` do not fit the measured order.
 
     Notes
     -----
-    The difference is taken apart by exchanging one thing after the other, from the simulation to the measured step,
-    and simulating each time: a cause is what its exchange moves. Who goes first matters where causes meet (they do not
-    add up), so the order is fixed: that of `DIFFERENCE`.
+    The difference is split by cause in steps from the simulation to the measured step. Each step replaces one property
+    by its measured value and simulates again; the change of the step time is the seconds of that cause. The seconds
+    depend on the order if causes interact, so the order is fixed: that of `DIFFERENCE`.
     """
     for name, value in (("measured", measured), ("run", run)):
         if not isinstance(value, Timeline) and not (name == "run" and value is None):
@@ -191,7 +200,7 @@ def _difference(measured: Timeline, own: Plan, run: Timeline) -> dict[str, float
             f"the measured step has (devices, microbatches) = {sizes[0]} and the simulation {sizes[1]}; simulate the "
             f"same sizes, such as with --set schedule.devices={sizes[0][0]} --set schedule.microbatches={sizes[0][1]}"
         )
-    own_order = priced(measured, run)
+    own_order = in_measured_order(measured, run)
     seconds, transfers = usual_seconds(measured, own)
     plan = replace(own, row_lengths=own_order.plan.seconds, transfer_lengths=own_order.plan.transfer_seconds)
     if own_order.plan.fused.any():
@@ -251,9 +260,9 @@ class Better:
     step, step_now : float
         Seconds of this schedule and of the measured order, both simulated at the measured costs.
     interval : (low, high) or None
-        Seconds between which a real step of this schedule lies at 90 %; None where the costs state none.
+        The 90 % interval of a real step of this schedule, in seconds; None if the costs give no interval.
     certain : bool
-        Whether the intervals of both do not meet.
+        True if this schedule is faster at 90 %.
     peak, peak_now : float
         Largest activation peaks, in microbatches through one device share.
     """
@@ -271,9 +280,9 @@ class Better:
 
 
 def assumed(framework: str) -> str:
-    """Return the sentence about the schedules and costs that a better schedule is searched with."""
+    """Return the sentence about the assumptions behind a better schedule: which schedules are tried, at which costs."""
     who = framework or f"{', '.join(SCHEDULES)} (the measured run does not say which ran it)"
-    names = ", ".join(runnable(framework or None))
+    names = ", ".join(schedules_run_by(framework or None))
     return (
         f"a better schedule is one of {names}, which {who} can run; at the measured medians: a stage's seconds and "
         f"activations split evenly over its chunks, but for what the last stage takes above the others (the head), and "
@@ -294,9 +303,9 @@ def better_schedule(measured: Timeline, framework: str, profile: Profile | None 
         try:
             run = simulate(candidate, costs)
         except PpsimError:
-            continue  # the measured costs have no price for it
+            continue  # the measured costs do not fit it
         if run.schedule.weight_copies.max() > copies:
-            continue  # its weights take more memory
+            continue  # more copies of the weights take more memory
         if run.peak_activations.max() <= limit and run.makespan < best.makespan * (1 - 1e-9):
             best = run
     if best is now:
@@ -309,7 +318,7 @@ def better_schedule(measured: Timeline, framework: str, profile: Profile | None 
 
 
 def _costs(measured: Timeline) -> CostModel:
-    """Return the costs of a measured step, with the seconds that shorter actions keep: overhead and head."""
+    """Return the costs of a measured step, with the seconds that other partitions do not change: overhead and head."""
     costs = measured.costs
     if not isinstance(costs, Profile) or costs.fitted:
         return costs
@@ -318,10 +327,10 @@ def _costs(measured: Timeline) -> CostModel:
 
 
 def _candidates(measured: Timeline, framework: str) -> Iterator[Schedule]:
-    """Yield the schedules of each family that allows these sizes, with its own and the measured number of stages."""
+    """Yield schedules of each family that allows the sizes, with its default and with the measured number of stages."""
     devices, microbatches = measured.schedule.devices, measured.schedule.microbatches_of_a_step
     stages = measured.schedule.num_stages // devices
-    for name in runnable(framework or None):
+    for name in schedules_run_by(framework or None):
         family = families()[name]
         counts = {family.stages_per_device} if family.fixed_stages else {family.stages_per_device, max(stages, 2)}
         for count in sorted(counts):

@@ -1,4 +1,4 @@
-"""The CI gate: are the measures of a list of configs as good as a baseline, and within limits."""
+"""The CI gate: checks the measures of configs against a baseline and limits."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from ppsim.base.tables import aligned
 from ppsim.base.units import difference_text, parse_fraction, parse_quantity, value_text
 from ppsim.interop.result import plain
 from ppsim.run.timelines import Timeline
-from ppsim.studies.what_if import BUSY, IDLE, NOISE, Change, Numbers, run_numbers
+from ppsim.studies.what_if import BUSY, IDLE, NOISE, Numbers, known_change, run_numbers
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One measure of one config against its baseline or limit.
+    """Result of checking one measure of one config against its baseline or limit.
 
     Attributes
     ----------
     config, measure, unit : str
     before : float or None
-        The baseline's value; None where it has none.
+        The baseline's value; None if it has none.
     after : float or None
-        The value now; None where it is not known.
+        The value now; None if it is not known.
     verdict : str
-        "regression", "over the limit", "new" (not in the baseline), "lost" (no longer known), "not finite" (nothing can
-        be said), "improved" or "same".
+        "regression", "over the limit", "new" (not in the baseline), "lost" (no longer known), "not finite" (cannot be
+        compared), "improved" or "same".
     limit : float or None
         The largest value allowed, from the baseline with its tolerance or from a limit.
     why : tuple of str
-        Of a measure that moved: what changed in the busy time and the bubble ledger, largest first.
+        If the measure changed: the changes of the busy time and of the bubble ledger, largest first.
     """
 
     config: str
@@ -55,7 +55,7 @@ class Finding:
 
     @property
     def failed(self) -> bool:
-        """True if the gate closes."""
+        """True if this finding fails the gate."""
         return self.verdict not in ("same", "improved")
 
     @property
@@ -66,14 +66,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """By how much measures may get worse: the larger of an absolute and a relative amount.
+    """Amount by which measures may get worse: the larger of an absolute and a relative one.
 
     Attributes
     ----------
     absolute : mapping of measure -> float
-        In the measure's own unit; measures that it does not name may not get worse.
+        In the unit of the measure; 0 for measures that it does not name.
     relative : float
-        Part of the baseline's value.
+        Fraction of the baseline's value.
     """
 
     absolute: Mapping[str, float] = field(default_factory=dict)
@@ -91,13 +91,13 @@ class Tolerance:
 
     def limit(self, measure: str, value: float) -> float:
         """Return the worst value that still passes."""
-        room = max(self.absolute.get(measure, 0.0), (self.relative + NOISE) * abs(value))
-        return value + room if MEASURES[measure].bigger_is_worse else value - room
+        allowed = max(self.absolute.get(measure, 0.0), (self.relative + NOISE) * abs(value))
+        return value + allowed if MEASURES[measure].bigger_is_worse else value - allowed
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest values allowed of each config, whatever the baseline says; None: no limit."""
+    """Largest values allowed for each config, whatever the baseline holds; None means no limit."""
 
     bubble: float | None = None
     memory: float | None = None
@@ -107,7 +107,7 @@ class Limits:
     def parse(cls, max_bubble: Any = None, max_memory: Any = None, max_step_time: Any = None) -> Limits:
         """Read numbers or text with units, such as "15%", "80 GB", "2 s"; ConfigError otherwise.
 
-        A bubble of 1 or more needs its "%": 15 would allow any bubble, and was meant as 15 %.
+        A bubble of 1 or more needs its "%", because 15 probably means 15 % but would allow any bubble.
         """
         given = (
             ("max_bubble", max_bubble, "fraction"),
@@ -137,7 +137,7 @@ def _amount(what: str, value: Any, unit: str) -> float:
         raise ConfigError(f"{what}: {error}") from None
 
 
-def measured(run: Timeline) -> Numbers:
+def gate_numbers(run: Timeline) -> Numbers:
     """Return the guarded measures, and the busy time and ledger that explain them."""
     numbers: Numbers = {name: (measure.number(run), measure.unit) for name, measure in guarded().items()}
     return numbers | {name: number for name, number in run_numbers(run).items() if explains(name)}
@@ -148,13 +148,13 @@ def measure_configs(
     baseline: str | os.PathLike[str] | None,
     overrides: Mapping[str, Any] | None = None,
 ) -> dict[str, Numbers]:
-    """Simulate each config, once, under its name in the baseline."""
+    """Simulate each config once; return its numbers by its name in the baseline."""
     from ppsim.config import load_config
 
     unique = {config_key(path, baseline): path for path in paths}
     if not unique:
         raise ConfigError("no config to check; give at least one, such as configs/unit-costs.yaml")
-    return {key: measured(load_config(path, overrides=overrides).simulate()) for key, path in unique.items()}
+    return {key: gate_numbers(load_config(path, overrides=overrides).simulate()) for key, path in unique.items()}
 
 
 def check_configs(
@@ -170,18 +170,18 @@ def check_configs(
     Parameters
     ----------
     paths : sequence of str or PathLike
-        Config files; one that is named twice is checked once.
+        Config files; a file that is named twice is checked once.
     baseline : file, optional
         Written by `update_baseline`.
     limits, tolerance : Limits, Tolerance, optional
         Default: none.
     overrides : mapping of dotted key -> value, optional
-        Changes of all configs.
+        Changes that apply to all configs.
 
     Raises
     ------
     ConfigError
-        A broken baseline or config; nothing to check against; a memory limit where no memory is known.
+        A broken baseline or config; nothing to check against; a memory limit if no memory is known.
     PpsimError
         As in `Config.simulate`.
     """
@@ -192,7 +192,7 @@ def check_configs(
     return [
         finding
         for config, numbers in measure_configs(paths, baseline, overrides).items()
-        for finding in judge(config, numbers, old, tolerance, limits)
+        for finding in config_findings(config, numbers, old, tolerance, limits)
     ]
 
 
@@ -201,7 +201,7 @@ def update_baseline(
     baseline: str | os.PathLike[str],
     overrides: Mapping[str, Any] | None = None,
 ) -> int:
-    """Write the baseline of these configs and no others, whole or not at all; returns how many."""
+    """Write the baseline of these configs atomically, and return the number of configs."""
     numbers = measure_configs(paths, baseline, overrides)
     write_baseline(baseline, numbers)
     return len(numbers)
@@ -212,7 +212,7 @@ def unchecked(paths: Sequence[str | os.PathLike[str]], baseline: str | os.PathLi
     return sorted(set(old) - {config_key(path, baseline) for path in paths})
 
 
-def judge(
+def config_findings(
     config: str, numbers: Numbers, baseline: Baseline | None, tolerance: Tolerance, limits: Limits
 ) -> list[Finding]:
     """Return all findings of one config; without a baseline, those of the limits alone."""
@@ -226,7 +226,7 @@ def judge(
         value, unit = numbers[name]
         if value is None:
             raise ConfigError(f"{config}: no limit of {name} can be checked: the costs do not say what memory is held")
-        verdict = "same" if value <= limit * (1 + NOISE) else "over the limit"  # and what is no number is over it
+        verdict = "same" if value <= limit * (1 + NOISE) else "over the limit"  # or NaN
         findings.append(Finding(config, name, unit, None, value, verdict, limit))
     return findings
 
@@ -243,19 +243,19 @@ def _against(
     if not (math.isfinite(before) and math.isfinite(after)):
         return Finding(config, name, unit, before, after, "not finite", limit)
     regressed = worse * (after - limit) > 0
-    improved = worse * (after - before) < 0 and bool(Change(name, unit, before, after).difference)
+    improved = worse * (after - before) < 0 and bool(known_change(before, after))
     verdict = "regression" if regressed else "improved" if improved else "same"
     return Finding(config, name, unit, before, after, verdict, limit, _why(numbers, old) if verdict != "same" else ())
 
 
 def _why(numbers: Numbers, old: Mapping[str, float | None]) -> tuple[str, ...]:
     """Return the busy time and the ledger rows that changed, largest first; a row that the baseline lacks was 0."""
-    moved = []
+    changed = []
     for name, (value, unit) in numbers.items():
-        difference = Change(name, unit, old.get(name, 0.0 if name.startswith(IDLE) else None), value).difference
+        difference = known_change(old.get(name, 0.0 if name.startswith(IDLE) else None), value)
         if explains(name) and difference:
-            moved.append((abs(difference), f"{name.removeprefix(IDLE)} {difference_text(difference, unit)}"))
-    return tuple(text for _, text in sorted(moved, key=lambda row: -row[0]))
+            changed.append((abs(difference), f"{name.removeprefix(IDLE)} {difference_text(difference, unit)}"))
+    return tuple(text for _, text in sorted(changed, key=lambda row: -row[0]))
 
 
 SCHEMA = "ppsim.baseline/1"
@@ -274,9 +274,9 @@ def config_key(path: str | os.PathLike[str], baseline: str | os.PathLike[str] | 
 
 
 def write_baseline(path: str | os.PathLike[str], configs: Mapping[str, Numbers]) -> None:
-    """Write a baseline: readable JSON, sorted, units named; whole or not at all.
+    """Write a baseline atomically, as readable, sorted JSON with units.
 
-    Raises ConfigError for a number that is not finite: nothing could be held to it.
+    Raises ConfigError for a number that is not finite, because nothing can be checked against it.
     """
     for config, numbers in configs.items():
         for name, (value, _) in numbers.items():
@@ -293,7 +293,7 @@ def write_baseline(path: str | os.PathLike[str], configs: Mapping[str, Numbers])
 
 
 def read_baseline(path: str | os.PathLike[str]) -> Baseline:
-    """Read a baseline; ConfigError naming the file, and every fault with its place, for anything else."""
+    """Read a baseline; ConfigError gives the file and every fault with its key."""
     place, what = str(path), "a baseline"
     document = read_json(read_text(path), place, what, each=_without_doubles)
     check_schema(document, SCHEMA, place, f"{what}, as --update writes")
@@ -343,7 +343,7 @@ def changed_findings(findings: Iterable[Finding]) -> list[Finding]:
 def row(finding: Finding) -> list[str]:
     """Return config, measure, baseline, now, allowed and verdict of a finding, as text with units."""
 
-    def text(value: float | None) -> str:  # a gate closes for less than a tenth of a percent
+    def text(value: float | None) -> str:  # a change of less than 0.1 % can fail the gate
         return value_text(value, finding.unit, places=2)
 
     values = [text(value) for value in (finding.before, finding.after, finding.limit)]
@@ -351,15 +351,15 @@ def row(finding: Finding) -> list[str]:
 
 
 def findings_text(findings: Sequence[Finding]) -> str:
-    """Return a table of the changes; below it the busy time and the rows of the bubble ledger that changed.
+    """Return a table of the changes, followed by the changes of the busy time and of the bubble ledger.
 
-    Where nothing did: how many measures were held to the baseline, and each limit that holds.
+    If nothing changed: the number of measures that were checked against the baseline, and each limit that holds.
     """
     shown = changed_findings(findings)
     if not shown:
-        held = [finding for finding in findings if not finding.of_limit]
-        configs = len({finding.config for finding in held})
-        lines = [f"{len(held)} measures of {configs} config(s): nothing moved"] if held else []
+        compared = [finding for finding in findings if not finding.of_limit]
+        configs = len({finding.config for finding in compared})
+        lines = [f"{len(compared)} measures of {configs} config(s): nothing moved"] if compared else []
         return "\n".join([*lines, *(_within(finding) for finding in findings if finding.of_limit)])
     lines = aligned([tuple(_HEADING), *(tuple(row(finding)) for finding in shown)], left=1)
     explained = {finding.config: finding.why for finding in shown if finding.why}
@@ -396,7 +396,7 @@ def _markdown_row(cells: list[str]) -> str:
 
 
 def junit_report(findings: Sequence[Finding]) -> str:
-    """Return JUnit XML: one test case per config and measure, and one for each limit of it."""
+    """Return JUnit XML: one test case per config and measure, and one per config and limit."""
     from xml.etree import ElementTree
 
     failures = sum(finding.failed for finding in findings)

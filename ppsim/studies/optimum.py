@@ -28,9 +28,9 @@ class Optimum:
     Attributes
     ----------
     run : Timeline
-        The schedule found, simulated under the costs given; `run.schedule.to_csv(path)` keeps it.
+        The schedule found, simulated under the given costs; `run.schedule.to_csv(path)` writes it.
     makespan, bound : float
-        Seconds of the schedule found, and a lower bound for all schedules of these actions under this cap.
+        Seconds of the schedule found, and a lower bound for all schedules of these actions within the limit.
     proven : bool
         True if the two are equal: the schedule is optimal.
     exact : bool
@@ -63,7 +63,7 @@ def optimum(
     Parameters
     ----------
     devices, microbatches : int
-        Of one step.
+        Pipeline devices, and microbatches of one step.
     costs : Costs or any CostModel, optional
         Default: F, I and W of a device share take one second each.
     placement : {"one", "loop", "v", "wave"} or list of int
@@ -71,12 +71,12 @@ def optimum(
     stages_per_device : int, optional
         Default: 1 for "one", else 2.
     memory_limit : activations, optional
-        Cap on the `peak_activations` of each device, in microbatches through one device share: held from the start of F
-        to the end of B, or of I and W in the parts that the costs say. Default: none.
+        Maximum `peak_activations` of each device, in microbatches through one device share. An activation is held from
+        the start of F to the end of B. I and W each free the part that the costs give. Default: none.
     split : bool
-        Backward as I and W (the default), or as B.
+        True for backwards as I and W (the default), False for B.
     time_limit : seconds
-        The solver stops then, with the best schedule and bound so far.
+        Time after which the solver stops, with the best schedule and bound so far.
     workers : int
         Threads of the solver.
 
@@ -85,7 +85,7 @@ def optimum(
     ConfigError
         OR-Tools is not installed, the case is too large, or a limit is no number above 0.
     BuildError
-        The sizes or the placement do not fit each other, or the cap holds no microbatch.
+        The sizes and the placement do not fit each other, or the limit is below one microbatch.
     """
     _check_limits(memory_limit, time_limit, workers)
     require_solver("the exact optimum")

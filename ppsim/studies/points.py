@@ -29,12 +29,12 @@ PATIENCE = 4  # times the usual number of cuts for a ranked point
 NOISE = 1e-9  # relative: differences that rounding may cause, here or on another machine
 DIGITS = 5  # significant digits to which steps are compared: equal ones are at most 0.01 % apart
 # The ledger behind `exposed_communication` takes longer than build, simulation and all the others together.
-MEASURED = {name: measure for name, measure in MEASURES.items() if name != "exposed_communication"}
+POINT_MEASURES = {name: measure for name, measure in MEASURES.items() if name != "exposed_communication"}
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Changes of a config, simulated or refused: a point of a sweep, of `choose`, of `advise` or of `what_fits`.
+    """Simulated or refused changes of a config: a point of a sweep, of `choose`, of `advise` or of `what_fits`.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Candidate:
     run : Timeline or None
         For `what_fits`: the simulated run.
     spare : float or None
-        For `what_fits`: bytes left on the fullest device below its memory less the headroom.
+        For `what_fits`: free bytes of the fullest device, without the headroom.
     """
 
     changes: Mapping[str, Any]
@@ -85,7 +85,7 @@ class Candidate:
     @property
     def step_difference(self) -> float:
         """Seconds by which the changes lengthen the step; 0 if only rounding differs."""
-        return seconds_added(_known(self.before)["iteration_time"], self.step)
+        return change_between(_known(self.before)["iteration_time"], self.step)
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -132,7 +132,7 @@ class Candidate:
 
 
 def _known(measures: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    assert measures is not None  # noqa: S101 - asked for of simulated candidates only
+    assert measures is not None  # noqa: S101 - refused candidates are asked for no numbers
     return measures
 
 
@@ -147,9 +147,10 @@ def fits_within(run: Timeline, headroom: float = 0.0) -> bool | None:
     return bool(run.memory().fits(headroom))
 
 
-def seconds_added(before: float, after: float) -> float:
-    """Return the seconds by which a step became longer; 0 if only rounding differs."""
-    return 0.0 if abs(after - before) <= NOISE * before else after - before
+def change_between(before: float, after: float) -> float:
+    """Return after - before; 0 if only rounding differs."""
+    same = abs(after - before) <= NOISE * max(abs(before), abs(after))
+    return 0.0 if same else after - before
 
 
 def rounded(step: float) -> float:
@@ -182,7 +183,7 @@ def run_points(
     store: str | PathLike[str] | Store | None = None,
     label: str | None = "simulating",
     fast: bool | None = None,
-    measures: Sequence[str] = tuple(MEASURED),
+    measures: Sequence[str] = tuple(POINT_MEASURES),
 ) -> Iterator[Candidate]:
     """Simulate a config under many changes; yield one Candidate for each, in order.
 
@@ -191,20 +192,20 @@ def run_points(
     config : Config, path or mapping
         The config that is changed; it may lack the keys of the changes.
     points : iterable of mappings of dotted config key to value
-        As in `Config.changed`. A schedule may be named with its stages per device, such as `interleaved-1f1b:4`. It
-        takes no options and stages of another family from the config.
+        As in `Config.changed`. A schedule's name may give its stages per device, such as `interleaved-1f1b:4`. Options
+        and stages that the config gives to another family are dropped (`own_changes`).
     executor : concurrent.futures.Executor, optional
-        Default: processes on this machine, or this process alone for few points. `Workers(2)` serves several calls.
+        Default: processes on this machine, or this process for few points. One `Workers(2)` can serve several calls.
     workers : int, optional
         Number of processes, if no executor is given.
     store : path or Store, optional
-        An SQLite file in which results are stored and found again.
+        An SQLite file that stores results; stored points are not simulated.
     label : str, optional
         Text of the progress bar; None shows none.
     fast : bool, optional
         Use the compiled engine if the config leaves the engine open; default: if the points are many.
     measures : list of str
-        Names of `MEASURED`; some take as long as a simulation.
+        Names of `POINT_MEASURES`; some take as long as a simulation.
 
     Raises
     ------
@@ -222,28 +223,28 @@ def run_points(
 
 
 def _key(source: ConfigSource, measures: Sequence[str], changes: Mapping[str, Any]) -> str:
-    wanted = {} if len(measures) == len(MEASURED) else {"measures": list(measures)}
+    wanted = {} if len(measures) == len(POINT_MEASURES) else {"measures": list(measures)}
     try:
         return store_key({**source.changed(own_changes(source, changes)).data, **wanted}, source.place)
-    except PpsimError:  # refused before it is a config; its own text is its key
+    except PpsimError:  # the changes give no config; the config and the changes are the key
         return store_key({"base": source.data, "changes": dict(changes), **wanted}, source.place)
 
 
 def own_changes(source: ConfigSource, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return `changes`; if they name another schedule, also remove the keys that belong to the config's own.
 
-    Options belong to one family. A family with a fixed number of stages takes that. A CSV file fixes everything.
+    Options belong to one family, and some families have a fixed number of stages. A CSV file fixes the schedule.
     """
     name = changes.get("schedule.name")
     if not isinstance(name, str):
         return dict(changes)
-    away = ["schedule.csv", "schedule.slices"]
+    dropped = ["schedule.csv", "schedule.slices"]
     if split_stages(name)[0] != split_stages(str(value_at(source.data, "schedule.name")))[0]:
-        away.append("schedule.options")
+        dropped.append("schedule.options")
     if find_family(split_stages(name)[0]).fixed_stages:
-        away.append("schedule.stages_per_device")
+        dropped.append("schedule.stages_per_device")
     section = source.data.get("schedule") or {}
-    return {key: None for key in away if key.partition(".")[2] in section} | dict(changes)
+    return {key: None for key in dropped if key.partition(".")[2] in section} | dict(changes)
 
 
 def measure_points(
@@ -258,7 +259,7 @@ def measure_points(
 def _outcome(source: ConfigSource, changes: Mapping[str, Any], measures: Sequence[str]) -> Outcome:
     try:
         run = source.config(own_changes(source, changes)).simulate()
-        numbers = {name: MEASURED[name].number(run) for name in measures}
+        numbers = {name: POINT_MEASURES[name].number(run) for name in measures}
         return {"measures": numbers, "layout_string": run.layout_string}
     except PpsimError as error:
         return {"refused": str(error).removeprefix(f"{source.place}: ")}

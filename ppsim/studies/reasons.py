@@ -1,4 +1,4 @@
-"""Reasons: limits of a run and its difference from a second one, from ledgers and bounds, in sentences."""
+"""Reasons in sentences, from ledgers and bounds: what limits a run, and how a second run differs from it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ppsim.base.units import percent_text, seconds_text, value_text
 from ppsim.costs.derive import DerivedCosts
 from ppsim.run.timelines import Timeline
 
-_NOTABLE = 0.02  # by how much a device must be busier than the mean to be named
+_NOTABLE = 0.02  # report a device only if it is this much busier than the average over devices
 PARTS = {"embedding": "the embedding", "block": "blocks", "prediction": "prediction modules", "head": "the head"}
 
 
-def limits(run: Timeline) -> Iterator[str]:
+def limiting_factors(run: Timeline) -> Iterator[str]:
     """Yield the largest cause of idle time, the gap to the lower bound, and the busiest device, in sentences."""
     ledger, bound = run.ledger(), run.lower_bound()
     idle = {cause: float(seconds.sum()) for cause, seconds in ledger.items()}
@@ -55,20 +55,20 @@ def _held_by(run: Timeline, device: int) -> str:
     return f": it holds {blocks} blocks (mean {each:g})" + (f" and {' and '.join(others)}" if others else "")
 
 
-def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
+def differing_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
     """Return the keys at which two points differ, as text: the second's value instead of the first's."""
     keys = [key for key in {**first, **second} if first.get(key) != second.get(key)]
     return ", ".join(f"{key}={second.get(key)} instead of {first.get(key)}" for key in keys) or "nothing"
 
 
-def spent(run: Timeline) -> dict[str, float]:
+def seconds_by_cause(run: Timeline) -> dict[str, float]:
     """Return the seconds by cause of idle time, and `computing`, averaged over devices."""
     idle = {cause: float(seconds.sum()) / run.schedule.devices for cause, seconds in run.ledger().items()}
     return idle | {"computing": float(run.device_busy.mean())}
 
 
 def removed_cause(before: Mapping[str, float], after: Mapping[str, float]) -> str | None:
-    """Return the cause in `spent` that shrank most, with its seconds, as text; None if none did."""
+    """Return the cause in `seconds_by_cause` that shrank most, with its seconds, as text; None if none did."""
     gains = {cause: before[cause] - after[cause] for cause in before}
     cause = max(gains, key=lambda name: gains[name])
     return f"{cause} -{value_text(gains[cause], 'seconds')}" if gains[cause] > 1e-9 * sum(before.values()) else None

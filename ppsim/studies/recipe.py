@@ -1,4 +1,4 @@
-"""Recipes to run a config: its YAML, the flags of Megatron-LM and of torchtitan."""
+"""Recipe to run a config: its YAML, and the flags of Megatron-LM and of torchtitan."""
 
 from __future__ import annotations
 

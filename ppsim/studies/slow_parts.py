@@ -1,4 +1,4 @@
-"""Slow stages, links, microbatches and single actions of a measured step."""
+"""Slow parts of a measured step: stages, links, microbatches and single actions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ppsim.run.timelines import Timeline
 
 SLOW_STAGE, SLOW_LINK, SLOW_ACTION = 1.05, 1.25, 1.5  # times what is expected
 SLOW_MICROBATCH = 1.03
-ROBUST = 4.0  # standard deviations, 1.4826 x median absolute deviation, that a straggler is away from the others
-MOST_ACTIONS_SHOWN = 10
+ROBUST = 4.0  # distance of a straggler in standard deviations (1.4826 x median absolute deviation)
+MAX_ACTIONS_SHOWN = 10
 
 
 @dataclass(frozen=True)
 class Slow:
-    """Something that takes longer than it should.
+    """A stage, microbatch, link or action that takes longer than expected.
 
     Attributes
     ----------
@@ -29,9 +29,9 @@ class Slow:
     where : str
         Such as `7F` (stage and kind), `microbatch 3`, `0-1` (sender and receiver), `3F7`.
     seconds, expected : float
-        Measured and expected seconds: of one action or transfer; of a microbatch, of all its actions.
+        Measured and expected seconds of one action or transfer, or of all actions of a microbatch.
     excess : float
-        Device-seconds of the step beyond what is expected, all together.
+        Device-seconds of the whole step above the expected ones.
     """
 
     what: str
@@ -51,10 +51,10 @@ class Slow:
 def slow_parts(measured: Timeline, own: Plan, run: Timeline | None) -> list[Slow]:
     """Return the stages, actions, microbatches and links that are slower than expected, the costliest first.
 
-    `own` is the measured run with its own action times as costs. Expected is what the costs of `run` say, or without
-    one what is usual in the measured run itself.
+    `own` is the measured run with its own action times as costs. The costs of `run` give the expected seconds; without
+    `run`, medians of the measured run do.
     """
-    expected = None if run is None else priced(measured, run).plan
+    expected = None if run is None else in_measured_order(measured, run).plan
     found = [
         *_slow_stages(own, None if expected is None or expected.fused.any() else expected.seconds),
         *_slow_actions(own),
@@ -65,7 +65,7 @@ def slow_parts(measured: Timeline, own: Plan, run: Timeline | None) -> list[Slow
 
 
 def _slow_stages(own: Plan, expected: np.ndarray | None) -> list[Slow]:
-    """Return the kinds of a stage whose median is above the costs, or without costs above the median of all stages."""
+    """Return the kinds of a stage whose median is above the expected seconds, or above the median of all stages."""
     medians = medians_of(own.seconds, groups_of(own))
     found = []
     for kind in np.unique(own.kind):
@@ -82,12 +82,12 @@ def _slow_stages(own: Plan, expected: np.ndarray | None) -> list[Slow]:
 
 
 def _slow_microbatches(own: Plan) -> list[Slow]:
-    """Return microbatches whose actions alone are longer than the medians of their kinds and stages."""
+    """Return microbatches whose actions are longer, in total, than the medians of their kinds and stages."""
     medians, which = medians_of(own.seconds, groups_of(own)), own.schedule.microbatch
     seconds, expected = np.bincount(which, own.seconds), np.bincount(which, medians)
     excess = seconds - expected
-    apart = ROBUST * 1.4826 * np.median(np.abs(excess - np.median(excess)))
-    chosen = np.flatnonzero((seconds > SLOW_MICROBATCH * expected) & (excess - np.median(excess) > apart))
+    distance = ROBUST * 1.4826 * np.median(np.abs(excess - np.median(excess)))
+    chosen = np.flatnonzero((seconds > SLOW_MICROBATCH * expected) & (excess - np.median(excess) > distance))
     return [
         Slow(
             "microbatch", f"microbatch {number}", float(seconds[number]), float(expected[number]), float(excess[number])
@@ -97,8 +97,11 @@ def _slow_microbatches(own: Plan) -> list[Slow]:
 
 
 def _slow_links(measured: Timeline, own: Plan, expected_seconds: np.ndarray | None) -> list[Slow]:
-    """Return links whose transfers, if a device waited for them, take longer than the costs, or than other links'."""
-    blocked, links = waited(measured), links_of(measured)
+    """Return links whose median transfer is above the expected seconds, or above the median of all links.
+
+    Only transfers that a device waited for count.
+    """
+    blocked, links = was_waited_for(measured), links_of(measured)
     medians = {
         link: float(np.median(own.transfer_seconds[blocked & (links == link)])) for link in np.unique(links[blocked])
     }
@@ -115,10 +118,10 @@ def _slow_links(measured: Timeline, own: Plan, expected_seconds: np.ndarray | No
 
 
 def _slow_actions(own: Plan) -> list[Slow]:
-    """Return the worst single actions, far longer than the median of their kind and stage."""
+    """Return the actions with the largest excess that are far longer than the median of their kind and stage."""
     medians = medians_of(own.seconds, groups_of(own))
     excess = own.seconds - medians
-    worst = np.argsort(-excess, kind="stable")[:MOST_ACTIONS_SHOWN]
+    worst = np.argsort(-excess, kind="stable")[:MAX_ACTIONS_SHOWN]
     return [
         Slow("action", own.schedule.label(row), float(own.seconds[row]), float(medians[row]), float(excess[row]))
         for row in worst.tolist()
@@ -135,11 +138,11 @@ def step_of(plan: Plan) -> float:
 def replayed_plan(measured: Timeline) -> Plan:
     """Return the measured step as a plan with the measured lengths of actions and transfers, without queues.
 
-    The end of a transfer for which no device waited is not known: it is taken to last no longer than the median of
-    those of its link (or of all links) for which one did.
+    The end of a transfer is known only if a device waited for it. Another transfer gets at most the median of the known
+    ones on its link, or on all links if its link has none.
     """
     plan = measured.plan
-    seconds, known_end = plan.transfer_seconds.copy(), waited(measured)
+    seconds, known_end = plan.transfer_seconds.copy(), was_waited_for(measured)
     links = links_of(measured)
     of_all = float(np.median(seconds[known_end])) if known_end.any() else 0.0
     for link in np.unique(links[plan.remote]):
@@ -156,16 +159,16 @@ def replayed_plan(measured: Timeline) -> Plan:
 def start_overhead(run: Timeline) -> float:
     """Return the median seconds from the end of an action to the start of the next one that waited for no transfer.
 
-    0 where every action waited for one.
+    Returns 0 if every action waited for one.
     """
     following = np.ones(len(run.row_start), bool)
     following[run.schedule.offsets[:-1]] = False
-    gaps = (run.row_start[1:] - run.row_end[:-1])[(following & ~waited(run))[1:]]
+    gaps = (run.row_start[1:] - run.row_end[:-1])[(following & ~was_waited_for(run))[1:]]
     return max(0.0, float(np.median(gaps))) if len(gaps) else 0.0
 
 
-def waited(run: Timeline) -> np.ndarray:
-    """Return True for each row whose transfer an idle device waited for."""
+def was_waited_for(run: Timeline) -> np.ndarray:
+    """Return by row whether an idle device waited for its transfer."""
     before = np.concatenate([[-np.inf], run.row_end[:-1]])
     before[run.schedule.offsets[:-1]] = -np.inf
     return run.plan.remote & (np.nan_to_num(run.transfer_end, nan=-np.inf) > before)
@@ -188,8 +191,8 @@ def usual_seconds(measured: Timeline, own: Plan) -> tuple[np.ndarray, np.ndarray
     return medians_of(own.seconds, groups_of(own)), medians_of(own.transfer_seconds, links)
 
 
-def priced(measured: Timeline, run: Timeline) -> Timeline:
-    """Simulate the measured order under the costs of a simulation; return that run if it has the same order."""
+def in_measured_order(measured: Timeline, run: Timeline) -> Timeline:
+    """Return the run of the measured order under the costs of `run`; `run` itself if it has the same order."""
     plain_run = run.plan.noise is None and run.plan.optimizer is None and run.plan.reductions is None
     if run.schedule == measured.schedule and plain_run and run.plan.gathers is None:
         return run
@@ -197,7 +200,7 @@ def priced(measured: Timeline, run: Timeline) -> Timeline:
 
 
 def medians_of(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Return the median of its group for each value."""
+    """Return for each value the median of its group."""
     _, group = np.unique(groups, return_inverse=True)
     order = np.lexsort((values, group))
     counts = np.bincount(group)

@@ -33,7 +33,7 @@ SHARDINGS: Mapping[str, Mapping[str, bool]] = {
 SHARDING = "layout.sharding"  # stands for the two keys of SHARDINGS
 MIN_TOKENS = 4096  # minimum tokens of a sequence per GPU under context parallelism
 _whole = whole_number()
-ALONE = "1f1b"  # the family for a pipeline of one device
+ONE_DEVICE = "1f1b"  # the family that stands for all on a pipeline of one device
 Changes = dict[str, Any]  # dotted key -> value
 
 
@@ -48,9 +48,9 @@ class Space:
     gpus, batch : int
         GPUs of the job, and sequences of one step over all copies; equal at every point.
     values : mapping of dotted key to list
-        Values of each free key, without layout.data and schedule.microbatches: they follow from the others.
+        Values of each free key, without layout.data and schedule.microbatches, which follow from the other keys.
     fixed : mapping of dotted key to int
-        The config's own values of those two, if it sets them; combinations with other values are skipped.
+        The config's values of layout.data and schedule.microbatches, if it sets them; other values are skipped.
     """
 
     config: Config
@@ -60,17 +60,17 @@ class Space:
     fixed: Mapping[str, int] = field(default_factory=dict)
 
     def layouts(self) -> Iterator[Changes]:
-        """Yield every combination of the layout's keys, with the copies and microbatches that follow from it.
+        """Yield every combination of the layout's keys, with the number of copies and microbatches that follows.
 
         Skip combinations that do not divide the GPUs, the batch or the experts evenly.
         """
         keys = [key for key in self.values if key not in ("schedule.name", "schedule.stages_per_device", PARTITION)]
         for chosen in itertools.product(*(self.values[key] for key in keys)):
-            point = self._followed(dict(zip(keys, chosen, strict=True)))
+            point = self._with_following_keys(dict(zip(keys, chosen, strict=True)))
             if point is not None:
                 yield point
 
-    def _followed(self, point: Changes) -> Changes | None:
+    def _with_following_keys(self, point: Changes) -> Changes | None:
         """Return the point with the keys that follow from it; None if the sizes do not divide each other evenly."""
 
         def size(key: str) -> int:
@@ -94,22 +94,22 @@ class Space:
     def schedules(self, devices: int, keeping: bool | None = None) -> Iterator[Changes]:
         """Yield every schedule on a number of devices: its name and stages per device.
 
-        A pipeline of one device has nothing to schedule: `ALONE`, if it is among them, stands for all. `keeping`
-        selects the schedules that are known to keep activations until they are used, or the others.
+        On one device all schedules are equal, so only `ONE_DEVICE` is tried, if it is among them. `keeping` selects the
+        schedules that are known to keep activations until their backward, or the others.
         """
         names = self.values.get("schedule.name", [self.config.schedule.get("name")])
-        if devices == 1 and ALONE in names:
-            names = [ALONE]
+        if devices == 1 and ONE_DEVICE in names:
+            names = [ONE_DEVICE]
         for written in names:
             name, own = split_stages(written)
-            if keeping is not None and (keeps_activations(name) and not self._moves) != keeping:
+            if keeping is not None and (keeps_activations(name) and not self._has_memory_actions) != keeping:
                 continue
             for stages in self._stages(name, devices) if own is None else [own]:
                 yield {"schedule.name": name, "schedule.stages_per_device": stages}
 
     @property
-    def _moves(self) -> bool:
-        """True if the config asks for R, OFFLOAD and RELOAD in every list."""
+    def _has_memory_actions(self) -> bool:
+        """True if the config adds R, or OFFLOAD and RELOAD, to every list."""
         return any(key in self.config.schedule for key in MEMORY_ACTIONS)
 
     def _stages(self, name: str, devices: int) -> list[int | None]:
@@ -124,12 +124,12 @@ class Space:
 
     @property
     def partitions(self) -> list[Any]:
-        """The partitions to search; a single None if the config's own stays."""
+        """The partitions to search; [None] if the config's partition is not free."""
         return [one for one in self.values.get(PARTITION, [None]) if one != SEARCHED] or [BALANCED]
 
     @property
     def searches_partitions(self) -> bool:
-        """True if the fastest stages of ranked points are searched."""
+        """True if the fastest stages of ranked points are free too."""
         return SEARCHED in self.values.get(PARTITION, ())
 
 
@@ -148,7 +148,7 @@ def keeps_activations(name: str) -> bool:
     return False
 
 
-def open_space(
+def search_space(
     config: AnyConfig,
     free: Iterable[str] | Mapping[str, Iterable[Any]] | None = None,
     asynchronous: bool = False,
@@ -161,12 +161,13 @@ def open_space(
     config : path, dict or Config
         It may lack keys of the schedule; `hardware.gpus` and `batch` then give the size of the job.
     free : list of keys, or mapping of key to its values, optional
-        Default: every key of `FREE` that the config leaves out; layout.data, and microbatches next to a batch, then
-        keep the config's values. If given: these keys, and the schedule's name and devices if the config lacks them.
+        Default: every key of `FREE` that the config leaves out; layout.data, and the microbatches if a batch is given,
+        then keep the config's values. If given: these keys, and the schedule's name and devices if the config lacks
+        them.
     asynchronous : bool
         Include schedules that train on old weights.
     only : mapping of key to its values, optional
-        These keys are free too, with no other values; the other free keys stay free.
+        Further free keys, with these values only.
 
     Raises
     ------
@@ -183,12 +184,12 @@ def open_space(
         raise ConfigError(f"{place}: schedule.csv fixes the schedule; choose needs schedule.name, or none")
     derived = isinstance(whole.costs, DerivedCosts)
     if not derived:
-        _refuse_what_needs_a_model(chosen, free, only)
+        _refuse_keys_of_a_model(chosen, free, only)
         chosen = {key: values for key, values in chosen.items() if key.startswith("schedule.") and key != DEVICES}
-    context = Context(whole, gpus, batch, asynchronous)
+    job = Job(whole, gpus, batch, asynchronous)
     for key, given in chosen.items():
         check_values(key, given or ())
-    values = {key: given or list(FREE[key](context)) for key, given in chosen.items()}
+    values = {key: given or list(FREE[key](job)) for key, given in chosen.items()}
     fixed = {key: value_at(data, key) for key in _following(data)} if free is None and derived else {}
     return Space(
         whole,
@@ -227,10 +228,10 @@ def _chosen(
     return {key: wanted.get(key) for key in FREE if key in wanted or key in left_out}
 
 
-def _refuse_what_needs_a_model(chosen: Iterable[str], *named: Iterable[str] | None) -> None:
-    """Raise ConfigError for keys that cannot be chosen if costs are given, which hold for one layout."""
-    asked = {key for keys in named for key in ([keys] if isinstance(keys, str) else keys or ())}
-    wrong = [key for key in chosen if key == DEVICES or (key in asked and key.startswith("layout."))]
+def _refuse_keys_of_a_model(chosen: Iterable[str], *named: Iterable[str] | None) -> None:
+    """Raise ConfigError for keys that cannot be chosen under given costs, because these hold for one layout."""
+    wanted = {key for keys in named for key in ([keys] if isinstance(keys, str) else keys or ())}
+    wrong = [key for key in chosen if key == DEVICES or (key in wanted and key.startswith("layout."))]
     if wrong:
         raise ConfigError(
             f"{wrong[0]} cannot be chosen where costs are given: they are of one layout on so many devices; say "
@@ -247,12 +248,12 @@ def _is_given(data: Mapping[str, Any], key: str) -> bool:
 
 
 def _following(data: Mapping[str, Any]) -> list[str]:
-    """Return the keys that follow from GPUs and batch; without a batch, the microbatches give the batch."""
+    """Return the keys that follow from GPUs and batch; without a batch, microbatches are not among them."""
     return [DATA] + [MICROBATCHES] * (data.get("batch") is not None)
 
 
 def _completed(data: dict[str, Any], chosen: Mapping[str, Any], place: str) -> tuple[dict[str, Any], int, int]:
-    """Return the config with a value at each key that it must have, its GPUs and its batch."""
+    """Return the config's data with a placeholder at each required key that is free, its GPUs and its batch."""
     schedule, layout = dict(data.get("schedule") or {}), dict(data.get("layout") or {})
     gpus, batch = (
         _count(place, "hardware.gpus", value_at(data, "hardware.gpus")),
@@ -276,8 +277,8 @@ def _completed(data: dict[str, Any], chosen: Mapping[str, Any], place: str) -> t
         schedule.pop("options", None)
     if PARTITION in chosen:
         layout = {key: value for key, value in layout.items() if not key.endswith("_stage_layers")}
-    stand_ins = {"name": "1f1b", "devices": 1, "microbatches": 1}
-    completed = {**data, "schedule": {**stand_ins, **schedule}}
+    placeholders = {"name": "1f1b", "devices": 1, "microbatches": 1}
+    completed = {**data, "schedule": {**placeholders, **schedule}}
     if layout:
         completed["layout"] = layout
     completed.pop("batch", None)
@@ -303,8 +304,8 @@ def sharding_of(changes: Mapping[str, Any]) -> str | None:
 
 
 @dataclass(frozen=True)
-class Context:
-    """The job, on which the values of a free key depend."""
+class Job:
+    """Job on which the values of a free key depend."""
 
     config: Config
     gpus: int
@@ -316,61 +317,61 @@ def _divisors(number: int, most: int) -> list[int]:
     return [count for count in range(1, min(number, most) + 1) if number % count == 0]
 
 
-def _tensor_sizes(context: Context) -> list[int]:
+def _tensor_sizes(job: Job) -> list[int]:
     """Return the sizes within a node that divide the attention heads."""
-    costs = context.config.costs
+    costs = job.config.costs
     if not isinstance(costs, DerivedCosts):
         return []
-    return [size for size in _divisors(costs.model.heads, costs.cluster.gpus_per_node) if context.gpus % size == 0]
+    return [size for size in _divisors(costs.model.heads, costs.cluster.gpus_per_node) if job.gpus % size == 0]
 
 
-def _context_sizes(context: Context) -> list[int]:
-    model = context.config.model
+def _context_sizes(job: Job) -> list[int]:
+    model = job.config.model
     most = model.sequence // MIN_TOKENS if model else 1
     return [size for size in (1, 2, 4, 8) if model and model.sequence % size == 0 and size <= max(most, 1)]
 
 
-def _expert_sizes(context: Context) -> list[int]:
-    model = context.config.model
-    return _divisors(model.experts, context.gpus) if model and model.experts else []
+def _expert_sizes(job: Job) -> list[int]:
+    model = job.config.model
+    return _divisors(model.experts, job.gpus) if model and model.experts else []
 
 
-def _device_counts(context: Context) -> list[int]:
-    most = context.config.model.num_layers + 2 if context.config.model else context.gpus
-    return _divisors(context.gpus, most)
+def _device_counts(job: Job) -> list[int]:
+    most = job.config.model.num_layers + 2 if job.config.model else job.gpus
+    return _divisors(job.gpus, most)
 
 
-def _microbatch_sizes(context: Context) -> list[int]:
-    return [size for size in (1, 2, 4) if size <= context.batch]
+def _microbatch_sizes(job: Job) -> list[int]:
+    return [size for size in (1, 2, 4) if size <= job.batch]
 
 
-def _names(context: Context) -> list[str]:
+def _names(job: Job) -> list[str]:
     """Return the families that need no search."""
     return [
         name
         for name, family in families().items()
-        if "costs" not in family.options and (context.asynchronous or not family.asynchronous)
+        if "costs" not in family.options and (job.asynchronous or not family.asynchronous)
     ]
 
 
-def _recompute_levels(context: Context) -> list[str]:
+def _recompute_levels(job: Job) -> list[str]:
     """Return the levels; selective recompute drops attention scores, so flash attention has none."""
-    model = context.config.model
+    model = job.config.model
     return [level for level in RECOMPUTE if level != "selective" or (model and model.attention == "full")]
 
 
-# Key -> its values at a config. layout.data and schedule.microbatches follow from the GPUs and the batch.
-FREE: dict[str, Callable[[Context], list[Any]]] = {
+# Key -> its values for a job. layout.data and schedule.microbatches follow from the GPUs and the batch.
+FREE: dict[str, Callable[[Job], list[Any]]] = {
     TENSOR: _tensor_sizes,
     CONTEXT: _context_sizes,
     EXPERT: _expert_sizes,
     MICROBATCH_SIZE: _microbatch_sizes,
     RECOMPUTE_LEVEL: _recompute_levels,
-    SHARDING: lambda context: list(SHARDINGS),
-    PARTITION: lambda context: ["even", BALANCED, SEARCHED],
+    SHARDING: lambda job: list(SHARDINGS),
+    PARTITION: lambda job: ["even", BALANCED, SEARCHED],
     DEVICES: _device_counts,
     "schedule.name": _names,
-    "schedule.stages_per_device": lambda context: [2, 3, 4, 5, 6, 8],
+    "schedule.stages_per_device": lambda job: [2, 3, 4, 5, 6, 8],
 }
 
 
@@ -389,8 +390,8 @@ def check_values(key: str, values: Iterable[Any]) -> None:
             raise ConfigError(f"{key}: {shown(value)} must be a whole number of at least 1, such as 2")
 
 
-def runnable(framework: str | None) -> list[str]:
-    """Return the families that a framework runs, in the order of the registry; all that any runs for None.
+def schedules_run_by(framework: str | None) -> list[str]:
+    """Return the families that a framework runs, in the order of the registry; None stands for any framework.
 
     Raises ConfigError for an unknown framework.
     """

@@ -16,10 +16,10 @@ import ppsim
 from ppsim.base.errors import ConfigError
 
 SCHEMA = 1
-_UNRELATED = ("name", "published")  # sections of a config that decide no result
+_UNRELATED = ("name", "published")  # sections of a config that change no result
 _FILES = (("model", "huggingface"), ("schedule", "csv"), ("costs", "profile"))
-_NO_MODELS = ("commands", "plots", "interop", "explorer", "cli.py")
-_MAX_KEYS = 500  # of one query; SQLite takes 999 in its oldest builds
+_UNRELATED_CODE = ("commands", "plots", "interop", "explorer", "cli.py")
+_MAX_KEYS = 500  # keys per query; the oldest builds of SQLite take 999
 
 
 class Store:
@@ -72,7 +72,7 @@ class Store:
 
 
 def store_key(data: Mapping[str, Any], place: str) -> str:
-    """Return the store key of a config's values: a hash of all that decides its result, with its files and ppsim."""
+    """Return the store key of a config: a hash of its values, its files and the code of ppsim."""
     decisive = {key: value for key, value in data.items() if key not in _UNRELATED}
     files = [
         _digest(os.path.join(os.path.dirname(place), section[name]))
@@ -87,7 +87,7 @@ def _digest(path: str) -> str | None:
     try:
         state = os.stat(path)
     except OSError:
-        return None  # the config's check names the fault
+        return None  # the check of the config names the fault
     return _digest_of_version(path, state.st_mtime_ns, state.st_size)
 
 
@@ -101,10 +101,10 @@ def _digest_of_version(path: str, changed: int, size: int) -> str | None:
 
 @cache
 def _code() -> str:
-    """Return a hash of ppsim's version and of every source file that decides results."""
+    """Return a hash of ppsim's version and of every source file that can change results."""
     home = Path(ppsim.__file__).parent
     digest = hashlib.sha256(ppsim.__version__.encode())
     for file in sorted(home.rglob("*.py")):
-        if file.relative_to(home).parts[0] not in _NO_MODELS:
+        if file.relative_to(home).parts[0] not in _UNRELATED_CODE:
             digest.update(file.read_bytes())
     return digest.hexdigest()

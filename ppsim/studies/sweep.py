@@ -1,4 +1,4 @@
-"""Sweeps: a table and charts of measures for every combination of values of some keys."""
+"""Sweep: a table and charts of measures for every combination of values of some keys."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from ppsim.base.tables import WIDTH, aligned, html_table, layout_lines
 from ppsim.base.units import EXAMPLES, parse_quantity, value_text
 from ppsim.config import AnyConfig, ConfigSource, config_source
 from ppsim.studies.compare import is_asynchronous
-from ppsim.studies.points import MEASURED, Candidate, own_changes, run_points
+from ppsim.studies.points import POINT_MEASURES, Candidate, own_changes, run_points
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
 SCHEMA = "ppsim.sweep/1"
-MOST_VALUES = 100_000
-MOST_POINTS = 10_000_000
-MOST_LAYOUTS = 6  # that a page shows
+MAX_VALUES = 100_000
+MAX_POINTS = 10_000_000
+MAX_LAYOUTS = 6  # layout strings in the printed summary
 _PAGE = ("iteration_time", "tokens_per_second", "mfu", "bubble_fraction", "peak_activations", "peak_memory")
 
 
@@ -43,7 +43,7 @@ class Sweep:
     keys : list of str
         The dotted keys that were varied.
     points : list of Candidate
-        One a combination, the last key's values changing fastest.
+        One per combination; the values of the last key change fastest.
     """
 
     keys: list[str]
@@ -54,7 +54,7 @@ class Sweep:
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per combination: values, measures (None if it is refused), `layout_string` and `refused`."""
         return [
-            {**point.changes, **dict.fromkeys(MEASURED), **(point.measures or {})}
+            {**point.changes, **dict.fromkeys(POINT_MEASURES), **(point.measures or {})}
             | {"layout_string": point.layout_string, "refused": point.refused}
             for point in self.points
         ]
@@ -62,7 +62,7 @@ class Sweep:
     def to_frame(self) -> pandas.DataFrame:
         """Return the rows as a pandas table."""
         pandas = need("pandas", "a table of points")
-        return pandas.DataFrame(self.rows(), columns=[*self.keys, *MEASURED, "layout_string", "refused"])
+        return pandas.DataFrame(self.rows(), columns=[*self.keys, *POINT_MEASURES, "layout_string", "refused"])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the points as plain Python values, equal for every run (schema ppsim.sweep/1)."""
@@ -74,16 +74,16 @@ class Sweep:
                 | ({} if point.layout_string is None else {"layout_string": point.layout_string})
                 for point in self.points
             ],
-            "units": {name: measure.unit for name, measure in MEASURED.items()},
-            "definitions": {name: measure.meaning for name, measure in MEASURED.items()},
+            "units": {name: measure.unit for name, measure in POINT_MEASURES.items()},
+            "definitions": {name: measure.meaning for name, measure in POINT_MEASURES.items()},
         }
 
     @checked_call(hint="plot().savefig(path) writes a file")
     def plot(self, measure: str = "iteration_time", over: str | None = None) -> Figure:
         """Draw a measure over a swept number as a matplotlib figure, one line for each combination of the other keys.
 
-        `over` is one of `keys`; default: the last of them that has two numbers or more. Raises ConfigError where there
-        is none, or nothing but refusals.
+        `over` is one of `keys`; default: the last key with at least two numbers. Raises ConfigError if there is no such
+        key, or every point is refused.
         """
         from ppsim.plots.many_runs import draw_lines
 
@@ -106,8 +106,8 @@ class Sweep:
     def plot_front(self) -> Figure:
         """Draw step time against peak memory (activations if bytes are not known), with the Pareto front.
 
-        A point is on the Pareto front where no other is as good in both and better in one. ConfigError where all points
-        are refused.
+        A point is on the Pareto front if no other point is as good in both and better in one. Raises ConfigError if all
+        points are refused.
         """
         from ppsim.plots.many_runs import draw_front
 
@@ -140,7 +140,7 @@ class Sweep:
         return [*(str(point.changes[key]) for key in self.keys), *numbers, *[point.refused or ""] * refusals]
 
     def _shown(self) -> list[Measure]:
-        """Return the measures of a page that some point has."""
+        """Return the measures of the printed table that some point has."""
         return [
             MEASURES[name]
             for name in _PAGE
@@ -148,7 +148,7 @@ class Sweep:
         ]
 
     def summary(self) -> str:
-        """Return the table as text of at most 100 columns; below it each rule that refuses points."""
+        """Return the table as text of at most 100 columns, followed by each rule that refuses points."""
         measures = self._shown()
         heads, *rows = [row[: len(self.keys) + len(measures)] for row in self.table()]
         while len(heads) > len(self.keys) + 1 and _width(heads, rows) > WIDTH:
@@ -156,8 +156,8 @@ class Sweep:
         lines = aligned([heads, *rows], left=len(self.keys))
         ran = [point for point in self.points if point.refused is None]
         names = dict.fromkeys(str(point.changes.get("schedule.name", "")) for point in ran)
-        if apart := [name for name in names if is_asynchronous(name)]:
-            text = f"asynchronous (steps follow each other without a drain, on old weights): {', '.join(apart)}"
+        if asynchronous := [name for name in names if is_asynchronous(name)]:
+            text = f"asynchronous (steps follow each other without a drain, on old weights): {', '.join(asynchronous)}"
             lines += ["", *textwrap.wrap(text, WIDTH)]
         lines += self._layouts()
         return "\n".join(lines + self._refusals())
@@ -179,9 +179,9 @@ class Sweep:
     def _layouts(self) -> list[str]:
         """Return the layout strings of the points, each once; the first ones if there are many."""
         texts = [*dict.fromkeys(point.layout_string for point in self.points if point.layout_string)]
-        lines = [line for text in texts[:MOST_LAYOUTS] for line in layout_lines(text)]
-        more = [f"and {len(texts) - MOST_LAYOUTS} other layouts: --json and --table have one a point"]
-        return [""] * bool(texts) + lines + more * (len(texts) > MOST_LAYOUTS)
+        lines = [line for text in texts[:MAX_LAYOUTS] for line in layout_lines(text)]
+        more = [f"and {len(texts) - MAX_LAYOUTS} other layouts: --json and --table have one a point"]
+        return [""] * bool(texts) + lines + more * (len(texts) > MAX_LAYOUTS)
 
     def _repr_html_(self) -> str:
         heads, *rows = self.table()
@@ -201,22 +201,22 @@ def sweep(
     Parameters
     ----------
     config : path, dict or Config
-        It may leave out what `over` says.
+        It may lack the keys in `over`.
     over : mapping of dotted config key to its values
-        A list, or text as in `ppsim sweep --over`: "a,b,c", "8:128:x2" (each twice the one before), "0:1ms:5" (5
-        values, evenly). A schedule may be named with its stages per device: "interleaved-1f1b:4".
+        A list, or text as in `ppsim sweep --over`: "a,b,c", "8:128:x2" (each value twice the one before), "0:1ms:5" (5
+        evenly spaced values). A schedule's name may give its stages per device: "interleaved-1f1b:4".
     executor : concurrent.futures.Executor, optional
-        Default: `workers` processes of this machine; this process alone where the points are few.
+        Default: `workers` processes of this machine, or this process if the points are few.
     workers : int, optional
-        Default: as many as there are processors.
+        Default: the number of processors.
     store : path, optional
-        An SQLite file that keeps results: a run that was killed goes on, a second one costs nothing.
+        An SQLite file that stores results, so that a killed run can resume and a repeated one simulates nothing.
 
     Raises
     ------
     ConfigError
-        No values, or a fault of the config that is none of the values'. A combination that is not possible is no error:
-        it is in the table with the rule that refuses it.
+        No values, or a fault of the config that no value mends. An impossible combination is no error: the table shows
+        the rule that refuses it.
 
     Examples
     --------
@@ -231,15 +231,15 @@ def sweep(
     count = 1
     for some in values.values():
         count *= len(some)
-    if count > MOST_POINTS:
-        raise ConfigError(f"{count:,} points are too many; sweep at most {MOST_POINTS:,}")
+    if count > MAX_POINTS:
+        raise ConfigError(f"{count:,} points are too many; sweep at most {MAX_POINTS:,}")
     points = [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
     refuse_common_faults(source, points)
     return Sweep(list(values), list(run_points(source, points, executor=executor, workers=workers, store=store)))
 
 
 def refuse_common_faults(source: ConfigSource, points: Sequence[Mapping[str, Any]]) -> None:
-    """Raise ConfigError with the faults of a config that no point of the sweep mends: one message, not one a point."""
+    """Raise one ConfigError with the faults of a config that no point of the sweep mends."""
     first, last = (_faults(source, points[index]) for index in (0, -1))
     swept = [*points[0]]
     common = [
@@ -270,7 +270,7 @@ def _values(key: str, given: Iterable[Any] | str) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return NumPy's numbers as Python's, which every document can hold."""
+    """Return a NumPy number as a Python number, which JSON and SQLite can store."""
     return value.item() if hasattr(value, "item") else value
 
 
@@ -311,10 +311,10 @@ def _range(part: str, ends: Sequence[str], key: str) -> list[Any]:
         if not (1 < factor < float("inf") and 0 < low <= high):
             raise ConfigError(legal)
         found = [low]
-        while found[-1] * factor <= high * (1 + 1e-9) and len(found) < MOST_VALUES:
+        while found[-1] * factor <= high * (1 + 1e-9) and len(found) < MAX_VALUES:
             found.append(found[-1] * factor)
     else:
-        if not (1 <= count <= MOST_VALUES and low <= high):
+        if not (1 <= count <= MAX_VALUES and low <= high):
             raise ConfigError(legal)
         found = [low + (high - low) * index / max(count - 1, 1) for index in range(count)]
     whole = all(end.strip().isdecimal() for end in ends[:2])
@@ -330,9 +330,9 @@ def as_number(value: Any) -> float | None:
 
 
 def _measure(name: str) -> Measure:
-    if name not in MEASURED:
-        raise ConfigError(f"{shown(name)} is no measure; use one of: {', '.join(MEASURED)}")
-    return MEASURED[name]
+    if name not in POINT_MEASURES:
+        raise ConfigError(f"{shown(name)} is no measure; use one of: {', '.join(POINT_MEASURES)}")
+    return POINT_MEASURES[name]
 
 
 def _short(key: str) -> str:

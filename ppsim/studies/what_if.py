@@ -1,7 +1,7 @@
 """Studies of changes: a run before and after a change, break-even points of two schedules, slow and failed devices.
 
-Rerouting: a device fails in one of several data-parallel copies of the pipeline. Its actions go to the devices of the
-same rank in the other copies, microbatch by microbatch in turn, which fill their bubbles with them (arXiv 2405.14009).
+Rerouting: a device fails in one of several data-parallel copies of the pipeline. Its peers, the devices with the same
+number in the other copies, run its actions in their bubbles. Microbatches go to the peers in turn (arXiv 2405.14009).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -26,57 +27,48 @@ from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import families
 from ppsim.studies.compare import Comparison, asynchronous, compare
-from ppsim.studies.points import NOISE
+from ppsim.studies.points import NOISE, change_between
 
 Numbers = dict[str, tuple[float | None, str]]  # name -> (value, unit)
 
 SCAN_POINTS = 48
-MOST_STEPS = 100
+MAX_STEPS = 100
 BUSY = "busy"
-IDLE = "idle: "  # what the names of the ledger's rows begin with
-_EQUAL = 1e-12  # of the step time: two schedules are equally fast
+IDLE = "idle: "  # prefix of the names of the ledger's rows
+_EQUAL = 1e-12  # of the step time: schedules that differ by at most this are equally fast
 
 
-@dataclass(frozen=True)
-class Change:
-    """One number before and after, with its unit."""
-
-    name: str
-    unit: str
-    before: float | None
-    after: float | None
-
-    @property
-    def difference(self) -> float | None:
-        """After - before, 0 where they differ by rounding alone; None where either is not known."""
-        if self.before is None or self.after is None:
-            return None
-        same = abs(self.after - self.before) <= NOISE * max(abs(self.before), abs(self.after))
-        return 0.0 if same else self.after - self.before
+def known_change(before: float | None, after: float | None) -> float | None:
+    """Return after - before; 0 if only rounding differs, None if either is not known."""
+    return None if before is None or after is None else change_between(before, after)
 
 
-def run_numbers(run: Timeline, *beside: Timeline) -> Numbers:
+def run_numbers(run: Timeline, *others: Timeline) -> Numbers:
     """Return the headline numbers of a run, its busy seconds and its idle seconds by cause: name -> (value, unit).
 
-    The numbers are those that say something about the run, or about one that it is set `beside`.
+    A headline number is included if it is shown for the run, or for one of the `others` that it is compared with.
     """
     numbers: Numbers = {
         measure.name: (measure.number(run), measure.unit)
         for measure in shown_in("what-if")
-        if any(map(measure.is_shown_for, (run, *beside)))
+        if any(map(measure.is_shown_for, (run, *others)))
     }
     numbers[BUSY] = (float(run.device_busy.sum()), "device-seconds")
-    least = NOISE * run.makespan * run.schedule.devices
+    noise = NOISE * run.makespan * run.schedule.devices
     for cause, seconds in run.ledger().items():
         total = float(seconds.sum())
-        numbers[f"{IDLE}{cause}"] = (total if total > least else 0.0, "device-seconds")
+        numbers[f"{IDLE}{cause}"] = (total if total > noise else 0.0, "device-seconds")
     return numbers
 
 
-def changes(before: Timeline, after: Timeline) -> list[Change]:
-    """Return every headline number and every cause of idle time, before and after."""
+def changes(before: Timeline, after: Timeline) -> list[dict[str, Any]]:
+    """Return every headline number and every cause of idle time: name, unit, before, after and difference."""
     old, new = run_numbers(before, after), run_numbers(after, before)
-    return [Change(name, unit, value, new[name][0]) for name, (value, unit) in old.items()]
+    return [
+        {"name": name, "unit": unit, "before": value, "after": new[name][0]}
+        | {"difference": known_change(value, new[name][0])}
+        for name, (value, unit) in old.items()
+    ]
 
 
 @dataclass(frozen=True)
@@ -86,9 +78,9 @@ class BreakEven:
     Attributes
     ----------
     value : float or None
-        The smallest value of the cost at which the faster one changes; None where one is never slower in the range.
+        The smallest value of the cost at which the order changes; None if one schedule is never slower in the range.
     faster_below, faster_above : str
-        The schedule that is faster (or as fast) below the value and above it; equal where `value` is None.
+        The schedule that is faster (or equally fast) below the value and above it; equal if `value` is None.
     low, high : float
         The range that was searched.
     """
@@ -103,16 +95,16 @@ class BreakEven:
 def break_even(
     first: str, second: str, step_time: Callable[[str, float], float], low: float, high: float, whole: bool = False
 ) -> BreakEven:
-    """Search the smallest value in [low, high] at which the order of two step times turns.
+    """Search the smallest value in [low, high] at which the order of two step times changes.
 
-    `step_time(name, value)` gives seconds. The range is scanned at `SCAN_POINTS` values, denser at the low end, and
-    the first turn is then narrowed down to rounding; of two turns between neighbouring values neither is seen. For a
-    `whole` number, such as microbatches, the value is the first one at which the order has turned.
+    `step_time(name, value)` returns seconds. The range is scanned at `SCAN_POINTS` values, denser at the low end. The
+    first change is then narrowed down to rounding; two changes between neighbouring values are missed. For `whole`
+    numbers, such as microbatches, the value is the first number after the change.
 
     Raises
     ------
     ConfigError
-        An empty range, or twice the same schedule.
+        The range is empty, or the two schedules are the same.
     """
     if first == second:
         raise ConfigError(f"{first} is always as fast as itself; name two schedules")
@@ -125,7 +117,7 @@ def break_even(
         except BuildError:
             if not whole:
                 raise
-            return 0.0  # one of them does not allow this number
+            return 0.0  # one of the families does not allow this number
 
     def ahead(difference: float) -> str:
         return first if difference >= 0 else second
@@ -138,26 +130,26 @@ def break_even(
     for point in points:
         here = lead(point)
         if abs(here) <= tolerance:
-            continue  # equally fast here: no turn, unless the order is another one further on
+            continue  # equally fast here; a later point shows whether the order changes
         if here * last_lead < 0:
             if whole:
                 value = next(one for one in range(int(last) + 1, int(point) + 1) if lead(one) * last_lead < 0)
             else:
-                value = _turn(lead, (last, last_lead), (point, here), tolerance)
+                value = _zero_between(lead, (last, last_lead), (point, here), tolerance)
             return BreakEven(value, ahead(last_lead), ahead(here), low, high)
         last, last_lead = point, here
     return BreakEven(None, ahead(last_lead), ahead(last_lead), low, high)
 
 
-def _turn(
+def _zero_between(
     lead: Callable[[float], float], low: tuple[float, float], high: tuple[float, float], tolerance: float
 ) -> float:
     """Return the value at which `lead` is zero, between two (value, lead) of different sign.
 
-    Step times are piecewise linear in most costs, so that the straight line between the two soon hits; every other step
-    halves the range, in case it does not.
+    Step times are piecewise linear in most costs, so the secant soon finds the value. Every other step halves the range
+    instead, in case the secant does not.
     """
-    for step in range(MOST_STEPS):
+    for step in range(MAX_STEPS):
         (left, at_left), (right, at_right) = low, high
         middle = (left + right) / 2 if step % 2 else left + (right - left) * (at_left / (at_left - at_right))
         if not left < middle < right:
@@ -176,7 +168,7 @@ def _turn(
 class Loss:
     """Loss of a schedule; steps in seconds, peaks in activations of one device share.
 
-    `part` is after / before - 1. Asynchronous schedules pay for their steps with old weights and no drain.
+    `part` is after / before - 1, of the steps. `asynchronous` steps train on old weights and without a drain.
     """
 
     schedule: str
@@ -190,18 +182,19 @@ class Loss:
 
 @dataclass(frozen=True)
 class Losses:
-    """Losses of schedules, the shortest step afterwards first, asynchronous ones last; and why others cannot run."""
+    """Losses of schedules, shortest step after the change first, asynchronous ones last; and why others cannot run."""
 
     rows: list[Loss]
     refused: Mapping[str, str]
 
 
-def slowed(case: Config, slow: Mapping[int, float], which: Iterable[str] | None = None) -> Losses:
-    """Compare every schedule instead of the case's own, before and after some devices become slower by a factor.
+def slow_device_losses(case: Config, slow: Mapping[int, float], which: Iterable[str] | None = None) -> Losses:
+    """Compare schedules at the sizes and costs of `case`, before and after some devices become slower by a factor.
 
-    `slow` maps devices to factors above 0; `which` names families (default: all). Raises ConfigError for other devices.
+    `slow` maps devices to factors above 0; `which` names families (default: all, also those that search). Raises
+    ConfigError for a device that does not exist.
     """
-    which = [*(which or families())]  # all, those that search too
+    which = [*(which or families())]
     before = compare(case, which)
     for device in slow:
         _require_device(device, max((run.schedule.devices for run in before.timelines), default=device + 1))
@@ -209,12 +202,12 @@ def slowed(case: Config, slow: Mapping[int, float], which: Iterable[str] | None 
     return _losses(before, compare(case.changed({"jitter.slow_devices": factors}), which))
 
 
-def failed(case: Config, device: int, copies: int, which: Iterable[str] | None = None) -> Losses:
-    """Compare every schedule instead of the case's own, before and after a device of one of `copies` pipelines fails.
+def failed_device_losses(case: Config, device: int, copies: int, which: Iterable[str] | None = None) -> Losses:
+    """Compare schedules at the sizes and costs of `case`, before and after a device of one of `copies` pipelines fails.
 
-    Under `async`; before and after, no transfers share network cards. The jitter of a device or link is that of the
-    same one in every copy. The peers take each list, with what they took over in it, as a priority (dispatch "ready").
-    Raises ConfigError where there is no such device, no peer, or no peer with whole weights.
+    Under `async`; before and after, no transfers share network cards. A device or link has the same jitter in every
+    copy. Peers run their lists, with the actions that they take over, as priorities (dispatch "ready"). Raises
+    ConfigError if there is no such device, no peer, or no peer with whole weights.
     """
     if copies < 2:
         raise ConfigError(f"copies={copies}: a failed device needs a peer in another copy; use at least 2")
@@ -257,9 +250,9 @@ def _losses(before: Comparison, after: Comparison) -> Losses:
 
 
 def rerouted(run: Timeline, device: int, copies: int, case: Config) -> Timeline:
-    """Simulate the step of all copies after `device` of the last one failed; `run` is a healthy step of one copy.
+    """Simulate the step of all copies after `device` of the last copy failed; `run` is a healthy step of one copy.
 
-    Devices are numbered copy by copy, the failed one left out, and so are microbatches.
+    Devices are numbered copy by copy without the failed one; microbatches are numbered copy by copy.
     """
     schedule = run.schedule.compute
     _require_device(device, schedule.devices)
@@ -293,8 +286,8 @@ def _of_copies(jitter: Jitter, owner: np.ndarray) -> Jitter:
 def _merged(schedule: ScheduleColumns, failed: int, copies: int) -> tuple[ScheduleColumns, np.ndarray]:
     """Return the lists of all copies, rerouted actions at their own positions, and each device's number in its copy.
 
-    Each list is in the order of one copy's, of what stands at one place copy by copy: a circle of waits would be one in
-    the lists of one copy, so the lists cannot deadlock.
+    A list has the order of one copy's list; the actions of several copies at one position follow each other. A cycle of
+    waits would also be a cycle in the lists of one copy, so the lists cannot deadlock.
     """
     rows, devices = len(schedule.kind), schedule.devices
     copy = np.repeat(np.arange(copies), rows)
@@ -320,7 +313,7 @@ def _merged(schedule: ScheduleColumns, failed: int, copies: int) -> tuple[Schedu
 
 @dataclass(frozen=True)
 class _CopiedCosts:
-    """The costs of one copy for the lists of all; links between copies are as those inside one."""
+    """Costs of one copy for the lists of all copies; links between copies are like those inside one."""
 
     costs: CostModel
     schedule: ScheduleColumns

@@ -18,11 +18,11 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
 from ppsim.studies.store import Store
 
-MAX_WORKERS = 4096  # a typing error must not fill a machine with processes
+MAX_WORKERS = 4096  # a mistyped number must not fill a machine with processes
 AT_ONCE = 64  # chunks handed to an executor that does not say how many workers it has
-_DEATHS = ("KilledWorker", "UncompletedJobError")  # of Dask and submitit: the worker died, not the function
+_DEATHS = ("KilledWorker", "UncompletedJobError")  # errors of Dask and submitit if a worker died
 _POLL_SECONDS = 0.3
-_END_SECONDS = 0.5  # time that the end of processes may take
+_END_SECONDS = 0.5  # maximum wait for the thread that manages the processes
 
 
 class InProcess(Executor):
@@ -50,7 +50,7 @@ def check_executor(executor: Any) -> None:
 
 
 class Workers(Executor):
-    """Processes on this machine. `replace` starts new ones if some died; `shutdown` does not wait for running calls."""
+    """Executor of processes on this machine; `replace` starts new ones if some died."""
 
     def __init__(self, workers: int | None = None):
         self.workers = workers or processors()
@@ -66,9 +66,9 @@ class Workers(Executor):
         self._pool = _pool(self.workers)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:
-        """End the processes at once, and the thread that manages them.
+        """End the processes at once, without waiting for running calls, and the thread that manages them.
 
-        Python's exit handler wakes that thread; it reports an error if the thread ends at the same time.
+        The thread must end here: Python's exit handler wakes it, and reports an error if it ends at that time.
         """
         processes, thread = list((self._pool._processes or {}).values()), _manager(self._pool)
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -79,7 +79,10 @@ class Workers(Executor):
 
 
 class SlurmJobs(Executor):
-    """Jobs of a Slurm cluster, submitted as arrays by submitit; `parameters` are its own, such as slurm_partition."""
+    """Executor of jobs on a Slurm cluster, which submitit submits as arrays.
+
+    `parameters` are those of submitit, such as slurm_partition.
+    """
 
     workers = AT_ONCE
 
@@ -121,7 +124,7 @@ class SlurmJobs(Executor):
                         continue
                     future.set_result(job.result())
                 except AttributeError:
-                    continue  # its array has not been submitted yet
+                    continue  # the job's array has not been submitted yet
                 except Exception as error:
                     future.set_exception(error)
                 self._waiting.pop(future, None)
@@ -153,7 +156,7 @@ def is_death(error: BaseException) -> bool:
 
 
 def as_one_batch(executor: Executor) -> AbstractContextManager:
-    """Return a context in which submitted calls travel together, if the executor can do that."""
+    """Return a context in which an executor with `batch` submits all calls together."""
     batch = getattr(executor, "batch", None)
     return batch() if callable(batch) else nullcontext()  # type: ignore[return-value]
 
@@ -164,14 +167,14 @@ def _manager(pool: ProcessPoolExecutor) -> threading.Thread | None:
 
 def _pool(workers: int) -> ProcessPoolExecutor:
     # A fork starts in milliseconds with all modules loaded, and needs no `if __name__ == "__main__"` in a user's
-    # script. While other threads run it is not safe.
+    # script. It is not safe if other threads run.
     can_fork = "fork" in multiprocessing.get_all_start_methods() and threading.active_count() == 1
     context = multiprocessing.get_context("fork" if can_fork else "spawn")
     return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(os.getpid(),))
 
 
 def _begin(parent: int) -> None:
-    """Leave Ctrl-C to the parent, and do not outlive it."""
+    """Ignore Ctrl-C, which the parent handles, and end this process when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
@@ -194,10 +197,10 @@ Outcome = dict[str, Any]  # plain values that a store can hold; {"refused": LEFT
 def open_resources(
     items: int, executor: Executor | None, workers: int | None, store: str | PathLike[str] | Store | None
 ) -> Iterator[tuple[Executor, Store | None]]:
-    """Yield the executor and the result store for a number of items; close at the end those that were opened here.
+    """Yield the executor and the result store for a number of items; at the end, close those that were opened here.
 
-    Without an executor: `workers` processes of this machine, or this process alone for few items. Raises ConfigError
-    for an invalid executor or number of workers, and for a store that cannot be opened.
+    Without an executor: `workers` processes of this machine, or this process for few items. Raises ConfigError for an
+    invalid executor or number of workers, and for a store that cannot be opened.
     """
     if workers is not None:
         check_workers(workers)
@@ -222,7 +225,7 @@ class JobRunner:
     items : list
     executor : Executor
     store : Store, optional
-        Outcomes that it holds are not computed again; new ones are stored in it.
+        Stored outcomes are not recomputed; new outcomes are stored.
     key : function of an item, optional
         Store key of its outcome; needed with a store.
     """
@@ -245,7 +248,7 @@ class JobRunner:
         self.kills: Counter[int] = Counter()
 
     def in_order(self) -> Iterator[Outcome]:
-        """Yield the outcome of every item in the order of the items, each as soon as the earlier ones are there."""
+        """Yield the outcome of every item in the order of the items, each as soon as all earlier ones are known."""
         early: dict[int, Outcome] = {}
         following = 0
         for index, outcome in self.outcomes():
@@ -255,7 +258,7 @@ class JobRunner:
                 following += 1
 
     def outcomes(self) -> Iterator[tuple[int, Outcome]]:
-        """Yield index and outcome of every item as they come; cancel the rest if the caller stops early."""
+        """Yield the index and outcome of every item when it is known; cancel the rest if the caller stops early."""
         try:
             yield from self._outcomes()
         finally:
@@ -281,7 +284,7 @@ class JobRunner:
                 yield from self._replace_workers(self.executor)
 
     def _submit(self) -> Iterator[tuple[int, Outcome]]:
-        """Submit chunks, and yield the outcomes that the store holds. A suspect runs while nothing else does."""
+        """Submit chunks, and yield stored outcomes. A suspect is submitted alone, so that its death is identified."""
         if self.suspects:
             if not self.running:
                 self._start(self.suspects.popleft())
@@ -314,9 +317,9 @@ class JobRunner:
             return [], chunk
         for index in chunk:
             self.keys[index] = self.key(self.items[index])
-        held = self.store.find([self.keys[index] for index in chunk])
-        known = [(index, held[self.keys[index]]) for index in chunk if self.keys[index] in held]
-        return known, [index for index in chunk if self.keys[index] not in held]
+        stored = self.store.find([self.keys[index] for index in chunk])
+        known = [(index, stored[self.keys[index]]) for index in chunk if self.keys[index] in stored]
+        return known, [index for index in chunk if self.keys[index] not in stored]
 
     def _store(self, chunk: list[int], outcomes: list[Outcome]) -> Iterator[tuple[int, Outcome]]:
         if self.store is not None:
@@ -324,7 +327,7 @@ class JobRunner:
         yield from zip(chunk, outcomes, strict=True)
 
     def _suspect(self, chunk: list[int]) -> Iterator[tuple[int, Outcome]]:
-        """Requeue each item of a dead worker alone, to see which one kills it; give up items that killed twice."""
+        """Requeue each item of a dead worker alone, to find the one that kills it; give up items after two deaths."""
         for index in chunk:
             self.kills[index] += 1
             if self.kills[index] < KILLS:
@@ -333,7 +336,7 @@ class JobRunner:
                 yield index, {"refused": LEFT_OUT}
 
     def _replace_workers(self, workers: Workers) -> Iterator[tuple[int, Outcome]]:
-        """Start new processes: a pool that lost one fails all its futures, which are collected first."""
+        """Collect all futures, which fail in a pool that lost a process, and then start new processes."""
         wait(self.running)
         for future, chunk in list(self.running.items()):
             if future.exception() is None:
