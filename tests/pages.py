@@ -19,6 +19,7 @@ def page_of(*timelines, **options):
     with TemporaryDirectory() as folder:
         path = Path(folder) / "chart.html"
         save_html(timelines, path, **options)
+        assert [file.name for file in Path(folder).iterdir()] == ["chart.html"]
         return path.read_text(encoding="utf-8")
 
 

@@ -14,10 +14,10 @@ from pages import lane_colours, page_of, unpacked
 from timelines import stepped
 
 import ppsim
-from ppsim.actions import Kind
-from ppsim.plots import gantt, palette
+from ppsim.plots import gantt
 from ppsim.plots.many_runs import draw_front
 
+FORWARD, BACKWARD = "#2853a3", "#ffd426"
 ACTIVATIONS = "live activations\n(microbatches,\none device share)"
 
 
@@ -53,9 +53,9 @@ def test_a_fused_slot_shows_both_parts_with_their_numbers():
     schedule = ppsim.Schedule.from_orders([["0F0", "0F1", "(0F2;0B0)OVERLAP_F_B", "0B1", "0B2"]])
     figure = ppsim.simulate(schedule, ppsim.Costs(overlap=2.0)).plot()
     upper, lower = (
-        [path for part in kind_collections(figure) if to_hex(part.get_facecolor()[0]) == palette.COLOURS[kind]
+        [path for part in kind_collections(figure) if to_hex(part.get_facecolor()[0]) == colour
          for path in part.get_paths() if np.ptp(path.vertices[:, 1]) < 0.5]
-        for kind in (Kind.F, Kind.B)
+        for colour in (FORWARD, BACKWARD)
     )  # fmt: skip
     assert upper[0].vertices[:, 1].max() <= lower[0].vertices[:, 1].min()
     assert sorted(texts_in(figure.axes[0])) == ["0", "0", "1", "1", "2", "2"]
@@ -425,7 +425,7 @@ def test_gathers_and_reductions_have_lanes_and_optimizer_steps_stand_among_the_a
     assert drawn[colours["gathers"]] == [(0, -0.43, -0.25, 0.0, 0.3), (1, 0.57, 0.75, 0.0, 0.3)]
     assert drawn[colours["reductions"]] == [(0, 0.25, 0.43, 6.3, 6.8), (1, 1.25, 1.43, 4.3, 4.8)]
     assert drawn[colours["optimizer steps"]] == [(0, -0.23, 0.23, 6.8, 7.2), (1, 0.77, 1.23, 6.8, 7.2)]
-    assert {(top, bottom) for row, top, bottom, *_ in drawn[palette.COLOURS[Kind.F]] if row == 0} == {(-0.23, 0.23)}
+    assert {(top, bottom) for row, top, bottom, *_ in drawn[FORWARD] if row == 0} == {(-0.23, 0.23)}
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend[-3:] == ["weight gather (UNSHARD)", "gradient reduction (REDUCE_GRAD)", "optimizer step"]
 

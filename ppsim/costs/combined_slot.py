@@ -100,10 +100,11 @@ def combined_slot(
     """
     free, ended = [0.0, 0.0], [0.0, 0.0, 0.0]
     for layers in zip_longest(forward, reversed(backward), fillvalue=LayerPieces(0.0, 0.0)):
-        for stream, of, seconds in _issued(*layers, delayed_weights, early_release):
+        for stream, in_pass, seconds in _issued(*layers, delayed_weights, early_release):
             if seconds:
                 queue = COMPUTE if one_queue else stream
-                free[queue] = ended[of] = max(free[queue], ended[BACKWARD if of == WEIGHTS else of]) + seconds
+                waits_for = BACKWARD if in_pass == WEIGHTS else in_pass
+                free[queue] = ended[in_pass] = max(free[queue], ended[waits_for]) + seconds
     return max(free)
 
 

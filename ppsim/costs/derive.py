@@ -400,7 +400,7 @@ class DerivedCosts(Setup):
         )
 
     def spread(self, devices: int) -> Spread | None:
-        """Return how far a derived step may be off on `devices` devices; None if times of actions are given."""
+        """Return the spread of derived steps on `devices` devices; None if times of actions are given."""
         return None if {"forward", *BACKWARD, "overlap"} & self.given.keys() else spread_of(self, devices)
 
     def gpus(self, devices: int) -> int:

@@ -229,7 +229,7 @@ def _step_weights_to_fp8(setup: Setup, parameters: tuple[float, float], copies: 
     casts, device = setup.layout.casts, setup.cluster.device
     if casts is None or casts.weights or device.memory_bandwidth is None:
         return None
-    shared = setup.layout.data_groups if setup.layout.fp8_gather else (1, 1)  # each GPU casts what it keeps
+    shared = setup.layout.data_groups if setup.layout.fp8_gather else (1, 1)  # each GPU casts its part
     values = sum(part / size for part, size in zip(parameters, shared, strict=True)) * setup.fp8_part
     return CAST_BYTES * values / device.memory_bandwidth
 
@@ -433,7 +433,7 @@ def exchange(setup: Setup, layer: Layer) -> Exchange:
 
 
 class StageOfStep(NamedTuple):
-    """The properties of a stage that decide its seconds once per step.
+    """Properties of a stage that determine its seconds once per step.
 
     Attributes
     ----------

@@ -45,7 +45,7 @@ class Attention:
 
     @property
     def flops(self) -> float:
-        """FLOPs of the forward, of the backward (twice as many), and of computing the scores again."""
+        """FLOPs of the forward, of the backward (twice as many), and of recomputing the scores."""
         forward = 4.0 * self.batch * self.heads * self.width * self.tokens**2 / (2 if self.causal else 1)
         return forward * (1 + 2 * SCORES_AGAIN)
 

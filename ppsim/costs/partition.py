@@ -16,9 +16,9 @@ from ppsim.base.errors import ConfigError, CostError, shown
 ROUNDING = 1 + 1e-12
 MAX_LAYERS = 4_000  # `optimal` holds a matrix of layers x layers
 METHODS = ("even", "by_cost(greedy)", "by_cost(optimal)")
-BY_COST = ("greedy", "optimal")  # the short names of methods that look at what layers cost
+BY_COST = ("greedy", "optimal")  # short names of the methods that use the costs of layers
 _SHORT = {"even": "even", "greedy": "greedy", "optimal": "optimal"} | {f"by_cost({name})": name for name in BY_COST}
-PIECES = {"E": "embedding", "t": "block", "m": "prediction", "L": "head"}  # in the order in which a model has them
+PIECES = {"E": "embedding", "t": "block", "m": "prediction", "L": "head"}  # in the order of a model
 MAX_PIECES = 100_000
 _LETTERS = {name: letter for letter, name in PIECES.items()}
 _TOKEN = re.compile(r"\(([EtmL|*0-9]+)\)(?:\*([0-9]{1,6}))?|([EtmL|])(?:\*([0-9]{1,6}))?")
@@ -284,7 +284,7 @@ class Pieces:
 
     @classmethod
     def of(cls, names: Sequence[str], seconds: Sequence[float]) -> Pieces:
-        """Return the pieces of a model with these layers, in its order; every block counts as their mean."""
+        """Return the pieces of a model with these layers; every block has the mean cost of all blocks."""
         parts: dict[str, list[float]] = {}
         for name, one in zip(names, seconds, strict=True):
             parts.setdefault(name, []).append(one)

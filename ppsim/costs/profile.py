@@ -139,9 +139,10 @@ class Profile:
         once, seconds = completed(self.once), self.completed()
         if missing := [kind for kind in KINDS if kind not in seconds]:
             raise CostError(f"the profile has no seconds of {', '.join(missing)}; calibrate on a run that has them")
-        at, of = self._edges(stages)
+        part_edges, stage_edges = self._edges(stages)
         parts = {
-            kind: seconds_of_stages(values, at, of, once.get(kind, (0.0, 0.0))) for kind, values in seconds.items()
+            kind: seconds_of_stages(values, part_edges, stage_edges, once.get(kind, (0.0, 0.0)))
+            for kind, values in seconds.items()
         }
         return CostTable(
             seconds=np.stack([parts[kind] for kind in KINDS]) + self.overhead,
@@ -149,7 +150,9 @@ class Profile:
             latency=self._latency(devices),
             seconds_per_byte=equal_for_all_pairs(1.0 / self.bandwidth, devices),
             transfer_bytes=np.full((2, stages), self.transfer_bytes),
-            stage_share=np.round(np.diff(of), 9) / of[-1] * devices,  # equal stages are equal to the last bit
+            stage_share=np.round(np.diff(stage_edges), 9)
+            / stage_edges[-1]
+            * devices,  # equal stages are equal to the last bit
             weight_grad_fraction=np.ones(stages),
             slice_fraction=np.full(schedule.slices, 1.0 / schedule.slices),
             overhead=np.full((len(KINDS), stages), self.overhead),

@@ -15,7 +15,7 @@ SCHEDULES: dict[str, tuple[str, ...]] = {
     "PyTorch": pytorch.SCHEDULES,
 }
 
-# By the names of `layout.framework`: the policies of a layout that a framework sets.
+# Policies of a layout that a framework sets, by the names of `layout.framework`.
 POLICIES: Mapping[str, Mapping[str, Any]] = {
     "megatron-lm": megatron.POLICIES,
     "megatron-core": megatron.CORE_POLICIES,

@@ -1,6 +1,6 @@
 """Facts about PyTorch's pipelining and torchtitan. Source: torch/distributed/pipelining/schedules.py."""
 
-CLASSES = {  # of schedules that torchtitan takes by their class
+CLASSES = {  # torchtitan names a schedule by its class
     "gpipe": "GPipe", "1f1b": "1F1B", "interleaved-1f1b": "Interleaved1F1B", "interleaved-zb": "InterleavedZeroBubble",
     "zb-v": "ZBVZeroBubble", "dualpipe-v": "DualPipeV",
 }  # fmt: skip

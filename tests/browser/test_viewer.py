@@ -4,12 +4,12 @@ import base64
 import re
 
 import pytest
+from pages import page_of
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 from selenium.webdriver.common.keys import Keys
 
 import ppsim
-from ppsim.plots.viewer import save_html
 
 COSTS = ppsim.Costs(forward=1.0, backward=2.0, latency=0.1)
 CANVAS = ".viewer canvas"
@@ -24,14 +24,15 @@ def timeline():
 @pytest.fixture(scope="module")
 def chart(timeline, tmp_path_factory):
     path = tmp_path_factory.mktemp("viewer") / "chart.html"
-    save_html(timeline, path)
+    path.write_text(page_of(timeline), encoding="utf-8")
     return path.as_uri()
 
 
 @pytest.fixture(scope="module")
 def stacked(timeline, tmp_path_factory):
     path = tmp_path_factory.mktemp("viewer") / "stacked.html"
-    save_html([timeline, ppsim.simulate(ppsim.build("zb-h1", devices=4, microbatches=8), COSTS)], path)
+    other = ppsim.simulate(ppsim.build("zb-h1", devices=4, microbatches=8), COSTS)
+    path.write_text(page_of(timeline, other), encoding="utf-8")
     return path.as_uri()
 
 
@@ -262,7 +263,7 @@ def long(tmp_path_factory):
     path = tmp_path_factory.mktemp("viewer") / "long.html"
     run = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=1024), ppsim.Costs(forward=1.0, backward=2.0))
     assert run.makespan == 3 * (1024 + 3)
-    save_html(run, path)
+    path.write_text(page_of(run), encoding="utf-8")
     return path.as_uri()
 
 
@@ -301,7 +302,8 @@ def test_zooming_keeps_what_lies_under_the_mouse_on_both_scales(page, long):
 
 def test_flat_rows_of_many_actions_are_shaded_by_their_busy_part(page, tmp_path):
     path = tmp_path / "flat.html"
-    save_html(ppsim.simulate(ppsim.build("1f1b", devices=64, microbatches=512)), path)
+    timeline = ppsim.simulate(ppsim.build("1f1b", devices=64, microbatches=512))
+    path.write_text(page_of(timeline), encoding="utf-8")
     page.open(path.as_uri())
     assert "busy, from none to all of the time" in page.text(".legend")
     found = colours(page)
