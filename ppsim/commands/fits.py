@@ -29,8 +29,8 @@ def fits(
 ) -> None:
     """Say whether a config fits its devices; if not, what would, and exit with status 1.
 
-    Of the recompute levels and of fewer microbatches the first that fits is named, of other schedules and of other
-    layouts of the same GPUs the fastest.
+    The answer names the first recompute level and the first number of microbatches that fit, and the fastest other
+    schedules and layouts of the same GPUs.
     """
     fraction = read_headroom(headroom)
     case = read_case(config, settings)

@@ -77,10 +77,10 @@ def auto(
         Time of the search: rounds, then ever longer ones, and windows that OR-Tools solves if it is installed (extra
         `solver`). Their number depends on the machine, and so may the schedule.
     rounds : int, optional
-        Of the search; default: as many as take some seconds, none where the schedule is large. It ends earlier where
+        Rounds of the search; default: as many as take some seconds, none if the schedule is large. It ends earlier if
         the schedule is proven shortest.
     seed : int
-        Of the random numbers. The same seed and rounds give the same schedule.
+        Seed of the random numbers. The same seed and rounds give the same schedule.
     """
     device_of = devices_of_stages(_placement(placement, v), p, v)
     problem = _problem(p, m, device_of, costs, split, memory_limit, memory_limit_bytes)
