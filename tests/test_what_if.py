@@ -155,7 +155,8 @@ def test_the_noise_of_sums_is_no_move():
     assert known_change(0.3, 0.4) == pytest.approx(0.1)
     schedule = library.build("1f1b", devices=4, microbatches=8)
     run = library.simulate(schedule, library.Costs(forward=0.1, backward=0.2, latency=0.07))
-    assert {one.before for one in changes(run, run) if one.before is not None and 0 < one.before < 1e-9} == set()
+    values = [row["before"] for row in changes(run, run)]
+    assert {value for value in values if value is not None and 0 < value < 1e-9} == set()
 
 
 def test_microbatches_break_even_at_a_whole_number_and_the_pair_may_be_one_word():
