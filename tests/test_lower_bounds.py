@@ -67,6 +67,21 @@ def test_the_bounds_of_1f1b_by_hand():
     }
 
 
+def test_a_tiny_action_before_long_ones_adds_no_second_wait():
+    """1F takes 1.15e-7 s, W 2 s: the work left for the time before the last W is as small as a rounding error."""
+    orders = [["0F0", "1F0", "1I0", "1W0", "0I0", "0W0"], ["2F0", "2I0", "2W0"]]
+    costs = ppsim.Costs(
+        forward=[0, 1.15e-7, 0],
+        input_grad=0,
+        weight_grad=[0, 2, 0],
+        per="stage",
+        latency=0.1,
+        weight_grad_fraction_of_activation=0,
+    )
+    run = ppsim.simulate(ppsim.Schedule.from_orders(orders), costs)
+    assert max(run.lower_bound().bounds.values()) <= run.makespan
+
+
 def test_evicted_activations_are_not_held_in_between():
     run = ppsim.simulate(ppsim.build("bpipe", devices=4, microbatches=8))
     assert run.lower_bound().bounds["memory"] <= run.makespan

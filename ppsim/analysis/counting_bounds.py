@@ -242,9 +242,9 @@ class WorkByTime(NamedTuple):
     idle: np.ndarray
     times: np.ndarray
 
-    def seconds_for(self, work: np.ndarray) -> np.ndarray:
-        """Return the shortest time in which a device runs this much work; 0 if no bound is known."""
-        last = np.searchsorted(self.work, work * (1.0 - ROUNDING)) - 1
+    def seconds_for(self, work: np.ndarray, error: np.ndarray | float) -> np.ndarray:
+        """Return the shortest time in which a device runs this much work, less `error`; 0 if nothing is known."""
+        last = np.searchsorted(self.work, work - error) - 1
         return np.where(last >= 0, work + self.idle[np.maximum(last, 0)], 0.0)
 
 
@@ -279,7 +279,8 @@ def _device_bound(paths: list[DevicePath], device: int, before: WorkByTime, afte
     """Return the shortest step in which a device runs all its work, part before some time and the rest after it."""
     work = sum(path.number * path.lengths.reshape(3, -1)[:, path.device_of == device].sum() for path in paths)
     rest = work - after.work  # runs before the last of the times from the end
-    makespans = np.where(rest > ROUNDING * work, before.seconds_for(rest) + after.times, work)
+    error = ROUNDING * work  # a small rest is the difference of two sums, so its error is a fraction of the whole
+    makespans = np.where(rest > error, before.seconds_for(rest, error) + after.times, work)
     return float(makespans.max(initial=work))
 
 
@@ -383,7 +384,8 @@ def _raised(
     raised = times[0].copy(), times[1].copy()
     for s, d in enumerate(path.device_of.tolist()):
         for side, kind, required in _required_work(path, s):
-            shortest = work[d][side].seconds_for(required.work(path.number, float(limits[d])))
+            seconds = required.work(path.number, float(limits[d]))
+            shortest = work[d][side].seconds_for(seconds, ROUNDING * seconds)
             raised[side][kind, s] = np.maximum(raised[side][kind, s], shortest)
     return raised
 
