@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 PERIOD = 6  # slots of a microbatch on a device: F, I and W of two stages
 DOWN_F, UP_F, UP_I, DOWN_I, WEIGHT, NOTHING = range(6)  # codes of a slot; "down" and "up" are the legs of the V
 NO_ROW = -1
+NEVER = 2**62  # a slot that does not come
 
 _SOURCE = "Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv 2405.15362"
 _METHOD = (
@@ -74,11 +75,12 @@ def _schedule(offsets: np.ndarray, m: int, activations: int, costs: CostModel | 
     p = offsets.shape[1]
     problem = Problem.of(p, m, devices_of_stages("v", p, 2), costs, True, np.full(p, np.inf))
     blocks = [_pulled(offsets, m, 2 * activations, drain) for drain in (0, int(offsets[DOWN_I, 0]))]
+    blocks += [_filled(offsets, m, 2 * activations, forwards_first) for forwards_first in (False, True)]
     block = min(blocks, key=problem.seconds_of)
     problem = replace(problem, limits=np.maximum(problem.peaks(block), activations))
     bases = [problem.lists_of(block) for block in blocks if problem.fits(block)]
-    bases.append(tighten(min(bases, key=lambda lists: lists.measures)))
-    found = (search_briefly(problem, bases) if search else bases[-1]).columns()
+    bases += [tighten(lists) for lists in bases]
+    found = (search_briefly(problem, bases) if search else min(bases, key=lambda lists: lists.measures)).columns()
     return block if problem.seconds_of(block) <= problem.seconds_of(found) * (1 + ROUNDING) else found
 
 
@@ -177,6 +179,81 @@ def next_row(p, m, most_live, planned, moves, yields, first, done, d):
     return weight
 
 
+def _filled(offsets: np.ndarray, m: int, most_live: int, forwards_first: bool) -> ScheduleColumns:
+    """Return the repeated block with all of its actions pulled earlier, without a higher peak; see `_pulled`.
+
+    An action runs at the latest in the slot that the repeated block plans for it, so its inputs are there. A slot goes
+    to another action if its planned action has run already, or if it is a W and no F is left: to the ready action that
+    is due first, else to a W. With `forwards_first` an F goes first, then UP_I. F keep their order on a device and W
+    are never later than planned while F are left. So a planned F never takes more than the plan's own peak.
+    """
+    p = offsets.shape[1]
+    slots = int(offsets.max()) + 1 + (PERIOD + 2) * m
+    codes = np.full(slots * p, NOTHING, np.int8)
+    planned, done = np.zeros(5 * p, np.int64), np.zeros(5 * p, np.int64)
+    flat = offsets.astype(np.int64).ravel()
+    call_fastest(fill_slots, len(codes), p, m, most_live, forwards_first, flat, planned, done, codes)
+    by_device = codes.reshape(slots, p).T
+    return ScheduleColumns.from_blocks([_rows(by_device[r], r, 2 * p - 1 - r) for r in range(p)])
+
+
+@kernel
+def fill_slots(p, m, most_live, forwards_first, offsets, planned, done, codes):
+    """Choose the code of each device in each slot, (slots x p,) of `codes`.
+
+    `offsets` (4 x p,) are those of microbatch 0. `planned` and `done` (5 x p,) begin with 0 and count how often the
+    block alone, and each device, has done each code. A slot depends on the slots before it on other devices, so columns
+    cannot do this; a million rows take a second in plain Python and 20 ms compiled.
+    """
+    for slot in range(len(codes) // p):
+        for d in range(p):
+            plan = planned_code(p, m, offsets, planned, d, slot)
+            codes[slot * p + d] = plan
+            if plan != NOTHING:
+                planned[plan * p + d] += 1
+            if (
+                plan == NOTHING
+                or done[plan * p + d] >= planned[plan * p + d]
+                or (plan == WEIGHT and done[d] + done[p + d] == 2 * m)
+            ):
+                codes[slot * p + d] = ready_code(p, m, most_live, forwards_first, offsets, done, d)
+        for d in range(p):
+            if codes[slot * p + d] != NOTHING:
+                done[codes[slot * p + d] * p + d] += 1
+
+
+@kernel
+def planned_code(p, m, offsets, planned, d, slot):
+    """Return the code that the repeated block alone runs in a slot on device d."""
+    for code in range(WEIGHT):
+        if offsets[code * p + d] + PERIOD * planned[code * p + d] == slot and planned[code * p + d] < m:
+            return code
+    weight_waits = planned[UP_I * p + d] + planned[DOWN_I * p + d] > planned[WEIGHT * p + d]
+    return WEIGHT if weight_waits else NOTHING
+
+
+@kernel
+def ready_code(p, m, most_live, forwards_first, offsets, done, d):
+    """Return the code that device d could run and that goes first."""
+    down_due = offsets[d] + PERIOD * done[d] if done[d] < m else NEVER
+    up_due = offsets[p + d] + PERIOD * done[p + d] if done[p + d] < m else NEVER
+    fits = done[d] + done[p + d] - done[WEIGHT * p + d] < most_live
+    found, found_due = NOTHING, NEVER
+    for code in range(WEIGHT):
+        cell = code * p + d
+        if done[cell] >= supplied(p, m, done, code, d):
+            continue
+        due = offsets[cell] + PERIOD * done[cell]
+        is_next_forward = due == min(down_due, up_due)
+        if code < UP_I and not (fits and is_next_forward):
+            continue
+        if found == NOTHING or (due < found_due and not (forwards_first and code >= UP_I)):
+            found, found_due = code, due
+    if found == NOTHING and done[UP_I * p + d] + done[DOWN_I * p + d] > done[WEIGHT * p + d]:
+        return WEIGHT
+    return found
+
+
 @kernel
 def supplied(p, m, done, code, d):
     """Return how often device d could have run a code by what has arrived."""
@@ -193,6 +270,7 @@ def supplied(p, m, done, code, d):
 
 def _rows(codes: np.ndarray, down: int, up: int) -> Block:
     """Return the list of a device that holds stages `down` and `up`; W follow the order of the I."""
+    codes = codes[codes != NOTHING]
     kind = np.array([Kind.F, Kind.F, Kind.I, Kind.I, Kind.W])[codes]
     stage = np.array([down, up, up, down, -1])[codes]
     microbatch = occurrence(codes)
