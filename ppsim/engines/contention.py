@@ -71,7 +71,11 @@ def port_columns(ports: Ports | None, posts: Posts, rows: int) -> PortColumns:
 
 @kernel(allocates=True)
 def run_in_time_order(rows, queues, gathers, copies, barriers, ports, devices, times):
-    """Fill `times`; at the end `devices` has the state in which each device has stopped. `rows` has lengths by row."""
+    """Fill `times`; at the end `devices` has the state in which each device has stopped. `rows` has lengths by row.
+
+    `run_queues` cannot run such a plan: which transfer gets a shared port first depends on the time, and it follows
+    dependencies without a clock.
+    """
     count, port_count = len(rows.offsets) - 1, len(ports.capacity)
     times[:, TRANSFER_START:] = np.nan
     following = np.full(ports.of_transfer.shape, -1, np.int64)

@@ -170,7 +170,8 @@ def link_queues(queues):
 def run_plain_queues(rows, queues, devices, stack, moving, times):
     """Run a plan without timed slots, blocking SENDs and streams, like `run_queues`.
 
-    Numba compiles no branch for `streams is not None`: the loop takes two thirds of the time.
+    Numba compiles no branch for `streams is not None`, so the loop takes two thirds of the time. Without this call the
+    compiled engine would be less than 100 times as fast as the event model.
     """
     run_queues(rows, queues, None, devices, stack, moving, times)
 
@@ -180,7 +181,8 @@ def run_queues(rows, queues, streams, devices, stack, moving, times):
     """Fill `times`; at the end `devices` has the state in which each device has stopped.
 
     `stack`, one entry per device, and `moving`, one entry per row, are scratch. Gathers and copies wait only for their
-    own device, so their times are known when they are posted.
+    own device, so their times are known when they are posted. `run_rows` cannot run such a plan: each of its rows waits
+    for one other row, while a transfer also waits for the transfers before it in two queues.
     """
     set_lengths(rows, queues, times)
     height = len(stack)

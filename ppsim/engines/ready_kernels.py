@@ -73,7 +73,10 @@ def ready_order(choices: Choices) -> np.ndarray:
 
 @kernel(allocates=True)
 def run_ready(lists, progress, order):
-    """Fill `order`: everything that ends at a time ends, then free devices choose, then the next time comes."""
+    """Fill `order`: everything that ends at a time ends, then free devices choose, then the next time comes.
+
+    `run_rows` and `run_queues` need lists that are already in order; here the order is the result.
+    """
     slots, devices = len(lists.choices.seconds), len(lists.choices.limit)
     events = [(0.0, np.int64(0))]
     events.clear()
