@@ -1,11 +1,13 @@
 """OFFLOAD and RELOAD: their text, their rules, the copy engines in both engines, and memory while they are away."""
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_schedules import schedules
-from test_compiled_engine import assert_equal_bits, tables_with_everything
+from test_compiled_engine import SEARCHED, assert_equal_bits, tables_with_everything
 
 import ppsim
 from ppsim.lowering import TRANSPORTS
@@ -115,6 +117,33 @@ def test_a_misplaced_copy_is_named(orders, sentence):
     with pytest.raises(ppsim.ScheduleError) as caught:
         ppsim.Schedule.from_orders(orders).validate()
     assert sentence in str(caught.value)
+
+
+def test_an_activation_that_shares_a_fused_slot_with_the_backward_before_its_own_leaves_before_it_comes_back():
+    program = ppsim.build("1f1b-overlap", devices=2, microbatches=3, offload="all")
+    assert program.orders()[1] == [
+        "1F0", "1OFFLOAD0", "1RELOAD0", "(1F1;1B0)OVERLAP_F_B", "1OFFLOAD1", "1RELOAD1",
+        "(1F2;1B1)OVERLAP_F_B", "1OFFLOAD2", "1RELOAD2", "1B2",
+    ]  # fmt: skip
+    assert_equal_bits(program, ppsim.Costs(overlap=2.5, offload_latency=0.5), "async")
+
+
+@pytest.mark.parametrize("family", [name for name in ppsim.schedules() if name not in SEARCHED])
+def test_every_list_that_is_built_passes_the_check_of_lists_that_are_read(family):
+    for sizes in ((1, 2), (2, 4), (4, 8), (3, 7)):
+        try:
+            built = ppsim.build(family, devices=sizes[0], microbatches=sizes[1])
+        except ppsim.BuildError:
+            continue
+        made = [built, *_with_memory_actions(built)]
+        for schedule in [*made, *(ppsim.lower(one, sharded=True, receive="just-in-time") for one in made)]:
+            ppsim.Schedule.from_orders(schedule.orders(), slices=schedule.slices).validate()
+
+
+def _with_memory_actions(schedule):
+    for add in (ppsim.with_offload, ppsim.with_recompute):
+        with suppress(ppsim.BuildError):
+            yield add(schedule)
 
 
 def test_what_pytorch_cannot_run_is_named():

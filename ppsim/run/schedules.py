@@ -264,7 +264,9 @@ def with_recompute(
 def with_offload(schedule: Schedule, stages: str = "all") -> Program:
     """Return the schedule with an OFFLOAD after each F, and a RELOAD one backward before the backward that needs it.
 
-    These are PipeOffload's copies (arXiv 2503.01328); `ppsim.build("pipe-offload", ...)` also has its order.
+    No copy splits a fused slot, and no RELOAD comes before its OFFLOAD: if the slot with the F also holds that earlier
+    backward, the RELOAD comes directly before its own backward. These are PipeOffload's copies (arXiv 2503.01328);
+    `ppsim.build("pipe-offload", ...)` also has its order.
 
     Parameters
     ----------

@@ -152,14 +152,15 @@ def add_copies(schedule: ScheduleColumns, stages: str) -> ScheduleColumns:
     backward = np.flatnonzero(is_backward(schedule.kind))
     own = np.flatnonzero(is_backward(schedule.kind) & _chosen(schedule, stages, "offload"))
     forward = row_tables(schedule)[0][schedule.stage[own], schedule.microbatch[own]]
+    leaves = forward + 1 + np.append(schedule.joined, False)[forward + 1]  # copies do not split a fused slot
     before = np.append(-1, backward)[np.searchsorted(backward, own)]  # the backward before each, on any device
-    back = np.where(before > forward, before, own)
-    leaves = forward + np.append(schedule.joined, False)[forward + 1]  # a fused slot is not torn apart
+    before = before - schedule.joined[before]
+    back = np.where(before >= leaves, before, own - schedule.joined[own])
     return insert_at(
         schedule,
         np.concatenate([forward, own]),
         np.repeat([Kind.OFFLOAD, Kind.RELOAD], len(own)),
-        np.concatenate([2 * leaves + 2, 2 * (back - schedule.joined[back])]),
+        np.concatenate([2 * leaves, 2 * back]),
     )
 
 
