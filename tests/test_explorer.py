@@ -300,7 +300,7 @@ def test_a_missing_extra_is_said_with_the_pip_line_that_adds_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     done = call("explore", "--no-browser")
     assert done.status == 2
-    assert "pip install 'ppsim[explore]'" in done.err
+    assert "pip install 'pipeline-ppsim[explore]'" in done.err
 
 
 def test_a_config_or_an_address_that_cannot_be_had_is_said():

@@ -3,13 +3,15 @@
 import re
 import sys
 import tomllib
+import warnings
+from importlib import metadata
 
 import pytest
 from command_line import ROOT, UNIT_COSTS, ppsim
 
 import ppsim as library
 from ppsim import compare
-from ppsim.base.host import EXTRA_OF
+from ppsim.base.host import DISTRIBUTION, EXTRA_OF
 from ppsim.studies.optimum import optimum
 
 RUN = library.simulate(library.build("1f1b", devices=2, microbatches=2), engine="event")
@@ -39,7 +41,7 @@ def core_install(monkeypatch):
 @pytest.mark.usefixtures("core_install")
 def test_what_is_missing_is_said_with_the_pip_line_that_adds_it(call, name):
     extra = EXTRA_OF[name]
-    with pytest.raises(library.ConfigError, match=rf"needs {name}: pip install 'ppsim\[{extra}\]'$"):
+    with pytest.raises(library.ConfigError, match=rf"needs {name}: pip install '{DISTRIBUTION}\[{extra}\]'$"):
         call()
 
 
@@ -67,4 +69,24 @@ def test_the_table_of_extras_is_what_the_project_declares():
         for requirement in requirements
     }
     assert declared == EXTRA_OF
-    assert PROJECT["optional-dependencies"]["all"] == [f"ppsim[{','.join(sorted(set(EXTRA_OF.values())))}]"]
+    assert PROJECT["optional-dependencies"]["all"] == [f"{DISTRIBUTION}[{','.join(sorted(set(EXTRA_OF.values())))}]"]
+    assert PROJECT["name"] == DISTRIBUTION
+
+
+def test_a_missing_name_is_a_hint_at_the_other_project_if_that_is_installed(monkeypatch):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        monkeypatch.setattr(metadata, "version", version_of(installed=[]))
+        assert not hasattr(library, "Simulation")
+    monkeypatch.setattr(metadata, "version", version_of(installed=["ppsim"]))
+    with pytest.warns(UserWarning, match=r"ppsim\.Simulation .* ppsim 2\.0, a simulator of population protocols"):
+        assert not hasattr(library, "Simulation")
+
+
+def version_of(installed):
+    def version(name):
+        if name not in installed:
+            raise metadata.PackageNotFoundError(name)
+        return "2.0"
+
+    return version

@@ -15,7 +15,7 @@ def installed(tmp_path_factory):
     subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", folder, ROOT], check=True)
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
     python = folder / "venv" / "bin" / "python"
-    (wheel,) = folder.glob("ppsim-*.whl")
+    (wheel,) = folder.glob("pipeline_ppsim-*.whl")
     subprocess.run([python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", wheel], check=True)
     return python
 
@@ -41,7 +41,7 @@ def test_what_an_extra_adds_is_said_where_it_is_missing(installed, call, extra):
     done = run(
         installed, "-c", f"import ppsim\ntry:\n    {build}.{call}\nexcept ppsim.ConfigError as error:\n    print(error)"
     )
-    assert f"pip install 'ppsim[{extra}]'" in done.stdout, done.stderr
+    assert f"pip install 'pipeline-ppsim[{extra}]'" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ def test_what_a_command_needs_is_said_where_it_is_missing(installed, extra, comm
     arguments = command.replace("CONFIG", str(ROOT / "configs" / "unit-costs.yaml")).split()
     done = run(installed.with_name("ppsim"), *arguments)
     assert done.returncode == 2
-    assert f"pip install 'ppsim[{extra}]'" in done.stderr
+    assert f"pip install 'pipeline-ppsim[{extra}]'" in done.stderr
