@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from ppsim import ConfigError
-from ppsim.base.files import read_text, write_atomically
+from ppsim.base.files import noting_reads, read_text, write_atomically
 
 
 def refusal(action, *arguments):
@@ -161,3 +161,17 @@ def test_a_packed_file_is_read_up_to_its_limit_and_no_further(tmp_path):
     packed.write_bytes(packed.read_bytes()[:100])
     with pytest.raises(ConfigError, match="cannot be read"):
         read_text(packed)
+
+
+def test_every_file_that_is_read_is_noted(tmp_path):
+    (tmp_path / "a.txt").write_text("a")
+    with gzip.open(tmp_path / "b.txt.gz", "wt") as file:
+        file.write("b")
+    noted, inner = [], []
+    with noting_reads(noted.append):
+        read_text(tmp_path / "a.txt")
+        with noting_reads(inner.append):
+            read_text(str(tmp_path / "b.txt.gz"))
+    read_text(tmp_path / "a.txt")
+    assert noted == [tmp_path / "a.txt", tmp_path / "b.txt.gz"]
+    assert inner == [tmp_path / "b.txt.gz"]

@@ -6,7 +6,9 @@ import re
 import secrets
 import stat
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -25,7 +27,7 @@ def read_text(path: str | PathLike[str], most: int = MAX_FILE_BYTES) -> str:
     or a pipe may never end, and a small packed file may unpack to any size.
     """
     try:
-        with _opened(_as_path(path)) as file:
+        with open_input(path) as file:
             content = file.read(most + 1)
         if len(content) > most:
             raise ConfigError(f"{_name(path)}: holds more than {most:,} bytes, the most that is read of such a file")
@@ -38,8 +40,28 @@ def read_text(path: str | PathLike[str], most: int = MAX_FILE_BYTES) -> str:
         raise ConfigError(f"{_name(path)}: cannot be read: {_reason(error)}") from None
 
 
-def _opened(path: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
+def open_input(path: str | PathLike[str]) -> BinaryIO:
+    """Open a file to read its bytes, unpacked if its name ends in .gz, and note it for `noting_reads`.
+
+    Every file that a user names is opened here. Raises OSError, and ConfigError for what is no path.
+    """
+    place = _as_path(path)
+    for note in _notes.get():
+        note(place)
+    return cast(BinaryIO, gzip.open(place)) if place.suffix == ".gz" else place.open("rb")
+
+
+_notes: ContextVar[tuple[Callable[[Path], None], ...]] = ContextVar("notes", default=())
+
+
+@contextmanager
+def noting_reads(note: Callable[[Path], None]) -> Iterator[None]:
+    """Call `note` with the path of every file that this thread is about to read inside the `with` block."""
+    before = _notes.set((*_notes.get(), note))
+    try:
+        yield
+    finally:
+        _notes.reset(before)
 
 
 def write_atomically(path: str | PathLike[str], content: str | bytes | Iterable[bytes]) -> None:

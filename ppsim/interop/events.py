@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import gzip
 import json
 import re
 import zlib
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ppsim.base.errors import ConfigError
+from ppsim.base.files import open_input
 
 CHUNK = 1 << 20  # bytes per read
 MAX_VALUE_LENGTH = 1 << 26  # characters of an event, or of another entry of the file
@@ -53,7 +53,7 @@ def _characters(path: Path) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     packed = path.suffix == ".gz"
     limit = min(MAX_UNPACKED, max(MAX_TIMES_PACKED * path.stat().st_size, CHUNK)) if packed else MAX_UNPACKED
-    with gzip.open(path) if packed else path.open("rb") as file:
+    with open_input(path) as file:
         while chunk := file.read(CHUNK):
             if file.tell() > limit:
                 raise ValueError(f"it holds more than {limit:,} bytes, the most that is read of such a file")
