@@ -33,10 +33,13 @@ def ppsim(*arguments: object) -> Outcome:
     return Outcome(result.exit_code, result.stdout, result.stderr)
 
 
-def start(*arguments: object, **options) -> subprocess.Popen:
-    """`ppsim ARGUMENTS` as a process of its own, which hears interrupts even where a shell runs the tests with `&`."""
+def start(*arguments: object, program: Path | None = None, **options) -> subprocess.Popen:
+    """`ppsim ARGUMENTS`, or a `program` that runs it, as a process of its own.
+
+    It hears interrupts even where a shell runs the tests with `&`.
+    """
     return subprocess.Popen(
-        [sys.executable, "-m", "ppsim", *map(str, arguments)],
+        [sys.executable, *(["-m", "ppsim"] if program is None else [program]), *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",

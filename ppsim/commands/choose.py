@@ -92,7 +92,7 @@ def choose(
         found.best.run.schedule.to_csv(csv)
         say(f"wrote {csv}")
     answer(_document(found), json, lambda: "\n".join(_page(found)))
-    if not found.ranked:
+    if options.report_left_out(found.left_out) or not found.ranked:
         raise typer.Exit(ANSWER_IS_NO)
 
 
@@ -122,7 +122,6 @@ def _page(found: Choice) -> Iterator[str]:
         f"{counted(counts['points'], 'point')}: {counts['refused']:,} not possible, "
         f"{counts['memory']:,} proven too large, {counts['step']:,} proven too slow, {counts['simulated']:,} simulated"
     )
-    yield from (f"left out, its workers died: {differing_keys({}, one)}" for one in found.left_out)
     yield ""
     if not found.ranked:
         yield f"nothing fits with {percent_text(found.headroom)} of the memory kept free"

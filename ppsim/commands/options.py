@@ -290,6 +290,14 @@ def executor_of(
             executor.shutdown(wait=False)
 
 
+def report_left_out(points: Sequence[Mapping[str, Any]]) -> bool:
+    """Name the points that have no result because their worker died, with the cause; return whether there are any."""
+    for point in points:
+        values = ", ".join(f"{key}={value}" for key, value in point.items() if key != "refused")
+        say(f"ppsim: {values}: {point['refused']}")
+    return bool(points)
+
+
 def _cluster(dask: str | None, slurm: Sequence[str] | None) -> Executor | None:
     if not (dask or slurm):
         return None

@@ -57,7 +57,7 @@ def sweep(
         found = study.sweep(source, values, executor=executor, workers=workers, store=store)
     _write(found, table, chart, front, measure)
     answer(found.to_dict(), json, found.summary)
-    if all(point.refused is not None for point in found.points):
+    if options.report_left_out(found.left_out) or all(point.refused is not None for point in found.points):
         raise typer.Exit(ANSWER_IS_NO)
 
 

@@ -26,7 +26,7 @@ from ppsim.search.partitions import balanced_within, pieces_of
 from ppsim.studies.points import Candidate, fastest_partitions, front_of, rank, rounded, run_points
 from ppsim.studies.space import BALANCED, DEVICES, MICROBATCHES, PARTITION, Changes, Space
 from ppsim.studies.store import Store, store_key
-from ppsim.studies.worker_pool import LEFT_OUT, InProcess, JobRunner, Outcome, capacity
+from ppsim.studies.worker_pool import InProcess, JobRunner, Outcome, capacity, is_left_out
 
 MAX_ROUND = 64  # items per round: results of the first items of a longer round would exclude many others
 LAYOUTS_PER_WORKER = 16  # layouts per round: nearly all are expanded in the end
@@ -145,7 +145,7 @@ class BestFirstSearch:
         for layout, found in zip(layouts, outcomes, strict=True):
             if "points" not in found:
                 self.counts["refused"] += layout.points
-                self.left_out.append(layout.changes)
+                self.left_out.append({**layout.changes, **found})
                 continue
             self.counts.update({name: found[name] for name in ("refused", "memory")})
             self.counts["points"] -= found["same"]
@@ -156,8 +156,7 @@ class BestFirstSearch:
         for one in self._measured([self._own_keys(point.changes) for point in points]):
             if one.measures is None:
                 self.counts["refused"] += 1
-                if one.refused == LEFT_OUT:
-                    self.left_out.append(dict(one.changes))
+                self._note_left_out(one)
                 continue
             self.counts["simulated"] += 1
             memory = one.measures["peak_memory"]
@@ -192,18 +191,27 @@ class BestFirstSearch:
             before = [dict(one.changes) for one in olds]
             searched += before
             found = fastest_partitions(self.source, before, self.limit, self.executor, self.store)
-            pairs = [(old, {**old.changes, PARTITION: text}) for old, text in zip(olds, found, strict=True) if text]
+            self.left_out += [{**old, **one} for old, one in zip(before, found, strict=True) if "stages" not in one]
+            texts = [one.get("stages") for one in found]
+            pairs = [(old, {**old.changes, PARTITION: text}) for old, text in zip(olds, texts, strict=True) if text]
             fresh: list[Changes] = []
             for _, new in pairs:
                 if new not in searched and new not in fresh:
                     fresh.append(new)
             searched += fresh
-            known = [one for one in self._measured(fresh) if one.measures is not None]
+            measured = [*self._measured(fresh)]
+            for one in measured:
+                self._note_left_out(one)
+            known = [one for one in measured if one.measures is not None]
             for old, changes in pairs:
                 new = next((one for one in (*known, *self.fitting) if one.changes == changes), None)
                 if new is not None and new.memory <= self.limit:
                     self._replace(old, new)
             self._rank()
+
+    def _note_left_out(self, one: Candidate) -> None:
+        if is_left_out(one.refused):
+            self.left_out.append({**one.changes, "refused": one.refused})
 
     def _worth_searching(self) -> list[Candidate]:
         last = self._last_ranked()

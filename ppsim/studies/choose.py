@@ -69,7 +69,8 @@ class Choice:
     space : Space
     headroom : float
     left_out : list of mapping
-        Layouts and points whose worker died twice; they count as refused.
+        Layouts and points whose worker died each time, each with the cause as `refused`: they count as refused, or
+        their stages were not searched. Without them the answer is not certain.
     """
 
     ranked: list[Candidate]

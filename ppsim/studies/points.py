@@ -269,18 +269,17 @@ def _outcome(source: ConfigSource, changes: Mapping[str, Any], measures: Sequenc
 
 def fastest_partitions(
     source: ConfigSource, points: Sequence[Mapping[str, Any]], limit: float, executor: Executor, store: Store | None
-) -> list[str | None]:
-    """Return the layout string of each point's fastest stages with at most `limit` bytes per device.
+) -> list[Outcome]:
+    """Return the layout string of each point's fastest stages with at most `limit` bytes per device, as its "stages".
 
-    The point's own stages compete too. None if the point has no layers to cut, or its worker died.
+    The point's own stages compete too. None if the point has no layers to cut.
     """
 
     def key(changes: Mapping[str, Any]) -> str:
         return store_key({"cut": changes, "limit": limit, "config": source.data}, source.place)
 
     work = functools.partial(_cut_points, source, limit)
-    found = JobRunner(work, points, executor, store, key).in_order()
-    return [one.get("stages") for one in found]
+    return list(JobRunner(work, points, executor, store, key).in_order())
 
 
 def _cut_points(source: ConfigSource, limit: float, points: Sequence[Mapping[str, Any]]) -> list[Outcome]:

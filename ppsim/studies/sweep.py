@@ -22,6 +22,7 @@ from ppsim.base.units import EXAMPLES, parse_quantity, value_text
 from ppsim.config import AnyConfig, ConfigSource, config_source
 from ppsim.studies.compare import is_asynchronous
 from ppsim.studies.points import POINT_MEASURES, Candidate, own_changes, run_points
+from ppsim.studies.worker_pool import is_left_out
 
 if TYPE_CHECKING:
     import pandas
@@ -58,6 +59,11 @@ class Sweep:
             | {"layout_string": point.layout_string, "refused": point.refused}
             for point in self.points
         ]
+
+    @property
+    def left_out(self) -> list[dict[str, Any]]:
+        """The combinations whose worker died each time, each with the cause as `refused`; they have no result."""
+        return [{**one.changes, "refused": one.refused} for one in self.points if is_left_out(one.refused)]
 
     def to_frame(self) -> pandas.DataFrame:
         """Return the rows as a pandas table."""

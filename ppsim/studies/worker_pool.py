@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from multiprocessing import connection
 from os import PathLike
 from typing import Any
 
@@ -50,32 +51,47 @@ def check_executor(executor: Any) -> None:
 
 
 class Workers(Executor):
-    """Executor of processes on this machine; `replace` starts new ones if some died."""
+    """Executor of processes on this machine; `serve` starts new ones if some died."""
 
     def __init__(self, workers: int | None = None):
-        self.workers = workers or processors()
+        self.workers = self._processes = workers or processors()
         self._pool = _pool(self.workers)
+        self._closed = False
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
         """Run a call in one of the processes, as any executor does."""
         return self._pool.submit(fn, *args, **kwargs)
 
-    def replace(self) -> None:
-        """Start new processes instead of the old ones."""
-        self.shutdown()
-        self._pool = _pool(self.workers)
+    def serve(self, processes: int) -> None:
+        """Have this number of processes; start new ones after a shutdown, or if the number changes."""
+        if self._closed or processes != self._processes:
+            self.shutdown()
+            self._pool, self._processes, self._closed = _pool(processes), processes, False
+
+    def dead(self) -> list[Any]:
+        """Return the processes that have ended, although no call ends one."""
+        processes = {process.sentinel: process for process in self._started()}
+        return [processes[ended] for ended in connection.wait(list(processes), timeout=0)]  # type: ignore[index]
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:
         """End the processes at once, without waiting for running calls, and the thread that manages them.
 
-        The thread must end here: Python's exit handler wakes it, and reports an error if it ends at that time.
+        The thread must end here: Python's exit handler waits for it. It would wait for ever for the rest of a result
+        whose process died while sending it, unless the pipe of results is closed.
         """
-        processes, thread = list((self._pool._processes or {}).values()), _manager(self._pool)
+        processes, thread, results = self._started(), _manager(self._pool), getattr(self._pool, "_result_queue", None)
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._closed = True
         for process in processes:
             process.kill()
         if thread is not None:
             thread.join(_END_SECONDS)
+            if thread.is_alive() and results is not None:
+                results._writer.close()
+                thread.join(_END_SECONDS)
+
+    def _started(self) -> list[Any]:
+        return list((self._pool._processes or {}).values())
 
 
 class SlurmJobs(Executor):
@@ -150,7 +166,7 @@ def capacity(executor: Executor) -> int:
     return known if isinstance(known, int) else AT_ONCE
 
 
-def is_death(error: BaseException) -> bool:
+def is_death(error: BaseException | None) -> bool:
     """Return True if a future failed because its worker died, not because of the call."""
     return isinstance(error, BrokenExecutor) or type(error).__name__ in _DEATHS
 
@@ -174,8 +190,9 @@ def _pool(workers: int) -> ProcessPoolExecutor:
 
 
 def _begin(parent: int) -> None:
-    """Ignore Ctrl-C, which the parent handles, and end this process when the parent ends."""
+    """Leave Ctrl-C to the parent, end at any other signal, and end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's handler would only end the running call
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
@@ -187,10 +204,29 @@ def _end_with(parent: int) -> None:
 
 FEW = 64  # fewer items finish before worker processes have started
 MAX_CHUNK = 32
-KILLS = 2
-LEFT_OUT = f"left out: its worker died {KILLS} times; simulate it by itself to see why"
+DEATHS = 4  # of a worker that had nothing else to do, until its item is given up
+_LEFT_OUT = "left out: "
 
-Outcome = dict[str, Any]  # plain values that a store can hold; {"refused": LEFT_OUT} for an item that is left out
+Outcome = dict[str, Any]  # plain values that a store can hold; {"refused": reason} for an item that is given up
+
+
+def is_left_out(refused: str | None) -> bool:
+    """Return whether an item has no outcome because its worker died each time."""
+    return refused is not None and refused.startswith(_LEFT_OUT)
+
+
+def _left_out(cause: str) -> str:
+    return f"{_LEFT_OUT}its worker died {DEATHS} times while it ran alone ({cause}); repeat the call to retry it"
+
+
+def _cause(error: BaseException | None, processes: Sequence[Any]) -> str:
+    """Return how a worker died: its signal or exit status if it is a process of this machine."""
+    for status in (process.exitcode for process in processes):
+        if status is not None:
+            if status == -signal.SIGKILL:
+                return "killed by SIGKILL, as a machine short of memory does"
+            return f"killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+    return f"{type(error).__name__}: {error}" if error is not None else "killed"
 
 
 @contextmanager
@@ -217,6 +253,8 @@ def open_resources(
 
 class JobRunner:
     """Job runner: sends items to an executor in chunks; retries the items of a dead worker one at a time.
+
+    Any worker may die of what another one does, so that no death counts against an item unless its worker had no other.
 
     Parameters
     ----------
@@ -245,7 +283,8 @@ class JobRunner:
         self.waiting = deque(order[first : first + size] for first in range(0, len(order), size))
         self.suspects: deque[list[int]] = deque()
         self.running: dict[Future, list[int]] = {}
-        self.kills: Counter[int] = Counter()
+        self.alone = False  # whether the running item is a suspect
+        self.deaths: Counter[int] = Counter()  # per item, of workers that had only this item
 
     def in_order(self) -> Iterator[Outcome]:
         """Yield the outcome of every item in the order of the items, each as soon as all earlier ones are known."""
@@ -268,26 +307,33 @@ class JobRunner:
     def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
         while self.waiting or self.suspects or self.running:
             yield from self._submit()
-            done = wait(self.running, return_when=FIRST_COMPLETED).done if self.running else ()
-            died = False
+            done = wait(self.running, _POLL_SECONDS, FIRST_COMPLETED).done
+            dead = []
+            if isinstance(self.executor, Workers):
+                dead = self.executor.dead()
+                if dead or any(is_death(_error(future)) for future in done):
+                    self.executor.shutdown()  # a pool that lost a process does no more work
+                    done = set(self.running)
             for future in done:
-                chunk = self.running.pop(future)
-                error = future.exception()
+                chunk, error = self.running.pop(future), _error(future)
                 if error is None:
                     yield from self._store(chunk, future.result())
                 elif is_death(error):
-                    died = True
-                    yield from self._suspect(chunk)
+                    yield from self._suspect(chunk, _cause(error, dead))
                 else:
                     raise error
-            if died and isinstance(self.executor, Workers):
-                yield from self._replace_workers(self.executor)
 
     def _submit(self) -> Iterator[tuple[int, Outcome]]:
         """Submit chunks, and yield stored outcomes. A suspect is submitted alone, so that its death is identified."""
-        if self.suspects:
-            if not self.running:
-                self._start(self.suspects.popleft())
+        if self.running and (self.suspects or self.alone):
+            return
+        self.alone = bool(self.suspects)
+        if isinstance(self.executor, Workers):
+            self.executor.serve(1 if self.alone else self.executor.workers)
+        if self.alone:
+            chunk = self.suspects.popleft()
+            time.sleep(_POLL_SECONDS * self.deaths[chunk[0]])  # what killed its worker may pass
+            self._start(chunk)
             return
         found: list[tuple[int, Outcome]] = []
         most = 1 if isinstance(self.executor, InProcess) else 2 * capacity(self.executor)
@@ -326,22 +372,18 @@ class JobRunner:
             self.store.save({self.keys[index]: outcome for index, outcome in zip(chunk, outcomes, strict=True)})
         yield from zip(chunk, outcomes, strict=True)
 
-    def _suspect(self, chunk: list[int]) -> Iterator[tuple[int, Outcome]]:
-        """Requeue each item of a dead worker alone, to find the one that kills it; give up items after two deaths."""
+    def _suspect(self, chunk: list[int], cause: str) -> Iterator[tuple[int, Outcome]]:
+        """Requeue each item of a dead worker alone, to find the one that kills it; give up an item after `DEATHS`."""
         for index in chunk:
-            self.kills[index] += 1
-            if self.kills[index] < KILLS:
+            self.deaths[index] += self.alone
+            if self.deaths[index] < DEATHS:
                 self.suspects.append([index])
             else:
-                yield index, {"refused": LEFT_OUT}
+                yield index, {"refused": _left_out(cause)}
 
-    def _replace_workers(self, workers: Workers) -> Iterator[tuple[int, Outcome]]:
-        """Collect all futures, which fail in a pool that lost a process, and then start new processes."""
-        wait(self.running)
-        for future, chunk in list(self.running.items()):
-            if future.exception() is None:
-                yield from self._store(chunk, future.result())
-            else:
-                yield from self._suspect(chunk)
-        self.running.clear()
-        workers.replace()
+
+def _error(future: Future) -> BaseException | None:
+    """Return why a call failed; a death if its worker was ended before the call did."""
+    if future.cancelled() or not future.done():
+        return BrokenExecutor("its pool was closed")
+    return future.exception()
