@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from ppsim.base.units import format_quantity, percent_text, seconds_text
 from ppsim.commands.calibrate import bandwidth_interval
+from ppsim.costs.profile import Profile
 from ppsim.interop.replays import Trace, read_trace
-from ppsim.studies.calibration import calibrate
+from ppsim.studies.calibration import calibrate, predicted_step
 from ppsim.studies.evaluation import Evaluation, RunError, evaluate
 
 DATA = Path(__file__).resolve().parents[1] / "validation" / "data"
@@ -83,6 +88,28 @@ def compute_table(ranks: int) -> str:
             f"| {run.name} | {' | '.join(cells)} | {percent_text(own.noise, 0)} | {run.inside} of {run.steps} |"
         )
     return "\n".join(lines)
+
+
+PAIRS = (("1f1b", "zb-h1"), ("gpipe", "zb-h1"), ("interleaved-1f1b", "zb-v"))  # with whole and with split backwards
+
+
+def backward_errors() -> dict[str, float]:
+    """Largest |log| on real compute: of B / (I + W), and of a step if B is I + W, or I and W are halves of it."""
+    found: dict[str, list[float]] = {"B": [], "summed": [], "halved": []}
+    for _, folder in RANKS.values():
+        runs = {trace.program.name: (trace, calibrate([trace])) for trace in recorded(folder)}
+        for (whole, of_whole), (split, of_split) in ((runs[one], runs[other]) for one, other in PAIRS):
+            total = np.add(of_split.seconds["I"], of_split.seconds["W"])
+            found["B"].append(math.log(sum(of_whole.seconds["B"]) / total.sum()))
+            found["summed"].append(_log_change(whole, of_whole, {"B": total}))
+            found["halved"].append(_log_change(split, of_split, {"I": total / 2, "W": total / 2}))
+    return {name: max(map(abs, errors)) for name, errors in found.items()}
+
+
+def _log_change(trace: Trace, profile: Profile, seconds: dict[str, np.ndarray]) -> float:
+    """log(predicted step with these `seconds` of kinds / predicted step)."""
+    other = replace(profile, seconds=profile.seconds | {kind: values.tolist() for kind, values in seconds.items()})
+    return math.log(predicted_step(trace, other) / predicted_step(trace, profile))
 
 
 def link_sentence() -> str:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from ppsim.actions import Kind
 from ppsim.analysis.bubbles import iteration_time
 from ppsim.base.units import counted, seconds_text
 from ppsim.costs.profile import Profile
@@ -26,8 +23,7 @@ def spread(timeline: TimelineColumns) -> Spread | StepSpread | None:
     """
     costs, schedule = timeline.costs, timeline.schedule
     if isinstance(costs, Profile):
-        splits = bool(np.isin(schedule.kind, (Kind.I, Kind.W)).any())
-        return costs.steps if splits or costs.steps is None else costs.steps.without_halves()
+        return costs.spread(schedule)
     of = getattr(costs, "spread", None)
     return None if of is None else of(schedule.devices)
 

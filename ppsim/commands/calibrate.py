@@ -16,7 +16,7 @@ from ppsim.commands.options import JsonTarget
 from ppsim.commands.reporting import answer, command, say
 from ppsim.costs import operator_fit
 from ppsim.costs.profile import LinkFit, Profile, profile_document, write_profile
-from ppsim.costs.spread import HALVES_SENTENCE, StepSpread
+from ppsim.costs.spread import StepSpread
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.result import plain
 from ppsim.studies import calibration
@@ -100,16 +100,13 @@ def bandwidth_interval(fit: LinkFit) -> str:
 def spread_lines(steps: StepSpread) -> list[str]:
     """Return lines with the noise of measured steps and the interval of a predicted step."""
     ends = " to ".join(percent_text(end - 1, signed=True) for end in (steps.low, steps.high))
-    lines = [
+    return [
         f"noise from step to step    {percent_text(steps.noise)} (standard deviation over {steps.steps} steps)",
         f"drift within a run         {percent_text(steps.drift, signed=True)} (the later half of the steps)",
         f"disturbed steps            {steps.disturbed} left out",
         f"a real step at 90 %        {ends} of the predicted one",
         *textwrap.wrap(steps.sentence, WIDTH, initial_indent=" " * 27, subsequent_indent=" " * 27),
     ]
-    if steps.halved:
-        lines += ["", *textwrap.wrap(HALVES_SENTENCE, WIDTH)]
-    return lines
 
 
 def profile_text(profile: Profile) -> str:
@@ -141,4 +138,6 @@ def profile_text(profile: Profile) -> str:
         f"jitter of actions          {percent_text(profile.jitter)} (robust standard deviation)",
         *([] if profile.steps is None else spread_lines(profile.steps)),
     ]
+    for sentence in profile.assumptions():
+        lines += ["", *textwrap.wrap(sentence, WIDTH)]
     return "\n".join(lines)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
 from ppsim.base.files import write_atomically
-from ppsim.base.tables import aligned
+from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import percent_text, seconds_text
 from ppsim.commands import options
 from ppsim.commands.calibrate import Traces
@@ -94,6 +95,7 @@ def evaluation_document(evaluation: Evaluation, profile: Profile) -> dict[str, A
         "kendall_tau": evaluation.kendall_tau,
         "inside": evaluation.inside,
         "notes": evaluation.notes,
+        "assumptions": evaluation.assumptions,
     }
 
 
@@ -110,6 +112,8 @@ def evaluation_text(evaluation: Evaluation, profile: Profile) -> str:
             lines.append(f"{words}: mean absolute error of the step time {percent_text(mape, 2)}{ranks}{band}")
     if profile.steps is not None:
         lines.append(f"the interval is {profile.steps.sentence}")
+    for sentence in evaluation.assumptions:
+        lines += ["", *textwrap.wrap(sentence, WIDTH)]
     return "\n".join(lines)
 
 

@@ -13,14 +13,17 @@ from ppsim.costs.operators import OperatorLaw
 from ppsim.costs.partition import LayoutString, Pieces, balanced, by_cost, even
 from ppsim.costs.profile import Profile, read_profile, write_profile
 from ppsim.costs.sheets import DEVICES, LINKS, Cluster, DeviceSheet, LinkSheet, find_device, find_link
-from ppsim.costs.spread import interval_reach, order_of_schedules
+from ppsim.costs.spread import HALVED_ERROR, PRICED_BY_OTHERS, SUMMED_ERROR, interval_reach, order_of_schedules
 from ppsim.costs.table import CostModel, CostTable
 
 __all__ = [
     "DEVICES",
     "EFFECTS",
+    "HALVED_ERROR",
     "LINKS",
     "PARAMETERS",
+    "PRICED_BY_OTHERS",
+    "SUMMED_ERROR",
     "Cluster",
     "CostModel",
     "CostTable",

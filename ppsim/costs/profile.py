@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ppsim.actions import Kind
 from ppsim.base.documents import check_document, check_schema, checked_by, document_error, record, unknown_keys
 from ppsim.base.errors import CostError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
@@ -17,7 +18,7 @@ from ppsim.base.rules import Check, choice, number, rule, whole_number
 from ppsim.base.short_repr import short_repr
 from ppsim.costs.given import LARGEST, SMALLEST_BANDWIDTH
 from ppsim.costs.pairs import equal_for_all_pairs, values_by_node
-from ppsim.costs.spread import StepSpread
+from ppsim.costs.spread import PRICED_BY_OTHERS, StepSpread
 from ppsim.costs.table import CostTable
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -166,6 +167,23 @@ class Profile:
         """Return these costs with another `latency`, `bandwidth` or `transfer_bytes` between all devices."""
         return replace(self, links={}, **link)
 
+    def priced_by_others(self, schedule: ScheduleColumns | None = None) -> dict[str, bool]:
+        """Return whether I and W are `halved`, as halves of B, and whether B is `summed` from I and W.
+
+        Only kinds of the `schedule` count, if one is given.
+        """
+        kinds = KINDS if schedule is None else [name for name in KINDS if (schedule.kind == Kind[name]).any()]
+        missing = {*kinds} - self.seconds.keys()
+        return {"halved": bool({"I", "W"} & missing), "summed": "B" in missing}
+
+    def assumptions(self, schedule: ScheduleColumns | None = None) -> list[str]:
+        """Return a sentence for the kinds that were not measured (of the `schedule`, if given): how they are priced."""
+        return [PRICED_BY_OTHERS[name] for name, is_so in self.priced_by_others(schedule).items() if is_so]
+
+    def spread(self, schedule: ScheduleColumns) -> StepSpread | None:
+        """Return the spread of a schedule's steps, wider if it has kinds that were not measured; None without one."""
+        return None if self.steps is None else replace(self.steps, **self.priced_by_others(schedule))
+
     def _edges(self, stages: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the first layers of measured parts and of stages, and the end: (parts + 1,) and (stages + 1,)."""
         count = len(next(iter(self.seconds.values())))
@@ -310,7 +328,7 @@ def _schema() -> Any:
     count, any_number = checked_by(whole_number(0)), checked_by(_finite)
     steps = record(
         "Steps", errors=(list[any_number], ...), noise=(amount, ...), drift=(any_number, ...), steps=(count, ...),
-        disturbed=(count, 0), halved=(bool, False), reach=(amount | None, None),
+        disturbed=(count, 0), halved=(bool, False), summed=(bool, False), reach=(amount | None, None),
     )  # fmt: skip
     amounts = dict.fromkeys(("overhead", "latency", "transfer_bytes", "jitter", "residual"), (amount, 0.0))
     return record(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -117,12 +117,17 @@ STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
 NORMAL = 1.645
 INSIDE = 0.9  # part of the steps of a left-out run that lies in the interval
 ASSUMED_ERROR = 0.02  # error of the step of an unmeasured schedule if fewer than two runs can be left out
-HALVED_ERROR = 0.1  # assumed: error that halving B adds for a schedule that splits it
+# Errors of a step that pricing a kind by others adds: twice the largest effect on the recorded runs of real compute
+# (validation/data/cpu/mlp), as `backward_errors` of scripts/measured_tables.py computes it.
+HALVED_ERROR = 0.1  # of schedules that split the backward, with I and W as halves of B
+SUMMED_ERROR = 0.25  # of schedules with whole backwards, with B as I + W
 
-HALVES_SENTENCE = (
-    "I and W were not measured: schedules that split the backward are priced with each as half of B; on real models W "
-    "has been 40 % off such a half. One run of zb-h1 settles it"
-)
+PRICED_BY_OTHERS = {
+    "halved": "I and W were not measured: schedules that split the backward are priced with each as half of B; on real "
+    "models W has been 40 % off such a half. One run of zb-h1 settles it",
+    "summed": "B was not measured: schedules with whole backwards are priced with B as I + W; on recorded runs B has "
+    "been up to 48 % off this sum. One run of 1f1b settles it",
+}
 
 
 @dataclass(frozen=True)
@@ -145,8 +150,8 @@ class StepSpread:
         Steps of all runs.
     disturbed : int
         Steps that were dropped in addition: see `ppsim.studies.calibration.undisturbed`.
-    halved : bool
-        If I and W were taken as halves of B.
+    halved, summed : bool
+        If the steps contain I and W that were taken as halves of B, or B that was taken as I + W.
     reach : float or None
         `interval_reach` of the steps of left-out runs; None with fewer than two, and in profiles of earlier versions.
     """
@@ -157,6 +162,7 @@ class StepSpread:
     steps: int
     disturbed: int
     halved: bool = False
+    summed: bool = False
     reach: float | None = None
 
     __repr__ = short_repr
@@ -169,7 +175,8 @@ class StepSpread:
     @property
     def half(self) -> float:
         """Half of the interval of log(measured / predicted)."""
-        return (self._assumed() if self.reach is None else self.reach) + (HALVED_ERROR if self.halved else 0.0)
+        measured = self._assumed() if self.reach is None else self.reach
+        return measured + HALVED_ERROR * self.halved + SUMMED_ERROR * self.summed
 
     def _assumed(self) -> float:
         """Return half of the interval if the profile has no `reach`."""
@@ -202,14 +209,13 @@ class StepSpread:
         else:
             unknown = f"{percent_text(ASSUMED_ERROR, 0)} assumed for a schedule that was not measured"
             source = f"{unknown}, and noise of {self.steps} steps"
-        widened = (
-            f"; {percent_text(HALVED_ERROR, 0)} assumed for I and W as halves of B, which one run of zb-h1 settles"
-        )
-        return f"calibrated: {source}{widened if self.halved else ''}"
-
-    def without_halves(self) -> StepSpread:
-        """Return the spread of a schedule without I and W, which does not depend on how B divides."""
-        return replace(self, halved=False)
+        if self.halved:
+            source += (
+                f"; {percent_text(HALVED_ERROR, 0)} assumed for I and W as halves of B, which one run of zb-h1 settles"
+            )
+        if self.summed:
+            source += f"; {percent_text(SUMMED_ERROR, 0)} assumed for B as I + W, which one run of 1f1b settles"
+        return f"calibrated: {source}"
 
 
 def student_quantile(degrees: int) -> float:

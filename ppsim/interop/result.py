@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.actions import KIND_NAMES, NO_MICROBATCH, Kind
+from ppsim.analysis.assumptions import assumptions
 from ppsim.analysis.bubbles import Bubbles
 from ppsim.analysis.interval import INTERVAL, QUANTILES, step_interval, step_quantiles
 from ppsim.analysis.measures import shown_in
@@ -51,7 +52,7 @@ def result_document(timeline: TimelineColumns) -> dict[str, Any]:
         "definitions": {measure.name: measure.meaning for measure in measures} | DEFINITIONS,
         "costs": _cost_document(timeline),
         **_stage_document(timeline),
-        "assumptions": list(getattr(timeline.costs, "assumptions", [])),
+        "assumptions": assumptions(timeline),
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ppsim.analysis.assumptions import assumptions
 from ppsim.analysis.bubbles import device_idle, iteration_time, makespan
 from ppsim.analysis.interval import interval_text
 from ppsim.analysis.measures import Measure, shown_in
@@ -37,10 +38,10 @@ def summary_text(timeline: TimelineColumns) -> str:
         number = timeline.schedule.num_stages
         lines += ["", f"stages: {stages_text(costs.stages(number))}", *layout_lines(costs.megatron_layout(number))]
     lines += ["", "costs", *("  " + line for line in aligned(_cost_rows(timeline)))]
-    if assumptions := getattr(timeline.costs, "assumptions", None):
+    if assumed := assumptions(timeline):
         whole: Any = {"break_long_words": False, "break_on_hyphens": False}  # file names contain hyphens
         indent: Any = {"initial_indent": "  ", "subsequent_indent": "    "}
-        wrapped = (textwrap.wrap(text, WIDTH, **indent, **whole) for text in assumptions)
+        wrapped = (textwrap.wrap(text, WIDTH, **indent, **whole) for text in assumed)
         lines += ["", "assumptions", *chain.from_iterable(wrapped)]
     return "\n".join(lines) + "\n"
 

@@ -55,7 +55,8 @@ def calibrate(traces: Sequence[Trace], layers: Sequence[int] = ()) -> Profile:
             )
     profile = _fitted(used, layers)
     dropped = sum(len(trace.usable_steps) - len(kept.usable_steps) for trace, kept in zip(traces, used, strict=True))
-    return replace(profile, steps=_step_spread(used, layers, "I" not in profile.seconds, dropped))
+    steps = replace(_step_spread(used, layers, dropped), **profile.priced_by_others())
+    return replace(profile, steps=steps)
 
 
 def undisturbed(trace: Trace) -> Trace:
@@ -73,7 +74,7 @@ def undisturbed(trace: Trace) -> Trace:
     return replace(trace, issue=trace.issue[kept], start=trace.start[kept], end=trace.end[kept])
 
 
-def _step_spread(traces: Sequence[Trace], layers: Sequence[int], halved: bool, disturbed: int) -> StepSpread:
+def _step_spread(traces: Sequence[Trace], layers: Sequence[int], disturbed: int) -> StepSpread:
     """Return the errors of runs left out of the fit; skip a run for which the others have no costs."""
     left_out = []
     for number, trace in enumerate(traces):
@@ -91,7 +92,6 @@ def _step_spread(traces: Sequence[Trace], layers: Sequence[int], halved: bool, d
         drift=_median(np.array(drift)),
         steps=len(noise),
         disturbed=disturbed,
-        halved=halved,
         reach=interval_reach(left_out) if len(left_out) > 1 else None,
     )
 

@@ -70,6 +70,8 @@ class Evaluation:
         Fraction of the measured steps within the 90 % interval of their prediction.
     notes : list of str
         Data that was missing from traces.
+    assumptions : list of str
+        How the profile prices kinds of these runs that it was not fitted to.
     """
 
     runs: list[RunError]
@@ -77,6 +79,7 @@ class Evaluation:
     kendall_tau: dict[str, float | None]
     inside: dict[str, float | None]
     notes: list[str]
+    assumptions: list[str]
 
     __repr__ = short_repr
 
@@ -96,7 +99,9 @@ def evaluate(traces: Sequence[Trace], profile: Profile) -> Evaluation:
         name: kendall_tau([r.predicted for r in group], [r.measured for r in group]) for name, group in chosen.items()
     }
     inside = {name: _fraction_inside(group) for name, group in chosen.items()}
-    return Evaluation(runs, mape, tau, inside, [note for trace in traces for note in trace.notes])
+    assumed = [sentence for trace in traces for sentence in profile.assumptions(trace.program)]
+    notes = [note for trace in traces for note in trace.notes]
+    return Evaluation(runs, mape, tau, inside, notes, list(dict.fromkeys(assumed)))
 
 
 def _fraction_inside(runs: Sequence[RunError]) -> float | None:

@@ -15,7 +15,6 @@ from ppsim.base.errors import BuildError, ConfigError, PpsimError
 from ppsim.base.short_repr import short_repr
 from ppsim.costs import CostModel
 from ppsim.costs.profile import Profile
-from ppsim.costs.spread import HALVES_SENTENCE
 from ppsim.frameworks import SCHEDULES
 from ppsim.interop.result import plain
 from ppsim.plan.resolve import Plan
@@ -180,7 +179,7 @@ def explain(
         slow_parts(measured, own, run),
         _communication(measured, own),
         better,
-        [*_notes(measured, replayed), assumed(framework)],
+        [*_notes(measured, run, profile, replayed), assumed(framework)],
     )
 
 
@@ -242,11 +241,14 @@ def _communication(measured: Timeline, own: Plan) -> dict[str, float]:
     }
 
 
-def _notes(measured: Timeline, replayed: float) -> list[str]:
-    costs, away = measured.costs, abs(replayed - measured.makespan)
-    halved = isinstance(costs, Profile) and "B" in costs.seconds and not {"I", "W"} <= costs.seconds.keys()
-    rough = away > REPLAYED_WELL * measured.makespan
-    return [*([ROUGH] if rough else []), *([HALVES_SENTENCE] if halved else [])]
+def _notes(measured: Timeline, run: Timeline | None, profile: Profile | None, replayed: float) -> list[str]:
+    """Return what limits the comparison: a poor replay, and kinds that a profile prices by others."""
+    rough = abs(replayed - measured.makespan) > REPLAYED_WELL * measured.makespan
+    costs = profile or measured.costs
+    priced = costs.assumptions() if isinstance(costs, Profile) else []
+    if run is not None and isinstance(run.costs, Profile):
+        priced += run.costs.assumptions(run.schedule)
+    return [*([ROUGH] if rough else []), *dict.fromkeys(priced)]
 
 
 @dataclass(frozen=True)
