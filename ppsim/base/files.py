@@ -31,13 +31,19 @@ def read_text(path: str | PathLike[str], most: int = MAX_FILE_BYTES) -> str:
             content = file.read(most + 1)
         if len(content) > most:
             raise ConfigError(f"{_name(path)}: holds more than {most:,} bytes, the most that is read of such a file")
-        return _NEWLINE.sub("\n", content.decode("utf-8-sig"))
     except (EOFError, zlib.error) as error:
         raise ConfigError(f"{_name(path)}: cannot be read: a damaged .gz file ({error})") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{_name(path)}: not a UTF-8 text file (byte {error.start})") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{_name(path)}: cannot be read: {_reason(error)}") from None
+    return decoded(content, _name(path))
+
+
+def decoded(content: bytes, place: str) -> str:
+    r"""Return the text of a UTF-8 file with "\n" at the end of each line; ConfigError if it is not UTF-8."""
+    try:
+        return _NEWLINE.sub("\n", content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{place}: not a UTF-8 text file (byte {error.start})") from None
 
 
 def open_input(path: str | PathLike[str]) -> BinaryIO:

@@ -29,9 +29,9 @@ NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Only print the ad
 @command
 def explore(configs: Configs = None, port: Port = 0, host: Host = "127.0.0.1", no_browser: NoBrowser = False) -> None:
     """Serve a page that shows schedules as their sizes and costs change, until Ctrl-C."""
-    uvicorn = need("uvicorn", "ppsim explore")
+    need("uvicorn", "ppsim explore")
     need("starlette", "ppsim explore")
-    from ppsim.explorer.server import is_loopback, make_app
+    from ppsim.explorer.server import is_loopback, make_app, serve
 
     token = None if is_loopback(host) else secrets.token_urlsafe(24)
     app = make_app(_named(configs or []), host=None if _any_address(host) else host, token=token)
@@ -40,10 +40,11 @@ def explore(configs: Configs = None, port: Port = 0, host: Host = "127.0.0.1", n
     address = f"http://{shown}:{listening.getsockname()[1]}/" + (f"?token={token}" if token else "")
     say(f"ppsim explorer at {address} (Ctrl-C ends it)")
     if not no_browser:
-        threading.Timer(0.5, webbrowser.open, [address]).start()
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2, ws="none"))
+        opening = threading.Timer(0.5, webbrowser.open, [address])
+        opening.daemon = True
+        opening.start()
     with suppress(KeyboardInterrupt):
-        server.run(sockets=[listening])
+        serve(app, listening)
 
 
 def _named(paths: list[Path]) -> dict[str, str]:
@@ -64,6 +65,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(128)  # requests wait until the server has started
-    except OSError as error:
-        raise ConfigError(f"--host {host} --port {port}: cannot be served on: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # a ValueError for text that is not the name of any host
+        reason = getattr(error, "strerror", None) or "no name or address of a computer; use one such as 127.0.0.1"
+        raise ConfigError(f"--host {host:.60} --port {port}: cannot be served on: {reason}") from None
     return listening

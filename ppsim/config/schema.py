@@ -39,6 +39,22 @@ from ppsim.search.memory_actions import FIRST_STAGES, NEEDED, PLACINGS
 Fault = tuple[Path, str]
 
 
+class FileName(str):
+    """The name of a file in the checked values of a config; no other value has this type."""
+
+
+def _file(value: Any) -> FileName:
+    return FileName(text(value))
+
+
+def named_files(checked: Any, above: Path = ()) -> dict[Path, FileName]:
+    """Return the files that the checked values of a config name, by the paths of their keys."""
+    if isinstance(checked, FileName):
+        return {above: checked}
+    pairs = checked.items() if isinstance(checked, dict) else ()
+    return {path: name for key, value in pairs for path, name in named_files(value, (*above, key)).items()}
+
+
 def _known(find: Callable[[str], Any]) -> Check:
     return lambda value: find(text(value)).name
 
@@ -106,11 +122,11 @@ def _section(title: str, fields: Mapping[str, Any], required: Collection[str] = 
     return create_model(title, __config__=ConfigDict(extra="forbid", strict=True, protected_namespaces=()), **entries)
 
 
-def _operators(value: Any) -> str | dict[str, Any]:
+def _operators(value: Any) -> FileName | dict[str, Any]:
     """Return the checked path of a file of `ppsim calibrate --operators`, or the checked numbers of a law."""
     checks = _declared(OperatorLaw)
     if not isinstance(value, dict):
-        return text(value)
+        return _file(value)
     if unknown := [key for key in value if key not in checks]:
         raise ConfigError(f"{shown(unknown[0])} is not known; the keys here are: {', '.join(checks)}")
     checked = {}
@@ -132,7 +148,7 @@ _HARDWARE = {
 _SCHEDULE = {
     **dict.fromkeys(("devices", "microbatches", "stages_per_device", "slices"), whole_number()),
     "name": _known(_family),
-    "csv": text,
+    "csv": _file,
     "options": _options,
     "recompute": _stages(NEEDED),
     "recompute_placing": choice(*PLACINGS),
@@ -150,11 +166,11 @@ DOCUMENT = _section(
     "Document",
     {
         "name": text,
-        "model": _section("Model", {"huggingface": text, **_declared(Model)}),
+        "model": _section("Model", {"huggingface": _file, **_declared(Model)}),
         "hardware": _section("Hardware", _HARDWARE, required=("device", "link")),
         "layout": _section("Layout", _declared(Layout)),
         "schedule": _section("Schedule", _SCHEDULE),
-        "costs": _section("Costs", {**_declared(Costs), "profile": text, "stage_layers": nested(whole_number(1))}),
+        "costs": _section("Costs", {**_declared(Costs), "profile": _file, "stage_layers": nested(whole_number(1))}),
         "jitter": _section("Jitter", _JITTER),
         "published": _section("Published", _PUBLISHED),
         "batch": whole_number(),

@@ -5,14 +5,10 @@ from __future__ import annotations
 import io
 import json
 import math
-import re
 import shlex
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -20,17 +16,20 @@ from ruamel.yaml import YAML
 from ppsim.analysis.measures import shown_in
 from ppsim.base.compiling import ROWS_WORTH_COMPILING, ROWS_WORTH_LOADING, can_compile
 from ppsim.base.errors import ConfigError, CostError, PpsimError, shown
+from ppsim.base.files import decoded
 from ppsim.base.rules import declarations
 from ppsim.config import Config, config_source, load_config, make_config
+from ppsim.config.schema import check_sections, named_files
 from ppsim.costs import Layout, Model
 from ppsim.interop.result import plain
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plan.streams import OPTIMIZERS
 from ppsim.plots.boxes import make_boxes
-from ppsim.plots.chart_files import save_comparison
 from ppsim.plots.page_data import page_data
+from ppsim.plots.viewer import viewer_html
 from ppsim.run.schedules import Schedule
 from ppsim.run.timelines import Timeline
+from ppsim.schedule.orders import csv_text, schedule_from_csv
 from ppsim.search import families, find_family
 
 PLACE = "explorer"
@@ -38,7 +37,6 @@ CSV_NAME = "dropped.csv"
 MAX_ACTIONS = 2_000_000  # per case; a page of this many has about 15 MB
 LONGEST_VALUE = 200  # characters of a value; partitions of layers are the longest
 MAX_CASES = 4
-ENDINGS = ("html", "csv", "svg", "png")
 
 # Key of a case -> key of the config. Further keys of a case: `config`, `csv`, `options` and `changes`.
 KEYS = {
@@ -67,14 +65,24 @@ def changes_of(case: Case, configs: Configs) -> dict[str, Any]:
     options, changes = _section(case, "options"), _section(case, "changes")
     for key in changes:
         if not may_change(key):
-            raise ConfigError(f"{shown(key)}: cannot be changed here; layout.*, hardware.*, model.* and optimizer can")
+            legal = f"{', '.join(f'{name}.*' for name in SECTIONS)}, {', '.join(SINGLE_KEYS)}"
+            raise ConfigError(f"{shown(key)}: cannot be changed here; these can: {legal}")
     given = {KEYS[key]: value for key, value in case.items() if key in KEYS}
     given |= {f"schedule.options.{key}": value for key, value in options.items()} | dict(changes)
     for key, value in given.items():
         _check_value(key, value)
     if "config" in case and not options and case.get("schedule") not in (None, _own_family(configs[case["config"]])):
         given = {"schedule.options": None, "schedule.stages_per_device": None} | given
-    return given
+    _check_files(case, given, configs)
+    return _with_csv(given, case, configs) if "csv" in case else given
+
+
+def _with_csv(changes: dict[str, Any], case: Case, configs: Configs) -> dict[str, Any]:
+    """Return the changes with the dropped CSV file in the place of the config's schedule."""
+    own = config_source(configs[case["config"]]).data.get("schedule") if "config" in case else {}
+    replaced = {f"schedule.{key}": None for key in FAMILY_KEYS if isinstance(own, dict) and key in own}
+    others = {key: value for key, value in changes.items() if not key.startswith("schedule.")}
+    return others | replaced | {"schedule.csv": CSV_NAME}
 
 
 def _section(case: Case, name: str) -> Mapping[str, Any]:
@@ -96,32 +104,32 @@ def _own_family(path: str) -> Any:
     return section.get("name") if isinstance(section, dict) else None
 
 
-@contextmanager
-def dropped_file(text: Any) -> Iterator[Path]:
-    """Yield a temporary file with the text of a dropped CSV file; raise ConfigError if it is not text."""
+def _check_files(case: Case, changes: Mapping[str, Any], configs: Configs) -> None:
+    """Raise ConfigError if the changes name a file that the case's config does not name itself."""
+    own = config_source(configs[case["config"]] if "config" in case else {})
+    known = named_files(check_sections(dict(own.data))[0])
+    for path, name in named_files(check_sections(dict(own.changed(changes).data))[0]).items():
+        if known.get(path) != name:
+            key = ".".join(map(str, path))
+            raise ConfigError(f"{key}: cannot be changed here to the file {shown(str(name))}; name it in the config")
+
+
+def schedule_of(text: Any, name: str | None = None, slices: int = 1) -> Schedule:
+    """Return the schedule in the text of a dropped CSV file. Raises ConfigError, ScheduleError."""
     if not isinstance(text, str):
         raise ConfigError("csv: must be the text of a file")
-    with TemporaryDirectory(prefix="ppsim-") as folder:
-        file = Path(folder, CSV_NAME)
-        file.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
-        yield file
+    plain_text = decoded(text.encode("utf-8", "surrogatepass"), CSV_NAME)
+    return Schedule.of(schedule_from_csv(plain_text, CSV_NAME, name, slices))
 
 
-@contextmanager
-def config_of(case: Case, configs: Configs) -> Iterator[Config]:
-    """Yield the checked config of a case while its CSV file exists; raise ConfigError for a faulty case."""
-    changes = changes_of(case, configs)
-    with dropped_file(case.get("csv", "")) as file:
-        if "csv" in case:
-            changes = {key: value for key, value in changes.items() if not key.startswith("schedule.")}
-            own = config_source(configs[case["config"]]).data.get("schedule", {}) if "config" in case else {}
-            changes |= {f"schedule.{key}": None for key in FAMILY_KEYS if key in own} | {"schedule.csv": file}
-        if "config" in case:
-            config = load_config(configs[case["config"]], overrides=changes)
-        else:
-            config = make_config({"name": str(case.get("schedule", CSV_NAME))}, place=PLACE, overrides=changes)
-        _check_actions(config)
-        yield config
+def config_of(case: Case, changes: Mapping[str, Any], configs: Configs) -> Config:
+    """Return the checked config of a case; raise ConfigError if it is faulty."""
+    if "config" in case:
+        config = load_config(configs[case["config"]], overrides=changes)
+    else:
+        config = make_config({"name": str(case.get("schedule", CSV_NAME))}, place=PLACE, overrides=changes)
+    _check_actions(config)
+    return config
 
 
 def _check_actions(config: Config) -> None:
@@ -136,39 +144,40 @@ def _check_actions(config: Config) -> None:
         raise ConfigError(f"{actions} actions are more than the explorer draws; stay below {MAX_ACTIONS}")
 
 
+def simulated(case: Case, changes: Mapping[str, Any], configs: Configs) -> tuple[Config, Timeline]:
+    """Return a case's config and its run, from the compiled engine if it is loaded; both engines give equal runs."""
+    config = config_of(case, changes, configs)
+    if config.engine == "auto" and _loaded.is_set():
+        config = replace(config, engine="compiled")
+    if "csv" not in case:
+        return config, config.simulate()
+    schedule = schedule_of(case["csv"], config.name, config.schedule.get("slices", 1))
+    return config, config.simulate(config.completed(schedule))
+
+
 def simulated_case(case: Case, configs: Configs) -> dict[str, Any]:
     """Return chart, measures with definitions, memory and texts to copy of a simulated case. Raises PpsimError."""
-    with config_of(case, configs) as config:
-        run = _simulated(config)
-        return {
-            "name": run.schedule.name if "csv" not in case else CSV_NAME,
-            "actions": len(run.schedule),
-            "makespan": run.makespan,
-            "engine": run.engine,
-            "chart": page_data(make_boxes(run)),
-            "measures": [
-                {
-                    "name": measure.name, "title": measure.title, "unit": measure.unit, "meaning": measure.brief,
-                    "text": measure.text(run), "number": plain(measure.number(run)),
-                    "worse": None if measure.name == "lower_bound" else measure.bigger_is_worse,
-                }
-                for measure in shown_in("summary")
-                if measure.is_shown_for(run)
-            ],
-            "lower_bound": plain(run.lower_bound()),
-            "memory": _memory(run),
-            "copies": _copies(config, _shown_changes(case, configs), configs.get(case.get("config", ""))),
-        }  # fmt: skip
-
-
-def _shown_changes(case: Case, configs: Configs) -> dict[str, Any]:
-    """Return the changes of a case as a user would write them, with a dropped file's name."""
     changes = changes_of(case, configs)
-    if "csv" not in case:
-        return changes
-    return {key: value for key, value in changes.items() if not key.startswith("schedule.")} | {
-        "schedule.csv": CSV_NAME
-    }
+    config, run = simulated(case, changes, configs)
+    return {
+        "name": run.schedule.name if "csv" not in case else CSV_NAME,
+        "actions": len(run.schedule),
+        "makespan": run.makespan,
+        "engine": run.engine,
+        "chart": page_data(make_boxes(run)),
+        "measures": [
+            {
+                "name": measure.name, "title": measure.title, "unit": measure.unit, "meaning": measure.brief,
+                "text": measure.text(run), "number": plain(measure.number(run)),
+                "worse": None if measure.name == "lower_bound" else measure.bigger_is_worse,
+            }
+            for measure in shown_in("summary")
+            if measure.is_shown_for(run)
+        ],
+        "lower_bound": plain(run.lower_bound()),
+        "memory": _memory(run),
+        "copies": _copies(config, changes, configs.get(case.get("config", ""))),
+    }  # fmt: skip
 
 
 def _memory(run: Timeline) -> dict[str, Any]:
@@ -180,18 +189,17 @@ def _memory(run: Timeline) -> dict[str, Any]:
     return {**plain(memory.to_dict()), "fits": fits, "text": memory.summary()}
 
 
-def validated(text: Any) -> dict[str, Any]:
-    """Return the sizes of the schedule in a CSV file's text; raise ScheduleError with every fault."""
-    with dropped_file(text) as file:
-        schedule = Schedule.from_csv(file)
-        schedule.validate()
-        return {
-            "valid": True,
-            "devices": schedule.devices,
-            "stages": schedule.num_stages,
-            "microbatches": schedule.microbatches,
-            "actions": len(schedule),
-        }
+def validated(case: Case) -> dict[str, Any]:
+    """Return the sizes of the schedule in a case's CSV file; raise ScheduleError with every fault."""
+    schedule = schedule_of(case.get("csv"))
+    schedule.validate()
+    return {
+        "valid": True,
+        "devices": schedule.devices,
+        "stages": schedule.num_stages,
+        "microbatches": schedule.microbatches,
+        "actions": len(schedule),
+    }
 
 
 def file_of(asked: Case, configs: Configs, ending: str) -> bytes:
@@ -200,16 +208,14 @@ def file_of(asked: Case, configs: Configs, ending: str) -> bytes:
     is_list = isinstance(cases, list) and 1 <= len(cases) <= MAX_CASES
     if not (is_list and all(isinstance(case, dict) for case in cases)):
         raise ConfigError(f"cases: must list 1 to {MAX_CASES} cases")
-    runs = [_run(case, configs) for case in cases]
-    with TemporaryDirectory(prefix="ppsim-") as folder:
-        file = Path(folder, f"chart.{ending}")
-        _save(runs, file)
-        return file.read_bytes()
+    runs = [simulated(case, changes_of(case, configs), configs)[1] for case in cases]
+    if ending == "csv":
+        return csv_text(runs[0].schedule).encode()
+    if ending == "html":
+        return viewer_html(*map(make_boxes, runs)).encode()
+    from ppsim.plots.gantt import draw, draw_comparison, rendered  # matplotlib takes half a second to load
 
-
-def _run(case: Case, configs: Configs) -> Timeline:
-    with config_of(case, configs) as config:
-        return _simulated(config)
+    return rendered(draw(runs[0]) if len(runs) == 1 else draw_comparison(runs), ending)
 
 
 _loaded = threading.Event()
@@ -227,21 +233,6 @@ def load_engine() -> None:
         ):
             break
     _loaded.set()
-
-
-def _simulated(config: Config) -> Timeline:
-    """Return the config's run, from the compiled engine if it is loaded; both engines give the same timeline."""
-    fast = config.engine == "auto" and _loaded.is_set()
-    return (replace(config, engine="compiled") if fast else config).simulate()
-
-
-def _save(runs: list[Timeline], file: Path) -> None:
-    if file.suffix == ".csv":
-        runs[0].schedule.to_csv(file)
-    elif len(runs) == 1:
-        runs[0].save(file)
-    else:
-        save_comparison(runs, file)
 
 
 def choices(configs: Configs) -> dict[str, Any]:
@@ -268,28 +259,57 @@ def choices(configs: Configs) -> dict[str, Any]:
     }
 
 
-def response_of(work: Callable[..., Any], *arguments: Any) -> tuple[int, bytes]:
-    """Return the HTTP status and the body (JSON, or the bytes of a file) of a piece of work.
+def request_for(work: str, configs: Configs, body: bytes) -> bytes:
+    """Return the message to a worker: "simulate", "validate" or the ending of a file, configs, and a request's body."""
+    return json.dumps([work, dict(configs)]).encode() + b"\n" + body
 
-    An error in the user's input gives 422 with its faults.
+
+def answer_to(request: bytes) -> bytes:
+    """Return a worker's answer: three digits of an HTTP status, and the body.
+
+    An error in the user's input gives 422 with its faults; a fault of the program gives 500 with its text.
     """
+    about, _, body = request.partition(b"\n")
+    work, configs = json.loads(about)
     try:
-        done = work(*arguments)
-        return 200, done if isinstance(done, bytes) else json.dumps(done, allow_nan=False).encode()
+        case = _case_in(body)
+        done = (
+            simulated_case(case, configs) if work == "simulate"
+            else validated(case) if work == "validate"
+            else file_of(case, configs, work)
+        )  # fmt: skip
+        return b"200" + (done if isinstance(done, bytes) else json.dumps(done, allow_nan=False).encode())
     except PpsimError as error:
-        return 422, faults_body([_without_folder(fault) for fault in getattr(error, "faults", [str(error)])])
+        return b"422" + faults_body(getattr(error, "faults", [str(error)]))
     except MemoryError:
-        return 422, faults_body(["not enough memory for this many actions; use fewer microbatches"])
+        return b"422" + faults_body(["not enough memory for this many actions; use fewer microbatches"])
+    except Exception as error:
+        return b"500" + f"{type(error).__name__}: {error}".encode("utf-8", "backslashreplace")
+
+
+def parsed_answer(answer: bytes) -> tuple[int, bytes]:
+    """Return the HTTP status and the body of a worker's answer."""
+    return int(answer[:3]), answer[3:]
+
+
+def _case_in(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in the body of a request; raise ConfigError for anything else."""
+    try:
+        case = json.loads(body, parse_constant=_reject)
+    except (ValueError, RecursionError):
+        raise ConfigError("the body is no JSON document") from None
+    if not isinstance(case, dict):
+        raise ConfigError("the body must be a JSON object")
+    return case
+
+
+def _reject(name: str) -> Any:
+    raise ValueError(name)
 
 
 def faults_body(faults: list[str]) -> bytes:
     """Return the body of every response that reports faults."""
     return json.dumps({"faults": faults}).encode()
-
-
-def _without_folder(sentence: str) -> str:
-    """Return a sentence without the folder of a dropped file, which the user does not know."""
-    return re.sub(rf"\S*[/\\]{re.escape(CSV_NAME)}", CSV_NAME, sentence)
 
 
 def _copies(config: Config, changes: Mapping[str, Any], path: str | None) -> dict[str, str]:
@@ -304,6 +324,8 @@ def _copies(config: Config, changes: Mapping[str, Any], path: str | None) -> dic
 def _command(changes: Mapping[str, Any], path: str | None) -> str:
     words = ["ppsim", "simulate", *([path] if path else [])]
     for key, value in changes.items():
+        if value is None and "schedule.csv" in changes:
+            continue  # --schedule also removes the keys of the config's own schedule
         if value is None:
             words += ["--set", f"{key}=null"]
         elif key == "schedule.csv":
@@ -331,7 +353,7 @@ def _yaml(config: Config) -> str:
 def _python(changes: Mapping[str, Any], path: str | None) -> str:
     if path:
         return (
-            f"import ppsim\n\nrun = ppsim.load_config({path!r}, overrides={_plain(changes)!r}).simulate()\n"
+            f"import ppsim\n\nrun = ppsim.load_config({path!r}, overrides={dict(changes)!r}).simulate()\n"
             "print(run.summary())\n"
         )
     schedule = _under(changes, "schedule.")
@@ -358,20 +380,12 @@ def _arguments(values: Mapping[str, Any]) -> list[str]:
     return [f"{key}={value!r}" for key, value in values.items()]
 
 
-def _plain(changes: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: value if isinstance(value, bool | int | float | str | None) else str(value)
-        for key, value in changes.items()
-    }
-
-
-_MODEL = {f"model.{item.name}" for item in declarations(Model)}
+SECTIONS, SINGLE_KEYS = ("layout", "hardware", "costs", "model"), ("optimizer", "batch")
 
 
 def may_change(key: str) -> bool:
-    """Return whether the page may set a dotted key; no key that names a file is among these."""
-    in_section = key.startswith(("layout.", "hardware.", "costs.")) and key != "costs.profile"
-    return in_section or key in _MODEL or key in ("optimizer", "batch")
+    """Return whether the page may set a dotted key."""
+    return key.partition(".")[0] in SECTIONS if "." in key else key in SINGLE_KEYS
 
 
 def keys_of(path: str) -> list[dict[str, Any]]:
@@ -383,8 +397,9 @@ def keys_of(path: str) -> list[dict[str, Any]]:
         _row(f"layout.{item.name}", layout.get(item.name, item.default), item.metadata["what"])
         for item in (declarations(Layout) if "layout" in data or "model" in data else ())
     ]
+    files = {".".join(map(str, path)) for path in named_files(check_sections(dict(data))[0])}
     for key, value in _flat(data):
-        if may_change(key) and not key.startswith("layout."):
+        if may_change(key) and key not in files and not key.startswith("layout."):
             found.append(_row(key, value, about[key].metadata["what"] if key in about else ""))
     if "optimizer" not in data:
         found.append(_row("optimizer", None, "the optimizer step: " + ", ".join(OPTIMIZERS)))

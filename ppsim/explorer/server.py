@@ -6,20 +6,22 @@ import base64
 import hashlib
 import ipaddress
 import json
-import multiprocessing
+import logging
 import re
 import secrets
-import signal
-import threading
+import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
-from multiprocessing.pool import Pool
-from typing import Any
+from subprocess import PIPE, Popen
+from typing import IO, cast
 from urllib.parse import parse_qs
 
 import anyio
+import anyio.to_thread
+import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
@@ -28,24 +30,13 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ppsim.explorer.cases import (
-    CSV_NAME,
-    ENDINGS,
-    choices,
-    faults_body,
-    file_of,
-    load_engine,
-    response_of,
-    simulated_case,
-    validated,
-)
+from ppsim.explorer.cases import CSV_NAME, choices, faults_body, parsed_answer, request_for
+from ppsim.explorer.worker import read_frame, write_frame
 from ppsim.plots.viewer import script, style
 
 MAX_FILE_BYTES = 8 * 2**20  # per request: a CSV file of a million actions
 SECONDS = 60.0  # limit of one piece of work
 AT_ONCE, WAITING = 2, 16  # pieces of work
-POLL_SECONDS = 0.004
-QUIET_SECONDS = 1.5  # the page sends its first requests meanwhile; loading the compiled engine would delay them
 _PARTS = ("page.html", "page.css", "state.js", "show.js", "controls.js", "page.js")
 MEDIA = {"html": "text/html", "csv": "text/csv", "svg": "image/svg+xml", "png": "image/png"}
 
@@ -84,15 +75,34 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        app.state.workers = TimedWorkers(AT_ONCE, seconds, WAITING)
+        app.state.workers = RequestWorkers(AT_ONCE, seconds, WAITING)
         try:
             yield
         finally:
-            app.state.workers.stop()
+            await app.state.workers.end()
 
     hosts = None if host is None else {*LOOPBACK, host.lower()}
     guard = Middleware(Guard, hosts=hosts, token=token, policy=policy(endpoints.page))
     return Starlette(routes=endpoints.routes(), middleware=[guard], lifespan=lifespan)
+
+
+def serve(app: Starlette, listening: socket.socket) -> None:
+    """Serve the application on a socket until a signal ends the process, within 2 seconds."""
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, ws="none")
+    _Server(config, app).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """Server that gives up its work when it is to end, before it waits for requests in progress."""
+
+    def __init__(self, config: uvicorn.Config, app: Starlette):
+        super().__init__(config)
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # requests that end here are no faults
+        await self._app.state.workers.end()
+        await super().shutdown(sockets)
 
 
 def page_text() -> str:
@@ -128,41 +138,38 @@ class _Endpoints:
         return Response(self.offered, media_type="application/json")
 
     async def simulate(self, request: Request) -> Response:
-        return await _worked(request, lambda case: (simulated_case, case, self.configs))
+        return await _worked(request, "simulate", self.configs)
 
     async def validate(self, request: Request) -> Response:
-        return await _worked(request, lambda case: (validated, case.get("csv")))
+        return await _worked(request, "validate", self.configs)
 
     async def save(self, request: Request) -> Response:
         ending = request.path_params["ending"]
-        if ending not in ENDINGS:
-            return _no(404, f"there is no file .{ending[:20]}; use one of: {', '.join(ENDINGS)}")
-        return await _worked(request, lambda case: (file_of, case, self.configs, ending), MEDIA[ending])
+        if ending not in MEDIA:
+            return _no(404, f"there is no file .{ending[:20]}; use one of: {', '.join(MEDIA)}")
+        return await _worked(request, ending, self.configs, MEDIA[ending])
 
 
-async def _worked(
-    request: Request, plan: Callable[[dict[str, Any]], tuple[Any, ...]], media: str = "application/json"
-) -> Response:
+async def _worked(request: Request, work: str, configs: Mapping[str, str], media: str = "application/json") -> Response:
     """Return a worker's response to the case in a request, or the reason for a failure in one sentence."""
     try:
-        case = await _read(request)
-        status, body = await request.app.state.workers.run(response_of, *plan(case), gone=request.is_disconnected)
-        return Response(body, status, media_type=media if status == 200 else "application/json")
+        body = await _read(request)
+        answer = await request.app.state.workers.answer(request_for(work, configs, body), request.is_disconnected)
+        status, body = parsed_answer(answer)
     except RefusedError as refused:
         return _no(refused.status, refused.sentence)
-    except TooLateError:
-        return _no(503, "this takes longer than the explorer waits; use fewer microbatches, or `ppsim simulate`")
-    except BusyError:
-        return _no(503, "the explorer is busy; ask again in a moment")
-    except (GoneError, ClientDisconnect):
-        return _no(499, "who asked has left")
-    except Exception as error:  # its text may contain paths, which only the terminal may show
-        print(f"ppsim: {request.url.path}: {type(error).__name__}: {error}")
+    except ClientDisconnect:
+        return _no(499, _LEFT)
+    except OSError as error:  # no process can be started
+        status, body = 500, str(error).encode()
+    if status == 500:  # its text may contain paths, which only the terminal may show
+        print(f"ppsim: {request.url.path}: {body.decode()}", file=sys.stderr)
         return _no(500, "the explorer failed at this; its terminal says more")
+    return Response(body, status, media_type=media if status == 200 else "application/json")
 
 
-async def _read(request: Request) -> dict[str, Any]:
-    """Return the JSON object of a request; raise RefusedError for anything else."""
+async def _read(request: Request) -> bytes:
+    """Return the body of a request; raise RefusedError if it is not JSON or too large."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise RefusedError(415, "Content-Type: send application/json")
     body = bytearray()
@@ -170,17 +177,7 @@ async def _read(request: Request) -> dict[str, Any]:
         body += piece
         if len(body) > MAX_FILE_BYTES:
             raise RefusedError(413, f"more than {MAX_FILE_BYTES} bytes; a {CSV_NAME} may have a million actions or so")
-    try:
-        case = json.loads(body, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        raise RefusedError(400, "the body is no JSON document") from None
-    if not isinstance(case, dict):
-        raise RefusedError(400, "the body must be a JSON object")
-    return case
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(name)
+    return bytes(body)
 
 
 def _no(status: int, sentence: str) -> Response:
@@ -263,80 +260,114 @@ class Guard:
         return None
 
 
-class TooLateError(Exception):
-    """A piece of work has taken longer than its limit."""
+class RequestWorkers:
+    """Worker processes for up to `count` requests at once; one that dies, or works longer than `seconds`, is replaced.
 
-
-class BusyError(Exception):
-    """Too many pieces of work are waiting."""
-
-
-class GoneError(Exception):
-    """The client has disconnected before the response."""
-
-
-class TimedWorkers:
-    """Pool of `count` processes; a piece of work that takes longer than `seconds` ends its process."""
+    A worker has a session of its own, so that only the server decides about signals to the server's process group.
+    """
 
     def __init__(self, count: int, seconds: float, max_waiting: int):
         self.seconds, self.max_requests = seconds, count + max_waiting
-        self._context = multiprocessing.get_context("spawn")
-        self._idle = [self._started() for _ in range(count)]
         self._free = anyio.Semaphore(count)
         self._requests = 0
+        self._has_ended = False
+        self._busy: set[_Worker] = set()
+        self._idle = [_Worker() for _ in range(count)]
 
-    def _started(self) -> Pool:
-        return self._context.Pool(1, initializer=_ready)
-
-    async def run(self, work: Callable[..., Any], *arguments: Any, gone: Callable[[], Awaitable[bool]]) -> Any:
-        """Return the result of `work`; raise TooLateError, BusyError, or GoneError as soon as `gone()` is true."""
+    async def answer(self, request: bytes, gone: Callable[[], Awaitable[bool]]) -> bytes:
+        """Return a worker's answer; RefusedError says why there is none, such as `gone()`: the client has left."""
         if self._requests >= self.max_requests:
-            raise BusyError
+            raise RefusedError(503, "the explorer is busy; ask again in a moment")
         self._requests += 1
         try:
             async with self._free:
-                return await self._run(work, arguments, gone)
+                for _ in range(2):  # the system may kill any process if memory runs out
+                    answer = await self._answer_of_one(request, gone)
+                    if answer is not None:
+                        return answer
         finally:
             self._requests -= 1
+        raise RefusedError(503, "the process that simulates was killed twice; use fewer microbatches")
 
-    async def _run(self, work: Callable[..., Any], arguments: Any, gone: Callable[[], Awaitable[bool]]) -> Any:
+    async def _answer_of_one(self, request: bytes, gone: Callable[[], Awaitable[bool]]) -> bytes | None:
+        """Return the answer of one worker; None if it dies."""
+        if self._has_ended:
+            raise RefusedError(503, _ENDS)
         if await gone():
-            raise GoneError
-        pool = self._idle.pop()
+            raise RefusedError(499, _LEFT)
+        self._idle = [worker for worker in self._idle if worker.is_alive()]
+        worker = self._idle.pop() if self._idle else _Worker()
+        self._busy.add(worker)
+        answer = None
         try:
-            result = pool.apply_async(work, arguments)
-            await self._wait(result.ready, gone)
-        except BaseException:
-            pool.terminate()
-            pool = self._started()
-            raise
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._watch, worker, gone)
+                answer = await anyio.to_thread.run_sync(worker.answer, request, abandon_on_cancel=True)
+                group.cancel_scope.cancel()
         finally:
-            self._idle.append(pool)
-        return result.get()
+            self._busy.discard(worker)
+            is_usable = answer is not None and worker.killed_because is None
+            if not is_usable:
+                worker.kill()
+            if not self._has_ended:
+                self._idle.append(worker if is_usable else _Worker())
+        if worker.killed_because is not None:
+            raise worker.killed_because
+        return answer
 
-    async def _wait(self, ready: Callable[[], bool], gone: Callable[[], Awaitable[bool]]) -> None:
-        begun = last_check = time.monotonic()
-        while not ready():
-            await anyio.sleep(POLL_SECONDS)
-            now = time.monotonic()
-            if now - begun > self.seconds:
-                raise TooLateError
-            if now - last_check > 0.5:  # a new process would take longer than short work
-                last_check = now
-                if await gone():
-                    raise GoneError
+    async def _watch(self, worker: _Worker, gone: Callable[[], Awaitable[bool]]) -> None:
+        """Kill a worker that takes too long, or whose client has left."""
+        end = time.monotonic() + self.seconds
+        while (left := end - time.monotonic()) > 0:
+            await anyio.sleep(min(left, 0.5))  # a new process takes longer than short work
+            if await gone():
+                return worker.kill(RefusedError(499, _LEFT))
+        return worker.kill(RefusedError(503, _TOO_LONG))
 
-    def stop(self) -> None:
-        """End all processes."""
-        for pool in self._idle:
-            pool.terminate()
-            pool.join()
-        self._idle = []
+    async def end(self) -> None:
+        """Kill all processes; requests in progress are rejected."""
+        self._has_ended = True
+        for worker in self._busy:
+            worker.kill(RefusedError(503, _ENDS))
+        while self._idle:
+            worker = self._idle.pop()
+            worker.kill()
+            await anyio.to_thread.run_sync(worker.close)
 
 
-def _ready() -> None:
-    """Prepare a new process: ignore Ctrl-C, which the server handles, and load the compiled engine a little later."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    loading = threading.Timer(QUIET_SECONDS, load_engine)
-    loading.daemon = True
-    loading.start()
+_LEFT = "who asked has left"
+_ENDS = "the explorer ends"
+_TOO_LONG = "this takes longer than the explorer waits; use fewer microbatches, or `ppsim simulate`"
+
+
+class _Worker:
+    """A process of `ppsim.explorer.worker`, which answers one request at a time."""
+
+    def __init__(self) -> None:
+        start = f"import sys; sys.path[:] = {sys.path!r}; from ppsim.explorer.worker import work; work()"
+        self._process = Popen([sys.executable, "-c", start], stdin=PIPE, stdout=PIPE, start_new_session=True)  # noqa: S603
+        self._requests, self._answers = cast(tuple[IO[bytes], IO[bytes]], (self._process.stdin, self._process.stdout))
+        self.killed_because: RefusedError | None = None
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def answer(self, request: bytes) -> bytes | None:
+        """Return the answer to a request; None if the process dies meanwhile. It blocks: call it in a thread."""
+        with suppress(OSError):
+            write_frame(self._requests, request)
+            if (answer := read_frame(self._answers)) is not None:
+                return answer
+        self.kill()
+        self.close()
+        return None
+
+    def kill(self, because: RefusedError | None = None) -> None:
+        """End the process, and thereby `answer`."""
+        self.killed_because = self.killed_because or because
+        self._process.kill()
+
+    def close(self) -> None:
+        """Wait until the killed process has ended, and close its pipes."""
+        with suppress(OSError):  # the pipe may hold what the process has not read
+            self._process.__exit__(None, None, None)

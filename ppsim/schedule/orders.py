@@ -39,11 +39,15 @@ def read_csv(path: str | PathLike[str], name: str | None = None, slices: int = 1
     actions, which the validator rejects. Raises ScheduleError naming row, column and cell (all 1-based) of every fault,
     ConfigError if the file cannot be read.
     """
-    text = read_text(path)
+    return schedule_from_csv(read_text(path), str(path), name, slices)
+
+
+def schedule_from_csv(text: str, place: str, name: str | None = None, slices: int = 1) -> ScheduleColumns:
+    """Return the schedule in the text of a CSV file; errors name the text by `place`."""
     try:
         table = list(csv.reader(io.StringIO(text), strict=True)) if '"' in text else None
     except csv.Error as error:
-        raise ScheduleError(f"{path}: not a CSV file: {error}") from None
+        raise ScheduleError(f"{place}: not a CSV file: {error}") from None
     if table is None:
         text = text.rstrip()
         devices = text.count("\n") + 1 if text else 0
@@ -52,14 +56,14 @@ def read_csv(path: str | PathLike[str], name: str | None = None, slices: int = 1
             table.pop()
         devices = len(table)
     if not devices:
-        raise ScheduleError(f"{path}: the file is empty; a schedule has one row of actions per device")
-    reading = _Reading(devices, lambda row, column: f"{path}: row {row + 1}, column {column + 1}")
+        raise ScheduleError(f"{place}: the file is empty; a schedule has one row of actions per device")
+    reading = _Reading(devices, lambda row, column: f"{place}: row {row + 1}, column {column + 1}")
     if table is None:
         for block in blocks(text + "\n"):
             reading.add_block(block)
     else:
         reading.add_table(table)
-    return reading.schedule(name or str(path), slices)
+    return reading.schedule(name or place, slices)
 
 
 def orders(schedule: ScheduleColumns) -> list[list[str]]:

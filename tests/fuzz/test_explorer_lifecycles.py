@@ -1,0 +1,139 @@
+"""Lifecycles of the explorer: whatever happens to it and its processes, it answers, and a signal ends it at once."""
+
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+from command_line import ENVIRONMENT, ROOT, UNIT_COSTS
+
+from tests.fuzz.cases import COUNTS, EXAMPLES
+
+SMALL = {"schedule": "1f1b", "devices": 4, "microbatches": 8, "forward": 1, "backward": 2}
+LONG = SMALL | {"devices": 64, "microbatches": 1000}
+CSV = {"csv": "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", "forward": 1}
+SIGNALS = signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL
+SECONDS = 30  # for an answer or an end that takes less than 2 on an idle machine
+
+
+class Explorer:
+    """A server in a process group of its own; its processes carry a mark in their environment."""
+
+    def __init__(self, temporary):
+        self.mark = f"PPSIM_LIFECYCLE={uuid.uuid4()}"
+        name, _, value = self.mark.partition("=")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ppsim", "explore", UNIT_COSTS, "--no-browser"],
+            stderr=subprocess.PIPE,
+            env=ENVIRONMENT | {"TMPDIR": str(temporary), name: value},
+            cwd=ROOT,
+            text=True,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        self.port, self.aborted = 0, []
+
+    def wait_for_address(self):
+        assert self.process.stderr is not None
+        self.port = int(re.findall(r"http://127\.0\.0\.1:(\d+)/", self.process.stderr.readline())[0])
+
+    def processes(self):
+        """The ids of all running processes of the server, with those that it left behind."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if self.mark.encode() in (folder / "environ").read_bytes():
+                    found.append(int(folder.name))
+        return found
+
+    def workers(self):
+        return [one for one in self.processes() if one != self.process.pid]
+
+    def post(self, case, path="simulate"):
+        return httpx.post(f"http://127.0.0.1:{self.port}/api/{path}", json=case, timeout=SECONDS)
+
+    def abort(self, case, part=1.0, then_close=True):
+        """Send a part of a request; then leave, or stay without reading."""
+        body = json.dumps(case).encode()
+        head = f"POST /api/simulate HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        content = head.encode() + body
+        connection = socket.create_connection(("127.0.0.1", self.port), SECONDS)
+        connection.sendall(content[: int(part * len(content))])
+        if then_close:
+            connection.close()
+        else:
+            self.aborted.append(connection)
+
+
+def answered(explorer, generator):
+    case, path = generator.choice([
+        (SMALL, "simulate"), (CSV, "simulate"), (CSV, "validate"), (SMALL, "file/csv"), (SMALL, "file/svg"),
+        ({"csv": "0X0"}, "simulate"), (SMALL | {"forward": "[1,"}, "simulate"), ({"config": "unit-costs"}, "simulate"),
+    ])  # fmt: skip
+    response = explorer.post(case, path)
+    assert response.status_code == (422 if case not in (SMALL, CSV, {"config": "unit-costs"}) else 200), response.text
+
+
+def aborted(explorer, generator):
+    explorer.abort(
+        generator.choice([SMALL, LONG, CSV]), generator.choice([1, 1, generator.random()]), generator.random() < 0.7
+    )
+
+
+def killed(explorer, generator):
+    if generator.random() < 0.5:
+        explorer.abort(LONG, then_close=False)  # a worker is busy
+        time.sleep(generator.uniform(0, 0.3))
+    workers = explorer.workers()
+    for worker in generator.sample(workers, generator.randint(0, len(workers))):
+        with suppress(ProcessLookupError):
+            os.kill(worker, generator.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))
+
+
+def ended(explorer, generator):
+    """Send one signal; nothing is left of the server soon after it."""
+    number, to_group = generator.choice(SIGNALS), generator.random() < 0.5
+    (os.killpg if to_group else os.kill)(explorer.process.pid, number)
+    begun = time.monotonic()
+    _, said = explorer.process.communicate(timeout=SECONDS)
+    while (left := explorer.processes()) and time.monotonic() < begun + SECONDS:
+        time.sleep(0.02)
+    assert not left
+    with socket.socket() as probe:
+        assert not explorer.port or probe.connect_ex(("127.0.0.1", explorer.port)) != 0
+    return said, number
+
+
+def test_the_explorer_answers_until_a_signal_ends_it_and_leaves_nothing_behind(tmp_path):
+    for seed in range(max(3, EXAMPLES // 10)):
+        generator = random.Random(seed)  # noqa: S311 - a sequence of events
+        explorer = Explorer(tmp_path)
+        try:
+            if seed % 3 == 2:
+                time.sleep(generator.uniform(0, 1))  # while it starts
+                ended(explorer, generator)
+            else:
+                explorer.wait_for_address()
+                for _ in range(generator.randint(1, 4)):
+                    generator.choice([answered, aborted, aborted, killed])(explorer, generator)
+                answered(explorer, generator)
+                if generator.random() < 0.5:
+                    aborted(explorer, generator)
+                time.sleep(generator.choice([0, generator.random()]))
+                said, number = ended(explorer, generator)
+                assert "Traceback" not in said, (seed, number)
+        finally:
+            for one in explorer.processes():
+                os.kill(one, signal.SIGKILL)
+        assert list(tmp_path.iterdir()) == [], seed
+        COUNTS["explorer lifecycles"]["answers"] += 1
