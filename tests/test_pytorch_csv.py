@@ -15,6 +15,9 @@ REFUSED = {
     **dict.fromkeys(("seq1f1b", "terapipe", "seq1f1b-i", "slimpipe", "seq1f1b-zb"), SLICES),
     **dict.fromkeys(("ripipe", "mario"), "knows no R"),
     "pipe-offload": "knows no OFFLOAD",
+    "bpipe": "'bpipe' has 6 activations that are evicted to other devices",
+    "pipedream": "'pipedream' has 3 training steps in one list and up to 4 versions of the weights",
+    "pipedream-2bw": "'pipedream-2bw' has 3 training steps in one list and up to 2 versions of the weights",
     "vocab-1f1b": "knows no S",
 }
 THEIRS = ("ScheduleLoopedBFS", "ScheduleInterleaved1F1B", "ScheduleInterleavedZeroBubble", "ScheduleZBVZeroBubble",

@@ -4,6 +4,7 @@ import re
 
 import pytest
 from command_line import LLAMA
+from command_line import ppsim as command
 
 import ppsim
 from ppsim.studies import config_yaml, megatron_flags, torchtitan_flags
@@ -41,6 +42,10 @@ TORCHTITAN = {
         )
     ),
     "training.max_context_length", "training.num_tokens_per_microbatch_per_dp_rank",
+}  # fmt: skip
+CLASSES = {
+    "looped-bfs": "LoopedBFS", "interleaved-1f1b": "Interleaved1F1B", "interleaved-zb": "InterleavedZeroBubble",
+    "zb-v": "ZBVZeroBubble", "dualpipe-v": "DualPipeV", "gpipe": "GPipe",
 }  # fmt: skip
 POLICIES = ("activation-checkpoint:none", "activation-checkpoint:selective", "activation-checkpoint:full")
 
@@ -83,9 +88,26 @@ def test_sizes_in_the_flags_are_those_of_the_config():
     assert "--training.num_tokens_per_microbatch_per_dp_rank 16384" in titan
 
 
-def test_sliced_microbatches_run_in_neither():
-    _, megatron, titan = recipes({"schedule.name": "slimpipe"})
+@pytest.mark.parametrize("name", ["slimpipe", "pipedream", "pipedream-2bw", "bpipe", "vocab-1f1b", "mario"])
+def test_what_is_outside_the_lists_or_unknown_to_them_runs_in_neither(name):
+    _, megatron, titan = recipes({"schedule.name": name})
     assert (megatron, titan) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["looped-bfs", "interleaved-1f1b", "interleaved-zb", "zb-v", "dualpipe-v", "gpipe"])
+def test_a_schedule_is_named_by_its_class_only_if_the_class_has_its_lists(name):
+    _, _, titan = recipes({"schedule.name": name, "schedule.microbatches": 16, "layout.partition": "even"})
+    assert f"--parallelism.pipeline_parallel_schedule {CLASSES[name]}" in titan
+    assert not any("csv" in flag for flag in titan)
+    _, _, titan = recipes({"schedule.name": "interleaved-1f1b", "schedule.options": {"group_size": 16}})
+    assert "--parallelism.pipeline_parallel_schedule_csv schedule.csv" in titan
+
+
+def test_a_csv_file_that_loses_something_says_so(tmp_path):
+    sizes = ("--devices", 4, "--microbatches", 8, "--csv", tmp_path / "lists.csv")
+    done = command("simulate", "--schedule", "bpipe", *sizes)
+    assert "holds lists of actions only, and not that bpipe has 4 activations that are evicted" in done.err
+    assert "lists of actions only" not in command("simulate", "--schedule", "zb-v", *sizes).err
 
 
 def test_the_yaml_gives_the_same_step(tmp_path):

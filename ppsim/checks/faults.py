@@ -19,6 +19,7 @@ from ppsim.lowering.rows import has_transfers
 from ppsim.lowering.sharding import last_backwards
 from ppsim.schedule.barriers import find_barriers
 from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.orders import outside_lists
 from ppsim.schedule.waiting import waiting_message
 
 
@@ -427,8 +428,11 @@ def pytorch_faults(program: ScheduleColumns) -> Iterator[str]:
     for held in stage[copies > 1].tolist():
         devices = program.compute.holdings[program.compute.holdings[:, 1] == held, 0].tolist()
         yield f"stage {held} runs on devices {', '.join(map(str, devices))}: PyTorch runs each stage on one device"
-    if program.slices > 1:
-        yield f"microbatches are cut into {program.slices} slices: PyTorch knows whole microbatches only"
+    if found := outside_lists(program):
+        yield (
+            f"schedule {program.name!r} has {' and '.join(found)}: PyTorch knows whole microbatches only, of one step, "
+            f"on one version of the weights, with activations on their own devices"
+        )
     for kind in (Kind.R, Kind.S, Kind.T, Kind.OFFLOAD, Kind.RELOAD):
         yield from first_faults(
             lambda row, kind=kind: (

@@ -20,7 +20,7 @@ from ppsim.studies.choose import Choice
 from ppsim.studies.compare import is_asynchronous
 from ppsim.studies.points import DIGITS, Candidate
 from ppsim.studies.reasons import differing_keys, limiting_factors, removed_cause, seconds_by_cause
-from ppsim.studies.recipe import config_yaml, megatron_flags, runs_in_pytorch, torchtitan_flags
+from ppsim.studies.recipe import config_yaml, megatron_flags, pytorch_fault, torchtitan_flags
 from ppsim.studies.space import (
     CONTEXT,
     DATA,
@@ -217,10 +217,10 @@ def _how_to_run(found: Choice) -> Iterator[str]:
             name = best.run.schedule.name
             yield f"{title}: does not run {name}; --framework {framework} tries only what it runs"
             yield ""
-    if runs_in_pytorch(best.run):
-        yield "PyTorch: --csv schedule.csv writes the schedule; torch.distributed.pipelining reads it"
+    if fault := pytorch_fault(best.run):
+        yield f"PyTorch: does not run {best.run.schedule.name}: {fault}"
     else:
-        yield f"PyTorch: has no actions for {best.run.schedule.name}; --csv schedule.csv writes its lists"
+        yield "PyTorch: --csv schedule.csv writes the schedule; torch.distributed.pipelining reads it"
     yield ""
     yield "config:"
     yield from (f"  {line}" for line in config_yaml(best.config).rstrip().split("\n"))

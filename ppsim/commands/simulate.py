@@ -17,6 +17,7 @@ from ppsim.interop.result import bubbles_csv, timeline_csv
 from ppsim.plots.chart_files import PICTURES, SUFFIXES, save_figure
 from ppsim.run.schedules import Schedule, lower
 from ppsim.run.timelines import Timeline
+from ppsim.schedule.orders import outside_lists
 
 TRACES = (".pftrace", ".json")
 
@@ -107,6 +108,8 @@ def simulate(
             (bubbles, lambda path: write_atomically(path, bubbles_csv(timeline.bubbles()))),
         ]
     )
+    if csv and (lost := outside_lists(lists)):
+        say(f"{csv} holds lists of actions only, and not that {lists.name} has {' and '.join(lost)}")
     chart = _chart(timeline, width) if text else ""
     _print_results(timeline, case.name, json, ledger)
     if chart:

@@ -1,10 +1,16 @@
 """Facts about PyTorch's pipelining and torchtitan. Source: torch/distributed/pipelining/schedules.py."""
 
+from collections.abc import Mapping
+from typing import Any
+
 CLASSES = {  # torchtitan names a schedule by its class
-    "gpipe": "GPipe", "1f1b": "1F1B", "interleaved-1f1b": "Interleaved1F1B", "interleaved-zb": "InterleavedZeroBubble",
-    "zb-v": "ZBVZeroBubble", "dualpipe-v": "DualPipeV",
+    "gpipe": "GPipe", "looped-bfs": "LoopedBFS", "1f1b": "1F1B", "interleaved-1f1b": "Interleaved1F1B",
+    "interleaved-zb": "InterleavedZeroBubble", "zb-v": "ZBVZeroBubble", "dualpipe-v": "DualPipeV",
 }  # fmt: skip
-SCHEDULES = (*CLASSES, "looped-bfs")
+SCHEDULES = (*CLASSES,)
+# Options with which a family is what its class runs.
+GROUPED = {"grouping": "torch"}
+OPTIONS: Mapping[str, Mapping[str, Any]] = {"interleaved-1f1b": GROUPED, "interleaved-zb": GROUPED}
 
 # Policies of a layout (keys of `ppsim.Layout`) in torchtitan. Source: PyTorch, fully_shard.
 POLICIES = {

@@ -71,6 +71,20 @@ def orders(schedule: ScheduleColumns) -> list[list[str]]:
     return [[cell for cell in row if cell] for row in _cells(schedule, with_idle=False)]
 
 
+def outside_lists(schedule: ScheduleColumns) -> list[str]:
+    """Return what a schedule has in addition to its lists of actions, in words; its CSV file does not hold these."""
+    found = []
+    if schedule.iterations > 1:
+        found.append(f"{schedule.iterations} training steps in one list")
+    if (versions := int(schedule.weight_versions.max(initial=1))) > 1:
+        found.append(f"up to {versions} versions of the weights")
+    if len(schedule.evicted):
+        found.append(f"{len(schedule.evicted)} activations that are evicted to other devices")
+    if schedule.slices > 1:
+        found.append(f"microbatches cut into {schedule.slices} slices")
+    return found
+
+
 def csv_text(schedule: ScheduleColumns) -> str:
     """Return one row per device; idle slots are empty cells (PyTorch reads none in a program)."""
     return "".join(",".join(row) + "\n" for row in _cells(schedule, with_idle=not schedule.is_program))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from ppsim.actions import Kind
+from ppsim.base.errors import BuildError, ScheduleError
+from ppsim.checks.faults import check_runnable
 from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.frameworks import megatron, pytorch
 from ppsim.run.timelines import Timeline
+from ppsim.schedule.columns import ScheduleColumns
+from ppsim.search import find_family
 
 
 def config_yaml(config: Config) -> str:
@@ -66,15 +69,15 @@ def megatron_flags(config: Config, run: Timeline) -> list[str]:
 def torchtitan_flags(config: Config, run: Timeline) -> list[str]:
     """Return the flags of torchtitan (torchtitan/config/configs.py); empty without a model or with foreign actions.
 
-    A schedule without a class in PyTorch is passed as the CSV file that `Schedule.to_csv` writes. Two things are in
-    torchtitan's own config, without a flag: the layers of each stage (`parallelism.module_fqns_per_model_part`), and
-    products in fp8.
+    A schedule whose lists no class of PyTorch has is passed as the CSV file that `Schedule.to_csv` writes. Two things
+    are in torchtitan's own config, without a flag: the layers of each stage
+    (`parallelism.module_fqns_per_model_part`), and products in fp8.
     """
     costs = config.costs
-    if not isinstance(costs, DerivedCosts) or not runs_in_pytorch(run):
+    if not isinstance(costs, DerivedCosts) or pytorch_fault(run):
         return []
     layout, schedule = costs.layout, run.schedule
-    known = pytorch.CLASSES.get(schedule.name)
+    known = pytorch_class(schedule)
     recompute = layout.recompute if isinstance(layout.recompute, str) else "full"
     return [
         f"--parallelism.tensor_parallel_degree {layout.tensor}",
@@ -92,7 +95,24 @@ def torchtitan_flags(config: Config, run: Timeline) -> list[str]:
     ]
 
 
-def runs_in_pytorch(run: Timeline) -> bool:
-    """Return True if PyTorch's runtime has the actions of a schedule: no slices, moved activations or R."""
-    schedule = run.schedule
-    return schedule.slices == 1 and not len(schedule.evicted) and not (schedule.compute.kind == Kind.R).any()
+def pytorch_fault(run: Timeline) -> str | None:
+    """Return why PyTorch's runtime cannot run a schedule, or None if it can; `Schedule.check` has the rules."""
+    try:
+        check_runnable(run.schedule, pytorch=True)
+    except ScheduleError as error:
+        return error.faults[0]
+    return None
+
+
+def pytorch_class(schedule: ScheduleColumns) -> str | None:
+    """Return torchtitan's name of the class of PyTorch that runs exactly these lists, or None."""
+    name, lists = schedule.name, schedule.compute
+    if name not in pytorch.CLASSES:
+        return None
+    family, stages = find_family(name), lists.num_stages // lists.devices
+    given = {} if family.fixed_stages else {"stages_per_device": stages}
+    try:
+        theirs = family.columns(lists.devices, lists.microbatches, **given, **pytorch.OPTIONS.get(name, {}))
+    except BuildError:
+        return None
+    return pytorch.CLASSES[name] if lists == theirs else None
