@@ -15,8 +15,9 @@ def ppsim_check(pytestconfig: pytest.Config) -> Callable[..., None]:
 
     `ppsim_check("configs/a.yaml", "configs/b.yaml", baseline="configs/baseline.json", max_bubble=0.15)`; paths are
     relative to pytest's root directory. Keywords: baseline; max_bubble, max_memory, max_step_time; tolerance_abs (a
-    mapping of measure -> amount) and tolerance_rel; overrides (a mapping of dotted config key -> value). Numbers may be
-    text with a unit, such as "80 GB". Raises PpsimError for a broken baseline or config.
+    mapping of measure -> amount), tolerance_rel, and force for a tolerance above 100 %; overrides (a mapping of dotted
+    config key -> value). Numbers may be text with a unit, such as "80 GB". Raises PpsimError for a broken baseline or
+    config.
     """
 
     def check(
@@ -27,6 +28,7 @@ def ppsim_check(pytestconfig: pytest.Config) -> Callable[..., None]:
         max_step_time: float | str | None = None,
         tolerance_abs: Mapping[str, float | str] | None = None,
         tolerance_rel: float | str = 0.0,
+        force: bool = False,
         overrides: Mapping[str, Any] | None = None,
     ) -> None:
         # Imported here, so that tests without the fixture do not start slower.
@@ -38,7 +40,7 @@ def ppsim_check(pytestconfig: pytest.Config) -> Callable[..., None]:
             [root / config for config in configs],
             baseline=None if baseline is None else root / baseline,
             limits=Limits.parse(max_bubble, max_memory, max_step_time),
-            tolerance=Tolerance.parse(tolerance_abs, tolerance_rel),
+            tolerance=Tolerance.parse(tolerance_abs, tolerance_rel, force=force),
             overrides=overrides,
         )
         if any(finding.failed for finding in findings):

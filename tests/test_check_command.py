@@ -47,7 +47,7 @@ def test_a_config_made_worse_fails_and_says_what_changed(baseline):
 
 def test_tolerances_let_it_pass(baseline):
     check = ("check", UNIT_COSTS, "--baseline", baseline, *WORSE)
-    assert ppsim(*check, "--tolerance-rel", "200%").status == 0
+    assert ppsim(*check, "--tolerance-rel", "200%", "--force").status == 0
     amounts = ["--tolerance-abs", "makespan=9s"]
     outcome = ppsim(*check, *amounts)
     assert outcome.status == 1  # the bubble has grown as well
@@ -103,6 +103,11 @@ def test_reports_go_to_the_summary_to_junit_and_to_json(baseline, tmp_path, monk
         (["--max-memory", "80GB"], "do not say what memory is held"),
         (["--max-step-time", "2 GB"], "--max-step-time: "),
         (["--max-bubble", "0.9", "--tolerance-rel", "x"], "--tolerance-rel: 'x'"),
+        (
+            ["--max-bubble", "0.9", "--tolerance-rel", "5"],
+            "--tolerance-rel: '5' must be below 1, or percent: 5%",
+        ),
+        (["--max-bubble", "0.9", "--tolerance-rel", "500%"], "--tolerance-rel: '500%' is above 100%"),
         (["--max-bubble", "0.9", "--tolerance-abs", "3"], "write MEASURE=AMOUNT, such as makespan=2ms"),
         (["--max-bubble", "0.9", "--tolerance-abs", "speed=3"], "--tolerance-abs of 'speed': no measure"),
         (["no-such.yaml", "--max-bubble", "0.9"], "no-such.yaml: cannot be read"),

@@ -79,6 +79,12 @@ def test_tolerances_are_the_larger_of_absolute_and_relative():
     assert "makespan" not in verdicts(against(slightly, numbers(), Tolerance.parse({"makespan": 1.0})))
 
 
+def test_a_tolerance_above_100_percent_is_forced():
+    assert Tolerance.parse(relative="100%").relative == 1.0
+    assert Tolerance.parse(relative="500%", force=True).relative == 5.0
+    assert Tolerance.parse({"peak_activations": 5}).absolute == {"peak_activations": 5.0}
+
+
 def test_a_config_that_the_baseline_does_not_know_fails_as_new():
     findings = config_findings("b.yaml", numbers(), {"a.yaml": values(numbers())}, Tolerance(), Limits())
     assert verdicts(findings) == {"makespan": "new"}
@@ -110,6 +116,12 @@ def test_limits_hold_whatever_the_baseline_says():
         (lambda: Tolerance.parse({"makespn": 1}), "absolute tolerance of 'makespn': no measure; use one of makespan"),
         (lambda: Tolerance.parse({"makespan": "x"}), "absolute tolerance of makespan: 'x'"),
         (lambda: Tolerance.parse(relative="-1%"), "relative tolerance: '-1%'"),
+        (lambda: Tolerance.parse(relative="5"), "relative tolerance: '5' must be below 1, or percent: 5% or 0.05"),
+        (lambda: Tolerance.parse(relative=1), "relative tolerance: 1 must be below 1, or percent: 1% or 0.01"),
+        (lambda: Tolerance.parse(relative=5, force=True), "relative tolerance: 5 must be below 1, or percent"),
+        (lambda: Tolerance.parse(relative="101%"), "relative tolerance: '101%' is above 100%; .* force it"),
+        (lambda: Tolerance.parse({"bubble_fraction": "5"}), "absolute tolerance of bubble_fraction: '5' must be below"),
+        (lambda: Tolerance.parse({"peak_activations": "5%"}), "absolute tolerance of peak_activations: '5%' .*without"),
         (lambda: check_configs([UNIT_COSTS]), "nothing to check against"),
         (lambda: check_configs([], limits=Limits(bubble=1.0)), "no config to check"),
     ],
@@ -130,9 +142,12 @@ def test_a_baseline_round_trips_sorted_and_with_units(tmp_path):
     assert read_baseline(tmp_path / "b.json")["z.yaml"] == values(numbers())
 
 
+UNITS = {name: unit for name, (_, unit) in numbers().items()}
+
+
 def whole(**changes):
     entry = {**values(numbers()), **changes}
-    return {"schema": "ppsim.baseline/1", "configs": {"a.yaml": entry}}
+    return {"schema": "ppsim.baseline/1", "configs": {"a.yaml": entry}, "units": UNITS}
 
 
 @pytest.mark.parametrize(
@@ -153,6 +168,9 @@ def whole(**changes):
         (json.dumps(whole(makespan=float("nan"))), "configs.a.yaml.makespan is nan, not a finite number"),
         (json.dumps(whole(makespan=True)), "makespan is True, not a finite number"),
         (json.dumps(whole(makespan="33 s")), "makespan is '33 s', not a finite number"),
+        (json.dumps({**whole(), "units": 3}), "units is missing"),
+        (json.dumps({**whole(), "units": {**UNITS, "makespan": "ms"}}), "units.makespan is 'ms', expected 'seconds'"),
+        (json.dumps({**whole(), "units": {**UNITS, "busy": None}}), "units.busy is None, expected 'device-seconds'"),
         (json.dumps(whole(bubbles=1.0)), "configs.a.yaml.bubbles is no measure"),
         (json.dumps(whole()).replace("33.0", "1e999"), "makespan is inf"),
     ],

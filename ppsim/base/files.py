@@ -7,7 +7,7 @@ import secrets
 import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from os import PathLike
 from pathlib import Path
@@ -20,14 +20,14 @@ MAX_CONFIG_BYTES = 2**21  # a config, a profile or a model's config.json
 _NEWLINE = re.compile("\r\n?")
 
 
-def read_text(path: str | PathLike[str], most: int = MAX_FILE_BYTES) -> str:
-    """Return the text of a UTF-8 file, unpacked if its name ends in .gz.
+def read_text(path: str | PathLike[str], most: int = MAX_FILE_BYTES, *, noted: bool = True) -> str:
+    """Return the text of a UTF-8 file, unpacked if its name ends in .gz; not `noted` if a write replaces the file.
 
     Raises ConfigError if the file is missing, a folder, unreadable, not text, or holds more than `most` bytes. A device
     or a pipe may never end, and a small packed file may unpack to any size.
     """
     try:
-        with open_input(path) as file:
+        with open_input(path, noted=noted) as file:
             content = file.read(most + 1)
         if len(content) > most:
             raise ConfigError(f"{_name(path)}: holds more than {most:,} bytes, the most that is read of such a file")
@@ -46,15 +46,21 @@ def decoded(content: bytes, place: str) -> str:
         raise ConfigError(f"{place}: not a UTF-8 text file (byte {error.start})") from None
 
 
-def open_input(path: str | PathLike[str]) -> BinaryIO:
+def open_input(path: str | PathLike[str], *, noted: bool = True) -> BinaryIO:
     """Open a file to read its bytes, unpacked if its name ends in .gz, and note it for `noting_reads`.
 
     Every file that a user names is opened here. Raises OSError, and ConfigError for what is no path.
     """
     place = _as_path(path)
-    for note in _notes.get():
-        note(place)
+    if noted:
+        note_read(place)
     return cast(BinaryIO, gzip.open(place)) if place.suffix == ".gz" else place.open("rb")
+
+
+def note_read(path: Path) -> None:
+    """Note a file for `noting_reads`: one that is about to be read, or that a worker process has read."""
+    for note in _notes.get():
+        note(path)
 
 
 _notes: ContextVar[tuple[Callable[[Path], None], ...]] = ContextVar("notes", default=())
@@ -76,7 +82,9 @@ def write_atomically(path: str | PathLike[str], content: str | bytes | Iterable[
     Large content may come in pieces. A link stays, and its target is replaced. A device or a pipe such as /dev/stdout
     is written to directly.
     """
-    target = _as_path(path)
+    target, call = _as_path(path), _call.get()
+    if call:
+        call.check_write(target)
     try:
         text = content.encode() if isinstance(content, str) else content
         pieces = [text] if isinstance(text, bytes) else text
@@ -87,6 +95,22 @@ def write_atomically(path: str | PathLike[str], content: str | bytes | Iterable[
             _replace(Path(os.path.realpath(target)), pieces)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{_name(path)}: cannot be written: {_reason(error)}") from None
+    if call:
+        call.add_written(target)
+
+
+def append_text(path: str | PathLike[str], text: str) -> None:
+    """Append to a file that several programs share; ConfigError if that fails. A name that is no UTF-8 is escaped."""
+    target, call = _as_path(path), _call.get()
+    if call:
+        call.check_write(target)
+    try:
+        with open(target, "a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{_name(path)}: cannot be written: {_reason(error)}") from None
+    if call:
+        call.add_written(target)
 
 
 def check_target(path: str | PathLike[str]) -> None:
@@ -103,10 +127,78 @@ def check_target(path: str | PathLike[str]) -> None:
         raise ConfigError(f"{_name(path)}: cannot be written: the folder {_name(folder)} may not be written to")
 
 
-def same_file(one: str | PathLike[str], other: str | PathLike[str]) -> bool:
-    """Return whether two paths lead to one file that a write would replace: not a device or a pipe."""
-    one, other = os.path.realpath(one), os.path.realpath(other)
-    return one == other and (os.path.isfile(one) or not os.path.exists(one))
+_Identity = tuple[int | str, ...]
+_call: ContextVar["CallFiles | None"] = ContextVar("call", default=None)  # of the command that runs
+
+
+class CallFiles:
+    """The files of one command: none is both read and written, and none is written twice.
+
+    Files are compared by device and inode, so that spelling, links and case do not matter; devices and pipes are free.
+    The Python API has no such rule: `Schedule.from_csv(path).to_csv(path)` is legal.
+    """
+
+    def __init__(self) -> None:
+        self._read: set[_Identity] = set()
+        self._outputs: dict[_Identity, str] = {}  # the option and the name of each
+        self._written: set[_Identity] = set()
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Check every read and write of this thread inside the `with` block; ConfigError before a file is lost."""
+        before = _call.set(self)
+        try:
+            with noting_reads(self.add_input):
+                yield
+        finally:
+            _call.reset(before)
+
+    def add_output(self, option: str, path: str | PathLike[str] | int) -> None:
+        """Add a file, or an open descriptor, that will be written; ConfigError if another option writes it."""
+        identity = _identity(path)
+        if identity is None:
+            return
+        if identity in self._outputs:
+            twin = self._outputs[identity].partition(" ")[0]
+            raise ConfigError(f"{twin} and {option} both write {path}; give each a file of its own")
+        self._outputs[identity] = option if isinstance(path, int) else f"{option} {_name(path)}"
+
+    def add_input(self, path: str | PathLike[str]) -> None:
+        """Add a file that is about to be read; ConfigError if it will be written or was written."""
+        identity = _identity(path)
+        if identity in self._outputs or identity in self._written:
+            raise _overwrites(self._outputs.get(identity, _name(path)))
+        if identity is not None:
+            self._read.add(identity)
+
+    def check_write(self, path: Path) -> None:
+        """Raise ConfigError if this call has read or written the file."""
+        identity = _identity(path)
+        if identity in self._read:
+            raise _overwrites(_name(path))
+        if identity in self._written:
+            raise ConfigError(f"{_name(path)}: is written twice by this call; give each output a file of its own")
+
+    def add_written(self, path: Path) -> None:
+        """Add a file that was written, which may be a new one of an old name."""
+        if identity := _identity(path):
+            self._written.add(identity)
+
+
+def _overwrites(output: str) -> ConfigError:
+    return ConfigError(f"{output}: would replace a file that this call reads; give another name")
+
+
+def _identity(path: str | PathLike[str] | int) -> _Identity | None:
+    """Return the device and inode of a file, or of the folder of a file to come; None for a folder, device or pipe."""
+    with suppress(OSError, ValueError):
+        state = os.stat(path)
+        return (state.st_dev, state.st_ino) if stat.S_ISREG(state.st_mode) else None
+    with suppress(OSError, ValueError):
+        folder, name = os.path.split(os.path.realpath(str(path)))  # a link may lead to a file that does not exist yet
+        state = os.stat(folder)
+        return state.st_dev, state.st_ino, name
+    return None
 
 
 def _replace(target: Path, pieces: Iterable[bytes]) -> None:

@@ -13,7 +13,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH
 from ppsim.base.units import percent_text, seconds_text, value_text
 from ppsim.commands.options import JsonTarget
-from ppsim.commands.reporting import answer, command, say
+from ppsim.commands.reporting import OutputOption, answer, command, say
 from ppsim.costs import operator_fit
 from ppsim.costs.profile import LinkFit, Profile, profile_document, write_profile
 from ppsim.costs.spread import StepSpread
@@ -32,7 +32,7 @@ Operators = Annotated[
 
 @command
 def calibrate(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.yaml", help="The profile to write.")],
+    output: Annotated[Path, OutputOption("The profile to write.", "--output", "-o", metavar="FILE.yaml")],
     traces: Annotated[list[Path] | None, _TRACES] = None,
     operators: Operators = None,
     layers: Annotated[

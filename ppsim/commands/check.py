@@ -11,10 +11,10 @@ from typing import Annotated
 import typer
 
 from ppsim.base.errors import ConfigError
-from ppsim.base.files import write_atomically
+from ppsim.base.files import append_text, write_atomically
 from ppsim.commands import options
 from ppsim.commands.options import settings_of
-from ppsim.commands.reporting import ANSWER_IS_NO, answer, command, say
+from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.studies.gate import (
     Finding,
     Limits,
@@ -36,7 +36,7 @@ MAX_NAMED = 5
 @command
 def check(
     configs: Annotated[list[Path], typer.Argument(metavar="CONFIG.yaml", help="Configurations to check.")],
-    baseline: Annotated[Path | None, options.file_option("Measures that must not get worse.")] = None,
+    baseline: Annotated[Path | None, OutputOption("Measures that must not get worse.", only_with="update")] = None,
     update: Annotated[
         bool, typer.Option("--update", help="Write the baseline of these configs instead of checking it.")
     ] = False,
@@ -54,14 +54,15 @@ def check(
     tolerance_relative: Annotated[
         str, typer.Option("--tolerance-rel", metavar="PART", help="By which part each may grow, such as 0.01 or 1%.")
     ] = "0",
+    force: Annotated[bool, typer.Option("--force", help="Accept a tolerance above 100%.")] = False,
     settings: options.Settings = None,
-    junit: Annotated[Path | None, options.file_option("Write JUnit XML.")] = None,
+    junit: Annotated[Path | None, OutputOption("Write JUnit XML.")] = None,
     json: options.JsonTarget = None,
 ) -> None:
     """Compare configs with a baseline and with limits; exit status 1 when one got worse, 2 for a broken baseline."""
     with _options_named():
         limits = Limits.parse(max_bubble, max_memory, max_step_time)
-        tolerance = Tolerance.parse(dict(map(_pair, tolerance_absolute or ())), tolerance_relative)
+        tolerance = Tolerance.parse(dict(map(_pair, tolerance_absolute or ())), tolerance_relative, force=force)
     if baseline is None and (update or not limits.of_measures()):
         raise ConfigError(
             "nothing to check against: give --baseline FILE, or --max-bubble, --max-memory, --max-step-time"
@@ -128,9 +129,7 @@ def _report(findings: list[Finding], junit: Path | None, json: str | None) -> No
     summary = os.environ.get(SUMMARY_VARIABLE)
     if summary:
         try:
-            # Every step of a GitHub workflow appends to this file; file names may be no UTF-8.
-            with open(summary, "a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(markdown_report(findings))
-        except OSError as error:
-            raise ConfigError(f"{summary} (from {SUMMARY_VARIABLE}): cannot be written: {error.strerror}") from None
+            append_text(summary, markdown_report(findings))  # as every step of a GitHub workflow does
+        except ConfigError as error:
+            raise ConfigError(f"{error} (from {SUMMARY_VARIABLE})") from None
     answer(document(findings), json, lambda: findings_text(findings))

@@ -13,8 +13,8 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.commands import options
-from ppsim.commands.options import Framework, Headroom, JsonTarget, file_option, read_headroom
-from ppsim.commands.reporting import ANSWER_IS_NO, answer, command, say
+from ppsim.commands.options import Framework, Headroom, JsonTarget, read_headroom
+from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.studies import choose as study
 from ppsim.studies.choose import Choice
 from ppsim.studies.compare import is_asynchronous
@@ -71,7 +71,7 @@ def choose(
     workers: options.Workers = None,
     dask: options.Dask = None,
     slurm: options.Slurm = None,
-    csv: Annotated[Path | None, file_option("Write the winner's schedule for PyTorch.")] = None,
+    csv: Annotated[Path | None, OutputOption("Write the winner's schedule for PyTorch.")] = None,
     json: JsonTarget = None,
 ) -> None:
     """Choose layout and schedule: the most tokens per second that fits; exit with status 1 where nothing fits."""

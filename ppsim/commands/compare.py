@@ -16,7 +16,7 @@ from ppsim.base.tables import WIDTH, aligned, layout_lines
 from ppsim.base.units import percent_text, value_text
 from ppsim.commands import options
 from ppsim.commands.options import takes_case
-from ppsim.commands.reporting import ANSWER_IS_NO, answer, check_endings, command, say
+from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, check_endings, command, say
 from ppsim.config import Config
 from ppsim.costs.spread import Spread, order_of_schedules
 from ppsim.plots.boxes import headline, title_text, without_repeated_names
@@ -51,9 +51,7 @@ def compare(
     ] = "all",
     headroom: options.Headroom = None,
     json: options.JsonTarget = None,
-    gantt: Annotated[
-        Path | None, options.file_option("Draw all on one time axis: FILE.png, .svg, .pdf or .html.")
-    ] = None,
+    gantt: Annotated[Path | None, OutputOption("Draw all on one time axis: FILE.png, .svg, .pdf or .html.")] = None,
 ) -> None:
     """Compare schedules at equal work."""
     check_endings(("--gantt", gantt, SUFFIXES))

@@ -8,12 +8,14 @@ import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
+import typer
+
 from ppsim.base.files import write_atomically
 from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import percent_text, seconds_text
 from ppsim.commands import options
 from ppsim.commands.calibrate import Traces
-from ppsim.commands.reporting import answer, check_endings, command, say
+from ppsim.commands.reporting import OutputOption, answer, check_endings, command, say
 from ppsim.costs.profile import Profile, read_profile
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.replays import Trace, action_errors
@@ -36,12 +38,10 @@ NOTE = (
 @command
 def evaluate(
     traces: Traces,
-    fitted: Annotated[Path, options.file_option("What `ppsim calibrate` wrote.", "--profile", metavar="P.yaml")],
-    chart: Annotated[Path | None, options.file_option("Measured over predicted Gantt: FILE.png, .svg or .pdf.")] = None,
+    fitted: Annotated[Path, typer.Option("--profile", metavar="P.yaml", help="What `ppsim calibrate` wrote.")],
+    chart: Annotated[Path | None, OutputOption("Measured over predicted Gantt: FILE.png, .svg or .pdf.")] = None,
     json: options.JsonTarget = None,
-    table: Annotated[
-        Path | None, options.file_option("Measured and predicted times, a row an action.", "--csv")
-    ] = None,
+    table: Annotated[Path | None, OutputOption("Measured and predicted times, a row an action.", "--csv")] = None,
 ) -> None:
     """Compare predicted with measured step times, of fitted and of held-out runs."""
     check_endings(("--chart", chart, PICTURES))

@@ -17,7 +17,7 @@ from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.commands import options
 from ppsim.commands.options import read_case
-from ppsim.commands.reporting import answer, check_endings, command, say
+from ppsim.commands.reporting import OutputOption, answer, check_endings, command, say
 from ppsim.costs.profile import Profile, write_profile
 from ppsim.frameworks import SCHEDULES
 from ppsim.interop.kineto import read_any_trace
@@ -60,12 +60,10 @@ def explain(
         str | None,
         typer.Option(help=f"Look for a better schedule among those of {', '.join(SCHEDULES)}. [default: the trace's]"),
     ] = None,
-    gantt: Annotated[
-        Path | None, options.file_option("Measured beside simulated: FILE.png, .svg, .pdf or .html.")
-    ] = None,
+    gantt: Annotated[Path | None, OutputOption("Measured beside simulated: FILE.png, .svg, .pdf or .html.")] = None,
     profile: Annotated[
         Path | None,
-        options.file_option("Write the costs of all steps, as `ppsim calibrate` does.", metavar="FILE.yaml"),
+        OutputOption("Write the costs of all steps, as `ppsim calibrate` does.", metavar="FILE.yaml"),
     ] = None,
     json: options.JsonTarget = None,
 ) -> None:

@@ -13,7 +13,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.units import seconds_text
 from ppsim.commands import options
 from ppsim.commands.options import MEMORY_FLAGS, takes_case
-from ppsim.commands.reporting import answer, command, say
+from ppsim.commands.reporting import OutputOption, answer, command, say
 from ppsim.config import Config
 from ppsim.studies import optimum as study
 
@@ -33,7 +33,7 @@ def optimum(
     memory_limit: Annotated[float | None, typer.Option(help="Most live activations on a device.")] = None,
     whole_backward: Annotated[bool, typer.Option("--whole-backward", help="Do not split B in I and W.")] = False,
     time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Stop the solver then.")] = 60.0,
-    csv: Annotated[Path | None, options.file_option("Write the schedule found.")] = None,
+    csv: Annotated[Path | None, OutputOption("Write the schedule found.")] = None,
     json: options.JsonTarget = None,
 ) -> None:
     """Prove the shortest schedule of a tiny case where nothing queues (needs the extra `solver`)."""

@@ -16,15 +16,9 @@ import typer
 
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import parse_fraction
-from ppsim.commands.reporting import INTERRUPTED, check_targets, option_of, say
+from ppsim.commands.reporting import INTERRUPTED, OutputOption, option_of, say
 from ppsim.config import Config, ConfigSource, config_source, load_config, make_config
 from ppsim.frameworks import SCHEDULES
-
-
-def file_option(text: str, *names: str, metavar: str = "FILE") -> Any:
-    """Return the option for a file that a command reads or writes; without `names` it has its parameter's name."""
-    return typer.Option(*names, metavar=metavar, help=text)
-
 
 ConfigFile = Annotated[
     Path | None,
@@ -51,9 +45,14 @@ Headroom = Annotated[
     str | None,
     typer.Option(metavar="PART", help="Keep to what leaves this part of the memory free, such as 0.1 or 10%."),
 ]
-JsonTarget = Annotated[str | None, file_option("Write one JSON document; `-` prints it instead of the text.", "--json")]
+JsonTarget = Annotated[
+    str | None, OutputOption("Write one JSON document; `-` prints it instead of the text.", "--json")
+]
 StoreFile = Annotated[
-    Path | None, typer.Option("--store", metavar="FILE", help="Keep results in an SQLite file; a stopped run goes on.")
+    Path | None,
+    OutputOption(
+        "Keep results in an SQLite file; a stopped run goes on.", "--store", besides=("-wal", "-shm", "-journal")
+    ),
 ]
 Workers = Annotated[
     int | None, typer.Option("--workers", metavar="N", min=1, help="Processes. [default: one a processor]")
@@ -148,11 +147,7 @@ def takes_case(
             if "schedule" in without and values["config"] is None:
                 values["schedule"] = "1f1b"
 
-            def read() -> Any:
-                check_targets(given, read=[values["config"]])
-                return (reader or read_case)(**values)
-
-            function(read, **given)
+            function(functools.partial(reader or read_case, **values), **given)
 
         _, *own = inspect.signature(function, eval_str=True).parameters.values()
         parameters = [*shared, *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own)]

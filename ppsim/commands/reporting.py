@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import typer
+from typer.models import OptionInfo
 
 from ppsim.base.errors import BuildError, ConfigError, DeadlockError, PpsimError, ScheduleError, visible
-from ppsim.base.files import check_target, same_file, write_atomically
+from ppsim.base.files import CallFiles, check_target, write_atomically
 
 DONE, ANSWER_IS_NO, CALL_WAS_WRONG = 0, 1, 2
 INTERRUPTED, READER_LEFT = 130, 141  # 128 + SIGINT and SIGPIPE, as a shell reports them
-
-# Parameters of commands that name a file to write.
-WRITTEN = (
-    "json",
-    "gantt",
-    "trace",
-    "csv",
-    "program",
-    "table",
-    "bubbles",
-    "ledger_chart",
-    "junit",
-    "output",
-    "profile",
-    "chart",
-    "front",
-)
 
 _COLOURS = re.compile("(\x1b\\[[0-9;]*m)")
 
@@ -52,12 +37,13 @@ def exit_status(error: PpsimError) -> int:
 
 def command(function: Callable[P, T]) -> Callable[P, T]:
     """Make `function` a command: an error becomes one message on stderr and an exit status."""
+    outputs = output_options(function)
 
     @functools.wraps(function)
     def run(*args: P.args, **options: P.kwargs) -> T:
         try:
-            check_targets(options)
-            result = function(*args, **options)
+            with _files_of(outputs, options).watch():
+                result = function(*args, **options)
             _flush_data()
         except PpsimError as error:
             say(f"ppsim: {error}")
@@ -135,28 +121,49 @@ def option_of(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def check_targets(given: Mapping[str, Any], read: Iterable[Path | None] = ()) -> None:
-    """Raise ConfigError, before any work, for files that cannot be written, are written twice, or are also read.
+class OutputOption(OptionInfo):
+    """An option that names a file to write.
 
-    `given` has a command's options by parameter; the command reads its other paths, and the paths in `read`.
+    `only_with` names a flag without which the file is read; `besides` has the endings of further files next to it.
     """
-    written = {option_of(name): given[name] for name in WRITTEN if given.get(name) not in (None, "-")}
-    sources = [*read, *_paths(value for name, value in given.items() if name not in (*WRITTEN, "baseline"))]
-    seen: dict[str, Any] = {}
-    for option, path in written.items():
-        check_target(path)
-        twin = next((other for other, before in seen.items() if same_file(before, path)), None)
-        if twin:
-            raise ConfigError(f"{twin} and {option} both write {path}; give each a file of its own")
-        if any(source is not None and same_file(source, path) for source in sources):
-            raise ConfigError(f"{option} {path}: would replace a file that this call reads; give another name")
-        seen[option] = path
+
+    def __init__(self, text: str, *names: str, metavar: str = "FILE", only_with: str = "", besides: Sequence[str] = ()):
+        super().__init__(default=..., param_decls=names, metavar=metavar, help=text)
+        self.only_with, self.besides = only_with, besides
+
+    def targets(self, name: str, given: Mapping[str, Any]) -> list[str]:
+        """Return the files that the parameter `name` makes a command write, given all its parameters."""
+        path = given[name]
+        if path in (None, "-") or (self.only_with and not given[self.only_with]):
+            return []
+        return [f"{path}{ending}" for ending in ("", *self.besides)]
 
 
-def _paths(values: Iterable[Any]) -> list[Path]:
-    """Return the paths in these values, some of which are lists."""
-    flat = [item for value in values for item in (value if isinstance(value, list) else [value])]
-    return [item for item in flat if isinstance(item, Path)]
+def output_options(function: Callable[..., Any]) -> dict[str, OutputOption]:
+    """Return the options of a command that name files to write, by parameter."""
+    parameters = inspect.signature(function, eval_str=True).parameters
+    marks = {name: getattr(one.annotation, "__metadata__", ()) for name, one in parameters.items()}
+    return {name: mark for name, found in marks.items() for mark in found if isinstance(mark, OutputOption)}
+
+
+def _files_of(outputs: Mapping[str, OutputOption], given: Mapping[str, Any]) -> CallFiles:
+    """Return the files that a command's options name; ConfigError, before any work, if one cannot be written.
+
+    Further files are added when they are read, such as those that a config names.
+    """
+    files = CallFiles()
+    with suppress(AttributeError, OSError, ValueError):  # stdout may be closed
+        files.add_output("stdout", sys.stdout.fileno())
+    targets = {name: option.targets(name, given) for name, option in outputs.items()}
+    for name, paths in targets.items():
+        for path in paths:
+            check_target(path)
+            files.add_output(next(iter(outputs[name].param_decls or ()), option_of(name)), path)
+    for name, value in given.items():
+        for path in value if isinstance(value, list) else [value]:
+            if isinstance(path, Path) and not targets.get(name):
+                files.add_input(path)
+    return files
 
 
 def write_json(document: dict[str, Any], target: str) -> None:

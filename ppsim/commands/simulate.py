@@ -10,8 +10,8 @@ import typer
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
-from ppsim.commands.options import JsonTarget, file_option, takes_case
-from ppsim.commands.reporting import check_endings, command, print_data, say, takes_colours, write_json
+from ppsim.commands.options import JsonTarget, takes_case
+from ppsim.commands.reporting import OutputOption, check_endings, command, print_data, say, takes_colours, write_json
 from ppsim.config import Config
 from ppsim.interop.result import bubbles_csv, timeline_csv
 from ppsim.plots.chart_files import PICTURES, SUFFIXES, save_figure
@@ -21,7 +21,7 @@ from ppsim.schedule.orders import outside_lists
 
 TRACES = (".pftrace", ".json")
 
-GanttFile = Annotated[Path | None, file_option("Draw a Gantt chart: FILE.png, .svg, .pdf or .html.")]
+GanttFile = Annotated[Path | None, OutputOption("Draw a Gantt chart: FILE.png, .svg, .pdf or .html.")]
 Memory = Annotated[bool, typer.Option("--memory", help="Draw memory over time under the chart; .html always does.")]
 CriticalPath = Annotated[
     bool, typer.Option("--critical-path", help="Show the chain that sets the makespan in --gantt.")
@@ -37,18 +37,18 @@ Title = Annotated[
 ]
 TraceFile = Annotated[
     Path | None,
-    file_option("Write a trace for ui.perfetto.dev: FILE.pftrace, or .json (three times as large)."),
+    OutputOption("Write a trace for ui.perfetto.dev: FILE.pftrace, or .json (three times as large)."),
 ]
 ScheduleFile = Annotated[
-    Path | None, file_option("Write the schedule: one row of actions a device, as PyTorch reads it.")
+    Path | None, OutputOption("Write the schedule: one row of actions a device, as PyTorch reads it.")
 ]
-ProgramFile = Annotated[Path | None, file_option("Write the schedule with its SEND and RECV, as --csv does.")]
+ProgramFile = Annotated[Path | None, OutputOption("Write the schedule with its SEND and RECV, as --csv does.")]
 Sharded = Annotated[
     bool,
     typer.Option("--sharded", help="UNSHARD, RESHARD and REDUCE_GRAD in --program too; PyTorch needs the last."),
 ]
 TableFile = Annotated[
-    Path | None, file_option("Write start and end of every action, one row an action.", metavar="FILE.csv")
+    Path | None, OutputOption("Write start and end of every action, one row an action.", metavar="FILE.csv")
 ]
 BubblesFile = Annotated[
     Path | None,
@@ -58,7 +58,7 @@ Text = Annotated[bool, typer.Option("--text", help="Draw the Gantt chart in the 
 Ledger = Annotated[
     bool, typer.Option("--ledger", help="Print idle time by device and cause; with --json, add it to the document.")
 ]
-LedgerChart = Annotated[Path | None, file_option("Draw idle time by device and cause: FILE.png, .svg or .pdf.")]
+LedgerChart = Annotated[Path | None, OutputOption("Draw idle time by device and cause: FILE.png, .svg or .pdf.")]
 
 
 @takes_case()

@@ -13,7 +13,7 @@ import typer
 from ppsim.base.files import write_atomically
 from ppsim.commands import options
 from ppsim.commands.options import read_source, settings_of, takes_case
-from ppsim.commands.reporting import ANSWER_IS_NO, answer, check_endings, command, say
+from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, check_endings, command, say
 from ppsim.config import ConfigSource
 from ppsim.plots.chart_files import PICTURES, save_figure
 from ppsim.studies import sweep as study
@@ -37,13 +37,11 @@ def sweep(
     workers: options.Workers = None,
     dask: options.Dask = None,
     slurm: options.Slurm = None,
-    table: Annotated[
-        Path | None, options.file_option("Write the table: FILE.csv, .md (Markdown) or .tex (LaTeX).")
-    ] = None,
+    table: Annotated[Path | None, OutputOption("Write the table: FILE.csv, .md (Markdown) or .tex (LaTeX).")] = None,
     chart: Annotated[
-        Path | None, options.file_option("Draw a line a schedule over a swept number: FILE.png, .svg or .pdf.")
+        Path | None, OutputOption("Draw a line a schedule over a swept number: FILE.png, .svg or .pdf.")
     ] = None,
-    front: Annotated[Path | None, options.file_option("Draw step against memory with its Pareto front.")] = None,
+    front: Annotated[Path | None, OutputOption("Draw step against memory with its Pareto front.")] = None,
     measure: Annotated[
         str, typer.Option(metavar="NAME", help="What --chart draws, a name of docs/glossary.md.")
     ] = "iteration_time",

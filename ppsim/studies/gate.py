@@ -19,7 +19,7 @@ from ppsim.base.tables import aligned
 from ppsim.base.units import difference_text, parse_fraction, parse_quantity, value_text
 from ppsim.interop.result import plain
 from ppsim.run.timelines import Timeline
-from ppsim.studies.what_if import BUSY, IDLE, NOISE, Numbers, known_change, run_numbers
+from ppsim.studies.what_if import BUSY, IDLE, IDLE_UNIT, NOISE, Numbers, known_change, run_numbers
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,17 @@ class Tolerance:
     relative: float = 0.0
 
     @classmethod
-    def parse(cls, absolute: Mapping[str, Any] | None = None, relative: Any = 0.0) -> Tolerance:
-        """Read numbers or text with units, such as `{"makespan": "2 ms"}` and "1%"; ConfigError otherwise."""
+    def parse(cls, absolute: Mapping[str, Any] | None = None, relative: Any = 0.0, *, force: bool = False) -> Tolerance:
+        """Read numbers or text with units, such as `{"makespan": "2 ms"}` and "1%"; ConfigError otherwise.
+
+        A fraction of 1 or more needs its "%", because 5 probably means 5 %, and more than 100 % also needs `force`.
+        """
         amounts = {}
         for name, amount in (absolute or {}).items():
             if name not in guarded():
                 raise ConfigError(f"absolute tolerance of {shown(name)}: no measure; use one of {', '.join(guarded())}")
-            amounts[name] = _amount(f"absolute tolerance of {name}", amount, MEASURES[name].unit)
-        return cls(amounts, _amount("relative tolerance", relative, "fraction"))
+            amounts[name] = _tolerated(f"absolute tolerance of {name}", amount, MEASURES[name].unit, force)
+        return cls(amounts, _tolerated("relative tolerance", relative, "fraction", force))
 
     def limit(self, measure: str, value: float) -> float:
         """Return the worst value that still passes."""
@@ -115,10 +118,6 @@ class Limits:
             ("max_step_time", max_step_time, "seconds"),
         )
         limits = cls(*(None if value is None else _amount(name, value, unit) for name, value, unit in given))
-        if limits.bubble is not None and limits.bubble >= 1 and "%" not in str(max_bubble):
-            raise ConfigError(
-                f"max_bubble: {shown(max_bubble)} must be below 1, or percent: {max_bubble}% or {limits.bubble / 100:g}"
-            )
         if limits.bubble is not None and limits.bubble > 1:
             raise ConfigError(f"max_bubble: {shown(max_bubble)} would allow any bubble; use at most 100%, such as 15%")
         return limits
@@ -129,12 +128,25 @@ class Limits:
         return [(name, limit) for name, limit in pairs if limit is not None]
 
 
+def _tolerated(what: str, value: Any, unit: str, force: bool) -> float:
+    amount = _amount(what, value, unit)
+    if unit == "fraction" and amount > 1 and not force:
+        raise ConfigError(f"{what}: {shown(value)} is above 100%; to allow as much, force it (--force, force=True)")
+    return amount
+
+
 def _amount(what: str, value: Any, unit: str) -> float:
-    """Return a number >= 0 of `unit`, from a number or text."""
+    """Return a number >= 0 of `unit`, from a number or text; a fraction of 1 or more needs its "%"."""
     try:
-        return parse_quantity(value, unit) if unit in ("seconds", "bytes") else parse_fraction(value)
+        number = parse_quantity(value, unit) if unit in ("seconds", "bytes") else parse_fraction(value)
     except ConfigError as error:
         raise ConfigError(f"{what}: {error}") from None
+    is_percent = str(value).rstrip().endswith("%")
+    if unit == "fraction" and number >= 1 and not is_percent:
+        raise ConfigError(f"{what}: {shown(value)} must be below 1, or percent: {value}% or {number / 100:g}")
+    if unit not in ("fraction", "seconds", "bytes") and is_percent:
+        raise ConfigError(f"{what}: {shown(value)} must be a number of {unit}, such as 0.5, without %")
+    return number
 
 
 def gate_numbers(run: Timeline) -> Numbers:
@@ -201,7 +213,12 @@ def update_baseline(
     baseline: str | os.PathLike[str],
     overrides: Mapping[str, Any] | None = None,
 ) -> int:
-    """Write the baseline of these configs atomically, and return the number of configs."""
+    """Write the baseline of these configs atomically, and return the number of configs.
+
+    Raises ConfigError, before any work, if the file exists and is not a baseline.
+    """
+    if not _may_update(baseline):
+        raise ConfigError(f"{baseline}: not a baseline, so --update does not replace it; name another file")
     numbers = measure_configs(paths, baseline, overrides)
     write_baseline(baseline, numbers)
     return len(numbers)
@@ -273,6 +290,17 @@ def config_key(path: str | os.PathLike[str], baseline: str | os.PathLike[str] | 
     return os.path.relpath(os.path.realpath(path), start).replace(os.sep, "/")
 
 
+def _may_update(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is new, empty, or a baseline of any version; a device may be written too."""
+    if not os.path.isfile(path) or not os.path.getsize(path):
+        return True
+    try:
+        document = read_json(read_text(path, noted=False), str(path), "a baseline")
+    except ConfigError:
+        return False
+    return isinstance(document, dict) and str(document.get("schema")).startswith(SCHEMA.partition("/")[0] + "/")
+
+
 def write_baseline(path: str | os.PathLike[str], configs: Mapping[str, Numbers]) -> None:
     """Write a baseline atomically, as readable, sorted JSON with units.
 
@@ -300,7 +328,9 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
     configs = document.get("configs")
     if not isinstance(configs, dict):
         raise ConfigError(f"{place}: 'configs' is missing or no mapping; write the baseline again with --update")
-    if faults := [f"configs.{config}{fault}" for config, numbers in configs.items() for fault in _faults(numbers)]:
+    faults = [f"configs.{config}{fault}" for config, numbers in configs.items() for fault in _faults(numbers)]
+    faults += _unit_faults(document.get("units"), configs)
+    if faults:
         raise document_error(faults, place, f"{what}; write it again with --update")
     return configs
 
@@ -317,6 +347,18 @@ def _faults(numbers: Any) -> Iterator[str]:
             yield f".{name} is no measure; measures are {', '.join(guarded())}, '{BUSY}' and '{IDLE}...'"
         elif value is not None and not _is_finite(value):
             yield f".{name} is {shown(value)}, not a finite number"
+
+
+def _unit_faults(units: Any, configs: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the measures whose unit is not ours."""
+    if not isinstance(units, dict):
+        yield "units is missing or no mapping"
+        return
+    names = dict.fromkeys(name for numbers in configs.values() if isinstance(numbers, dict) for name in numbers)
+    for name in names:
+        unit = MEASURES[name].unit if name in guarded() else IDLE_UNIT
+        if (name in guarded() or explains(name)) and units.get(name) != unit:
+            yield f"units.{name} is {shown(units.get(name))}, expected {unit!r}"
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

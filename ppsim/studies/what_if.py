@@ -35,6 +35,7 @@ SCAN_POINTS = 48
 MAX_STEPS = 100
 BUSY = "busy"
 IDLE = "idle: "  # prefix of the names of the ledger's rows
+IDLE_UNIT = "device-seconds"
 _EQUAL = 1e-12  # of the step time: schedules that differ by at most this are equally fast
 
 
@@ -53,11 +54,11 @@ def run_numbers(run: Timeline, *others: Timeline) -> Numbers:
         for measure in shown_in("what-if")
         if any(map(measure.is_shown_for, (run, *others)))
     }
-    numbers[BUSY] = (float(run.device_busy.sum()), "device-seconds")
+    numbers[BUSY] = (float(run.device_busy.sum()), IDLE_UNIT)
     noise = NOISE * run.makespan * run.schedule.devices
     for cause, seconds in run.ledger().items():
         total = float(seconds.sum())
-        numbers[f"{IDLE}{cause}"] = (total if total > noise else 0.0, "device-seconds")
+        numbers[f"{IDLE}{cause}"] = (total if total > noise else 0.0, IDLE_UNIT)
     return numbers
 
 
