@@ -49,7 +49,7 @@ unit-test: $(VENV)/installed-for-tests
 
 fuzz: $(VENV)/installed-for-tests
 	rm -rf build/fuzz
-	PPSIM_FUZZ_RECORD=build/fuzz PPSIM_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest -n 2 tests/fuzz
+	PPSIM_FUZZ_RECORD=build/fuzz PPSIM_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest -n 2 tests/fuzz tests/browser/test_markup.py
 	$(BIN)/python scripts/make_reliability_docs.py build/fuzz
 
 # Tracing doubles the time of the tests, so that CI does not run this. Loops that Numba compiles count as missed.

@@ -85,6 +85,15 @@ def test_numbers_beside_a_model_replace_what_would_be_derived(write):
     assert config.costs.provenance["forward"] == "given"
 
 
+@pytest.mark.parametrize(
+    "text", ["[1,", "{a", "'x", "%", "@", "!x 1", "!!int x", "a: b: c", "2024-13-45", "#5", "---", "&a"]
+)
+def test_an_override_that_is_no_value_is_refused_in_plain_words(write, text):
+    with pytest.raises(ConfigError, match="a list such as") as error:
+        load_config(write(DERIVED), overrides={"costs.latency": text})
+    assert error.value.faults[0].startswith(f"override 'costs.latency': {text!r} is not a value; give a number")
+
+
 def test_overrides_replace_dotted_keys_and_read_text_as_yaml(write):
     path = write(UNIT)
     config = load_config(

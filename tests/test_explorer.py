@@ -3,13 +3,20 @@
 import base64
 import hashlib
 import json
+import math
+import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import httpx
 import pytest
+from command_line import UNIT_COSTS
 from command_line import ppsim as call
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -198,6 +205,13 @@ def test_a_wrong_case_is_refused_with_its_place(client, case, word):
     assert word in said(client.post("/api/simulate", json=case))
 
 
+@pytest.mark.parametrize("text", ["[1,", "[1, 2", "{a", "'x", "%", "@", "!x 1", "a: b: c", "#5", "2024-13-45", "\x00"])
+def test_a_text_that_is_still_being_typed_is_answered_in_the_programs_own_words(client, text):
+    fault = said(client.post("/api/simulate", json={**CASE, "forward": text}))
+    assert fault.startswith(f"override 'costs.forward': {text!r} is not a value; give a number, a text, ")
+    assert "line 1" not in fault
+
+
 @pytest.mark.parametrize(
     "body",
     [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"forward": NaN}', b'{"devices": ' + b"9" * 5000 + b"}"],
@@ -283,6 +297,79 @@ def test_the_policy_allows_the_scripts_of_the_page_and_no_others(client):
     assert not re.search(r"""\son\w+=["']|\sstyle=["']|<script src|<link|https?://""", page.text)
 
 
+def children():
+    """The processes of worker.py that this process has started."""
+    mine = str(os.getpid())
+    listed = subprocess.run(["ps", "-Aww", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(maxsplit=2) for line in listed.splitlines()]
+    return {int(pid) for pid, parent, words in rows if parent == mine and "explorer.worker" in words}
+
+
+def test_killed_workers_are_replaced_and_the_next_request_is_answered():
+    others = children()
+    with TestClient(make_app(), base_url=HOME) as client:
+        for _ in range(3):
+            workers = children() - others
+            assert workers
+            for worker in workers:
+                os.kill(worker, signal.SIGKILL)
+            assert client.post("/api/simulate", json=CASE).status_code == 200
+    assert children() == others
+
+
+@pytest.mark.parametrize(("kills", "status"), [(1, 200), (math.inf, 503)])
+def test_a_request_is_tried_twice_if_its_worker_is_killed(kills, status):
+    others = children()
+    with TestClient(make_app(), base_url=HOME) as client, ThreadPoolExecutor() as pool:
+        response = pool.submit(client.post, "/api/simulate", json={**CASE, "devices": 64, "microbatches": 500})
+        while kills > 0 and not response.done():
+            time.sleep(0.05)
+            for worker in children() - others:
+                with suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
+            kills -= 1
+        assert response.result().status_code == status
+        assert status == 200 or response.result().json()["faults"][0].startswith(
+            "the process that simulates was killed"
+        )
+        assert client.post("/api/simulate", json=CASE).status_code == 200
+
+
+def test_no_case_and_no_file_leaves_or_uses_a_temporary_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    tmp_path.chmod(0o500)
+    with TestClient(make_app(), base_url=HOME) as client:
+        csv = client.post("/api/file/csv", json=CASE).text
+        for path in ("simulate", "validate", "file/svg", "file/html"):
+            assert client.post(f"/api/{path}", json={"csv": csv, "forward": 1}).status_code == 200
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["\ufeff0F0,0B0\r\n", "0F0,0B0\r", '"0F0","0B0"'])
+def test_a_dropped_file_is_read_like_a_file_on_disk(client, tmp_path, text):
+    path = tmp_path / "same.csv"
+    path.write_text(text, encoding="utf-8", newline="")
+    actions = len(ppsim.Schedule.from_csv(path))
+    assert client.post("/api/validate", json={"csv": text}).json()["actions"] == actions == 2
+
+
+def test_a_dropped_file_takes_the_place_of_a_configs_schedule_in_all_texts_to_copy(client, tmp_path, monkeypatch):
+    case = {"csv": "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", "config": "unit"}
+    with TestClient(make_app({"unit": str(UNIT_COSTS)}), base_url=HOME) as client:
+        found = client.post("/api/simulate", json=case).json()
+    folder = tmp_path / "configs"
+    folder.mkdir()
+    (folder / "dropped.csv").write_text(case["csv"])
+    config = folder / "unit-costs.yaml"
+    config.write_text(UNIT_COSTS.read_text())
+    names = {}
+    exec(found["copies"]["python"].replace(str(UNIT_COSTS), str(config)), names)  # noqa: S102 - what a user would run
+    assert names["run"].makespan == found["makespan"]
+    words = shlex.split(found["copies"]["command"].replace(str(UNIT_COSTS), str(config)))
+    monkeypatch.chdir(folder)
+    assert call(*words[1:]).status == 0
+
+
 def test_work_that_takes_too_long_is_ended_and_the_next_is_answered():
     with TestClient(make_app(seconds=0.0), base_url=HOME) as client:
         for _ in range(3):
@@ -315,3 +402,13 @@ def test_a_missing_extra_is_said_with_the_pip_line_that_adds_it(monkeypatch):
 def test_a_config_or_an_address_that_cannot_be_had_is_said():
     assert "no-such.yaml" in call("explore", "no-such.yaml", "--no-browser").err
     assert "--host 203.0.113.7" in call("explore", "--host", "203.0.113.7", "--no-browser").err
+
+
+@pytest.mark.parametrize(
+    "host", ["a" * 64, "a" * 300, f"{'a' * 64}.example", ".", "..", "a..b", "\ud800", "", " ", "::1::", "%"]
+)
+def test_text_that_is_no_address_is_refused(host):
+    done = call("explore", "--host", host, "--no-browser")
+    assert done.status == 2
+    assert done.err.startswith("ppsim: --host ")
+    assert "cannot be served on: " in done.err

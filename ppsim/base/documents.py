@@ -21,6 +21,10 @@ MAX_NODES = 20_000
 MAX_DIGITS = 4_000  # digits of an integer; Python itself reads up to 4,300
 
 
+class NotYamlError(ConfigError):
+    """Error of a text that is not YAML, in the words of the YAML reader."""
+
+
 @dataclass(frozen=True)
 class Document:
     """YAML document: its value, and for each path in it the 1-based line at which the value of the path begins."""
@@ -42,6 +46,7 @@ def read_yaml(text: str, place: str) -> Document:
 @lru_cache(16)  # the explorer and the studies read the same few files repeatedly
 def _read(text: str, place: str) -> Document:
     from ruamel.yaml import YAML
+    from ruamel.yaml.constructor import DuplicateKeyError
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     if len(text) > MAX_CHARACTERS:
@@ -55,10 +60,11 @@ def _read(text: str, place: str) -> Document:
         mark = error.problem_mark or error.context_mark
         line = f": line {mark.line + 1}" if mark else ""
         problem = (error.problem or error.context or "not YAML").split("\n")[0]
-        raise ConfigError(f"{place}{line}: {problem}") from None
+        kind = ConfigError if isinstance(error, DuplicateKeyError) else NotYamlError
+        raise kind(f"{place}{line}: {problem}") from None
     except (YAMLError, ValueError, TypeError, AttributeError, OverflowError, AssertionError) as error:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
-        raise ConfigError(f"{place}: not YAML: {reason:.200}") from None
+        raise NotYamlError(f"{place}: not YAML: {reason:.200}") from None
     return Document(value, {} if root is None else _lines(root))
 
 

@@ -10,7 +10,7 @@ from os import PathLike
 from typing import Any
 
 from ppsim.actions import Kind
-from ppsim.base.documents import MAX_DEPTH, Document, Path, read_yaml
+from ppsim.base.documents import MAX_DEPTH, Document, NotYamlError, Path, read_yaml
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text
 from ppsim.base.short_repr import short_repr
@@ -328,4 +328,15 @@ def _value(key: str, value: Any) -> Any:
 
 @functools.lru_cache(4096)  # a sweep repeats a few texts
 def _read_value(key: str, text: str) -> Any:
-    return read_yaml(text, f"override {shown(key)}").value
+    """Return the value of a text; ConfigError for YAML that is unfinished or wrong, or that hides its value."""
+    place = f"override {shown(key)}"
+    try:
+        value = read_yaml(text, place).value
+    except NotYamlError:  # the YAML reader explains a document, not one value that somebody is typing
+        value = None
+    if value is None and text.strip().lower() not in ("", "~", "null"):
+        raise ConfigError(
+            f"{place}: {shown(text)} is not a value; give a number, a text, true, false, null, or a list such as [1, 2]"
+            "; put a text with other signs in quotes"
+        )
+    return value

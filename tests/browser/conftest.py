@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -103,16 +104,27 @@ class Page:
         ]
 
 
+@contextmanager
+def serving(*configs):
+    """The address of a server of `ppsim explore` with some configs."""
+    command = [sys.executable, "-m", "ppsim", "explore", *configs, "--no-browser"]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as server:
+        assert server.stderr is not None
+        yield re.findall(r"http://127\.0\.0\.1:\d+/", server.stderr.readline())[0]
+        server.send_signal(signal.SIGINT)
+        _, said = server.communicate(timeout=60)
+    assert "Traceback" not in said
+
+
 @pytest.fixture(scope="session")
 def explorer(browser):
-    """The address of a server of `ppsim explore` with two configs."""
-    configs = ["configs/llama-3-8b-8xh100.yaml", "configs/unit-costs.yaml"]
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-m", "ppsim", "explore", *configs, "--no-browser"]
-    server = subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
-    assert server.stderr is not None
-    address = re.findall(r"http://127\.0\.0\.1:\d+/", server.stderr.readline())[0]
-    yield address
-    server.send_signal(signal.SIGINT)
-    _, said = server.communicate(timeout=60)
-    assert "Traceback" not in said
+    """The address of a server with two configs."""
+    with serving("configs/llama-3-8b-8xh100.yaml", "configs/unit-costs.yaml") as address:
+        yield address
+
+
+@pytest.fixture
+def serve(browser):
+    """What starts a server with other configs."""
+    return serving
