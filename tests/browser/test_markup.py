@@ -2,12 +2,12 @@
 
 import json
 import random
+import re
 from urllib.parse import quote
 
 from pages import page_of
 
 import ppsim
-from ppsim.base.errors import visible
 from tests.fuzz.cases import COUNTS, EXAMPLES
 
 RUN = "window.executed=1"
@@ -36,6 +36,11 @@ CSV = "\n".join(map(",".join, ORDERS))
 
 def run_of(name):
     return ppsim.simulate(ppsim.Schedule.from_orders(ORDERS, name=name))
+
+
+def visible(text):
+    """The text with control and direction characters escaped, as charts show them."""
+    return re.sub("[\x1b\u200f\u2028\u202c\u202e\u2066\u2067\u2069]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def collapsed(text):
