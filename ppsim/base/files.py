@@ -1,14 +1,17 @@
 """Reading and writing files: one clear error for what cannot be read, and never a half-written file."""
 
 import gzip
+import hashlib
 import os
 import re
 import secrets
 import stat
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -18,6 +21,7 @@ from ppsim.base.errors import ConfigError, shown
 MAX_FILE_BYTES = 2**29  # a schedule of 50 million actions
 MAX_CONFIG_BYTES = 2**21  # a config, a profile or a model's config.json
 _NEWLINE = re.compile("\r\n?")
+_SETTLED = 2 * 10**9  # nanoseconds after which another change of a file changes its times too
 
 
 def read_text(path: str | PathLike[str], most: int = MAX_FILE_BYTES, *, noted: bool = True) -> str:
@@ -74,6 +78,28 @@ def noting_reads(note: Callable[[Path], None]) -> Iterator[None]:
         yield
     finally:
         _notes.reset(before)
+
+
+def file_digest(path: str | PathLike[str]) -> str | None:
+    """Return a digest of a file's content; None if it cannot be read again, as a pipe, or is larger than any input.
+
+    A file whose times and size have not changed is not read again.
+    """
+    try:
+        state = os.stat(path)
+        if not stat.S_ISREG(state.st_mode) or state.st_size > MAX_FILE_BYTES:
+            return None
+        version = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
+        settled = time.time_ns() - max(version[-2:]) > _SETTLED
+        return (_digest if settled else _digest.__wrapped__)(os.fspath(path), version)
+    except (OSError, ValueError):
+        return None
+
+
+@lru_cache(256)
+def _digest(path: str, version: tuple[int, ...]) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_atomically(path: str | PathLike[str], content: str | bytes | Iterable[bytes]) -> None:

@@ -1,6 +1,9 @@
-"""Memory of this machine, and the libraries that a core install leaves out."""
+"""Memory of this machine, the libraries that a core install leaves out, and a note of what it cannot do."""
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +15,25 @@ from ppsim.base.units import value_text
 
 _DEFAULT_BYTES = 2**33
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+_notes: ContextVar[tuple[Callable[[], None], ...]] = ContextVar("notes", default=())
+
+
+def note_failure() -> None:
+    """Note for `noting_failures` that this machine, not the input, decides what follows: never store it as a result."""
+    for note in _notes.get():
+        note()
+
+
+@contextmanager
+def noting_failures(note: Callable[[], None]) -> Iterator[None]:
+    """Call `note` at every `note_failure` of this thread inside the `with` block, also if its error is caught."""
+    before = _notes.set((*_notes.get(), note))
+    try:
+        yield
+    finally:
+        _notes.reset(before)
 
 
 @cache
@@ -30,6 +52,7 @@ def memory_bytes() -> int:
 def require_memory(what: str, needed: float, instead: str) -> None:
     """Raise ConfigError if `what` needs more bytes than this machine has; `instead` names an alternative."""
     if needed > memory_bytes():
+        note_failure()
         need, there = value_text(float(needed), "bytes"), value_text(float(memory_bytes()), "bytes")
         raise ConfigError(f"{what} needs about {need} of memory, and this machine has {there}; {instead}")
 
@@ -52,6 +75,7 @@ def need(module: str, purpose: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
+        note_failure()
         library = module.partition(".")[0]
         raise ConfigError(f"{purpose} needs {library}: pip install '{DISTRIBUTION}[{EXTRA_OF[library]}]'") from None
 

@@ -1,12 +1,22 @@
-"""A progress bar on stderr for long work, shown only on a terminal."""
+"""Messages for people on stderr, and a progress bar for long work, shown only on a terminal."""
 
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, TypeVar
+
+from ppsim.base.errors import visible
 
 Item = TypeVar("Item")
 SECONDS_BEFORE_SHOWING = 1.0
+
+
+def say(message: str) -> None:
+    """Print a message on stderr; control characters become visible."""
+    if sys.stderr is not None:  # print would take stdout instead
+        with suppress(OSError, ValueError):  # stderr may be closed
+            print(visible(message), file=sys.stderr)
 
 
 class Bar:

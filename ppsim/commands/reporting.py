@@ -9,7 +9,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -18,6 +17,7 @@ from typer.models import OptionInfo
 
 from ppsim.base.errors import BuildError, ConfigError, DeadlockError, PpsimError, ScheduleError, visible
 from ppsim.base.files import CallFiles, check_target, write_atomically
+from ppsim.base.progress import say
 
 DONE, ANSWER_IS_NO, CALL_WAS_WRONG = 0, 1, 2
 INTERRUPTED, READER_LEFT = 130, 141  # 128 + SIGINT and SIGPIPE, as a shell reports them
@@ -59,12 +59,6 @@ def command(function: Callable[P, T]) -> Callable[P, T]:
         return result
 
     return run
-
-
-def say(message: str) -> None:
-    """Print a message on stderr; control characters become visible."""
-    with suppress(OSError):  # stderr may be closed
-        print(visible(message), file=sys.stderr)
 
 
 def takes_colours() -> bool:

@@ -373,6 +373,8 @@ def _column(name: str, value: Any, parameter: Mapping[str, Any]) -> np.ndarray:
     legal += ", or a list of such numbers, one a stage" if dimensions else ", one for all transfers"
     try:
         column = np.array(value)
+    except MemoryError:
+        raise
     except Exception:  # a ragged list, or a foreign object whose conversion may raise anything
         column = np.array(None)
     if column.dtype == object and all(type(number) is int for number in column.flat):

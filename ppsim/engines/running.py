@@ -6,6 +6,7 @@ from typing import Any
 
 from ppsim.base.compiling import ROWS_WORTH_LOADING, can_compile, pays
 from ppsim.base.errors import ConfigError
+from ppsim.base.host import note_failure
 from ppsim.costs.table import CostTable
 from ppsim.engines.times import RowEnds, Times, with_all_columns
 from ppsim.plan.dispatch import check_dispatch, check_plan, in_order, make_choices
@@ -66,6 +67,7 @@ def _chosen(plan: Plan, engine: str) -> str:
     if engine == "auto":
         return "compiled" if _compiled_pays(plan) else "event"
     if engine == "compiled" and not can_compile():
+        note_failure()
         raise ConfigError("engine='compiled' needs Numba, which cannot be imported; use 'event' or 'auto'")
     return engine
 

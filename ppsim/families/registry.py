@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ppsim.base.errors import BuildError, ScheduleError, shown
-from ppsim.base.host import memory_bytes
+from ppsim.base.host import memory_bytes, note_failure
 from ppsim.base.units import value_text
 from ppsim.checks.faults import validate
 from ppsim.families.closed_forms import ClosedForm, closed_forms, printed
@@ -221,7 +221,10 @@ def require_few_actions(name: str, **sizes: int) -> None:
         made = " x ".join(f"{word}={size}" for word, size in sizes.items())
         needed, there = (value_text(float(size), "bytes") for size in (actions * BYTES_AN_ACTION, memory_bytes()))
         memory = f"{actions} need about {needed} to build and simulate, and this machine has {there}"
-        why = memory if actions * BYTES_AN_ACTION > memory_bytes() else "no schedule can number as many"
+        is_large = actions * BYTES_AN_ACTION > memory_bytes()
+        why = memory if is_large else "no schedule can number as many"
+        if is_large:
+            note_failure()
         raise BuildError(f"{name}: {made} makes more than {max_actions()} actions: {why}; use fewer microbatches")
 
 

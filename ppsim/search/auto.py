@@ -12,6 +12,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError, PpsimError
+from ppsim.base.host import note_failure
 from ppsim.base.progress import track
 from ppsim.base.rules import is_number
 from ppsim.base.units import percent_text, seconds_text
@@ -220,7 +221,7 @@ def _searched(
                     break
                 search.advance()
     except KeyboardInterrupt:
-        pass
+        note_failure()  # a store must not keep half a search
     steps = f"{search.turn} round{'s' * (search.turn > 1)} of search" if search.turn else ""
     if timed is not None and timed.windows is not None:
         steps += f" and {timed.windows.turn} windows of the solver"

@@ -23,7 +23,7 @@ from ppsim.costs.table import CostTable
 from ppsim.search import find_family
 from ppsim.search.memory_actions import MEMORY_ACTIONS
 from ppsim.search.partitions import balanced_within, pieces_of
-from ppsim.studies.points import Candidate, fastest_partitions, front_of, rank, rounded, run_points
+from ppsim.studies.points import Candidate, fastest_partitions, front_of, rank, rounded, run_points, scope
 from ppsim.studies.space import BALANCED, DEVICES, MICROBATCHES, PARTITION, Changes, Space
 from ppsim.studies.store import Store, store_key
 from ppsim.studies.worker_pool import InProcess, JobRunner, Outcome, capacity, is_left_out
@@ -141,7 +141,10 @@ class BestFirstSearch:
     def _expand(self, layouts: list[_LayoutItem]) -> None:
         """Queue the points of these layouts with their bounds."""
         items = [(one.changes, one.keeping) for one in layouts]
-        outcomes = JobRunner(self.expansion, items, self.executor, self.store, self.expansion.key).in_order()
+        outcomes = JobRunner(
+            self.expansion, items, self.executor, self.store, self.expansion.key, scope(self.source), self.space.files,
+            _is_expansion,
+        ).in_order()  # fmt: skip
         for layout, found in zip(layouts, outcomes, strict=True):
             if "points" not in found:
                 self.counts["refused"] += layout.points
@@ -278,7 +281,7 @@ class Expansion:
     def key(self, one: tuple[Changes, bool]) -> str:
         """Return the store key of an expanded layout."""
         given = {"layout": one, "free": self.space.values, "limit": self.limit, "config": self.space.config.data}
-        return store_key(given, self.space.config.path)
+        return store_key(given)
 
     def bounds(self, layout: Changes, keeping: bool) -> tuple[float, float] | None:
         """Return lower bounds on seconds and bytes of all points of a layout; None if it does not fit the model."""
@@ -295,6 +298,11 @@ class Expansion:
         """Factor by which jitter scales a lower bound on the step time."""
         jitter = self.space.config.jitter
         return 1.0 if jitter is None else jitter.least_factor
+
+
+def _is_expansion(found: Any) -> bool:
+    """Return whether a stored value is an outcome of `Expansion`."""
+    return isinstance(found, dict) and found.keys() == {"points", "refused", "memory", "same"}
 
 
 class _ExpandedLayout:
@@ -345,9 +353,12 @@ class _ExpandedLayout:
         """
         section, sizes = self.space.config.schedule, (self.devices, self.layout[MICROBATCHES], stages)
         options = section.get("options") if name == section.get("name") else None
-        if options or self.whole:
-            return _summarise(name, *sizes, self.whole, **(options or {}))
-        return _known_summary(name, *sizes)
+        try:
+            if options or self.whole:
+                return _summarise(name, *sizes, self.whole, **(options or {}))
+            return _known_summary(name, *sizes)
+        except BuildError:
+            return None
 
     def _partitioned(self, summary: ScheduleSummary, partition: Any) -> Any:
         """Return the costs with a partition; None if the balanced partition equals the even one, a point already."""
@@ -402,12 +413,9 @@ class _ExpandedLayout:
 
 def _summarise(
     name: str, devices: int, microbatches: int, stages: int | None, whole: bool = False, **options: Any
-) -> ScheduleSummary | None:
-    """Return the summary of a family's schedule; None if the family does not allow the sizes."""
-    try:
-        return ScheduleSummary.of(find_family(name).columns(devices, microbatches, stages, **options), whole)
-    except BuildError:
-        return None
+) -> ScheduleSummary:
+    """Return the summary of a family's schedule; BuildError if the family does not allow the sizes."""
+    return ScheduleSummary.of(find_family(name).columns(devices, microbatches, stages, **options), whole)
 
 
 _known_summary = functools.lru_cache(1024)(_summarise)  # layouts of equal sizes share their schedules

@@ -13,6 +13,7 @@ from typing import Any
 from ppsim.analysis.measures import MEASURES, pareto_front
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import PpsimError
+from ppsim.base.host import note_failure
 from ppsim.base.progress import track
 from ppsim.base.short_repr import short_repr
 from ppsim.config import AnyConfig, ConfigSource, config_source, value_at
@@ -216,18 +217,34 @@ def run_points(
     with open_resources(len(changes), executor, workers, store) as (runner, opened):
         fast = len(changes) >= FEW if fast is None else fast
         work = functools.partial(measure_points, source, fast=fast, measures=measures)
-        outcomes = JobRunner(work, changes, runner, opened, functools.partial(_key, source, measures)).in_order()
+        key, valid = functools.partial(_key, source, measures), functools.partial(_is_point, measures)
+        outcomes = JobRunner(work, changes, runner, opened, key, scope(source), valid=valid).in_order()
         shown = outcomes if label is None else track(outcomes, len(changes), label)
         for change, found in zip(changes, shown, strict=True):
             yield Candidate(change, found.get("measures"), found.get("refused"), found.get("layout_string"))
 
 
+def scope(source: ConfigSource) -> str:
+    """Return what the files of a config, and errors in them, are named after."""
+    return f"{source.place}: {source.data.get('name')}"
+
+
 def _key(source: ConfigSource, measures: Sequence[str], changes: Mapping[str, Any]) -> str:
-    wanted = {} if len(measures) == len(POINT_MEASURES) else {"measures": list(measures)}
+    wanted = {"measures": list(measures)}
     try:
-        return store_key({**source.changed(own_changes(source, changes)).data, **wanted}, source.place)
+        return store_key({**source.changed(own_changes(source, changes)).data, **wanted})
     except PpsimError:  # the changes give no config; the config and the changes are the key
-        return store_key({"base": source.data, "changes": dict(changes), **wanted}, source.place)
+        return store_key({"base": source.data, "changes": dict(changes), **wanted})
+
+
+def _is_point(measures: Sequence[str], found: Any) -> bool:
+    """Return whether a stored value is an outcome of `measure_points`."""
+    if not isinstance(found, dict):
+        return False
+    if found.keys() == {"refused"}:
+        return isinstance(found["refused"], str)
+    numbers = found.get("measures")
+    return found.keys() == {"measures", "layout_string"} and isinstance(numbers, dict) and [*numbers] == [*measures]
 
 
 def own_changes(source: ConfigSource, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,6 +281,7 @@ def _outcome(source: ConfigSource, changes: Mapping[str, Any], measures: Sequenc
     except PpsimError as error:
         return {"refused": str(error).removeprefix(f"{source.place}: ")}
     except MemoryError:
+        note_failure()
         return {"refused": "not enough memory for this many actions; use fewer microbatches"}
 
 
@@ -276,10 +294,15 @@ def fastest_partitions(
     """
 
     def key(changes: Mapping[str, Any]) -> str:
-        return store_key({"cut": changes, "limit": limit, "config": source.data}, source.place)
+        return store_key({"cut": changes, "limit": limit, "config": source.data})
 
     work = functools.partial(_cut_points, source, limit)
-    return list(JobRunner(work, points, executor, store, key).in_order())
+    return list(JobRunner(work, points, executor, store, key, scope(source), valid=_is_cut).in_order())
+
+
+def _is_cut(found: Any) -> bool:
+    """Return whether a stored value is an outcome of `_cut_points`."""
+    return isinstance(found, dict) and found.keys() == {"stages"} and isinstance(found["stages"], str | None)
 
 
 def _cut_points(source: ConfigSource, limit: float, points: Sequence[Mapping[str, Any]]) -> list[Outcome]:

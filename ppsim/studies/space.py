@@ -19,6 +19,7 @@ from ppsim.costs.layout import Layout
 from ppsim.frameworks import SCHEDULES
 from ppsim.search import families, find_family, split_stages
 from ppsim.search.memory_actions import MEMORY_ACTIONS
+from ppsim.studies.store import noting_basis
 
 TENSOR, CONTEXT, DATA, EXPERT = "layout.tensor", "layout.context", "layout.data", "layout.expert"
 MICROBATCH_SIZE, PARTITION, RECOMPUTE_LEVEL = "layout.microbatch_size", "layout.partition", "layout.recompute"
@@ -51,6 +52,8 @@ class Space:
         Values of each free key, without layout.data and schedule.microbatches, which follow from the other keys.
     fixed : mapping of dotted key to int
         The config's values of layout.data and schedule.microbatches, if it sets them; other values are skipped.
+    files : mapping of path to digest
+        The files that the config names; a digest is None if it is not known.
     """
 
     config: Config
@@ -58,6 +61,7 @@ class Space:
     batch: int
     values: Mapping[str, list[Any]] = field(default_factory=dict)
     fixed: Mapping[str, int] = field(default_factory=dict)
+    files: Mapping[str, str | None] = field(default_factory=dict)
 
     def layouts(self) -> Iterator[Changes]:
         """Yield every combination of the layout's keys, with the number of copies and microbatches that follows.
@@ -179,7 +183,8 @@ def search_space(
     _require_sections(data, place)
     chosen = _chosen(data, free, {key: list(values) for key, values in (only or {}).items()})
     completed, gpus, batch = _completed(data, chosen, place)
-    whole = make_config(completed, place=place)
+    with noting_basis() as basis:
+        whole = make_config(completed, place=place)
     if "csv" in whole.schedule:
         raise ConfigError(f"{place}: schedule.csv fixes the schedule; choose needs schedule.name, or none")
     derived = isinstance(whole.costs, DerivedCosts)
@@ -197,6 +202,7 @@ def search_space(
         batch,
         {key: legal for key, legal in values.items() if legal},
         {key: value for key, value in fixed.items() if value is not None},
+        basis.files,
     )
 
 

@@ -1,4 +1,4 @@
-"""The store of results: one SQLite file that outlives the run, and the store keys of configs."""
+"""The store of results: one SQLite file that outlives the run, and what a stored result follows from."""
 
 from __future__ import annotations
 
@@ -6,105 +6,226 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
-from functools import cache
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from os import PathLike
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import ppsim
 from ppsim.base.errors import ConfigError
+from ppsim.base.files import check_target, file_digest, noting_reads
+from ppsim.base.host import noting_failures
+from ppsim.base.progress import say
 
-SCHEMA = 1
+# What stored results mean. Raise it if a change alters any result: tests/test_stored_results.py notices.
+RESULTS = 1
+
 _UNRELATED = ("name", "published")  # sections of a config that change no result
-_FILES = (("model", "huggingface"), ("schedule", "csv"), ("costs", "profile"))
-_UNRELATED_CODE = ("commands", "plots", "interop", "explorer", "cli.py")
+_TABLE = (
+    "CREATE TABLE results (key TEXT NOT NULL, files TEXT NOT NULL, result TEXT NOT NULL, checksum TEXT NOT NULL, "
+    "PRIMARY KEY (key, files))"
+)
+_EARLIER = ("CREATE TABLE results (key TEXT PRIMARY KEY, result TEXT NOT NULL)",)
 _MAX_KEYS = 500  # keys per query; the oldest builds of SQLite take 999
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
+_SECONDS_BEFORE_SAYING, _POLL_SECONDS = 1.0, 0.05
+
+T = TypeVar("T")
+
+
+@dataclass
+class Basis:
+    """What a result follows from besides its key.
+
+    Attributes
+    ----------
+    files : mapping of path to digest
+        Every file that was read; None if its content cannot be identified.
+    failures : int
+        Number of times that this machine failed, such as a missing library.
+    """
+
+    files: dict[str, str | None] = field(default_factory=dict)
+    failures: int = 0
+
+    def add_file(self, path: str | PathLike[str]) -> None:
+        """Add a file that is about to be read."""
+        self.files.setdefault(os.fspath(path), file_digest(path))
+
+    def add_failure(self) -> None:
+        """Add a failure of this machine."""
+        self.failures += 1
+
+    @property
+    def is_lasting(self) -> bool:
+        """True if the same key and files give the same result at any time, on any machine."""
+        return not self.failures and all(found is not None for found in self.files.values()) and _unchanged(self.files)
+
+
+@contextmanager
+def noting_basis() -> Iterator[Basis]:
+    """Yield a Basis that fills with what is read, and what fails, in this thread inside the `with` block."""
+    basis = Basis()
+    with noting_reads(basis.add_file), noting_failures(basis.add_failure):
+        yield basis
+
+
+def _unchanged(files: Mapping[str, str | None]) -> bool:
+    return all(file_digest(path) == digest for path, digest in files.items())
 
 
 class Store:
-    """Results by key in an SQLite file with a write-ahead log.
+    """Results in an SQLite file with a write-ahead log, by key and by the content of the files that they follow from.
 
-    Two runs can share it; a killed run loses no stored result.
+    Two runs can share it; a killed run loses no stored result. While another process locks the file, every method
+    waits, and says so on stderr. Rows that fail their checksum are recomputed.
 
-    Raises ConfigError if the file cannot be opened or is not an SQLite file.
+    Raises ConfigError if the file cannot be opened, read or written, or is not a store.
     """
 
     def __init__(self, path: str | PathLike[str]):
+        check_target(path)
         self.path = os.fspath(path)
+        self._damaged: set[str] = set()
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise ConfigError(f"{self.path}: not a file; give an SQLite file or a new one")
+        try:  # an absolute path, as SQLite gives ":memory:" and others a meaning
+            self._base = sqlite3.connect(os.path.abspath(path), timeout=0, isolation_level=None)
+        except (sqlite3.Error, ValueError) as error:
+            raise self._fault(error) from None
+        self._base.text_factory = bytes  # text in a damaged row may not be UTF-8
         try:
-            self._base = sqlite3.connect(self.path, timeout=60, isolation_level=None)
-            self._base.execute("PRAGMA journal_mode=WAL")
-            self._base.execute("PRAGMA synchronous=NORMAL")
-            self._base.execute("CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, result TEXT NOT NULL)")
-        except sqlite3.Error as error:
-            raise ConfigError(
-                f"{self.path}: cannot be used as a store: {error}; give an SQLite file or a new one"
-            ) from None
+            self._patiently(self._prepare)
+        except BaseException:
+            self._base.close()
+            raise
 
-    def find(self, keys: Sequence[str]) -> dict[str, Any]:
-        """Return the stored results of those `keys` that have one."""
+    def find(self, keys: Sequence[str], place: str = "", valid: Callable[[Any], bool] | None = None) -> dict[str, Any]:
+        """Return the stored results of those `keys` that have one, of the config at `place` if it reads files.
+
+        A row whose result is not `valid` counts as damaged.
+        """
         found: dict[str, Any] = {}
         for first in range(0, len(keys), _MAX_KEYS):
             some = keys[first : first + _MAX_KEYS]
             marks = ",".join("?" * len(some))
-            rows = self._base.execute(f"SELECT key, result FROM results WHERE key IN ({marks})", some)  # noqa: S608 - marks only
-            found |= {key: json.loads(result) for key, result in rows}
+            query = f"SELECT key, files, result, checksum FROM results WHERE key IN ({marks})"  # noqa: S608 - marks only
+            for key, *row in self._patiently(lambda query=query, some=some: self._base.execute(query, some).fetchall()):
+                read = _read_row(key, row)
+                if read is None or not (valid is None or valid(read[1])):
+                    self._damaged.add(key.decode())
+                elif not read[0] or (read[0]["place"] == place and _unchanged(read[0]["files"])):
+                    found[key.decode()] = read[1]
         return found
 
-    def save(self, results: Mapping[str, Any]) -> None:
-        """Write results atomically: all of them, or none if the process dies."""
-        rows = [(key, json.dumps(result)) for key, result in results.items()]
-        try:
+    def save(self, results: Iterable[tuple[str, Mapping[str, str | None], Any]], place: str = "") -> None:
+        """Write results atomically, all of them or none: each with its key and the files that it follows from."""
+        rows = []
+        for key, files, result in results:
+            texts = json.dumps({"place": place, "files": files} if files else {}, sort_keys=True), json.dumps(result)
+            rows.append((key, *texts, _checksum(key.encode(), *(text.encode() for text in texts))))
+
+        def write() -> None:
             self._base.execute("BEGIN IMMEDIATE")
-            self._base.executemany("INSERT OR REPLACE INTO results VALUES (?, ?)", rows)
+            self._base.executemany("DELETE FROM results WHERE key = ?", [row[:1] for row in rows if row[0] in damaged])
+            self._base.executemany("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", rows)
             self._base.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise ConfigError(f"{self.path}: results cannot be kept: {error}") from None
+
+        damaged = set(self._damaged)
+        if rows:
+            self._patiently(write)
 
     def count(self) -> int:
         """Return the number of stored results."""
-        return self._base.execute("SELECT count(*) FROM results").fetchone()[0]
+        return self._patiently(lambda: self._base.execute("SELECT count(*) FROM results").fetchone()[0])
 
     def close(self) -> None:
-        """Close the file."""
-        self._base.close()
+        """Close the file, and print how many damaged rows there were."""
+        if self._damaged:
+            say(f"ppsim: {self.path}: damaged rows: {len(self._damaged)}; their results were recomputed")
+            self._damaged.clear()
+        with suppress(sqlite3.Error):
+            self._base.close()
+
+    def _prepare(self) -> None:
+        """Create the table, in place of the table of an earlier version; ConfigError for another program's file."""
+        tables = self._tables()
+        if tables and tables.get("results") not in (_TABLE, *_EARLIER):
+            raise ConfigError(f"{self.path}: an SQLite file, but not a store of ppsim; give a new file")
+        self._base.execute("BEGIN IMMEDIATE")  # fails now, not after hours of work, if the file cannot be written
+        earlier, count = self._tables().get("results"), 0
+        if earlier in _EARLIER:
+            count = self._base.execute("SELECT count(*) FROM results").fetchone()[0]
+            self._base.execute("DROP TABLE results")
+        if earlier != _TABLE:
+            self._base.execute(_TABLE)
+        self._base.execute("COMMIT")
+        if count:
+            say(f"ppsim: {self.path}: results of an earlier version of ppsim: {count}; they are recomputed")
+        self._base.execute("PRAGMA journal_mode=WAL")
+        self._base.execute("PRAGMA synchronous=NORMAL")
+
+    def _tables(self) -> dict[str, str]:
+        rows = self._base.execute("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'").fetchall()
+        return {_text(name): _text(sql) for name, sql in rows}
+
+    def _patiently(self, action: Callable[[], T]) -> T:
+        """Return the result of `action`; while another process locks the file, wait and try again."""
+        began, said = time.monotonic(), False
+        while True:
+            try:
+                return action()
+            except sqlite3.Error as error:
+                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                if code not in _BUSY:
+                    raise self._fault(error) from None
+            finally:
+                if self._base.in_transaction:
+                    with suppress(sqlite3.Error):
+                        self._base.execute("ROLLBACK")
+            if not said and time.monotonic() - began > _SECONDS_BEFORE_SAYING:
+                say(f"ppsim: {self.path}: another process locks it; waiting (Ctrl-C stops)")
+                said = True
+            time.sleep(_POLL_SECONDS)
+
+    def _fault(self, error: Exception) -> ConfigError:
+        return ConfigError(f"{self.path}: cannot be used as a store: {error}; give an SQLite file or a new one")
 
 
-def store_key(data: Mapping[str, Any], place: str) -> str:
-    """Return the store key of a config: a hash of its values, its files and the code of ppsim."""
-    decisive = {key: value for key, value in data.items() if key not in _UNRELATED}
-    files = [
-        _digest(os.path.join(os.path.dirname(place), section[name]))
-        for top, name in _FILES
-        if isinstance(section := data.get(top), Mapping) and isinstance(section.get(name), str)
-    ]
-    text = json.dumps([SCHEMA, _code(), decisive, files], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _digest(path: str) -> str | None:
-    try:
-        state = os.stat(path)
-    except OSError:
-        return None  # the check of the config names the fault
-    return _digest_of_version(path, state.st_mtime_ns, state.st_size)
-
-
-@cache
-def _digest_of_version(path: str, changed: int, size: int) -> str | None:
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError:
+def _read_row(key: Any, row: Sequence[Any]) -> tuple[dict[str, Any], Any] | None:
+    """Return the files and the result in a row; None if they are not what was stored."""
+    if not all(isinstance(value, bytes) for value in (key, *row)):
         return None
+    *texts, checksum = row
+    if checksum.decode(errors="replace") != _checksum(key, *texts):
+        return None
+    files, result = map(json.loads, texts)
+    return files, result
 
 
-@cache
-def _code() -> str:
-    """Return a hash of ppsim's version and of every source file that can change results."""
-    home = Path(ppsim.__file__).parent
-    digest = hashlib.sha256(ppsim.__version__.encode())
-    for file in sorted(home.rglob("*.py")):
-        if file.relative_to(home).parts[0] not in _UNRELATED_CODE:
-            digest.update(file.read_bytes())
-    return digest.hexdigest()
+def _checksum(*values: bytes) -> str:
+    return hashlib.sha256(b"\0".join(values)).hexdigest()
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def store_key(data: Mapping[str, Any]) -> str:
+    """Return the store key of values that decide a result: those of a config, and others under further keys."""
+    decisive = _plain({key: value for key, value in data.items() if key not in _UNRELATED})
+    return hashlib.sha256(json.dumps([RESULTS, decisive], sort_keys=True).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """Return a value for JSON; values that differ, or keys such as 3 and "3", differ there too."""
+    if isinstance(value, Mapping):
+        return {repr(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, int) and abs(value) >= 2**64:
+        return {"int": hex(value)}  # JSON takes no more than 4,300 digits
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return _plain(value.tolist()) if hasattr(value, "tolist") else repr(value)

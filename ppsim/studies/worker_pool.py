@@ -17,7 +17,7 @@ from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
-from ppsim.studies.store import Store
+from ppsim.studies.store import Store, noting_basis
 
 MAX_WORKERS = 4096  # a mistyped number must not fill a machine with processes
 AT_ONCE = 64  # chunks handed to an executor that does not say how many workers it has
@@ -251,6 +251,19 @@ def open_resources(
         yield executor, store
 
 
+Files = Mapping[str, str | None]  # path -> digest
+
+
+def _worked(work: Callable[[list[Any]], list[Outcome]], items: Sequence[Any]) -> list[tuple[Outcome, Files | None]]:
+    """Return the outcome of each item with the files it follows from; None if it must not be stored."""
+    found: list[tuple[Outcome, Files | None]] = []
+    for item in items:
+        with noting_basis() as basis:
+            (outcome,) = work([item])
+        found.append((outcome, basis.files if basis.is_lasting else None))
+    return found
+
+
 class JobRunner:
     """Job runner: sends items to an executor in chunks; retries the items of a dead worker one at a time.
 
@@ -263,9 +276,15 @@ class JobRunner:
     items : list
     executor : Executor
     store : Store, optional
-        Stored outcomes are not recomputed; new outcomes are stored.
+        Stored outcomes are not recomputed; new outcomes are stored if they follow from the item, and from files, alone.
     key : function of an item, optional
         Store key of its outcome; needed with a store.
+    place : str
+        Place of the config, which names files relative to it.
+    files : mapping of path to digest, optional
+        Files from which all outcomes follow, if they were read before.
+    valid : function of an outcome, optional
+        Whether a stored outcome is one of this work; others are recomputed.
     """
 
     def __init__(
@@ -275,8 +294,12 @@ class JobRunner:
         executor: Executor,
         store: Store | None = None,
         key: Callable[[Any], str] = str,
+        place: str = "",
+        files: Mapping[str, str | None] | None = None,
+        valid: Callable[[Any], bool] | None = None,
     ):
         self.work, self.items, self.executor, self.store, self.key = work, items, executor, store, key
+        self.place, self.files, self.valid = place, files or {}, valid
         self.keys: dict[int, str] = {}
         order = list(range(len(items)))
         size = max(1, min(MAX_CHUNK, len(order) // (4 * capacity(executor))))
@@ -349,7 +372,7 @@ class JobRunner:
 
     def _start(self, chunk: list[int]) -> None:
         try:
-            future = self.executor.submit(self.work, [self.items[index] for index in chunk])
+            future = self.executor.submit(_worked, self.work, [self.items[index] for index in chunk])
         except Exception as error:
             if not is_death(error):
                 raise
@@ -363,13 +386,16 @@ class JobRunner:
             return [], chunk
         for index in chunk:
             self.keys[index] = self.key(self.items[index])
-        stored = self.store.find([self.keys[index] for index in chunk])
+        stored = self.store.find([self.keys[index] for index in chunk], self.place, self.valid)
         known = [(index, stored[self.keys[index]]) for index in chunk if self.keys[index] in stored]
         return known, [index for index in chunk if self.keys[index] not in stored]
 
-    def _store(self, chunk: list[int], outcomes: list[Outcome]) -> Iterator[tuple[int, Outcome]]:
-        if self.store is not None:
-            self.store.save({self.keys[index]: outcome for index, outcome in zip(chunk, outcomes, strict=True)})
+    def _store(self, chunk: list[int], worked: list[tuple[Outcome, Files | None]]) -> Iterator[tuple[int, Outcome]]:
+        outcomes = [outcome for outcome, _ in worked]
+        if self.store is not None and None not in self.files.values():
+            kept = [(self.keys[index], {**self.files, **read}, outcome)
+                    for index, (outcome, read) in zip(chunk, worked, strict=True) if read is not None]  # fmt: skip
+            self.store.save(kept, self.place)
         yield from zip(chunk, outcomes, strict=True)
 
     def _suspect(self, chunk: list[int], cause: str) -> Iterator[tuple[int, Outcome]]:
