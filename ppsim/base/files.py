@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.host import note_failure
 
 MAX_FILE_BYTES = 2**29  # a schedule of 50 million actions
 MAX_CONFIG_BYTES = 2**21  # a config, a profile or a model's config.json
@@ -38,6 +39,8 @@ def read_text(path: str | PathLike[str], most: int = MAX_FILE_BYTES, *, noted: b
     except (EOFError, zlib.error) as error:
         raise ConfigError(f"{_name(path)}: cannot be read: a damaged .gz file ({error})") from None
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError):
+            note_failure()
         raise ConfigError(f"{_name(path)}: cannot be read: {_reason(error)}") from None
     return decoded(content, _name(path))
 
@@ -144,9 +147,10 @@ def check_target(path: str | PathLike[str]) -> None:
 
     Call it before work whose result would be lost.
     """
-    if not str(path) or os.path.isdir(path):
+    target = _as_path(path)
+    if "\0" in str(target) or os.path.isdir(target):
         raise ConfigError(f"{_name(path)}: is no name of a file; give one such as out.json")
-    folder = os.path.dirname(os.path.realpath(_as_path(path)))
+    folder = os.path.dirname(os.path.realpath(target))
     if not os.path.isdir(folder):
         raise ConfigError(f"{_name(path)}: cannot be written: there is no folder {_name(folder)}")
     if not os.path.exists(path) and not os.access(folder, os.W_OK | os.X_OK):

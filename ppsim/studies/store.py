@@ -176,7 +176,7 @@ class Store:
         while True:
             try:
                 return action()
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeError) as error:  # SQLite may quote damaged bytes in its message
                 code = getattr(error, "sqlite_errorcode", 0) & 0xFF
                 if code not in _BUSY:
                     raise self._fault(error) from None

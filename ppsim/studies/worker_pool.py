@@ -251,12 +251,11 @@ def open_resources(
         yield executor, store
 
 
-Files = Mapping[str, str | None]  # path -> digest
-
-
-def _worked(work: Callable[[list[Any]], list[Outcome]], items: Sequence[Any]) -> list[tuple[Outcome, Files | None]]:
-    """Return the outcome of each item with the files it follows from; None if it must not be stored."""
-    found: list[tuple[Outcome, Files | None]] = []
+def _worked(work: Callable[[list[Any]], list[Outcome]], items: list[Any], stored: bool) -> list[tuple[Outcome, Any]]:
+    """Return each item's outcome, and the digests of the files that it follows from; None if it is not to be stored."""
+    if not stored:
+        return [(outcome, None) for outcome in work(items)]
+    found: list[tuple[Outcome, Any]] = []
     for item in items:
         with noting_basis() as basis:
             (outcome,) = work([item])
@@ -372,7 +371,8 @@ class JobRunner:
 
     def _start(self, chunk: list[int]) -> None:
         try:
-            future = self.executor.submit(_worked, self.work, [self.items[index] for index in chunk])
+            items = [self.items[index] for index in chunk]
+            future = self.executor.submit(_worked, self.work, items, self.store is not None)
         except Exception as error:
             if not is_death(error):
                 raise
@@ -390,7 +390,7 @@ class JobRunner:
         known = [(index, stored[self.keys[index]]) for index in chunk if self.keys[index] in stored]
         return known, [index for index in chunk if self.keys[index] not in stored]
 
-    def _store(self, chunk: list[int], worked: list[tuple[Outcome, Files | None]]) -> Iterator[tuple[int, Outcome]]:
+    def _store(self, chunk: list[int], worked: list[tuple[Outcome, Any]]) -> Iterator[tuple[int, Outcome]]:
         outcomes = [outcome for outcome, _ in worked]
         if self.store is not None and None not in self.files.values():
             kept = [(self.keys[index], {**self.files, **read}, outcome)
