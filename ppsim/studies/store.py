@@ -114,7 +114,7 @@ class Store:
             for key, *row in self._patiently(lambda query=query, some=some: self._base.execute(query, some).fetchall()):
                 read = _read_row(key, row)
                 if read is None or not (valid is None or valid(read[1])):
-                    self._damaged.add(key.decode())
+                    self._damaged.add(_text(key))
                 elif not read[0] or (read[0]["place"] == place and _unchanged(read[0]["files"])):
                     found[key.decode()] = read[1]
         return found
