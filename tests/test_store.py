@@ -1,5 +1,6 @@
 """The store: results follow from keys and files, failures of the machine are not kept, locks are waited for."""
 
+import hashlib
 import json
 import os
 import signal
@@ -15,13 +16,7 @@ from huggingface_configs import CONFIGS
 
 import ppsim as library
 from ppsim import ConfigError
-from ppsim.base import files
-from ppsim.engines import running
-from ppsim.families import registry
-from ppsim.search import auto
-from ppsim.studies import points as study
-from ppsim.studies import run_points
-from ppsim.studies.store import Store, store_key
+from ppsim.studies import Store, run_points, store_key
 
 HEADS = CONFIGS["meta-llama/Meta-Llama-3-8B"][0]
 NAMES = ("1f1b", "zb-h1", "dualpipe:3")
@@ -107,7 +102,7 @@ def test_a_changed_file_is_another_result_and_the_file_as_it_was_the_stored_one(
         assert steps[-1] == fresh
     assert steps[0] == steps[2] != steps[1]
     assert kept(store) == 2
-    monkeypatch.setattr(study, "measure_points", lambda *_, **__: pytest.fail("simulated again"))
+    monkeypatch.setattr("ppsim.studies.points.measure_points", lambda *_, **__: pytest.fail("simulated again"))
     assert step_of(place, store) == steps[0]
 
 
@@ -142,9 +137,9 @@ def test_a_big_file_is_hashed_once_in_a_sweep_and_again_when_it_changes(tmp_path
     csv_file(tmp_path, 8)
     past = time.time() - 100
     hashed = []
-    digest = files.hashlib.file_digest
-    monkeypatch.setattr(files.hashlib, "file_digest", lambda *given: hashed.append(1) or digest(*given))
-    monkeypatch.setattr(files.time, "time_ns", lambda: 2 * 10**18)
+    digest = hashlib.file_digest
+    monkeypatch.setattr("hashlib.file_digest", lambda *given: hashed.append(1) or digest(*given))
+    monkeypatch.setattr("time.time_ns", lambda: 2 * 10**18)
     config = {"schedule": {"csv": str(tmp_path / "mine.csv")}}
     points = [{"costs.forward": 1 + n / 8} for n in range(20)]
     list(run_points(config, points, store=tmp_path / "runs.sqlite"))
@@ -177,12 +172,12 @@ def fails_by_memory(*_, **__):
 
 
 def without_numba(monkeypatch):
-    monkeypatch.setattr(running, "can_compile", lambda: False)
+    monkeypatch.setattr("ppsim.engines.running.can_compile", lambda: False)
     return {"engine": "compiled"}, "needs Numba"
 
 
 def without_memory(monkeypatch):
-    monkeypatch.setattr(registry, "memory_bytes", lambda: 1000)
+    monkeypatch.setattr("ppsim.families.registry.memory_bytes", lambda: 1000)
     return {}, "this machine has"
 
 
@@ -199,7 +194,7 @@ def without_descriptors(monkeypatch):
     def opened(*_):
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(files.Path, "open", opened)
+    monkeypatch.setattr("pathlib.Path.open", opened)
     return {"schedule": {"csv": str(UNIT_COSTS)}}, "Too many open files"
 
 
@@ -228,7 +223,7 @@ def test_half_a_search_is_not_a_stored_result(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(auto, "track", interrupted)
+        patch.setattr("ppsim.search.auto.track", interrupted)
         step_of(config, tmp_path / "runs.sqlite")
     assert kept(tmp_path / "runs.sqlite") == 0
     step_of(config, tmp_path / "runs.sqlite")

@@ -18,6 +18,7 @@ from ppsim.studies.gate import (
 )
 from ppsim.studies.points import Candidate, run_points
 from ppsim.studies.recipe import config_yaml, megatron_flags, torchtitan_flags
+from ppsim.studies.store import Store, store_key
 from ppsim.studies.what_if import break_even, changes, failed_device_losses, known_change, rerouted, slow_device_losses
 from ppsim.studies.worker_pool import SlurmJobs, dask_executor
 
@@ -25,6 +26,7 @@ __all__ = [
     "Candidate",
     "Limits",
     "SlurmJobs",
+    "Store",
     "Tolerance",
     "break_even",
     "calibrate",
@@ -47,6 +49,7 @@ __all__ = [
     "rerouted",
     "run_points",
     "slow_device_losses",
+    "store_key",
     "torchtitan_flags",
     "update_baseline",
     "write_baseline",
