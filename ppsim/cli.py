@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import threading
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -13,7 +15,9 @@ import typer.main
 
 from ppsim import __version__
 
-INTERRUPTED, TERMINATED = 130, 143  # 128 + SIGINT and SIGTERM, as a shell reports them
+INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+ENDING = ("SIGINT", "SIGTERM", "SIGHUP")  # signals that end a command
+_REPEAT_SECONDS, _REPEATS = 1.0, 5
 
 # Command -> module in ppsim/commands with a function of the same name, and the line in `ppsim --help`.
 COMMANDS = {
@@ -68,7 +72,7 @@ class LazyCommand(typer.core.TyperCommand):
         module, _ = COMMANDS[str(self.name)]
         only = typer.Typer(**PLAIN)
         only.command(self.name)(getattr(import_module(f"ppsim.commands.{module}"), module))
-        _listen()
+        _ending.listen()
         return typer.main.get_command(only).make_context(info_name, _three_words(args), *more, **options)
 
 
@@ -76,10 +80,48 @@ for _name, (_, _line) in COMMANDS.items():
     app.command(_name, cls=LazyCommand, short_help=_line)(lambda: None)
 
 
-def _listen() -> None:
-    """Let interrupts raise exceptions, so that temporary files are removed; all modules are loaded now."""
-    if callable(handler := signal.getsignal(signal.SIGINT)) and handler is not signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+class _Ending:
+    """The end of a command by a signal: an exception, so that temporary files are removed and processes end.
+
+    A library may swallow the exception, where it calls Python or imports. It is raised again every second, and
+    the fifth time the process ends.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []  # signals that are not ignored
+        self.status: int | None = None
+        self.raised = 0
+
+    def listen(self) -> None:
+        """Let signals raise exceptions; all modules are loaded now."""
+        for number in self.numbers:
+            signal.signal(number, self)
+
+    def __call__(self, number: int, _: Any) -> None:
+        if self.status is None:
+            self.status = 128 + number
+            sys.unraisablehook = lambda _: None  # an exception that is swallowed is reported there
+            signal.signal(signal.SIGALRM, self)
+            signal.setitimer(signal.ITIMER_REAL, _REPEAT_SECONDS, _REPEAT_SECONDS)
+        self.raised += 1
+        if self.raised >= _REPEATS:
+            os._exit(self.status)
+        if self.status == INTERRUPTED:
+            raise KeyboardInterrupt
+        sys.exit(self.status)
+
+    def leave(self) -> int | None:
+        """Return the exit status; nothing is raised any more, and threads that do not end are not waited for."""
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        for number in self.numbers:
+            signal.signal(number, signal.SIG_IGN)
+        last = threading.Timer(_REPEAT_SECONDS, os._exit, [self.status])
+        last.daemon = True
+        last.start()
+        return self.status
+
+
+_ending = _Ending()
 
 
 def _print_version(wanted: bool) -> None:
@@ -98,16 +140,18 @@ def options(
 
 
 def run_command_line() -> None:
-    """Run the command line and exit with its status.
-
-    SIGTERM and SIGINT raise exceptions, so that temporary files are removed.
-    """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    """Run the command line and exit with its status, or with that of the signal that ended it."""
+    numbers = [getattr(signal, name) for name in ENDING if hasattr(signal, name)]
+    _ending.numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     try:
         app(prog_name="ppsim")
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-    except OSError as error:
+    except BaseException as error:
+        if _ending.status is not None:
+            sys.exit(_ending.leave())
+        if isinstance(error, KeyboardInterrupt):
+            sys.exit(INTERRUPTED)
+        if not isinstance(error, OSError):
+            raise
         if error.filename is not None:
             raise
         from ppsim.commands.reporting import stdout_failed  # from --help or --version; commands report their own

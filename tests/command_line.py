@@ -43,7 +43,6 @@ def start(*arguments: object, program: Path | None = None, **options) -> subproc
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
-        env=ENVIRONMENT,
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-        **options,
+        **{"env": ENVIRONMENT, **options},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -173,7 +174,14 @@ class WindowModel:
         solver = self.cp_model.CpSolver()
         for name, value in parameters.items():
             setattr(solver.parameters, name, value)
-        status = solver.solve(self.model)
+        solver.parameters.catch_sigint_signal = False  # it would keep Ctrl-C from Python
+        with ThreadPoolExecutor(1) as thread:  # signals are not heard in the solver's own code
+            solving = thread.submit(solver.solve, self.model)
+            try:
+                status = solving.result()
+            except BaseException:
+                solver.stop_search()
+                raise
         found = status in (self.cp_model.OPTIMAL, self.cp_model.FEASIBLE)
         return Solved(self._codes(solver) if found else None, solver.best_objective_bound * self.tick)
 

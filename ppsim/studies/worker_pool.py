@@ -23,6 +23,7 @@ MAX_WORKERS = 4096  # a mistyped number must not fill a machine with processes
 AT_ONCE = 64  # chunks handed to an executor that does not say how many workers it has
 _DEATHS = ("KilledWorker", "UncompletedJobError")  # errors of Dask and submitit if a worker died
 _POLL_SECONDS = 0.3
+_ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _END_SECONDS = 0.5  # maximum wait for the thread that manages the processes
 
 
@@ -60,7 +61,8 @@ class Workers(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
         """Run a call in one of the processes, as any executor does."""
-        return self._pool.submit(fn, *args, **kwargs)
+        with _signals_later():
+            return self._pool.submit(fn, *args, **kwargs)
 
     def serve(self, processes: int) -> None:
         """Have this number of processes; start new ones after a shutdown, or if the number changes."""
@@ -189,10 +191,22 @@ def _pool(workers: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(os.getpid(),))
 
 
+@contextmanager
+def _signals_later() -> Iterator[None]:
+    """Let signals wait while processes start: before `_begin` runs, their handlers are not its own."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin(parent: int) -> None:
     """Leave Ctrl-C to the parent, end at any other signal, and end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's handler would only end the running call
+    for number in _ENDING - {signal.SIGINT}:
+        signal.signal(number, signal.SIG_DFL)  # the parent's handler would only end the running call
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 

@@ -3,6 +3,7 @@
 import json
 import signal
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 import typer.main
@@ -117,18 +118,22 @@ def calls(draw, name):
     return words
 
 
+def write_inputs():
+    """Write every file that a call reads into this folder."""
+    Path("unit.yaml").write_text(UNIT_COSTS.read_text().replace("microbatches: 8", "microbatches: 4"))
+    Path("model.yaml").write_text(LLAMA.read_text())
+    costs = library.Costs(forward=0.02, backward=0.05, latency=0.001)
+    Path("trace.json").write_text(json.dumps(trace_document("1f1b", costs, devices=2, microbatches=2, steps=2)))
+    assert ppsim("calibrate", "trace.json", "-o", "profile.yaml").status == 0
+    assert ppsim("check", "unit.yaml", "--baseline", "baseline.json", "--update").status == 0
+    library.build("1f1b", devices=2, microbatches=2).to_csv("order.csv")
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Where every file that a call names lies."""
     monkeypatch.chdir(tmp_path)
-    small = UNIT_COSTS.read_text().replace("microbatches: 8", "microbatches: 4")
-    (tmp_path / "unit.yaml").write_text(small)
-    (tmp_path / "model.yaml").write_text(LLAMA.read_text())
-    costs = library.Costs(forward=0.02, backward=0.05, latency=0.001)
-    (tmp_path / "trace.json").write_text(json.dumps(trace_document("1f1b", costs, devices=2, microbatches=2, steps=2)))
-    assert ppsim("calibrate", "trace.json", "-o", "profile.yaml").status == 0
-    assert ppsim("check", "unit.yaml", "--baseline", "baseline.json", "--update").status == 0
-    library.build("1f1b", devices=2, microbatches=2).to_csv("order.csv")
+    write_inputs()
     return tmp_path
 
 
