@@ -31,7 +31,7 @@ def test_growth_of_the_first_answer(benchmark, microbatches):
 
 
 def test_ten_seconds_beat_the_published_v_half_at_its_own_peak(benchmark):
-    """211 slots by its form and 209 by the makers' own search at p = 8, m = 32."""
+    """211 slots by its form and 209 by the authors' own search at p = 8, m = 32."""
     sizes = {"devices": 8, "microbatches": 32, "stages_per_device": 2}
     options = {"placement": "v", "costs": V_UNIT, "memory_limit": 5, "seconds": 10}
     schedule = benchmark.pedantic(ppsim.build, ("auto",), {**sizes, **options}, rounds=1)

@@ -1,4 +1,4 @@
-"""PipeOffload's grouped interleaved schedule by slots: its makers' lists, idle slots and activations."""
+"""PipeOffload's grouped interleaved schedule by slots: its authors' lists, idle slots and activations."""
 
 import pytest
 from hypothesis import given, settings

@@ -114,7 +114,7 @@ def test_work_that_takes_no_time_has_no_gap():
     ],
 )
 def test_counting_reaches_the_optimum_where_memory_is_short(placement, p, m, limit, least):
-    """Optima by OR-Tools CP-SAT 9.15 at p = 4 and 6; the makers' own V-Half, V-Min and ZB-V at p = 8, 9 and 12."""
+    """Optima by OR-Tools CP-SAT 9.15 at p = 4 and 6; the authors' own V-Half, V-Min and ZB-V at p = 8, 9 and 12."""
     v = 1 if placement == "one" else 2
     unit = ppsim.Costs(forward=v, input_grad=v, weight_grad=v)
     costs = ppsim.Costs(forward=10, input_grad=14, weight_grad=6) if p == 12 else unit

@@ -1,4 +1,4 @@
-"""STP: its makers' lists, the idle time of all devices, and activations."""
+"""STP: its authors' lists, the idle time of all devices, and activations."""
 
 import numpy as np
 import pytest
@@ -39,8 +39,8 @@ def test_a_shorter_w_adds_its_difference_where_parts_wait_for_their_own_inputs(p
     assert run.makespan - run.device_busy.max() == pytest.approx((p - 1) * 1.4)
 
 
-def makers_pairs(p, m, schedule):
-    """Where a row ends a braided pair of the makers: in steps 3 to 6, but for an odd first F0 and the B0 between."""
+def authors_pairs(p, m, schedule):
+    """Return for each row if it ends a braided pair: in steps 3 to 6, except an odd first F0 and the B0."""
     joined = schedule.joined.copy()
     for r, first in enumerate(schedule.offsets[:-1].tolist()):
         outer, inner, braided = p - r - 1, r + 1, 2 * (m - 3 * p + 1) + 1 + 2 * r
@@ -53,10 +53,10 @@ def makers_pairs(p, m, schedule):
 
 @pytest.mark.parametrize("p", [2, 4, 8])
 def test_where_both_parts_of_every_pair_start_together_a_shorter_w_costs_more(p):
-    """So the makers run them, F&F, F&I and F&W too, and idle (p-1) x 2.0 there; apart, parts wait for less."""
+    """So the authors run them, F&F, F&I and F&W too, and idle (p-1) x 2.0 there; separate parts wait for less."""
     m = 32
     run = simulate(p, m, 1, 1.2, 0.8)
-    joined = makers_pairs(p, m, run.schedule)
+    joined = authors_pairs(p, m, run.schedule)
     seconds = run.plan.seconds.copy()
     seconds[:-1] += np.where(joined[1:], run.plan.seconds[1:], 0)
     seconds[joined] = 0

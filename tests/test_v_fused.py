@@ -1,4 +1,4 @@
-"""1F1B-V: its makers' lists, idle slots and activations."""
+"""1F1B-V: its authors' lists, idle slots and activations."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_two_devices_turn_round_on_the_last():
 
 
 @pytest.mark.parametrize(("p", "idle", "peak"), [(4, 15, 6), (5, 18, 8), (6, 22, 10), (8, 33, 12)])
-def test_idle_slots_and_stages_held_are_the_makers(p, idle, peak):
+def test_idle_slots_and_stages_held_are_the_authors(p, idle, peak):
     for m in (2 * p, 3 * p + 1):
         run = ppsim.simulate(build(p, m), UNIT)
         assert run.makespan - 6 * m == idle

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 PERIOD = 6  # slots of a microbatch on a device: F, I and W of two stages
 DOWN_F, UP_F, UP_I, DOWN_I, WEIGHT, NOTHING = range(6)  # codes of a slot; "down" and "up" are the legs of the V
+FORWARDS = 1 << DOWN_F | 1 << UP_F
+CAREFUL, DUE_FIRST, FORWARDS_FIRST = range(3)  # ways of pulling actions earlier, see `_pulled`
 NO_ROW = -1
-NEVER = 2**62  # a slot that does not come
 
 _SOURCE = "Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv 2405.15362"
 _METHOD = (
@@ -70,26 +71,30 @@ def v_min(p: int, m: int, v: int, *, costs: CostModel | None = None, search: boo
 def _schedule(offsets: np.ndarray, m: int, activations: int, costs: CostModel | None, search: bool) -> ScheduleColumns:
     """Return the lists of the repeated block, tightened, or shorter ones by `search`.
 
-    Those hold no more than `activations`, or than the block itself if stages hold unequal parts of the model.
+    They hold at most `activations`, or as much as the block itself if stages hold unequal parts of the model.
     """
     p = offsets.shape[1]
     problem = Problem.of(p, m, devices_of_stages("v", p, 2), costs, True, np.full(p, np.inf))
-    blocks = [_pulled(offsets, m, 2 * activations, drain) for drain in (0, int(offsets[DOWN_I, 0]))]
-    blocks += [_filled(offsets, m, 2 * activations, forwards_first) for forwards_first in (False, True)]
+    blocks = [_pulled(offsets, m, 2 * activations, way) for way in (CAREFUL, DUE_FIRST, FORWARDS_FIRST)]
     block = min(blocks, key=problem.seconds_of)
     problem = replace(problem, limits=np.maximum(problem.peaks(block), activations))
-    bases = [problem.lists_of(block) for block in blocks if problem.fits(block)]
-    bases += [tighten(lists) for lists in bases]
+    bases = [tighten(problem.lists_of(block)) for block in blocks if problem.fits(block)]
     found = (search_briefly(problem, bases) if search else min(bases, key=lambda lists: lists.measures)).columns()
     return block if problem.seconds_of(block) <= problem.seconds_of(found) * (1 + ROUNDING) else found
 
 
-def _pulled(offsets: np.ndarray, m: int, most_live: int, drain: int) -> ScheduleColumns:
-    """Return the repeated block with its warm-up and drain pulled earlier, without a higher peak.
+def _pulled(offsets: np.ndarray, m: int, most_live: int, way: int) -> ScheduleColumns:
+    """Return the repeated block with actions pulled earlier, without a higher peak.
 
-    All devices step together from slot to slot, and each runs the next action of its list. If that is not ready, the
-    first ready action of warm-up or drain goes first, else a W. An F goes first only if memory for all actions that it
-    passes remains. Warm-up ends when the block plans DOWN_I on device 0, and drain begins after the last DOWN_F there.
+    All devices step together from slot to slot. CAREFUL: each device runs the next action of its list. If that is not
+    ready, the first ready action of warm-up or drain goes first, else a W. An F goes first only if memory for all
+    actions that it passes remains. Warm-up ends when the block plans DOWN_I on device 0; drain begins after the last
+    DOWN_F there.
+
+    DUE_FIRST, FORWARDS_FIRST: an action runs in its planned slot at the latest, so its inputs are there. If the planned
+    action has run already, or if it is a W and no F is left, the slot goes to a ready action, else to a W. The ready
+    action is the one that is due first, or an F, then UP_I. An F needs free memory and passes no other F. W are never
+    later than planned while F are left, so a planned F never exceeds the peak of the block.
 
     Parameters
     ----------
@@ -99,17 +104,15 @@ def _pulled(offsets: np.ndarray, m: int, most_live: int, drain: int) -> Schedule
         Microbatches.
     most_live : int
         Peak of the repeated block in stages x microbatches.
-    drain : int
-        A W of the drain that is planned after this slot runs only if nothing else can.
+    way : int
+        CAREFUL, DUE_FIRST or FORWARDS_FIRST.
     """
-    p, last_forward = offsets.shape[1], PERIOD * (m - 1)
+    p = offsets.shape[1]
     codes, slots = _block(offsets, m)
-    moves = (slots < offsets[DOWN_I, 0]) | (slots > last_forward)
-    yields = (codes == WEIGHT) & (slots > max(drain, last_forward))
     lists, first = np.zeros(codes.size, np.int8), np.arange(p) * PERIOD * m
     call_fastest(
-        pull_earlier, codes.size, p, m, most_live, codes.ravel(), moves.ravel(), yields.ravel(), first, first.copy(),
-        np.zeros(5 * p, np.int64), np.zeros(p, np.int64), lists,
+        pull_earlier, codes.size, p, m, most_live, way, int(offsets[DOWN_I, 0]), codes.ravel(), slots.ravel(), first,
+        first.copy(), np.zeros(5 * p, np.int64), np.zeros(p, np.int64), lists,
     )  # fmt: skip
     rows = lists.reshape(p, -1)
     return ScheduleColumns.from_blocks([_rows(rows[r], r, 2 * p - 1 - r) for r in range(p)])
@@ -130,17 +133,24 @@ def _block(offsets: np.ndarray, m: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @kernel
-def pull_earlier(p, m, most_live, planned, moves, yields, first, filled, done, chosen, lists):
-    """Fill `lists`, (p x 6m,) codes device by device, from the planned ones, which become NOTHING.
+def pull_earlier(p, m, most_live, way, warm_up, planned, slots, first, filled, done, chosen, lists):
+    """Fill `lists`, (p x 6m,) codes device by device, from the planned ones, which become NOTHING; see `_pulled`.
 
-    Rows that `moves` may run before others, and rows that `yields` after others. `first` is each device's first planned
-    row left, and `filled` its next row of `lists`. `done` (5 x p,) begins with 0 and counts codes; `chosen` is scratch.
-    A slot depends on the slots before it on other devices, so columns cannot do this.
+    Warm-up ends in slot `warm_up`. `first` is each device's first planned row left, and `filled` its next row of
+    `lists`. `done` (5 x p,) begins with 0 and counts codes; `chosen` is scratch. A slot depends on the slots before it
+    on other devices, so columns cannot do this.
     """
-    rows = 0
+    rows, slot = 0, 0
     while rows < len(lists):
         for d in range(p):
-            chosen[d] = next_row(p, m, most_live, planned, moves, yields, first, done, d)
+            chosen[d] = NO_ROW
+            if first[d] < (d + 1) * PERIOD * m:
+                code = planned[first[d]]
+                forwards_left = done[d] + done[p + d] < 2 * m
+                if way != CAREFUL and slots[first[d]] <= slot and (code != WEIGHT or forwards_left):
+                    chosen[d] = first[d]
+                else:
+                    chosen[d] = next_row(p, m, most_live, way, warm_up, planned, slots, first, done, d)
         for d in range(p):
             if chosen[d] != NO_ROW:
                 code = planned[chosen[d]]
@@ -151,21 +161,31 @@ def pull_earlier(p, m, most_live, planned, moves, yields, first, filled, done, c
                 rows += 1
             while first[d] < (d + 1) * PERIOD * m and planned[first[d]] == NOTHING:
                 first[d] += 1
+        slot += 1
 
 
 @kernel
-def next_row(p, m, most_live, planned, moves, yields, first, done, d):
-    """Return the planned row that device d runs next, or NO_ROW."""
-    live = done[d] + done[p + d] - done[WEIGHT * p + d]
-    highest, weight, passed = live, NO_ROW, 0  # `passed` has a bit per code
+def next_row(p, m, most_live, way, warm_up, planned, slots, first, done, d):
+    """Return the planned row that device d runs next if no action is due, or NO_ROW."""
+    now = done[d] + done[p + d] - done[WEIGHT * p + d]
+    live = highest = now
+    last_forward = PERIOD * (m - 1)
+    found, weight, passed = NO_ROW, NO_ROW, 0  # `passed` has a bit per code
     for row in range(first[d], (d + 1) * PERIOD * m):
         code = planned[row]
         if code == NOTHING:
             continue
         if passed >> code & 1 == 0 and done[code * p + d] < supplied(p, m, done, code, d):
-            may_go = not yields[row] and (moves[row] or passed == 0)
-            if may_go and (code >= UP_I or highest < most_live):
+            drains = slots[row] > last_forward
+            if way == CAREFUL:
+                may_go = passed == 0 or slots[row] < warm_up or drains
+                may_go = may_go and not (code == WEIGHT and drains) and (code >= UP_I or highest < most_live)
+            else:
+                may_go = code < WEIGHT and (code >= UP_I or (now < most_live and passed & FORWARDS == 0))
+            if may_go and way != FORWARDS_FIRST:
                 return row
+            if may_go and (found == NO_ROW or code < planned[found]):
+                found = row
             if code == WEIGHT:
                 weight = row
         passed |= 1 << code
@@ -176,82 +196,7 @@ def next_row(p, m, most_live, planned, moves, yields, first, done, d):
         elif code == WEIGHT:
             live -= 1
         highest = max(highest, live)
-    return weight
-
-
-def _filled(offsets: np.ndarray, m: int, most_live: int, forwards_first: bool) -> ScheduleColumns:
-    """Return the repeated block with all of its actions pulled earlier, without a higher peak; see `_pulled`.
-
-    An action runs at the latest in the slot that the repeated block plans for it, so its inputs are there. A slot goes
-    to another action if its planned action has run already, or if it is a W and no F is left: to the ready action that
-    is due first, else to a W. With `forwards_first` an F goes first, then UP_I. F keep their order on a device and W
-    are never later than planned while F are left. So a planned F never takes more than the plan's own peak.
-    """
-    p = offsets.shape[1]
-    slots = int(offsets.max()) + 1 + (PERIOD + 2) * m
-    codes = np.full(slots * p, NOTHING, np.int8)
-    planned, done = np.zeros(5 * p, np.int64), np.zeros(5 * p, np.int64)
-    flat = offsets.astype(np.int64).ravel()
-    call_fastest(fill_slots, len(codes), p, m, most_live, forwards_first, flat, planned, done, codes)
-    by_device = codes.reshape(slots, p).T
-    return ScheduleColumns.from_blocks([_rows(by_device[r], r, 2 * p - 1 - r) for r in range(p)])
-
-
-@kernel
-def fill_slots(p, m, most_live, forwards_first, offsets, planned, done, codes):
-    """Choose the code of each device in each slot, (slots x p,) of `codes`.
-
-    `offsets` (4 x p,) are those of microbatch 0. `planned` and `done` (5 x p,) begin with 0 and count how often the
-    block alone, and each device, has done each code. A slot depends on the slots before it on other devices, so columns
-    cannot do this; a million rows take a second in plain Python and 20 ms compiled.
-    """
-    for slot in range(len(codes) // p):
-        for d in range(p):
-            plan = planned_code(p, m, offsets, planned, d, slot)
-            codes[slot * p + d] = plan
-            if plan != NOTHING:
-                planned[plan * p + d] += 1
-            if (
-                plan == NOTHING
-                or done[plan * p + d] >= planned[plan * p + d]
-                or (plan == WEIGHT and done[d] + done[p + d] == 2 * m)
-            ):
-                codes[slot * p + d] = ready_code(p, m, most_live, forwards_first, offsets, done, d)
-        for d in range(p):
-            if codes[slot * p + d] != NOTHING:
-                done[codes[slot * p + d] * p + d] += 1
-
-
-@kernel
-def planned_code(p, m, offsets, planned, d, slot):
-    """Return the code that the repeated block alone runs in a slot on device d."""
-    for code in range(WEIGHT):
-        if offsets[code * p + d] + PERIOD * planned[code * p + d] == slot and planned[code * p + d] < m:
-            return code
-    weight_waits = planned[UP_I * p + d] + planned[DOWN_I * p + d] > planned[WEIGHT * p + d]
-    return WEIGHT if weight_waits else NOTHING
-
-
-@kernel
-def ready_code(p, m, most_live, forwards_first, offsets, done, d):
-    """Return the code that device d could run and that goes first."""
-    down_due = offsets[d] + PERIOD * done[d] if done[d] < m else NEVER
-    up_due = offsets[p + d] + PERIOD * done[p + d] if done[p + d] < m else NEVER
-    fits = done[d] + done[p + d] - done[WEIGHT * p + d] < most_live
-    found, found_due = NOTHING, NEVER
-    for code in range(WEIGHT):
-        cell = code * p + d
-        if done[cell] >= supplied(p, m, done, code, d):
-            continue
-        due = offsets[cell] + PERIOD * done[cell]
-        is_next_forward = due == min(down_due, up_due)
-        if code < UP_I and not (fits and is_next_forward):
-            continue
-        if found == NOTHING or (due < found_due and not (forwards_first and code >= UP_I)):
-            found, found_due = code, due
-    if found == NOTHING and done[UP_I * p + d] + done[DOWN_I * p + d] > done[WEIGHT * p + d]:
-        return WEIGHT
-    return found
+    return weight if found == NO_ROW else found
 
 
 @kernel
@@ -270,7 +215,6 @@ def supplied(p, m, done, code, d):
 
 def _rows(codes: np.ndarray, down: int, up: int) -> Block:
     """Return the list of a device that holds stages `down` and `up`; W follow the order of the I."""
-    codes = codes[codes != NOTHING]
     kind = np.array([Kind.F, Kind.F, Kind.I, Kind.I, Kind.W])[codes]
     stage = np.array([down, up, up, down, -1])[codes]
     microbatch = occurrence(codes)

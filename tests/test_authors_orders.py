@@ -1,6 +1,6 @@
-"""Lists equal those of the schedules' makers, size by size, held as one digest a family.
+"""Lists equal those of the schedules' authors, size by size, fixed as one digest per family.
 
-The digests are of lists that the makers' own code printed: sail-sg/zero-bubble-pipeline-parallelism at 39f2c186
+The digests are of lists that the authors' own code printed: sail-sg/zero-bubble-pipeline-parallelism at 39f2c186
 (scheduler/v1f1b.py, scheduler/group_interleaved_1f1b.py), MICLAB-BUPT/STP at 15517884 (stp/schedule.py), the loops
 of wuhouming/BitPipe (bitpipe_schedule.py), and sail-sg/VocabularyParallelism at 6191c3bf (vocab_parallel_schedule.py,
 interlaced_schedule.py; sizes that these run, without the T of variant 2, which is part of S here). Both parts of a
@@ -51,7 +51,7 @@ def parts(order):
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_lists_of_every_size_are_the_makers(name):
+def test_lists_of_every_size_are_the_authors(name):
     texts = []
     for p, m, options in SIZES[name]:
         schedule = ppsim.build(name, devices=p, microbatches=m, **options)
