@@ -148,6 +148,16 @@ def test_microbatches_of_different_cost_are_judged_with_their_own(data):
             assert run.makespan <= other.makespan * (1 + 1e-9)
 
 
+def test_lists_that_fit_only_with_each_microbatchs_own_size_stay_as_they_are():
+    """A search takes equal microbatches, the largest; lists above the limit by these must not seem to end at once."""
+    costs = ppsim.Costs(forward=1, input_grad=1, weight_grad=1, microbatch_scale=[3, 1, 1, 1])
+    problem = Problem.of(2, 4, np.arange(2), costs, True, np.full(2, 4.0))
+    schedule = ppsim.build("1f1b", devices=2, microbatches=4)
+    assert problem.fits(schedule)
+    lists = problem.lists_of(schedule)
+    assert np.array_equal(problem.improved(lists, 10, 0.0, 0).starts, lists.starts)
+
+
 def test_the_least_limit_holds_one_microbatch_a_device():
     for placement in PLACEMENTS:
         run = ppsim.simulate(found(placement, 3, 5, memory_limit=1))

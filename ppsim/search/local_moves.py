@@ -1,7 +1,7 @@
 """Local search on lists: one action of a critical chain moves at a time, and lists that are not much longer stay.
 
-Each of some thousand moves replays all lists within the limits and stops as soon as the lists end too late. The loop
-of the engines (`schedule/recurrence.py`) has no limits, runs to the end, and keeps no order for the way back.
+Each of some thousand moves replays all lists within the limits and stops when the lists are too long. The loop of the
+engines (`schedule/recurrence.py`) has no limits, runs to the end, and stores no order for the pass over the tails.
 """
 
 from typing import NamedTuple
@@ -22,23 +22,23 @@ class Replay(NamedTuple):
     microbatch: np.ndarray
     ends: np.ndarray
     tails: np.ndarray  # minimum seconds from the end of a row to the end of all
-    live: np.ndarray  # held on the device after the row has started (F) or ended
+    live: np.ndarray  # amount held on the device after the row
     row_of: np.ndarray
-    sequence: np.ndarray  # the rows in an order in which each comes after all that it waits for
+    sequence: np.ndarray  # the rows in an order in which each comes after its inputs
 
 
 class Scratch(NamedTuple):
     """Arrays that one replay fills and the next one overwrites."""
 
-    done: np.ndarray  # by code
+    done: np.ndarray  # actions run, by code
     waiting: np.ndarray  # the device that waits for the next result of a code, or -1
-    position: np.ndarray  # by device
-    stack: np.ndarray
-    chain: np.ndarray  # rows of a critical chain that follow the row before them on their device
+    position: np.ndarray  # the next row of each device
+    stack: np.ndarray  # devices that can go on
+    chain: np.ndarray  # rows of a critical chain that wait for the row before them on their device
 
 
 def scratch_of(work: Work) -> tuple[Replay, Replay, Scratch]:
-    """Return arrays for the search, not filled."""
+    """Return the arrays for two replays, with zeros."""
     rows, codes, devices = work.list_offsets[-1], len(work.seconds), len(work.limits)
     numbers = [np.int64, np.int64, np.float64, np.float64, np.float64, np.int64, np.int64]
     sizes = [rows] * 5 + [codes * work.m, rows]
@@ -48,30 +48,30 @@ def scratch_of(work: Work) -> tuple[Replay, Replay, Scratch]:
 
 
 @kernel
-def improve_lists(work, now, other, scratch, codes, ends, rounds, threshold, seed):
+def improve_lists(work, now, other, scratch, codes, ends, moves, threshold, seed):
     """Move single actions of critical chains; the lists stay runnable and within the limits.
 
-    A move is judged first by the rows that it passes alone: their earliest starts and the longest chains after them,
-    as in local search for job shops (Taillard 1994, doi 10.1287/ijoc.6.2.108). A move that could be short enough is
-    replayed. `rounds` moves are tried, with random numbers of `seed`. A list may get longer by the acceptance
-    threshold, in seconds, which falls to 0 (threshold accepting: Dueck and Scheuer 1990, doi
-    10.1016/0021-9991(90)90201-B). `codes` are lists that run within the limits, and in the end the best ones found;
-    `ends` become theirs. Returns their length in seconds: the last end, each device's less its `begin`.
+    Only the rows that a move passes give a first bound: their earliest starts and the longest chains after them, as in
+    local search for job shops (Taillard 1994, doi 10.1287/ijoc.6.2.108). A move that could be short enough is replayed.
+    The loop tries `moves` moves, with random numbers from `seed`. The lists may get longer than the best ones by the
+    acceptance threshold, in seconds, which falls to 0 (threshold accepting: Dueck and Scheuer 1990, doi
+    10.1016/0021-9991(90)90201-B). The loop overwrites `codes` and `ends` with the best lists found; lists that do not
+    run within the limits stay as they are. The length of lists is the last end, each device's less its `begin`.
     """
     rows = len(codes)
     for row in range(rows):
         now.codes[row] = codes[row]
     current = replay(work, now, scratch, NEVER_ENDS)
     if current == NEVER_ENDS:
-        return current
+        return
     trace_back(work, now)
     links = critical_chain(work, now, scratch, current)
     shortest = store_best(now, codes, ends, current)
     state = seed % 2147483647 + 1
-    for turn in range(rounds):
+    for turn in range(moves):
         if links == 0:
             break
-        bar = max(current, shortest + threshold * (1.0 - (turn + 1) / rounds))
+        longest = max(current, shortest + threshold * (1.0 - (turn + 1) / moves))
         state = state * 48271 % 2147483647
         row = scratch.chain[state % links]
         state = state * 48271 % 2147483647
@@ -79,13 +79,13 @@ def improve_lists(work, now, other, scratch, codes, ends, rounds, threshold, see
         state = state * 48271 % 2147483647
         source = row if state % 2 == 0 else row - 1
         target = reach(work, now, source, distance if state % 2 == 1 else -distance)
-        if target == source or length_bound(work, now, source, target) > bar:
+        if target == source or length_bound(work, now, source, target) > longest:
             continue
         for row in range(rows):
             other.codes[row] = now.codes[row]
         rotate(other, source, target)
-        length = replay(work, other, scratch, bar)
-        if length > bar:
+        length = replay(work, other, scratch, longest)
+        if length > longest:
             continue
         now, other = other, now
         trace_back(work, now)
@@ -93,12 +93,11 @@ def improve_lists(work, now, other, scratch, codes, ends, rounds, threshold, see
         links = critical_chain(work, now, scratch, current)
         if current < shortest:
             shortest = store_best(now, codes, ends, current)
-    return shortest
 
 
 @kernel
 def replay_lists(work, now, scratch, codes, ends, tails):
-    """Fill the `ends` and `tails` of lists of `codes`; return their length, inf if they block or break a limit."""
+    """Fill the `ends` and `tails` of the lists `codes`; return their length, inf if they block or break a limit."""
     for row in range(len(codes)):
         now.codes[row] = codes[row]
     length = replay(work, now, scratch, NEVER_ENDS)
@@ -111,7 +110,7 @@ def replay_lists(work, now, scratch, codes, ends, tails):
 
 @kernel
 def store_best(now, codes, ends, length):
-    """Store the lists as the best ones."""
+    """Store the lists as the best ones; return their length."""
     for row in range(len(codes)):
         codes[row], ends[row] = now.codes[row], now.ends[row]
     return length
@@ -119,7 +118,7 @@ def store_best(now, codes, ends, length):
 
 @kernel
 def rotate(lists, source, target):
-    """Move the row at `source` to `target`, and those between by one."""
+    """Move the row at `source` to `target`, and the rows between by one."""
     code, step = lists.codes[source], 1 if target > source else -1
     row = source
     while row != target:
@@ -129,8 +128,8 @@ def rotate(lists, source, target):
 
 
 @kernel
-def replay(work, lists, scratch, bar):
-    """Fill the ends; return the length, or inf if the lists block, break a limit or are longer than `bar`."""
+def replay(work, lists, scratch, longest):
+    """Fill the ends; return the length, or inf if the lists block, break a limit or are longer than `longest`."""
     devices, m = len(work.limits), work.m
     done, waiting, stack, position = scratch.done, scratch.waiting, scratch.stack, scratch.position
     for code in range(len(work.seconds)):
@@ -158,7 +157,7 @@ def replay(work, lists, scratch, bar):
                 free = max(free, lists.ends[lists.row_of[source * m + k]] + work.wait[code])
             free += work.seconds[code]
             live += work.held[code]
-            if free - begin > bar or live > limit:
+            if free - begin > longest or live > limit:
                 return NEVER_ENDS
             lists.ends[row], lists.live[row], lists.microbatch[row] = free, live, k
             lists.row_of[code * m + k] = row
@@ -177,7 +176,7 @@ def replay(work, lists, scratch, bar):
 
 @kernel
 def tail_of(work, lists, code, k):
-    """Return the minimum seconds from the end of an action to the end of all, by the actions that need its result."""
+    """Return the minimum seconds from the end of an action to the end of all, by the actions that use its result."""
     longest = -work.begin[work.device[code]]
     for needing in (work.following[code], work.weight[code]):
         if needing >= 0:
@@ -188,7 +187,7 @@ def tail_of(work, lists, code, k):
 
 @kernel
 def trace_back(work, lists):
-    """Fill the tails."""
+    """Fill the tails, from the last row to the first."""
     for i in range(len(lists.codes) - 1, -1, -1):
         row = lists.sequence[i]
         code = lists.codes[row]
@@ -200,7 +199,7 @@ def trace_back(work, lists):
 
 @kernel
 def critical_chain(work, lists, scratch, length):
-    """Write the rows of one longest chain that follow the row before them on their device; return their number."""
+    """Write the rows of a critical chain that wait for the row before them on their device; return their number."""
     links, row = 0, 0
     while lists.ends[row] - work.begin[work.device[lists.codes[row]]] < length:
         row += 1
@@ -222,7 +221,7 @@ def critical_chain(work, lists, scratch, length):
 def reach(work, lists, source, distance):
     """Return the row to which an action may move, at most `distance` away.
 
-    It stays within its list and its limit, and does not pass what it waits for or what waits for it.
+    It stays within its list and its limit, and passes neither its input nor an action that uses its result.
     """
     code, row = lists.codes[source], source
     d, change = work.device[code], work.held[code]
@@ -245,10 +244,11 @@ def reach(work, lists, source, distance):
 
 @kernel
 def time_barrier(work, lists, code, k, step):
-    """Return the time that rows passed by an action must end after (step -1), or start before (step 1).
+    """Return the time after which passed rows must end (step -1), or before which they must start (step 1).
 
-    It is the start of what the action waits for, or the first end of what waits for it. So no row passed leads to the
-    first or from the second, and the moved lists do not block. On one device the row itself is the barrier.
+    It is the start of the action's input, or the first end of an action that uses its result. So no passed row comes
+    before that input or after that action in a chain, and the moved lists do not block. On the same device the action
+    itself must not be passed: its end, or start, is the barrier.
     """
     if step < 0:
         source = work.source[code]
@@ -266,7 +266,7 @@ def time_barrier(work, lists, code, k, step):
 
 @kernel
 def length_bound(work, lists, source, target):
-    """Return the minimum length after a move, by the rows from source to target alone."""
+    """Return a lower bound on the length after a move, by the rows from source to target alone."""
     low, high = min(source, target), max(source, target)
     d = work.device[lists.codes[source]]
     free = lists.ends[low - 1] if low > work.list_offsets[d] else 0.0

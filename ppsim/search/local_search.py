@@ -1,4 +1,4 @@
-"""Local search: settings of list scheduling change, then single actions of the best lists move, in rounds."""
+"""Local search in rounds: change settings of list scheduling, then move single actions of the best lists."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ import numpy as np
 from ppsim.search.list_scheduling import ALWAYS, BACKWARD, DUE, FIRST, FORWARD, NEVER, OTHER, Rules
 from ppsim.search.problem import Problem, TimedLists
 
-WORK = 1_000_000  # rows that the settings of a round schedule at most: a fifth of a second
+WORK = 1_000_000  # maximum rows that the settings of a round schedule: a fifth of a second
 MAX_TRIES = 128
-MOVES = 80  # times the work in rows, divided by the rows of all lists: moves of a round
+MOVES = 80  # a round tries this number of moves x work / rows of all lists
 MAX_MOVES = 8000
-USUAL_WORK, USUAL_ROUNDS = 500_000, 48  # of a whole search: rows x rounds, and rounds
-BRIEF = 4  # a brief search takes this fraction of the usual rounds
+USUAL_WORK, USUAL_ROUNDS = 500_000, 48  # maximum of a whole search: rows x rounds, and rounds
+BRIEF = 4  # a brief search runs the usual rounds divided by this
 MAX_TIGHTENED, TIGHTENING_WORK = 20_000, 10_000_000  # rows, and rows x moves per acceptance threshold
-THRESHOLDS = (0.0, 0.5, 1.0, 2.0)  # by turns: acceptance thresholds, in mean lengths of an action
-OTHERS = 8  # good lists that rounds start from
+THRESHOLDS = (0.0, 0.5, 1.0, 2.0)  # acceptance thresholds in mean lengths of an action; rounds alternate
+OTHERS = 8  # good lists from which rounds start
 
-PACES = (0.0, 0.5, 1.0, 2.0)  # periods by which a microbatch's actions are due after those of the one before
-MULTIPLES = (1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 3.0, 100.0)  # times the minimum that each stage must run ahead
-POOL = 8  # settings that a search goes on with
-FULL = 3  # of them that run on all microbatches
-TRIAL = 2  # microbatches per device on which settings are compared: filling and draining decide
-MAX_AHEAD = 3.0  # times what a stage needs that a setting lets it run ahead
-FILLED = (0.75, 0.5, 1.0, 0.25, 0.875, 0.625, 0.0)  # fractions of the memory above what stage 0 needs that it may fill
-# Settings for one stage per device, ordered by what each adds to those before it, over even and uneven stages, links
-# and limits of p/4 to m. The number is how many F a stage may run ahead per device behind it; 0: memory alone decides.
+PACES = (0.0, 0.5, 1.0, 2.0)  # periods between the due times of an action in one microbatch and in the next
+MULTIPLES = (1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 3.0, 100.0)  # a stage may run ahead by its minimum times this
+POOL = 8  # settings that rounds change
+FULL = 3  # settings of the first pool that run on all microbatches
+TRIAL = 2  # microbatches per device on which settings are compared: warm-up and cool-down decide
+MAX_AHEAD = 3.0  # a falling setting lets stage 0 run ahead by at most its minimum times this
+FILLED = (0.75, 0.5, 1.0, 0.25, 0.875, 0.625, 0.0)  # fractions of the memory above its minimum that stage 0 may fill
+# Settings for one stage per device. Each is the one that shortened the best of those before it most, over even and
+# uneven stages, links and limits of p/4 to m. The number is the F per later device that a stage may run ahead; 0: only
+# memory limits it.
 ONE_STAGE = (
     (Rules(OTHER, FIRST, 0, 1), 0),
     (Rules(OTHER, NEVER, 1, 1), 0),
@@ -52,12 +53,12 @@ EVEN_RULES = (
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """One way to schedule greedily.
+    """Rules and limits of one run of list scheduling.
 
     Attributes
     ----------
     most_ahead : int64 (stages,)
-        F that a stage may run ahead of its backwards.
+        Maximum number of F that each stage may run ahead of its backwards.
     rules : Rules
     pace : int
         Index in `PACES`.
@@ -71,12 +72,11 @@ class Setting:
 class LocalSearch:
     """The best lists found, and a pool of settings; both improve in rounds.
 
-    The memory of a device is spent by limits on how far each stage runs ahead. They make a schedule of several stages
-    per device good: the deeper a stage, the fewer microbatches it needs in flight. Settings are compared on a few
-    microbatches, and the best of them run on all.
+    A setting limits how far each stage runs ahead, and so distributes the memory of a device over its stages: later
+    stages need fewer microbatches in flight. Settings are compared on a few microbatches; the best ones run on all.
 
     A round changes some settings, then moves single actions of the best lists. Every other round moves actions of
-    another good list, so that the search leaves lists that it cannot improve.
+    other good lists, because the search may be unable to improve the best ones.
     """
 
     def __init__(self, problem: Problem, bases: list[TimedLists], seed: int, work: int = WORK):
@@ -109,38 +109,38 @@ class LocalSearch:
         self.turn += 1
 
     def _first_settings(self) -> list[tuple[float, Setting]]:
-        """Return the best of `tries` settings with their lengths; the first alone if it is proven shortest."""
-        first = self._tried(self._drawn(0))
-        self._run(first[1])
+        """Return the best of `tries` settings with their lengths; only the first one if it is proven shortest."""
+        first = self._with_length(self._first_setting(0))
+        self._run_all(first[1])
         if self._best_of_settings is not None and self.problem.is_optimal(self._best_of_settings.length):
             return [first]
-        tried = [first, *(self._tried(self._drawn(number)) for number in range(1, self.tries))]
+        tried = [first, *(self._with_length(self._first_setting(number)) for number in range(1, self.tries))]
         pool = sorted(tried, key=lambda pair: pair[0])[:POOL]
         for _, setting in pool[:FULL]:
-            self._run(setting)
+            self._run_all(setting)
         return pool
 
     def _change_setting(self) -> None:
-        """Change a setting of the pool; it stays if it is not longer, and runs on all microbatches if it is shorter."""
+        """Change a setting; accept it unless it is longer, and run it on all microbatches if it is shorter."""
         index = self._below(len(self.pool))
-        tried = self._tried(self._changed(self.pool[index][1]))
+        tried = self._with_length(self._changed(self.pool[index][1]))
         if tried[0] < self.pool[index][0]:
-            self._run(tried[1])
+            self._run_all(tried[1])
         if tried[0] <= self.pool[index][0]:
             self.pool[index] = tried
 
-    def _tried(self, setting: Setting) -> tuple[float, Setting]:
+    def _with_length(self, setting: Setting) -> tuple[float, Setting]:
         """Return the setting with its length on a few microbatches."""
         lists = self._greedy(self.trial, setting)
         if self.trial.m == self.problem.m:
-            self._note(replace(lists, problem=self.problem))
+            self._store_if_best(replace(lists, problem=self.problem))
         return lists.length, setting
 
-    def _run(self, setting: Setting) -> None:
+    def _run_all(self, setting: Setting) -> None:
         if self.trial.m < self.problem.m:
-            self._note(self._greedy(self.problem, setting))
+            self._store_if_best(self._greedy(self.problem, setting))
 
-    def _note(self, lists: TimedLists) -> None:
+    def _store_if_best(self, lists: TimedLists) -> None:
         if self._best_of_settings is None or lists.measures < self._best_of_settings.measures:
             self._best_of_settings = lists
 
@@ -148,7 +148,7 @@ class LocalSearch:
         return problem.greedy(setting.rules, self._due(problem, setting.pace), setting.most_ahead)
 
     def _due(self, problem: Problem, pace: int) -> np.ndarray:
-        """Return when each action is due, by code and microbatch, as `schedule_greedily` reads it."""
+        """Return the due time of each action by code and microbatch, as `schedule_greedily` reads it."""
         key = pace, problem.m
         if key not in self._dues:
             starts = problem.starts_alone[: 2 * problem.stages]
@@ -162,10 +162,10 @@ class LocalSearch:
         ends = starts[stages : 2 * stages] + self.problem.seconds[stages : 2 * stages]
         return (ends - starts[:stages]) / max(self.problem.device_seconds.max(), 1e-300)
 
-    def _drawn(self, number: int) -> Setting:
-        """Return one of the first settings: by turns the fixed ones, even limits, and multiples of the need.
+    def _first_setting(self, number: int) -> Setting:
+        """Return the first setting of this number: a fixed one, falling limits, or multiples of the minimum, in turn.
 
-        The fixed ones are those of `ONE_STAGE`, or with several stages per device rules by which memory alone decides.
+        The fixed ones are those of `ONE_STAGE`; with several stages per device, rules without limits on running ahead.
         """
         problem = self.problem
         fixed = ONE_STAGE if problem.stages == problem.devices else tuple((rules, 0) for rules in EVEN_RULES[:2])
@@ -187,7 +187,7 @@ class LocalSearch:
         return Setting(self._limits(MULTIPLES[index % len(MULTIPLES)] * need), rules, pace)
 
     def _falling_evenly(self, need: np.ndarray, index: int) -> Setting:
-        """Return a setting whose limits fall evenly from stage 0 to the last, by turns little and much."""
+        """Return a setting whose limits fall evenly, in proportion to the minimum, from stage 0 to the last stage."""
         problem = self.problem
         depth = (need - need[-1]) / max(need[0] - need[-1], 1e-300)
         most = min(problem.m, problem.limits[problem.device_of[0]] / max(problem.held[0], 1e-300))
@@ -200,7 +200,7 @@ class LocalSearch:
         return np.clip(np.ceil(ahead - 1e-9), 1, self.problem.m + 1).astype(np.int64)
 
     def _changed(self, setting: Setting) -> Setting:
-        """Return the setting with one of its parts changed, most often how far stages run ahead."""
+        """Return the setting with one part changed, most often the limits on running ahead."""
         part = self.random.random()
         if part < 0.7:
             return replace(setting, most_ahead=self._shifted(setting.most_ahead))
@@ -209,7 +209,7 @@ class LocalSearch:
         return replace(setting, pace=self._below(len(PACES)))
 
     def _shifted(self, most_ahead: np.ndarray) -> np.ndarray:
-        """Return one more or one fewer ahead, on one stage or on several neighbouring ones."""
+        """Return limits that are larger or smaller by 1 on one stage or on several neighbouring ones."""
         first = self._below(len(most_ahead))
         last = first + 1 if self.random.random() < 0.5 else first + 1 + self._below(len(most_ahead) - first)
         shifted = most_ahead.copy()
@@ -225,7 +225,7 @@ class LocalSearch:
 
 
 def search_briefly(problem: Problem, bases: list[TimedLists]) -> TimedLists:
-    """Return the best lists of a quarter of the usual rounds; of the bases alone if that is none."""
+    """Return the best lists after a quarter of the usual rounds; if that is no round, the best of the bases."""
     rounds = usual_rounds(problem) // BRIEF
     if bases and not rounds:
         return min(bases, key=_measures)
