@@ -350,7 +350,11 @@ class _Worker:
         self.killed_because: RefusedError | None = None
 
     def is_alive(self) -> bool:
-        return self._process.poll() is None
+        """Return whether the process runs; the pipes of a dead one are closed."""
+        if self._process.poll() is None:
+            return True
+        self.close()
+        return False
 
     def answer(self, request: bytes) -> bytes | None:
         """Return the answer to a request; None if the process dies meanwhile. It blocks: call it in a thread."""
