@@ -100,7 +100,7 @@ class _Server(uvicorn.Server):
         self._app = app
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # requests that end here are no faults
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # requests that end here are no faults
         await self._app.state.workers.end()
         await super().shutdown(sockets)
 

@@ -1,5 +1,6 @@
-"""Lifecycles of the explorer: whatever happens to it and its processes, it answers, and a signal ends it at once."""
+"""The explorer as a process: it answers whatever happens to its workers, reads no other files, and ends at a signal."""
 
+import itertools
 import json
 import os
 import random
@@ -14,8 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import httpx
-from command_line import ENVIRONMENT, ROOT, UNIT_COSTS
+from command_line import ENVIRONMENT, LLAMA, ROOT, UNIT_COSTS
 
+import ppsim
 from tests.fuzz.cases import COUNTS, EXAMPLES
 
 SMALL = {"schedule": "1f1b", "devices": 4, "microbatches": 8, "forward": 1, "backward": 2}
@@ -32,7 +34,7 @@ class Explorer:
         self.mark = f"PPSIM_LIFECYCLE={uuid.uuid4()}"
         name, _, value = self.mark.partition("=")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ppsim", "explore", UNIT_COSTS, "--no-browser"],
+            [sys.executable, "-m", "ppsim", "explore", UNIT_COSTS, LLAMA, "--no-browser"],
             stderr=subprocess.PIPE,
             env=ENVIRONMENT | {"TMPDIR": str(temporary), name: value},
             cwd=ROOT,
@@ -41,6 +43,16 @@ class Explorer:
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         self.port, self.aborted = 0, []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for one in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
+        with self.process:  # waits, and closes its pipe
+            pass
 
     def wait_for_address(self):
         assert self.process.stderr is not None
@@ -117,8 +129,7 @@ def ended(explorer, generator):
 def test_the_explorer_answers_until_a_signal_ends_it_and_leaves_nothing_behind(tmp_path):
     for seed in range(max(3, EXAMPLES // 10)):
         generator = random.Random(seed)  # noqa: S311 - a sequence of events
-        explorer = Explorer(tmp_path)
-        try:
+        with Explorer(tmp_path) as explorer:
             if seed % 3 == 2:
                 time.sleep(generator.uniform(0, 1))  # while it starts
                 ended(explorer, generator)
@@ -132,8 +143,61 @@ def test_the_explorer_answers_until_a_signal_ends_it_and_leaves_nothing_behind(t
                 time.sleep(generator.choice([0, generator.random()]))
                 said, number = ended(explorer, generator)
                 assert "Traceback" not in said, (seed, number)
-        finally:
-            for one in explorer.processes():
-                os.kill(one, signal.SIGKILL)
         assert list(tmp_path.iterdir()) == [], seed
         COUNTS["explorer lifecycles"]["answers"] += 1
+
+
+FILE_KEYS = ["schedule.csv", "model.huggingface", "costs.profile", "hardware.device.operators"]
+OTHER_KEYS = [
+    "schedule",
+    "model",
+    "costs",
+    "hardware",
+    "hardware.device",
+    "hardware.link",
+    "jitter",
+    "batch",
+    "name",
+    "x.y",
+    "",
+]
+BASES = [{"config": LLAMA.stem}, SMALL, {"config": LLAMA.stem, "csv": "0F0,0B0"}]
+
+
+def nested(key, value):
+    """The value under a dotted key, as YAML text."""
+    for name in reversed(key.split(".")):
+        value = f"{{{name}: {value}}}"
+    return value
+
+
+def texts_that_name(file):
+    """Texts that could make a config name the file, as a value or within a section."""
+    names = [key.rpartition(".")[2] for key in FILE_KEYS]
+    sections = [f"{{like: H100 SXM, {name}: {file}}}" for name in names]
+    others = [f"'{file}'", f"[{file}]", f"!!str {file}", f"? {file}"]
+    return [
+        file,
+        *others,
+        *sections,
+        *(nested(key, file) for key in FILE_KEYS),
+        *(nested(name, file) for name in names),
+    ]
+
+
+def test_a_page_is_answered_alike_whether_a_file_exists_or_not(tmp_path):
+    there, missing = tmp_path / "there.csv", tmp_path / "other.csv"
+    ppsim.build("1f1b", devices=2, microbatches=2).to_csv(there)
+    pairs = list(zip(texts_that_name(str(there)), texts_that_name(str(missing)), strict=True))
+    generator = random.Random(0)  # noqa: S311 - which cases a run tries
+    with Explorer(tmp_path) as explorer:
+        explorer.wait_for_address()
+        offered = httpx.get(f"http://127.0.0.1:{explorer.port}/api/families").json()["configs"][LLAMA.stem]["keys"]
+        keys = [*FILE_KEYS, *OTHER_KEYS, *(row["key"] for row in offered)]
+        others = generator.sample(list(itertools.product(BASES, keys, pairs)), k=EXAMPLES * 3)
+        for base, key, pair in [*itertools.product(BASES, FILE_KEYS, pairs[:1]), *others]:
+            for change in ({"changes": {key: "FILE"}}, {key.rpartition(".")[2]: "FILE"}):
+                cases = [json.dumps(base | change).replace('"FILE"', json.dumps(text)) for text in pair]
+                said = [explorer.post(json.loads(case)).text.replace(there.name, missing.name) for case in cases]
+                assert said[0] == said[1], cases[0]
+                COUNTS["files that a page names"]["refusals" if "faults" in json.loads(said[0]) else "answers"] += 1
