@@ -1,14 +1,136 @@
-"""Assumptions behind a simulated run, one readable sentence each."""
+"""Assumptions behind a simulated run, one readable sentence each; and given keys that change nothing in it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ppsim.base.errors import PpsimError, shown
+from ppsim.base.immutable import equal
+from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.given import Costs
 from ppsim.costs.profile import Profile
+from ppsim.costs.table import CostTable
+from ppsim.plan.holding import Holding, backward_bytes, logits_bytes, static_bytes
+from ppsim.plan.lengths import structure, transfer_bytes
+from ppsim.plan.resolve import repriced
+from ppsim.plan.streams import make_ports
 from ppsim.timeline import TimelineColumns
+
+COPIES = "schedule.offload, or a schedule with OFFLOAD and RELOAD"
+DATA = "layout.data or layout.context above 1"
+EXPERTS = "layout.expert above 1"
+FP8 = "layout.fp8"
+NODES = "a run on more than one node"
+RECOMPUTE = "layout.recompute"
+SLOTS = "a schedule with OVERLAP_F_B slots, such as dualpipe-v or combined-1f1b"
+R = "schedule.recompute, or a schedule with R"
+VOCABULARY = "a schedule with S and T, such as vocab-1f1b"
+# What a key needs to change something.
+NEEDS = {
+    "layout.sequence_parallel": "layout.tensor above 1",
+    "layout.overlap_tensor": "layout.tensor above 1",
+    "layout.scatter_transfers": "layout.tensor above 1 without sequence_parallel, and transfers between devices",
+    **dict.fromkeys(("layout.distributed_optimizer", "layout.sharded", "layout.overlap_data"), DATA),
+    **dict.fromkeys(("layout.sharded_by", "layout.shard_copies"), f"layout.sharded, and {DATA}"),
+    **dict.fromkeys(("layout.context_exchange", "layout.overlap_context"), "layout.context above 1"),
+    **dict.fromkeys(("layout.expert_exchange", "layout.expert_nodes", "layout.fp8_dispatch"), EXPERTS),
+    "layout.expert_tensor": "a model with experts, and layout.tensor above 1",
+    "layout.grouped_experts": "a model with experts, several of them on a GPU, on a device without `achieved`",
+    **dict.fromkeys(("layout.fp8_experts", "layout.fp8_inputs", "layout.fp8_gather"), FP8),
+    **dict.fromkeys(("layout.recompute_stages", "layout.recompute_blocks"), RECOMPUTE),
+    "layout.recompute": "activations to free: `selective` frees the s x s matrices of attention, which a model with "
+    "attention: full holds; `full`, or modules such as norms+activations, free others",
+    "layout.overlap": f"{SLOTS}, and collectives to hide",
+    "layout.loss_bytes": "a loss that holds more than the largest recomputed layer",
+    "layout.fused": "a device without `achieved`",
+    "hardware.network": NODES,
+    "hardware.gpus_per_node": f"{NODES}, or groups that do not fit in one",
+    "hardware.node_of_device": "nodes other than those of Megatron-LM's order of GPUs",
+    "hardware.cards_per_node": f"{NODES}, and fewer cards than GPUs",
+    "hardware.contention": "collectives or transfers that run beside computation, on a device without `achieved`",
+    "hardware.all_reduce": "all-reduces, of which a tree or a ring may be shorter",
+    **dict.fromkeys(("hardware.host_bandwidth", "hardware.host_latency"), COPIES),
+    **dict.fromkeys([f"costs.offload_{name}" for name in ("latency", "bandwidth", "bytes", "switch")], COPIES),
+    **dict.fromkeys(("costs.vocabulary_forward", "costs.vocabulary_backward"), VOCABULARY),
+    **dict.fromkeys(("costs.vocabulary_reduce", "costs.vocabulary_statistics"), VOCABULARY),
+    "costs.backward": "a schedule with B",
+    **dict.fromkeys(("costs.input_grad", "costs.weight_grad"), "a schedule with I and W"),
+    **dict.fromkeys(("costs.recompute", "costs.input_fraction_of_activation"), R),
+    "costs.weight_grad_fraction_of_activation": "a schedule with I and W",
+    "costs.overlap": SLOTS,
+    "costs.bandwidth": "costs.transfer_bytes, and transfers between devices",
+    "costs.transfer_bytes": "costs.bandwidth or costs.activation_bytes, and transfers between devices",
+    "costs.latency": "transfers between devices",
+    "costs.optimizer_step": "optimizer: sync or post-validated",
+    "costs.slice_costs": "a schedule with slices",
+    "costs.microbatch_order": "costs.microbatch_scale",
+    "costs.activation_bytes": "weight_bytes, gradient_bytes or optimizer_bytes too",
+    **dict.fromkeys([f"costs.{name}_bytes" for name in ("weight", "gradient", "optimizer")], "costs.activation_bytes"),
+}  # fmt: skip
 
 
 def assumptions(timeline: TimelineColumns) -> list[str]:
-    """Return what the costs assume about this schedule; empty if they state nothing."""
+    """Return what the costs assume about this schedule, and which of their keys change nothing in this run."""
     costs = timeline.costs
     if isinstance(costs, Profile):
         return costs.assumptions(timeline.schedule)
-    return list(getattr(costs, "assumptions", []))
+    return [*getattr(costs, "assumptions", []), *unused_keys(timeline)]
+
+
+def unused_keys(timeline: TimelineColumns) -> Iterator[str]:
+    """Yield a sentence for each key of the costs without which the run would be the same."""
+    costs, plan, now = timeline.costs, timeline.plan, None
+    if plan.optimizer_seconds is not None and not plan.optimizer_seconds.any():
+        yield f"optimizer: {plan.optimizer} changes nothing here: it needs costs.optimizer_step"
+    if plan.noise is not None and not _has_noise(timeline):
+        yield "jitter changes nothing here: it needs a spread above 0, or a factor other than 1, of what this run has"
+    if not isinstance(costs, Costs | DerivedCosts):
+        return
+    for key, value, other in costs.without_each():
+        try:
+            table = other.table(timeline.schedule)
+            now = _everything(timeline, timeline.table) if now is None else now
+            if not equal(now, _everything(timeline, table)):
+                continue
+        except PpsimError:
+            continue  # the others need the key
+        needs = f": it needs {NEEDS[key]}" if key in NEEDS else ""
+        yield f"{key}: {shown(value)} changes nothing here{needs}"
+
+
+def _has_noise(timeline: TimelineColumns) -> bool:
+    plan, smooth = timeline.plan, repriced(timeline.plan, timeline.table)
+    names = ("seconds", "transfer_seconds", "gathers", "reductions", "copies", "barrier_seconds", "optimizer_seconds")
+    return not all(equal(getattr(plan, name), getattr(smooth, name)) for name in names)
+
+
+def _everything(timeline: TimelineColumns, table: CostTable) -> tuple[Any, ...]:
+    """Return all that a run takes from a table: lengths and structure, memory if it is known, and sizes of the work."""
+    schedule, plan = timeline.schedule, timeline.plan
+    table, own = (_without_idle_columns(timeline, one) for one in (table, timeline.table))
+    if structure(table) != structure(own):
+        return structure(table)
+    other, static = repriced(plan, table), static_bytes(schedule, table)
+    held, memory = table.activation_bytes, ()
+    if held is not None and static is not None:
+        sent = transfer_bytes(schedule, table, plan.source[plan.remote])
+        backward, logits = backward_bytes(table), logits_bytes(schedule, table)
+        memory = static, Holding(schedule, table, held).changes(), sent, backward, logits
+    return (
+        structure(table), other.seconds, other.transfer_seconds, other.gathers, other.reductions, other.copies,
+        other.barrier_seconds, other.optimizer_seconds, other.ports, table.exchange_seconds, table.workload,
+        Holding(schedule, table, table.stage_share).changes(), memory,
+    )  # fmt: skip
+
+
+def _without_idle_columns(timeline: TimelineColumns, table: CostTable) -> CostTable:
+    """Return a table without the columns of slots, gathers and ports, if the run has none."""
+    ports = make_ports(timeline.schedule, table)
+    idle = {
+        "overlap": not timeline.schedule.joined.any(),
+        "unshard_seconds": timeline.plan.gathers is None,
+        "port_capacity": ports is None or not (ports.of_transfer >= 0).any(),
+    }
+    return replace(table, **{name: None for name, is_idle in idle.items() if is_idle})

@@ -51,6 +51,7 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
     given = checked.get("costs", {})
     faults += _missing_partners(checked)
     faults += _memory_action_faults(schedule, "memory_limit" in checked)
+    faults += _limit_faults(schedule, checked)
     faults += _unpriced_optimizer(checked, cluster)
     costs: Any = None
     if "profile" in given:
@@ -131,6 +132,15 @@ def _memory_action_faults(section: dict[str, Any], has_limit: bool) -> list[Faul
     return faults
 
 
+def _limit_faults(section: dict[str, Any], checked: dict[str, Any]) -> list[Fault]:
+    """Return a fault if the schedule's options give `memory_limit` too."""
+    if "memory_limit" not in checked:
+        return []
+    searches = "name" in section and "memory_limit" in find_family(section["name"]).options
+    twice = searches and "memory_limit" in section.get("options", {})
+    return [(("schedule", "options", "memory_limit"), "does not go with memory_limit; give one of them")] * twice
+
+
 def _given_twice(section: str, file: str, keys: Iterable[str]) -> list[Fault]:
     """Return a fault for each key that the file already gives."""
     return [((section, key), f"does not go with {file}: the file says it; leave it out") for key in keys if key != file]
@@ -141,7 +151,7 @@ def _missing_partners(checked: dict[str, Any]) -> list[Fault]:
         return [(("hardware",), "is missing; a model is priced on a device and a link")]
     return [
         ((section,), "needs a section `model`; without one all costs are given in `costs`")
-        for section in ("hardware", "layout")
+        for section in ("hardware", "layout", "batch")
         if section in checked and "model" not in checked
     ]
 

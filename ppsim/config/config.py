@@ -19,13 +19,14 @@ from ppsim.config.schema import Fault, check_sections
 from ppsim.costs import CostModel, Costs
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.model import Model
+from ppsim.families.registry import RegisteredFamily
 from ppsim.plan.jitter import Jitter
 from ppsim.run.schedules import Program, Schedule, lower
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import find_family, split_stages
-from ppsim.search.memory_actions import MEMORY_ACTIONS, add_memory_actions
+from ppsim.search.memory_actions import MEMORY_ACTIONS, NEEDED, add_memory_actions
 from ppsim.search.recomputing import build_with_memory_actions
 
 
@@ -83,10 +84,16 @@ class Config:
         if "csv" in section:
             file = os.path.join(os.path.dirname(self.path), section["csv"])
             return self.completed(Schedule.from_csv(file, name=self.name, slices=section.get("slices", 1)))
-        family = find_family(section["name"])
         sizes = section["devices"], section["microbatches"], section.get("stages_per_device")
-        options = {"costs": self.costs} if "costs" in family.options else {}
-        options |= section.get("options", {})
+        return self.build_family(find_family(section["name"]), *sizes, section.get("options", {}))
+
+    def build_family(
+        self, family: RegisteredFamily, devices: int, microbatches: int, stages: int | None, options: Mapping[str, Any]
+    ) -> Schedule:
+        """Build a family's schedule for the config's costs and limit, with its R, or OFFLOAD and RELOAD."""
+        own = {"costs": self.costs, "memory_limit": self.memory_limit}
+        options = {name: own[name] for name in own if name in family.options and own[name] is not None} | dict(options)
+        sizes = devices, microbatches, stages
         columns = build_with_memory_actions(family, sizes, options, self._memory_actions, self.costs, self.memory_limit)
         return Schedule.of(columns)
 
@@ -105,7 +112,9 @@ class Config:
         With jitter this is one sample, which depends on the seed only; `ppsim.simulate_many` draws many.
         """
         schedule = self.build() if schedule is None else schedule
-        dispatch = self.dispatch if dispatch is None else dispatch
+        if dispatch is None:
+            self._check_limit()
+            dispatch = self.dispatch
         self._check_gpus(schedule)
         run = simulate(
             self.lowered(schedule),
@@ -133,6 +142,18 @@ class Config:
         if isinstance(self.costs, DerivedCosts):
             return self.costs.layout.sharded and not self.costs.layout.shards_blocks
         return getattr(self.costs, "unshard", None) is not None
+
+    def _check_limit(self) -> None:
+        """Raise ConfigError for a `memory_limit` that nothing uses."""
+        section = self.schedule
+        places = section.get("recompute") == NEEDED or section.get("recompute_placing", "backward") != "backward"
+        searches = "name" in section and "memory_limit" in find_family(section["name"]).options
+        if self.memory_limit is not None and not (places or searches or self.dispatch == "ready"):
+            raise ConfigError(
+                f"{self.path}: memory_limit: nothing uses it here; it goes with dispatch: ready, with "
+                f"schedule.recompute: {NEEDED}, with a recompute_placing other than backward, or with a schedule that "
+                f"is searched within it, such as auto"
+            )
 
     def _check_gpus(self, schedule: Schedule) -> None:
         gpus = (self.data.get("hardware") or {}).get("gpus")

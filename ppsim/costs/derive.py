@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ppsim.actions import Kind, is_vocabulary
-from ppsim.base.errors import CostError, shown
+from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.costs import partition
 from ppsim.costs.collectives import all_reduce
 from ppsim.costs.combined_slot import TWO_STREAM, two_stream_slots
@@ -96,6 +97,29 @@ class DerivedCosts(Setup):
             object.__setattr__(other, name, value)
         vars(other)["_computed"] = self._computed
         return other
+
+    def without_each(self) -> Iterator[tuple[str, Any, DerivedCosts]]:
+        """Yield (key, value, costs with its default) for each key of layout, nodes and costs; skip a needed one."""
+        changed: list[tuple[str, Any, dict[str, Any]]] = []
+        for name, default in self.layout.other_than_default():
+            changed.append((f"layout.{name}", getattr(self.layout, name), {"layout": {name: default}}))
+        for item in fields(self.cluster):
+            value, default = getattr(self.cluster, item.name), item.default
+            default = self.cluster.link if item.name == "network" else default
+            if item.name not in ("device", "link") and value != default:
+                shown_value = value.name if item.name == "network" else value
+                changed.append((f"hardware.{item.name}", shown_value, {"cluster": {item.name: default}}))
+        for key, value, parts in changed:
+            with suppress(ConfigError, CostError):
+                yield (
+                    key,
+                    value,
+                    replace(self, **{part: replace(getattr(self, part), **new) for part, new in parts.items()}),
+                )
+        for name, value in self.given.items():
+            with suppress(CostError):
+                given = {key: other for key, other in self.given.items() if key != name}
+                yield f"costs.{name}", value, replace(self, given=given)
 
     def stages(self, num_stages: int) -> list[dict[str, int]]:
         """Return the number of layers of each stage by layer name, in order."""

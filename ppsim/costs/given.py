@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -286,6 +287,15 @@ class Costs:
             if origin not in (*PROVENANCES, "default"):
                 raise CostError(f"provenance of {name} is {shown(origin)}; use one of: {', '.join(PROVENANCES)}")
         return dict(self.provenance)
+
+    def without_each(self) -> Iterator[tuple[str, Any, Costs]]:
+        """Yield (key, value, costs without it) for each given cost; skip one that the others need."""
+        given = {name: getattr(self, name) for name, origin in self.provenance.items() if origin == "given"}
+        for name, value in given.items():
+            with suppress(CostError):
+                others = Costs(**{key: other for key, other in given.items() if key != name}, per=self.per)
+                if getattr(others, name) != value:
+                    yield f"costs.{name}", value, others
 
     def table(self, schedule: ScheduleColumns) -> CostTable:
         """Return the costs of `schedule`; raise CostError if a list does not have one value per stage (or slice)."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
@@ -186,6 +186,19 @@ class Layout:
         """Return the value of a policy: this layout's own, or else the framework's."""
         own = getattr(self, policy)
         return POLICIES[self.framework].get(policy, DEFAULT_POLICIES[policy]) if own is None else own
+
+    def other_than_default(self) -> Iterator[tuple[str, Any]]:
+        """Yield (field, default) for each field with another value, except those that only name a choice.
+
+        These are the partition, whose stages are shown, and the framework, whose policies are.
+        """
+        for item in fields(self):
+            name, value, default = item.name, getattr(self, item.name), item.default
+            if name in ("partition", "framework") or value == default:
+                continue
+            if name in DEFAULT_POLICIES and replace(self, **{name: default}).chosen(name) == value:
+                continue
+            yield name, default
 
     @property
     def shards_blocks(self) -> bool:

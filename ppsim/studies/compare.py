@@ -268,13 +268,11 @@ def _attempt(chosen: _Chosen, case: Config, sizes: tuple[int, int], headroom: fl
     item, label, stages = chosen
     try:
         if isinstance(item, RegisteredFamily):
-            options = dict(case.schedule.get("options", {}) if item.name == case.schedule.get("name") else {})
-            if "costs" in item.options:
-                options.setdefault("costs", case.costs)
-            schedule = Schedule.of(Schedule.of(item.columns(*sizes, stages, **options)).named(label))
+            options = case.schedule.get("options", {}) if item.name == case.schedule.get("name") else {}
+            schedule = Schedule.of(case.build_family(item, *sizes, stages, options).named(label))
         else:
-            schedule = _checked_size(item, *sizes)
-        found = case.simulate(case.completed(schedule), dispatch="ready" if label.endswith(READY) else None)
+            schedule = case.completed(_checked_size(item, *sizes))
+        found = case.simulate(schedule, dispatch="ready" if label.endswith(READY) else case.dispatch)
         if headroom is not None and fits_within(found, headroom) is False:
             return f"does not fit: {value_text(-found.memory().spare(headroom).min(), 'bytes')} too much"
     except PpsimError as error:
