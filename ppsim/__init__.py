@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ppsim.base.errors import BuildError, ConfigError, CostError, DeadlockError, PpsimError, ScheduleError
     from ppsim.config import Config, load_config
     from ppsim.costs import Cluster, Costs, DerivedCosts, Layout, Model
+    from ppsim.launch import from_launch, to_launch
     from ppsim.plan.jitter import Jitter
     from ppsim.run.batches import Batch, simulate_many
     from ppsim.run.schedules import Family, Program, Schedule, build, lower, schedules, with_offload, with_recompute
@@ -25,8 +26,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Batch", "BuildError", "Cluster", "Config", "ConfigError", "CostError", "Costs", "DeadlockError", "DerivedCosts",
     "Family", "Jitter", "Layout", "Model", "PpsimError", "Program", "Schedule", "ScheduleError", "Sweep", "Timeline",
-    "advise", "build", "choose", "compare", "explain", "load_config", "lower", "schedules", "simulate",
-    "simulate_many", "sweep", "what_fits", "with_offload", "with_recompute",
+    "advise", "build", "choose", "compare", "explain", "from_launch", "load_config", "lower", "schedules",
+    "simulate", "simulate_many", "sweep", "to_launch", "what_fits", "with_offload", "with_recompute",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers report a name that is not imported above
@@ -35,6 +36,7 @@ if not TYPE_CHECKING:  # type checkers report a name that is not imported above
         "ppsim.base.errors": ("BuildError", "ConfigError", "CostError", "DeadlockError", "PpsimError", "ScheduleError"),
         "ppsim.config": ("Config", "load_config"),
         "ppsim.costs": ("Cluster", "Costs", "DerivedCosts", "Layout", "Model"),
+        "ppsim.launch": ("from_launch", "to_launch"),
         "ppsim.plan.jitter": ("Jitter",),
         "ppsim.run.batches": ("Batch", "simulate_many"),
         "ppsim.run.schedules": (

@@ -33,6 +33,7 @@ COMMANDS = {
     "calibrate": ("calibrate", "Fit a cost profile to measured traces."),
     "evaluate": ("evaluate", "Compare predicted with measured step times."),
     "explain": ("explain", "Say where a measured step's time goes."),
+    "import": ("import_launch", "Turn a framework's launch script into a config."),
     "explore": ("explore", "Serve a live page: change sizes and costs, see schedules."),
     "list": ("families", "List the schedule families, or show one in full."),
     "validate": ("validate", "Check schedule files; show every fault."),

@@ -15,12 +15,15 @@ from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.commands import options
 from ppsim.commands.options import Framework, Headroom, JsonTarget, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
+from ppsim.config import Config
+from ppsim.frameworks.megatron import OPTIONS
+from ppsim.launch import megatron_script
 from ppsim.studies import choose as study
 from ppsim.studies.choose import Choice
 from ppsim.studies.compare import is_asynchronous
 from ppsim.studies.points import DIGITS, Candidate
 from ppsim.studies.reasons import differing_keys, limiting_factors, removed_cause, seconds_by_cause
-from ppsim.studies.recipe import config_yaml, megatron_flags, pytorch_fault, torchtitan_flags
+from ppsim.studies.recipe import config_yaml, pytorch_fault, torchtitan_flags
 from ppsim.studies.space import (
     CONTEXT,
     DATA,
@@ -35,6 +38,7 @@ from ppsim.studies.space import (
 )
 
 SCHEMA = "ppsim.choose/1"
+UNBROKEN: Any = {"break_long_words": False, "break_on_hyphens": False}
 UNITS = {
     "iteration_time": "seconds", "tokens_per_second": "tokens per second", "mfu": "fraction", "peak_memory": "bytes",
     "bubble_fraction": "fraction", "peak_activations": "microbatches through one device share of the model",
@@ -205,18 +209,14 @@ def _how_to_run(found: Choice) -> Iterator[str]:
     if best.layout_string:
         yield f"layout string: {best.layout_string}"
         yield ""
-    for title, framework, flags in (
-        ("Megatron-LM", "Megatron-LM", megatron_flags(best.config, best.run)),
-        ("torchtitan", "PyTorch", torchtitan_flags(best.config, best.run)),
-    ):
-        if flags:
-            yield f"{title}:"
-            yield from (f"  {flag}" for flag in flags)
-            yield ""
-        elif best.layout_string:
-            name = best.run.schedule.name
-            yield f"{title}: does not run {name}; --framework {framework} tries only what it runs"
-            yield ""
+    yield from _megatron(best.config)
+    if flags := torchtitan_flags(best.config, best.run):
+        yield "torchtitan:"
+        yield from (f"  {flag}" for flag in flags)
+        yield ""
+    elif best.layout_string:
+        yield f"torchtitan: does not run {best.run.schedule.name}; --framework PyTorch tries only what it runs"
+        yield ""
     if fault := pytorch_fault(best.run):
         yield f"PyTorch: does not run {best.run.schedule.name}: {fault}"
     else:
@@ -224,6 +224,20 @@ def _how_to_run(found: Choice) -> Iterator[str]:
     yield ""
     yield "config:"
     yield from (f"  {line}" for line in config_yaml(best.config).rstrip().split("\n"))
+
+
+def _megatron(config: Config) -> Iterator[str]:
+    """Yield the flags of Megatron-LM, or why it cannot run the config; nothing for a config without a model."""
+    if config.model is None:
+        return
+    try:
+        flags = megatron_script.launch_flags(config)
+    except ConfigError as error:
+        yield from textwrap.wrap(f"{error}; --framework Megatron-LM tries only its schedules", WIDTH)
+    else:
+        yield f"Megatron-LM, {OPTIONS['version']}:"
+        yield from textwrap.wrap(" ".join(flags), WIDTH, initial_indent="  ", subsequent_indent="  ", **UNBROKEN)
+    yield ""
 
 
 def _document(found: Choice) -> dict[str, Any]:
@@ -246,10 +260,17 @@ def _document(found: Choice) -> dict[str, Any]:
             "config": config_yaml(best.config),
             "layout_string": best.layout_string,
             "reasons": list(limiting_factors(best.run)),
-            "megatron": megatron_flags(best.config, best.run),
+            "megatron": _flags_or_none(best.config),
             "torchtitan": torchtitan_flags(best.config, best.run),
         }
     return document
+
+
+def _flags_or_none(config: Config) -> list[str]:
+    try:
+        return megatron_script.launch_flags(config)
+    except ConfigError:
+        return []
 
 
 def _candidate(one: Candidate) -> dict[str, Any]:

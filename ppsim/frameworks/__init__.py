@@ -22,3 +22,6 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
     "torchtitan": pytorch.POLICIES,
     "deepspeed": deepspeed.POLICIES,
 }
+
+# Options of a framework's own parser at one version, by the names of `ppsim.to_launch`.
+LAUNCH_OPTIONS: Mapping[str, Mapping[str, Any]] = {"Megatron-LM": megatron.OPTIONS}

@@ -1,8 +1,41 @@
 """Facts about Megatron-LM. Source: megatron/core/pipeline_parallel/schedules.py, megatron/training/arguments.py."""
 
+import json
+from pathlib import Path
+from typing import Any
+
 SCHEDULES = ("1f1b", "interleaved-1f1b")
+LAUNCHED = (
+    *SCHEDULES,
+    "combined-1f1b",
+)  # the last one, --overlap-moe-expert-parallel-comm, only with expert parallelism
 FP8_RECIPES = {"tensor": "tensorwise", "delayed": "delayed", "block": "blockwise"}  # our recipe -> its --fp8-recipe
+
+# Every option by the group of its parser: version, source, and names of a group with blanks between them.
+OPTIONS: dict[str, Any] = json.loads(Path(__file__).with_name("megatron_options.json").read_text(encoding="utf-8"))
 
 # Policies of a layout (keys of `ppsim.Layout`) in Megatron-LM, and in Megatron-Core.
 POLICIES = {"scatter_transfers": True, "context_exchange": "ring"}
 CORE_POLICIES = {"overlap_tensor": True, "overlap_data": True, "context_exchange": "ring", "gradient_buffers": True}
+
+# Options that change no step time or memory that ppsim models, by the groups of Megatron-LM's own parser, and by name.
+LEFT_OUT_GROUPS = (
+    "regularization", "profiling", "rl", "RNG and initialization", "learning rate and weight decay", "checkpointing",
+    "validation", "data and dataloader", "tokenizer", "autoresume", "biencoder", "vision", "logging", "opentelemetry",
+    "straggler", "workload inspector", "inference", "one logger", "In-process restart", "ft_package", "rerun engine",
+    "msc", "fault injector",
+)  # fmt: skip
+LEFT_OUT = (
+    "bf16", "fp16", "train-iters", "train-samples", "exit-interval", "exit-duration-in-mins", "use-mcore-models",
+    "use-flash-attn", "optimizer", "max-position-embeddings", "norm-epsilon", "init-method-std", "rotary-base",
+    "rotary-percent", "rotary-scaling-factor", "use-rope-scaling", "rope-scaling-factor",
+    "no-rope-fusion", "distributed-backend", "distributed-timeout-minutes", "group-query-attention", "moe-layer-freq",
+    "moe-router-load-balancing-type", "moe-aux-loss-coeff", "moe-z-loss-coeff", "moe-router-score-function",
+    "moe-router-enable-expert-bias", "moe-router-bias-update-rate", "moe-router-topk-scaling-factor",
+    "moe-router-dtype", "moe-router-pre-softmax", "moe-permute-fusion", "mtp-loss-scaling-factor", "squared-relu",
+    "quick-geglu", "attention-softmax-in-fp32", "accumulate-allreduce-grads-in-fp32", "grad-reduce-in-bf16",
+    "cross-entropy-loss-fusion", "cross-entropy-fusion-impl", "manual-gc", "manual-gc-interval", "mscale",
+    "mscale-all-dim", "fp8-amax-history-len", "fp8-amax-compute-algo", "fp8-margin", "fp8-interval", "rope-type",
+    "apply-layernorm-1p", "ckpt-format", "decoder-seq-length", "check-for-nan-in-loss-and-grad",
+    "no-check-for-nan-in-loss-and-grad", "disable-mamba-mem-eff-path", "use-pytorch-profiler", "transformer-impl",
+)  # fmt: skip

@@ -17,7 +17,7 @@ from ppsim.studies.gate import (
     write_baseline,
 )
 from ppsim.studies.points import Candidate, run_points
-from ppsim.studies.recipe import config_yaml, megatron_flags, torchtitan_flags
+from ppsim.studies.recipe import config_yaml, torchtitan_flags
 from ppsim.studies.store import Store, store_key
 from ppsim.studies.what_if import break_even, changes, failed_device_losses, known_change, rerouted, slow_device_losses
 from ppsim.studies.worker_pool import SlurmJobs, dask_executor
@@ -43,7 +43,6 @@ __all__ = [
     "junit_report",
     "known_change",
     "markdown_report",
-    "megatron_flags",
     "predict",
     "read_baseline",
     "rerouted",

@@ -17,7 +17,7 @@ from ppsim.base.rules import checked_call
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
 from ppsim.base.units import counted, percent_text
-from ppsim.config import AnyConfig, Config
+from ppsim.config import AnyConfig, Config, ConfigSource, config_source, value_at
 from ppsim.run.timelines import Timeline
 from ppsim.studies.best_first import BestFirstSearch
 from ppsim.studies.points import Candidate
@@ -132,6 +132,14 @@ def _framework_schedules(framework: str, *given: object) -> list[str]:
     return schedules_run_by(framework)
 
 
+def _with_its_sharding(config: AnyConfig, framework: str) -> ConfigSource:
+    """Return the config with weights sharded by block, as Megatron FSDP does; a config may say otherwise."""
+    source = config_source(config)
+    if framework != "Megatron-LM" or "model" not in source.data or value_at(source.data, "layout.sharded_by"):
+        return source
+    return source.changed({"layout.sharded_by": "block"})
+
+
 def choose(
     config: AnyConfig,
     free: Iterable[str] | Mapping[str, Iterable[Any]] | None = None,
@@ -164,7 +172,7 @@ def choose(
     only : mapping of key to its values, optional
         Further free keys, with these values only, such as {"schedule.name": ["1f1b", "interleaved-1f1b"]}.
     framework : {"Megatron-LM", "Primus", "PyTorch"}, optional
-        Try only schedules that it runs.
+        Try only schedules that it runs; Megatron-LM shards weights by block.
     top : int
         Number of points to rank.
     executor : concurrent.futures.Executor, optional
@@ -183,6 +191,7 @@ def choose(
     check_headroom(headroom)
     if framework is not None:
         only = {**(only or {}), "schedule.name": _framework_schedules(framework, free, only)}
+        config = _with_its_sharding(config, framework)
     space = search_space(config, free, asynchronous, only)
     with open_resources(sum(1 for _ in space.layouts()), executor, workers, store) as (runner, opened):
         search = BestFirstSearch(space, headroom, top, runner, opened)

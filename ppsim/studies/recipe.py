@@ -1,4 +1,4 @@
-"""Recipe to run a config: its YAML, and the flags of Megatron-LM and of torchtitan."""
+"""Recipe to run a config: its YAML, and the flags of torchtitan."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ppsim.base.errors import BuildError, ScheduleError
 from ppsim.checks.faults import check_runnable
 from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
-from ppsim.frameworks import megatron, pytorch
+from ppsim.frameworks import pytorch
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import find_family
@@ -30,40 +30,6 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def megatron_flags(config: Config, run: Timeline) -> list[str]:
-    """Return the flags of Megatron-LM (megatron/training/arguments.py); empty for a schedule that it does not run."""
-    costs = config.costs
-    if not isinstance(costs, DerivedCosts) or run.schedule.name not in megatron.SCHEDULES:
-        return []
-    layout, schedule = costs.layout, run.schedule
-    size = layout.microbatch_size
-    flags = [
-        f"--tensor-model-parallel-size {layout.tensor}",
-        f"--pipeline-model-parallel-size {schedule.devices}",
-        f"--context-parallel-size {layout.context}",
-        f"--micro-batch-size {size}",
-        f"--global-batch-size {size * layout.data * schedule.microbatches_of_a_step}",
-        f"--pipeline-model-parallel-layout '{costs.megatron_layout(schedule.num_stages)}'",
-    ]
-    if layout.expert > 1:
-        flags.append(f"--expert-model-parallel-size {layout.expert}")
-    if layout.sequence_parallel and layout.tensor > 1:
-        flags.append("--sequence-parallel")
-    if layout.distributed_optimizer:
-        flags.append("--use-distributed-optimizer")
-    if layout.sharded:
-        flags.append("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params")
-        flags.append("--use-distributed-optimizer --ckpt-format fsdp_dtensor")
-    if layout.fp8 != "none":
-        flags.append(f"--fp8-format hybrid --fp8-recipe {megatron.FP8_RECIPES[layout.fp8]}")
-        flags += ["--fp8-param-gather"] * layout.fp8_gather
-    if layout.recompute == "selective":
-        flags.append("--recompute-granularity selective")
-    if layout.recompute == "full":
-        flags.append("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1")
-    return flags
 
 
 def torchtitan_flags(config: Config, run: Timeline) -> list[str]:

@@ -1,0 +1,75 @@
+"""Launch files: a config as what its framework takes, and what a user already runs as a config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from ppsim.base.errors import ConfigError, shown
+from ppsim.config import AnyConfig, Config, as_config
+from ppsim.launch import megatron_script
+from ppsim.launch.reading import Reading
+
+FRAMEWORKS: Mapping[str, ModuleType] = {"Megatron-LM": megatron_script}
+_SHORT = {"megatron": "Megatron-LM"}
+
+
+def to_launch(config: AnyConfig, framework: str) -> str:
+    """Return the text that launches a config in a framework.
+
+    The text is read back before it is returned: model, groups, layers of each stage and order are those of the config.
+
+    Parameters
+    ----------
+    config : path, dict or Config
+        Its costs come from a model.
+    framework : str
+        "Megatron-LM": a bash script for pretrain_gpt.py.
+
+    Raises
+    ------
+    ConfigError
+        The framework cannot run the config; the message names each reason and what to change.
+    """
+    return _framework(framework).to_text(as_config(config))
+
+
+def from_launch(
+    framework: str, text: str, *, gpus: int | None = None, hardware: Mapping[str, Any] | None = None
+) -> Config:
+    """Return the config of what a user runs.
+
+    Parameters
+    ----------
+    framework : str
+        "Megatron-LM".
+    text : str
+        A launch script, or its flags alone. Nothing in it is run.
+    gpus : int, optional
+        GPUs of the job, if the text does not say.
+    hardware : mapping, optional
+        Keys of the section `hardware`, of which a script says nothing. Default: H100 SXM with NVLink 4 and InfiniBand.
+
+    Raises
+    ------
+    ConfigError
+        A flag that is needed is missing, or has a value that cannot be read.
+    """
+    return read_launch(framework, text, gpus=gpus).config(hardware)
+
+
+def read_launch(framework: str, text: str, *, gpus: int | None = None) -> Reading:
+    """Return the config's sections with what was left out, assumed and not understood; errors as `from_launch`."""
+    if not isinstance(text, str):
+        raise ConfigError(f"text={shown(text)} must be the text of a launch script, not its path")
+    if gpus is not None and (type(gpus) is not int or gpus < 1):
+        raise ConfigError(f"gpus={shown(gpus)} must be a whole number of at least 1")
+    return _framework(framework).from_text(text, gpus)
+
+
+def _framework(name: str) -> ModuleType:
+    known = {**{one.lower(): one for one in FRAMEWORKS}, **_SHORT}
+    if not isinstance(name, str) or name.lower() not in known:
+        raise ConfigError(f"framework {shown(name)} has no launch files here; use one of: {', '.join(FRAMEWORKS)}")
+    return FRAMEWORKS[known[name.lower()]]

@@ -1,0 +1,496 @@
+"""Megatron-LM: a config as the script that launches it, and a launch script as a config.
+
+Every rule follows megatron/training/arguments.py and megatron/core at the version of `OPTIONS`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote, split
+from typing import Any
+
+from ppsim.base.errors import ConfigError, shown
+from ppsim.config import Config
+from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.partition import LayoutString
+from ppsim.families.interleaved import group_sizes
+from ppsim.frameworks.megatron import FP8_RECIPES, LAUNCHED, LEFT_OUT, LEFT_OUT_GROUPS, OPTIONS
+from ppsim.launch.flags import Flags, Row, torchrun_gpus
+from ppsim.launch.reading import ENDING, Reading, differences, effective, notes_in, notes_of, notes_text, padded
+from ppsim.launch.shell import Script, read_script
+from ppsim.run.schedules import Schedule
+
+YES, NO = {True: ""}, {False: ""}
+MODULES = {"norms": "layernorm", "activations": "moe_act", "core": "core_attn", "latent": "mla_up_proj"}
+FLASH = {"auto": "flash", "flash": "flash", "fused": "flash", "unfused": "full"}  # --attention-backend -> attention
+
+MODEL = (
+    Row("model.num_layers", "num-layers"),
+    Row("model.hidden", "hidden-size"),
+    Row("model.ffn", "ffn-hidden-size"),
+    Row("model.heads", "num-attention-heads"),
+    Row("model.sequence", "seq-length"),
+    Row("model.gated", "swiglu", YES, False),
+    Row("model.norm", "normalization", {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}, "layernorm"),
+    Row("model.positions", "position-embedding-type", {"rotary": "rope", "learned": "learned_absolute"}, "learned"),
+    Row("model.tied_embeddings", "untie-embeddings-and-output-weights", NO, True),
+    Row("model.head_norm", "qk-layernorm", YES, False),
+    Row("model.clamped", "activation-func-clamp-value", {True: "7.0"}, False),
+    Row("model.prediction_layers", "mtp-num-layers", None, 0),
+)
+ATTENTION = (Row("model.head_size", "kv-channels", None, 0),)
+LATENT = (
+    Row("model.key_value_rank", "kv-lora-rank"),
+    Row("model.query_rank", "q-lora-rank", None, 0),
+    Row("model.head_size", "qk-head-dim"),
+    Row("model.rotary_head_size", "qk-pos-emb-head-dim"),
+    Row("model.value_head_size", "v-head-dim"),
+)
+LATENT_DEFAULTS = {"key_value_rank": 32, "head_size": 128, "rotary_head_size": 64, "value_head_size": 128}
+EXPERTS = (
+    Row("model.experts", "num-experts"),
+    Row("model.experts_per_token", "moe-router-topk"),
+    Row("model.expert_ffn", "moe-ffn-hidden-size", None, 0),
+    Row("layout.expert", "expert-model-parallel-size", None, 1),
+    Row("layout.expert_tensor", "expert-tensor-parallel-size"),
+    Row("layout.grouped_experts", "moe-grouped-gemm", YES, False),
+)
+LAYOUT = (
+    Row("layout.tensor", "tensor-model-parallel-size", None, 1),
+    Row("schedule.devices", "pipeline-model-parallel-size", None, 1),
+    Row("layout.context", "context-parallel-size", None, 1),
+    Row("layout.microbatch_size", "micro-batch-size"),
+    Row("layout.sequence_parallel", "sequence-parallel", YES, False),
+    Row("layout.overlap_data", "overlap-grad-reduce", YES, False),
+    Row("layout.fp8_gather", "fp8-param-gather", YES, False),
+)
+CONTEXT = Row(
+    "layout.context_exchange", "cp-comm-type", {"ring": "p2p", "gather": "allgather", "all-to-all": "a2a"}, "ring"
+)
+TENSOR = Row("layout.overlap_tensor", "tp-comm-overlap", YES, False)
+
+
+def to_text(config: Config) -> str:
+    """Return a bash script that launches a config; ConfigError names what Megatron-LM cannot run."""
+    costs, schedule = _checked(config)
+    gpus, sharded = costs.gpus(schedule.devices), costs.layout.sharded
+    node = min(gpus, costs.cluster.gpus_per_node)
+    name = str(config.data.get("name", "A config")).replace("\n", " ")
+    lines = [
+        "#!/bin/bash",
+        f"# {name}: {gpus} GPUs, {schedule.name}; flags of Megatron-LM, {OPTIONS['version']}",
+        *(f"# {warning}" for warning in _warnings(costs)),
+        notes_text(config),
+        "unset CUDA_DEVICE_MAX_CONNECTIONS" if sharded else "export CUDA_DEVICE_MAX_CONNECTIONS=1",
+        f"torchrun --nproc-per-node {node} --nnodes {-(-gpus // node)} --node-rank ${{NODE_RANK:-0}} \\",
+        "  --master-addr ${MASTER_ADDR:-localhost} --master-port ${MASTER_PORT:-29500} pretrain_gpt.py \\",
+        *(f"  {flag} \\" for flag in launch_flags(config)),
+        "  --bf16 --mock-data --tokenizer-type NullTokenizer --train-iters 20 --lr 1.0e-4",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def launch_flags(config: Config) -> list[str]:
+    """Return the flags of `to_text`, each with its argument; ConfigError names what Megatron-LM cannot run."""
+    costs, schedule = _checked(config)
+    printed = _flags(config, costs, schedule)
+    reading = read(split(" ".join(printed)), notes_of(config), costs.gpus(schedule.devices))
+    if found := differences(config, schedule, reading.config(place=config.path)):
+        raise ConfigError("Megatron-LM cannot run this config: " + "; ".join(found))
+    return printed
+
+
+def _checked(config: Config) -> tuple[DerivedCosts, Schedule]:
+    if not isinstance(config.costs, DerivedCosts):
+        raise ConfigError("Megatron-LM needs sections model and hardware; this config gives costs without a model")
+    schedule = config.build()
+    if reasons := list(_reasons(config, config.costs, schedule)):
+        raise ConfigError("Megatron-LM cannot run this config: " + "; ".join(reasons))
+    return config.costs, schedule
+
+
+def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterator[str]:
+    """Yield what Megatron-LM rejects, each with what to change."""
+    model, layout, v = costs.model, costs.layout, schedule.num_stages // schedule.devices
+    name = config.schedule.get("name")
+    if name not in LAUNCHED:
+        yield f"schedule.name={name or 'of a CSV file'}: it runs {', '.join(LAUNCHED)}"
+    if name == "interleaved-1f1b" and schedule.devices == 1:
+        yield "schedule.devices=1: the interleaved schedule needs at least 2; use 1f1b"
+    if name == "combined-1f1b":
+        if layout.expert == 1:
+            yield "layout.expert=1: combined-1f1b needs expert parallelism (--expert-model-parallel-size above 1)"
+        if layout.recompute == "full":
+            yield "layout.recompute=full: combined-1f1b goes with none or selective"
+        if model.prediction_layers > 1:
+            yield f"model.prediction_layers={model.prediction_layers}: combined-1f1b goes with at most 1"
+        if layout.overlap != "two-stream":
+            yield f"layout.overlap={layout.overlap}: combined-1f1b hides the exchange of experts; set it to two-stream"
+        if v == 1 and schedule.devices > 1:
+            yield "schedule.stages_per_device=1: combined-1f1b on several devices needs at least 2"
+    modules = str(layout.recompute).split("+")
+    if "activations" in modules and not (model.experts and layout.chosen("grouped_experts")):
+        yield "layout.recompute=activations: it recomputes those of experts, with layout.grouped_experts=true"
+    if layout.fp8 == "delayed" and {"norms", "activations"} & {*modules}:
+        yield "layout.fp8=delayed: goes with no recompute of norms or activations"
+    if "latent" in modules and not model.key_value_rank:
+        yield "layout.recompute=latent: the model has no latent attention"
+    if layout.fp8_gather and not (layout.distributed_optimizer or layout.sharded):
+        yield "layout.fp8_gather: needs layout.distributed_optimizer=true (--fp8-param-gather)"
+    if layout.sharded and not layout.shards_blocks:
+        yield "layout.sharded_by=stage: Megatron FSDP gathers weights block by block; set it to block"
+    if layout.context > 1 and model.sequence % (2 * layout.context):
+        yield f"layout.context={layout.context}: model.sequence must be a multiple of {2 * layout.context}"
+    if model.parallel_block:
+        yield "model.parallel_block: it has no block of this kind"
+    if (model.attention == "full") == model.causal:
+        yield f"model.causal={str(model.causal).lower()} with attention={model.attention}: its attention is causal"
+    stages = costs.megatron_layout(schedule.num_stages) if model.prediction_layers else ""
+    if stages and not _predictions_fit(costs, schedule):
+        yield f"layout.partition={stages}: all m must be in one stage, the last of its device, not on the first device"
+
+
+def _predictions_fit(costs: DerivedCosts, schedule: Schedule) -> bool:
+    holds = [stage.get("prediction", 0) for stage in costs.stages(schedule.num_stages)]
+    last = holds.index(max(holds))
+    first_of_last = schedule.num_stages - schedule.devices
+    several = schedule.num_stages > schedule.devices
+    return sum(holds) == holds[last] and last >= first_of_last and not (several and last == first_of_last)
+
+
+def _warnings(costs: DerivedCosts) -> Iterator[str]:
+    layout, vocabulary = costs.layout, costs.model.vocabulary
+    if layout.sharded and (layout.tensor > 1 or layout.context > 1):
+        yield "Megatron-LM warns against FSDP with tensor or context parallelism: they want more connections"
+    if vocabulary % layout.tensor:
+        yield f"Megatron-LM pads the vocabulary to {padded(vocabulary, layout.tensor)} entries"
+
+
+def _flags(config: Config, costs: DerivedCosts, schedule: Schedule) -> list[str]:
+    """Return the flags with their arguments: model, groups, batch, partition, then policies."""
+    model, layout = costs.model, costs.layout
+
+    def value(row: Row) -> Any:
+        section, name = row.key.split(".")
+        if section == "schedule":
+            return schedule.devices
+        return getattr(model, name) if section == "model" else effective(layout, name)
+
+    def printed(*rows: Row) -> Iterator[str]:
+        for row in rows:
+            yield from row.printed(value(row))
+
+    def all_flags() -> Iterator[str]:
+        yield from printed(*MODEL)
+        yield f"--max-position-embeddings {model.sequence}"
+        yield f"--vocab-size {model.vocabulary}"
+        yield "--make-vocab-size-divisible-by 1"
+        if model.key_value_rank:
+            yield "--multi-latent-attention"
+            yield from printed(*LATENT)
+        else:
+            yield from printed(*ATTENTION)
+            if model.key_value_heads != model.heads:
+                yield f"--group-query-attention --num-query-groups {model.key_value_heads}"
+        if not (model.projection_bias and model.mlp_bias):
+            yield "--disable-bias-linear" + " --add-qkv-bias" * model.attention_bias
+        if not model.dropout:
+            yield "--attention-dropout 0.0"
+            yield "--hidden-dropout 0.0"
+        if model.attention == "full":
+            yield "--attention-backend unfused"
+        if model.window:
+            yield f"--window-size {model.window - 1},0"
+            yield from [f"--window-attn-skip-freq {model.window_period}"] * (model.window_period > 0)
+        if model.experts:
+            yield from printed(*EXPERTS)
+            if model.shared_experts:
+                yield f"--moe-shared-expert-intermediate-size {model.shared_experts * model.expert_ffn}"
+            if model.dense_layers:
+                yield f"--moe-layer-freq '[0]*{model.dense_layers}+[1]*{model.num_layers - model.dense_layers}'"
+            if layout.chosen("expert_exchange") == "hierarchical":
+                yield "--moe-token-dispatcher-type flex"
+                yield "--moe-flex-dispatcher-backend deepep"
+            else:
+                yield "--moe-token-dispatcher-type alltoall"
+        yield from printed(*LAYOUT)
+        yield f"--global-batch-size {layout.microbatch_size * layout.data * schedule.microbatches_of_a_step}"
+        if schedule.devices > 1:
+            yield f"--pipeline-model-parallel-layout {quote(costs.megatron_layout(schedule.num_stages))}"
+        if schedule.num_stages > schedule.devices > 1 and (group := _group_size(config, schedule)) != schedule.devices:
+            yield f"--microbatch-group-size-per-virtual-pipeline-stage {group}"
+        if schedule.name.startswith("combined"):
+            yield "--overlap-moe-expert-parallel-comm"
+        yield from _policy_flags()
+
+    def _policy_flags() -> Iterator[str]:
+        if layout.context > 1:
+            yield from printed(CONTEXT)
+        if layout.tensor > 1 and layout.sequence_parallel:
+            yield from printed(TENSOR)
+        if layout.distributed_optimizer or layout.sharded:
+            yield "--use-distributed-optimizer"
+            yield from ["--overlap-param-gather"] * bool(layout.chosen("overlap_data"))
+        if layout.sharded:
+            yield "--use-megatron-fsdp"
+            yield "--data-parallel-sharding-strategy optim_grads_params"
+            yield "--ckpt-format fsdp_dtensor"
+        if layout.fp8 != "none":
+            yield "--fp8-format hybrid"
+            yield f"--fp8-recipe {FP8_RECIPES[layout.fp8]}"
+        yield from _recompute_flags(layout)
+
+    return list(all_flags())
+
+
+def _recompute_flags(layout: Any) -> Iterator[str]:
+    level = layout.recompute
+    if level == "full":
+        blocks = layout.recompute_blocks
+        yield "--recompute-granularity full"
+        yield f"--recompute-method {'uniform' if blocks is None else 'block'}"
+        yield f"--recompute-num-layers {1 if blocks is None else blocks}"
+    elif level != "none" and isinstance(level, str):
+        modules = ["core"] if level == "selective" else level.split("+")
+        yield "--recompute-granularity selective"
+        if modules != ["core"]:
+            yield f"--recompute-modules {' '.join(MODULES.get(module, module) for module in modules)}"
+
+
+def _group_size(config: Config, schedule: Schedule) -> int:
+    """Return the microbatches of the first group, however `grouping` says it."""
+    options = config.schedule.get("options", {})
+    sizes = group_sizes(
+        schedule.devices, schedule.microbatches, options.get("grouping", "megatron"), options.get("group_size")
+    )
+    return int(sizes[0])
+
+
+# From flags to a config.
+
+
+def from_text(text: str, gpus: int | None = None) -> Reading:
+    """Return what a launch script, or a line of flags, says; ConfigError for values that cannot be read."""
+    launch = read_script(text)
+    words, launcher = _command(launch)
+    reading = read(words, notes_in(text) or ENDING, gpus or torchrun_gpus(launcher, launch.variables))
+    reading.conditional.extend(launch.conditional)
+    return reading
+
+
+def _command(launch: Script) -> tuple[list[str], list[str]]:
+    """Return the words after the training program and those before it."""
+    for words in launch.commands:
+        ends = [index for index, word in enumerate(words) if word.endswith(".py")]
+        if ends and "--num-layers" in " ".join(words):
+            return words[ends[-1] + 1 :], words[: ends[-1]]
+    words = [word for words in launch.commands for word in words]
+    if not any(word.startswith("--") for word in words):
+        raise ConfigError("holds no flags of Megatron-LM; give the script that calls pretrain_gpt.py, or its flags")
+    return words, []
+
+
+def read(words: Sequence[str], notes: Mapping[str, Any], gpus: int | None) -> Reading:
+    """Return what the flags say, as the sections of a config."""
+    flags, reading = Flags.of(words), Reading("Megatron-LM", str(OPTIONS["version"]))
+    model, layout, schedule = ({} for _ in range(3))
+    sections: dict[str, dict[str, Any]] = {"model": model, "layout": layout, "schedule": schedule}
+
+    def read_rows(*rows: Row) -> None:
+        for row in rows:
+            section, name = row.key.split(".")
+            sections[section][name] = row.read(flags)
+
+    read_rows(*MODEL)
+    for row in MODEL[:5]:
+        if model[row.key.partition(".")[2]] is None and row.flag != "ffn-hidden-size":
+            raise ConfigError(f"gives no --{row.flag}; Megatron-LM needs it, such as --{row.flag} 32")
+    _read_model(flags, model)
+    latent = flags.has("multi-latent-attention")
+    read_rows(*(LATENT if latent else ATTENTION))
+    for key, size in LATENT_DEFAULTS.items() if latent else ():
+        model[key] = model[key] or size
+    if model.get("experts") is None and flags.has("num-experts"):
+        read_rows(*EXPERTS)
+        _read_experts(flags, model, layout)
+    read_rows(*LAYOUT, CONTEXT, TENSOR)
+    _read_sharding(flags, layout, reading)
+    _read_recompute(flags, layout, reading)
+    _read_schedule(flags, model, layout, schedule, gpus, reading)
+    _pad_vocabulary(flags, model, layout["tensor"])
+    layout["framework"] = notes.get("framework", "megatron-core")
+    reading.data = {key: value for key, value in notes.items() if key != "framework"}
+    for name, part in sections.items():
+        reading.data[name] = {key: value for key, value in part.items() if value is not None}
+    _sort_unread(flags, reading)
+    return reading
+
+
+def _read_model(flags: Flags, model: dict[str, Any]) -> None:
+    if model["ffn"] is None:
+        width = model["hidden"] * 4
+        model["ffn"] = int(width * 2 / 3 / 64) * 64 if model["gated"] else width
+    if flags.has("quick-geglu"):
+        model["gated"] = True
+    if flags.has("use-rotary-position-embeddings"):
+        model["positions"] = "rotary"
+    flags.has("group-query-attention")
+    model["key_value_heads"] = flags.number("num-query-groups", model["heads"]) or model["heads"]
+    without = flags.has("disable-bias-linear")
+    model |= {"projection_bias": not without, "mlp_bias": not without}
+    model["attention_bias"] = flags.has("add-qkv-bias") or not without
+    dropouts = [flags.text(name) or "0.1" for name in ("attention-dropout", "hidden-dropout")]
+    model["dropout"] = any(float(value) > 0 for value in dropouts if re.fullmatch(r"[0-9.e-]{1,9}", value))
+    backend = flags.text("attention-backend") or "auto"
+    if backend not in FLASH:
+        raise ConfigError(f"--attention-backend {shown(backend)} is not known here; use {', '.join(FLASH)}")
+    model |= {"attention": FLASH[backend], "causal": FLASH[backend] == "flash"}
+    window = re.match(r"\(?\s*(\d{1,9})\s*,", flags.text("window-size") or "")
+    if window:
+        model |= {"window": int(window[1]) + 1, "window_period": flags.number("window-attn-skip-freq", 0)}
+
+
+def _read_experts(flags: Flags, model: dict[str, Any], layout: dict[str, Any]) -> None:
+    width, model["experts_per_token"] = model["expert_ffn"] or model["ffn"], model["experts_per_token"] or 2
+    shared = flags.number("moe-shared-expert-intermediate-size", 0)
+    if shared % width:
+        raise ConfigError(f"--moe-shared-expert-intermediate-size {shared} must be a multiple of the experts' {width}")
+    model |= {"expert_ffn": width, "shared_experts": shared // width}
+    frequency = (flags.text("moe-layer-freq") or "1").replace(" ", "").strip("()'\"")
+    dense = re.fullmatch(r"\[0\]\*(\d{1,6})\+\[1\]\*(\d{1,6})", frequency.replace(")", "").replace("(", ""))
+    if dense:
+        model["dense_layers"] = int(dense[1])
+    elif frequency != "1":
+        raise ConfigError(
+            f"--moe-layer-freq {shown(frequency)}: only 1, or [0]*N+[1]*M for N dense blocks first, is known"
+        )
+    dispatcher = flags.text("moe-token-dispatcher-type") or "allgather"
+    flags.has("moe-enable-deepep", "moe-flex-dispatcher-backend")
+    layout["expert_exchange"] = "hierarchical" if dispatcher == "flex" else "all-to-all"
+
+
+def _read_sharding(flags: Flags, layout: dict[str, Any], reading: Reading) -> None:
+    layout["distributed_optimizer"] = flags.has("use-distributed-optimizer")
+    flags.has("overlap-param-gather", "ckpt-format")
+    strategy = flags.text("data-parallel-sharding-strategy") or "no_shard"
+    if flags.has("use-megatron-fsdp", "use-custom-fsdp"):
+        if strategy == "optim_grads_params":
+            layout |= {"sharded": True, "sharded_by": "block"}
+        else:
+            reading.unknown.append(f"--data-parallel-sharding-strategy {strategy}: only optim_grads_params is priced")
+    if (recipe := flags.text("fp8-format")) is not None:
+        name = flags.text("fp8-recipe") or "delayed"
+        known = {theirs: ours for ours, theirs in FP8_RECIPES.items()} | {"mxfp8": "block"}
+        if name not in known:
+            raise ConfigError(
+                f"--fp8-recipe {shown(name)} (--fp8-format {recipe}) is not known here; use {', '.join(known)}"
+            )
+        layout["fp8"] = known[name]
+
+
+def _read_recompute(flags: Flags, layout: dict[str, Any], reading: Reading) -> None:
+    level = "selective" if flags.has("recompute-activations") else flags.text("recompute-granularity")
+    modules = flags.words("recompute-modules")
+    method, count = flags.text("recompute-method"), flags.number("recompute-num-layers", 1)
+    if level == "full":
+        layout["recompute"] = "full"
+        if method == "block":
+            layout["recompute_blocks"] = count
+        elif count > 1:
+            reading.assumed.append(f"--recompute-num-layers {count}: priced as 1; more hold less and recompute as much")
+    elif level == "selective":
+        names = {theirs: ours for ours, theirs in MODULES.items()}
+        reading.unknown.extend(f"--recompute-modules {one}: not priced" for one in modules or [] if one not in names)
+        kept = [names[one] for one in modules or ["core_attn"] if one in names]
+        layout["recompute"] = "selective" if kept == ["core"] else "+".join(kept) or "none"
+
+
+def _read_schedule(
+    flags: Flags,
+    model: dict[str, Any],
+    layout: dict[str, Any],
+    schedule: dict[str, Any],
+    gpus: int | None,
+    reading: Reading,
+) -> None:
+    """Read batch, stages and order, which depend on the sizes of all groups."""
+    devices = schedule["devices"]
+    group = layout["tensor"] * layout["context"] * devices
+    if gpus is None:
+        reading.assumed.append(f"{group} GPUs, one data-parallel copy: the script does not say how many (--gpus)")
+    copies, rest = divmod(gpus or group, group)
+    if rest or not copies:
+        raise ConfigError(f"{gpus} GPUs are no multiple of tensor x context x pipeline = {group}; give --gpus {group}")
+    layout["data"] = copies
+    size = layout["microbatch_size"] = layout["microbatch_size"] or 1
+    batch = flags.number("global-batch-size", size * copies)
+    schedule["microbatches"], rest = divmod(batch, size * copies)
+    if rest or not batch:
+        raise ConfigError(f"--global-batch-size {batch} is no multiple of {size} sequences x {copies} copies")
+    stages = _read_partition(flags, model, layout, devices)
+    schedule["name"] = "interleaved-1f1b" if stages > 1 else "1f1b"
+    if flags.has("overlap-moe-expert-parallel-comm"):
+        schedule["name"], layout["overlap"] = "combined-1f1b", "two-stream"
+    if schedule["name"] != "1f1b":
+        schedule["stages_per_device"] = stages
+        own = flags.number("microbatch-group-size-per-virtual-pipeline-stage")
+        if own not in (None, devices):
+            schedule["options"] = {"group_size": own}
+
+
+def _read_partition(flags: Flags, model: dict[str, Any], layout: dict[str, Any], devices: int) -> int:
+    """Read the layers of each stage, and return the stages per device."""
+    if (text := flags.text("pipeline-model-parallel-layout")) is not None:
+        layout["partition"] = text
+        stages, rest = divmod(len(LayoutString.parse(text).stages), devices)
+        if rest:
+            raise ConfigError(
+                f"--pipeline-model-parallel-layout {shown(text)}: its stages are no multiple of {devices}"
+            )
+        return stages
+    ends = [flags.has(f"account-for-{end}-in-pipeline-split") for end in ("embedding", "loss")]
+    first, last = (flags.number(f"decoder-{end}-pipeline-num-layers") for end in ("first", "last"))
+    layers = model["num_layers"] + sum(ends)
+    size = flags.number("num-layers-per-virtual-pipeline-stage")
+    stages = flags.number("num-virtual-stages-per-pipeline-rank", max(1, layers // devices // size) if size else 1)
+    total = devices * stages
+    if total == 1:
+        return 1
+    if first is None and last is None:
+        if layers % total:
+            raise ConfigError(
+                f"--num-layers {model['num_layers']} cannot be split evenly over {total} stages, as Megatron-LM does"
+            )
+        counts = [layers // total] * total
+        layout["partition"] = [counts[0] - ends[0], *counts[1:-1], counts[-1] - ends[1]]
+        return stages
+    # The first and the last device have layers of their own; each device splits its layers evenly over its stages.
+    rest = model["num_layers"] - (first or 0) - (last or 0)
+    others = devices - (first is not None) - (last is not None)
+    shares = [share for share in (first, *[rest // max(others, 1)] * others, last) if share is not None]
+    if sum(shares) != model["num_layers"] or any(share % stages for share in shares):
+        raise ConfigError(
+            f"--num-layers {model['num_layers']} cannot be split over {devices} devices of {stages} stages as given"
+        )
+    layout["partition"] = [shares[stage % devices] // stages for stage in range(total)]
+    return stages
+
+
+def _pad_vocabulary(flags: Flags, model: dict[str, Any], tensor: int) -> None:
+    size = flags.number("padded-vocab-size") or flags.number("vocab-size")
+    if size is None:
+        raise ConfigError("gives no --vocab-size; a tokenizer's file is not read: add --vocab-size, such as 128256")
+    model["vocabulary"] = padded(size, flags.number("make-vocab-size-divisible-by", 128) * tensor)
+
+
+def _sort_unread(flags: Flags, reading: Reading) -> None:
+    """Sort the flags that nothing has read into those that change no step and those that may."""
+    groups = {name: group for group, names in OPTIONS["groups"].items() for name in names.split()}
+    reading.read = [name for name in flags.arguments if name in flags.used]
+    for name in flags.unread:
+        if name in LEFT_OUT or groups.get(name) in LEFT_OUT_GROUPS:
+            reading.left_out.append(name)
+        else:
+            known = "may change the step" if name in groups else f"no option of {OPTIONS['version']}"
+            reading.unknown.append(f"--{name}: {known}")

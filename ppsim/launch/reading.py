@@ -1,0 +1,118 @@
+"""Reading: a launch file as a config, with what was left out, assumed and not understood."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from ppsim.base.documents import read_json
+from ppsim.base.errors import BuildError, ConfigError, shown
+from ppsim.config import Config, make_config
+from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.layout import DEFAULT_POLICIES
+from ppsim.run.schedules import Schedule
+
+HARDWARE = {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR"}
+ENDING = {"transport": "directed", "optimizer": "sync"}
+_MARK = "# ppsim: "
+_OWN = ("model", "layout", "schedule", "name", "batch", "published")  # sections that flags say, or nobody reads
+
+
+@dataclass
+class Reading:
+    """Content of a launch file as a config, and what the config does not say.
+
+    Attributes
+    ----------
+    framework, version : str
+    data : dict
+        The sections of the config.
+    read, left_out : list of str
+        Flags that the config follows from, and flags that change no step.
+    assumed, unknown : list of str
+        What the file does not say, and flags that may change the step, one sentence each.
+    conditional : list of int
+        Lines that depend on a condition and were not read.
+    """
+
+    framework: str
+    version: str
+    data: dict[str, Any] = field(default_factory=dict)
+    read: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    conditional: list[int] = field(default_factory=list)
+
+    def config(self, hardware: Mapping[str, Any] | None = None, place: str = "launch") -> Config:
+        """Return the checked config; `hardware` replaces keys of that section, of which the file says nothing."""
+        data = dict(self.data)
+        data["hardware"] = {**(self.data.get("hardware") or HARDWARE), **(hardware or {})}
+        return make_config(data, place=place)
+
+
+def notes_of(config: Config) -> dict[str, Any]:
+    """Return what a launch file does not say about a config: hardware, transport and how the step ends."""
+    notes = {key: value for key, value in config.data.items() if key not in _OWN and value is not None}
+    return {**notes, "framework": config.data.get("layout", {}).get("framework", "megatron-lm")}
+
+
+def notes_text(config: Config) -> str:
+    """Return those notes as a comment."""
+    return _MARK + json.dumps(notes_of(config))
+
+
+def notes_in(text: str) -> dict[str, Any]:
+    """Return the notes of a launch file that ppsim wrote; empty for others."""
+    line = next((line for line in text.splitlines() if line.startswith(_MARK)), None)
+    if line is None:
+        return {}
+    notes = read_json(line.removeprefix(_MARK), "its line `# ppsim:`", "a JSON object")
+    if not isinstance(notes, dict):
+        raise ConfigError("its line `# ppsim:` must hold an object; remove the line")
+    return notes
+
+
+def effective(section: Any, name: str) -> Any:
+    """Return the value of a field of a model or layout; of a policy that the framework's defaults set, that value."""
+    return section.chosen(name) if name in DEFAULT_POLICIES else getattr(section, name)
+
+
+def padded(vocabulary: int, multiple: int) -> int:
+    """Return the entries of a vocabulary padded to a multiple."""
+    return -(-vocabulary // multiple) * multiple
+
+
+def differences(config: Config, schedule: Schedule, back: Config) -> list[str]:
+    """Return what a framework would run in another way than the config, one sentence each.
+
+    `back` is what its launch file says. A key counts only if it changes the costs of the schedule.
+    """
+    costs, read, found = config.costs, back.costs, []
+    assert isinstance(costs, DerivedCosts)  # noqa: S101 - the caller has checked it
+    assert isinstance(read, DerivedCosts)  # noqa: S101 - a launch file always has a model
+    table = costs.table(schedule)
+    for section, ours, theirs in (("model", costs.model, read.model), ("layout", costs.layout, read.layout)):
+        for item in fields(ours):
+            one, other = effective(ours, item.name), effective(theirs, item.name)
+            if one == other or item.name in ("partition", "first_stage_layers", "last_stage_layers"):
+                continue
+            if item.name == "vocabulary" and other == padded(one, costs.layout.tensor):
+                continue
+            changed = replace(costs, **{section: replace(ours, **{item.name: other})})
+            if changed.table(schedule) != table:
+                found.append(f"{section}.{item.name}={shown(one)}: it has no flag for this, and runs {shown(other)}")
+    reason = "it runs another order"
+    try:
+        same = back.build() == schedule
+    except BuildError as error:
+        same, reason = False, str(error)
+    if not same:
+        found.append(f"schedule {schedule.name}: {reason}")
+    elif read.megatron_layout(schedule.num_stages) != costs.megatron_layout(schedule.num_stages):
+        found.append(f"layout.partition: it splits the layers as {read.megatron_layout(schedule.num_stages)}")
+    if config.dispatch != "list":
+        found.append(f"dispatch={config.dispatch}: its devices run their lists in order; use list")
+    return found

@@ -1,0 +1,267 @@
+"""Megatron-LM's launch scripts: what is printed is what was simulated, and what users run is read back."""
+
+import re
+import shlex
+from argparse import ArgumentParser
+
+import pytest
+from command_line import CONFIGS, LLAMA
+from command_line import ppsim as run
+
+import ppsim
+from ppsim.config import as_config
+from ppsim.frameworks import LAUNCH_OPTIONS
+
+LAUNCHED = (
+    "bloom-176b-384xa100", "glm-130b-768xa100", "gpt-145b-1536xa100", "gpt-3-175b-64xa100",
+    "llama-3-405b-16384xh100", "llama-3-8b-8xh100", "megascale-175b-12288xa100", "nemotron-4-340b-6144xh100",
+)  # fmt: skip
+INTERLEAVED = {"schedule.name": "interleaved-1f1b", "schedule.devices": 4, "schedule.stages_per_device": 2}
+EXPERTS = {
+    "model": {
+        "num_layers": 16, "hidden": 2048, "heads": 16, "key_value_heads": 4, "ffn": 8192, "gated": True,
+        "norm": "rmsnorm", "vocabulary": 128000, "sequence": 4096, "experts": 16, "experts_per_token": 2,
+        "expert_ffn": 1024, "shared_experts": 1, "dense_layers": 2,
+    },
+    "hardware": {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR"},
+    "layout": {"expert": 8, "data": 8, "framework": "megatron-core", "distributed_optimizer": True},
+    "schedule": {"name": "1f1b", "devices": 2, "microbatches": 16}, "optimizer": "sync",
+}  # fmt: skip
+LATENT = {
+    "model.key_value_rank": 512, "model.query_rank": 1536, "model.head_size": 128, "model.rotary_head_size": 64,
+    "model.value_head_size": 128, "model.key_value_heads": 16, "model.prediction_layers": 1,
+}  # fmt: skip
+COMBINED = {"schedule.name": "combined-1f1b", "schedule.stages_per_device": 2, "layout.overlap": "two-stream"}
+
+
+def every_case():
+    yield from (
+        pytest.param(lambda name=name: ppsim.load_config(CONFIGS / f"{name}.yaml"), id=name) for name in LAUNCHED
+    )
+    dense = {
+        "group_size": INTERLEAVED | {"schedule.microbatches": 24, "schedule.options": {"group_size": 8}},
+        "grouping_torch": INTERLEAVED | {"schedule.microbatches": 10, "schedule.options": {"grouping": "torch"}},
+        "fsdp": {"schedule.devices": 4, "layout.data": 2, "layout.sharded": True, "layout.sharded_by": "block"},
+        "fp8": {
+            "layout.fp8": "tensor", "layout.fp8_gather": True, "layout.distributed_optimizer": True,
+            "layout.framework": "megatron-core", "schedule.devices": 4, "layout.data": 2,
+        },
+        "context": {
+            "layout.tensor": 2, "layout.context": 2, "layout.sequence_parallel": True, "schedule.devices": 2,
+            "layout.context_exchange": "gather", "layout.recompute": "full", "layout.recompute_blocks": 3,
+        },
+        "one_device": {"schedule.devices": 1, "layout.tensor": 8, "layout.sequence_parallel": True},
+        "window": {"model.window": 1024, "model.window_period": 2, "model.tied_embeddings": True},
+        "biases": {"model.attention_bias": True, "model.head_norm": True, "model.dropout": True},
+        "uneven": {"layout.partition": [3, 4, 4, 4, 4, 5, 5, 3]},
+    }  # fmt: skip
+    yield from (
+        pytest.param(lambda keys=keys: ppsim.load_config(LLAMA, overrides=keys), id=name)
+        for name, keys in dense.items()
+    )
+    routed = {
+        "experts": {}, "latent": LATENT, "combined": COMBINED,
+        "dispatch": {
+            "layout.expert_exchange": "hierarchical", "layout.recompute": "norms+activations+core",
+            "layout.grouped_experts": True,
+        },
+    }  # fmt: skip
+    yield from (
+        pytest.param(lambda keys=keys: as_config(EXPERTS).changed(keys), id=name) for name, keys in routed.items()
+    )
+
+
+CASES = list(every_case())
+
+
+@pytest.mark.parametrize("make", CASES)
+def test_a_printed_script_has_known_flags_and_reads_back_as_the_same_run(make):
+    config = make()
+    text = ppsim.to_launch(config, "Megatron-LM")
+    known = {name for names in LAUNCH_OPTIONS["Megatron-LM"]["groups"].values() for name in names.split()}
+    assert set(re.findall(r"--([a-z0-9][a-z0-9-]+)", text.partition("pretrain_gpt.py")[2])) <= known
+    back = ppsim.from_launch("Megatron-LM", text)
+    assert back.build() == config.build()
+    ours, theirs = config.simulate(), back.simulate()
+    assert theirs.makespan == ours.makespan
+    assert theirs.peak_memory == pytest.approx(ours.peak_memory, rel=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", CASES)
+def test_megatron_parses_and_accepts_a_printed_script(make, monkeypatch):
+    """The wheel of megatron-core has no parser: a clone of NVIDIA/Megatron-LM must be on PYTHONPATH."""
+    arguments = pytest.importorskip("megatron.training.arguments")
+    text = ppsim.to_launch(make(), "Megatron-LM")
+    monkeypatch.setattr(arguments, "get_device_arch_version", lambda: 9)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda *_: (9, 0))
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1" if "export CUDA_DEVICE_MAX" in text else "8")
+    parser = arguments.add_megatron_arguments(ArgumentParser(allow_abbrev=False, exit_on_error=False))
+    parsed = parser.parse_args(shlex.split(text.partition("pretrain_gpt.py")[2].replace("\\\n", " ")))
+    per_node, nodes = (int(re.search(rf"--{name} (\d+)", text)[1]) for name in ("nproc-per-node", "nnodes"))
+    parsed.rank, parsed.world_size = 1, per_node * nodes
+    arguments.validate_args(parsed)
+    layout = make().costs.layout
+    assert parsed.data_parallel_size == layout.data
+    assert parsed.micro_batch_size == layout.microbatch_size
+    assert (parsed.virtual_pipeline_model_parallel_size or 1) == make().schedule.get("stages_per_device", 1)
+
+
+REJECTED = {
+    "zb-h1": ({"schedule.name": "zb-h1"}, "schedule.name=zb-h1"),
+    "groups of 5, 4 and 4": (
+        INTERLEAVED | {"schedule.microbatches": 13, "schedule.options": {"grouping": "spread"}}, "interleaved-1f1b",
+    ),
+    "fp8_gather alone": ({"layout.fp8": "tensor", "layout.fp8_gather": True}, "layout.distributed_optimizer"),
+    "weights by stage": ({"schedule.devices": 4, "layout.data": 2, "layout.sharded": True}, "layout.sharded_by"),
+    "no such block": ({"model.parallel_block": True}, "model.parallel_block"),
+    "first stages recompute": ({"layout.recompute": "full", "layout.recompute_stages": 3}, "layout.recompute_stages=3"),
+    "another loss": ({"layout.loss_bytes": 8}, "layout.loss_bytes=8"),
+    "no experts": ({"layout.recompute": "activations"}, "layout.grouped_experts"),
+    "modules without a flag": ({"layout.recompute": "up+norms"}, "layout.recompute='up+norms'"),
+    "recomputed by R": ({"schedule.recompute": "all"}, "order"),
+    "out of order": ({"dispatch": "ready"}, "dispatch=ready"),
+    "no exchange to hide": (INTERLEAVED | {"schedule.name": "combined-1f1b"}, "layout.expert=1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "named"), REJECTED.values(), ids=REJECTED)
+def test_what_megatron_cannot_run_is_named(changes, named):
+    if "layout.data" not in changes and "schedule.devices" in changes:
+        changes = {**changes, "layout.data": 2}
+    with pytest.raises(ppsim.ConfigError, match=re.escape(named)):
+        ppsim.to_launch(ppsim.load_config(LLAMA, overrides=changes), "Megatron-LM")
+
+
+def test_costs_without_a_model_have_no_script():
+    with pytest.raises(ppsim.ConfigError, match="model and hardware"):
+        ppsim.to_launch(CONFIGS / "unit-costs.yaml", "Megatron-LM")
+
+
+def test_the_size_of_a_group_is_a_flag_and_a_group_of_the_pipeline_is_none():
+    flag = "--microbatch-group-size-per-virtual-pipeline-stage"
+    sizes = INTERLEAVED | {"schedule.microbatches": 24, "layout.data": 2}
+    own = ppsim.load_config(LLAMA, overrides=sizes | {"schedule.options": {"group_size": 8}})
+    assert f"{flag} 8" in ppsim.to_launch(own, "Megatron-LM")
+    assert flag not in ppsim.to_launch(ppsim.load_config(LLAMA, overrides=sizes), "Megatron-LM")
+
+
+def test_fsdp_leaves_the_number_of_connections_unset_and_warns_beside_tensor_parallelism():
+    sharded = {"layout.sharded": True, "layout.sharded_by": "block", "layout.data": 2, "schedule.devices": 2}
+    text = ppsim.to_launch(ppsim.load_config(LLAMA, overrides=sharded | {"layout.tensor": 2}), "Megatron-LM")
+    assert "unset CUDA_DEVICE_MAX_CONNECTIONS" in text
+    assert "warns against FSDP with tensor" in text
+    assert "export CUDA_DEVICE_MAX_CONNECTIONS=1" in ppsim.to_launch(LLAMA, "Megatron-LM")
+
+
+SCRIPT = """#!/bin/bash
+# pre-training of a 7B model
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+GPUS_PER_NODE=8
+NNODES=${NNODES:-2}
+WORLD_SIZE=$(($GPUS_PER_NODE*$NNODES))
+TP=2; PP=4
+DISTRIBUTED_ARGS=(
+    --nproc_per_node $GPUS_PER_NODE   # each GPU
+    --nnodes $NNODES
+)
+GPT_MODEL_ARGS=(
+    --num-layers 32
+    --hidden-size 4096 --ffn-hidden-size 11008
+    --num-attention-heads 32
+    --seq-length 4096
+    --max-position-embeddings 4096
+    --vocab-size 32000
+    --swiglu --disable-bias-linear --normalization RMSNorm
+    --position-embedding-type rope
+    --untie-embeddings-and-output-weights
+    --attention-dropout 0 --hidden-dropout 0
+)
+TRAINING_ARGS="
+    --micro-batch-size 1 \\
+    --global-batch-size 128 \\
+    --lr 3.0e-4 --bf16 --adam-beta2 0.95"
+MODEL_PARALLEL_ARGS=(
+    --tensor-model-parallel-size ${TP}
+    --pipeline-model-parallel-size $PP --num-layers-per-virtual-pipeline-stage 4
+    --sequence-parallel --use-distributed-optimizer
+    --some-flag 7 --cuda-graph-impl local
+)
+if [ -n "$WANDB" ]; then
+    TRAINING_ARGS="$TRAINING_ARGS --wandb-project x"
+fi
+torchrun "${DISTRIBUTED_ARGS[@]}" pretrain_gpt.py \\
+    "${GPT_MODEL_ARGS[@]}" ${TRAINING_ARGS} \\
+    ${MODEL_PARALLEL_ARGS[@]} \\
+    --save '/checkpoints/a b' --log-interval 10 | tee log.txt
+"""
+
+
+def test_a_users_script_becomes_a_config(tmp_path):
+    config = ppsim.from_launch("Megatron-LM", SCRIPT)
+    layout, model = config.costs.layout, config.model
+    assert (layout.tensor, layout.data, layout.sequence_parallel, layout.distributed_optimizer) == (2, 2, True, True)
+    assert (model.num_layers, model.ffn, model.gated, model.norm, model.dropout) == (32, 11008, True, "rmsnorm", False)
+    assert model.vocabulary == 32000
+    assert dict(config.schedule) == {
+        "name": "interleaved-1f1b", "devices": 4, "stages_per_device": 2, "microbatches": 64,
+    }  # fmt: skip
+    again = ppsim.from_launch("Megatron-LM", ppsim.to_launch(config, "Megatron-LM"))
+    assert again.simulate().makespan == config.simulate().makespan
+
+
+def test_the_command_writes_a_config_and_names_what_it_did_not_read(tmp_path):
+    script, job = tmp_path / "train.sh", tmp_path / "job.yaml"
+    script.write_text(SCRIPT)
+    done = run("import", "megatron", script, "-o", job)
+    assert done.status == 0, done.err
+    assert "UNKNOWN  --some-flag: no option of core" in done.err
+    assert "UNKNOWN  --cuda-graph-impl: may change the step" in done.err
+    assert "lines 35: not read" in done.err
+    assert "H100 SXM" in done.err
+    assert {"lr", "save", "log-interval", "adam-beta2"} <= set(re.search(r"left out +(.*)", done.out)[1].split())
+    assert ppsim.load_config(job).simulate().makespan > 0
+    assert run("import", "megatron", script, "--strict").status == 1
+
+
+WRONG = {
+    "no flags": ("echo hello", "holds no flags"),
+    "no size": ("--num-layers 4", "--hidden-size"),
+    "a word for a number": (SCRIPT.replace("--num-layers 32", "--num-layers many"), "'many'"),
+    "an unset variable": (SCRIPT.replace("--hidden-size 4096", "--hidden-size $HIDDEN"), "--hidden-size"),
+    "an open quote": ("X='--num-layers 4", "quote"),
+    "GPUs": (SCRIPT.replace("GPUS_PER_NODE=8", "GPUS_PER_NODE=3"), "6 GPUs"),
+    "a batch": (SCRIPT.replace("--global-batch-size 128", "--global-batch-size 127"), "127"),
+    "uneven layers": (SCRIPT.replace("--num-layers 32", "--num-layers 33"), "33"),
+    "no vocabulary": (SCRIPT.replace("--vocab-size 32000", ""), "--vocab-size"),
+    "a word of no list": (SCRIPT.replace("RMSNorm", "BatchNorm"), "BatchNorm"),
+}
+
+
+@pytest.mark.parametrize(("text", "named"), WRONG.values(), ids=WRONG)
+def test_a_script_that_cannot_be_read_is_an_error_that_names_why(text, named):
+    with pytest.raises(ppsim.ConfigError, match=re.escape(named)):
+        ppsim.from_launch("Megatron-LM", text)
+
+
+@pytest.mark.parametrize(
+    ("flags", "partition", "stages"),
+    [
+        ("", [8, 8, 8, 8], None),
+        ("--num-virtual-stages-per-pipeline-rank 2", [4] * 8, 2),
+        ("--decoder-first-pipeline-num-layers 7 --decoder-last-pipeline-num-layers 7", [7, 9, 9, 7], None),
+        ("--num-layers 30 --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split",
+         [7, 8, 8, 7], None),
+        ("--pipeline-model-parallel-layout 'Et*7|(t*9|)*2t*7L'", "Et*7|(t*9|)*2t*7L", None),
+    ],
+)  # fmt: skip
+def test_layers_of_stages_are_split_as_megatron_does(flags, partition, stages):
+    text = SCRIPT.replace("--num-layers-per-virtual-pipeline-stage 4", flags)
+    data = ppsim.from_launch("Megatron-LM", text).data
+    assert data["layout"]["partition"] == partition
+    assert data["schedule"].get("stages_per_device") == stages
+
+
+def test_frameworks_without_launch_files_are_named():
+    with pytest.raises(ppsim.ConfigError, match="Megatron-LM"):
+        ppsim.to_launch(LLAMA, "nanotron")
