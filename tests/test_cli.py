@@ -157,7 +157,7 @@ def test_validate_says_which_transport_cannot_run_a_valid_program(tmp_path):
     assert ppsim("validate", tmp_path / "crossed.csv").status == 0
     outcome = ppsim("validate", tmp_path / "crossed.csv", "--transport", "rank")
     assert (outcome.status, outcome.out) == (1, "")
-    for part in ("0SEND_F0 (device 0, position 1) meets 1RECV_F1", "it deadlocks under transport 'rank'"):
+    for part in ("0SEND_F0 (row 1, column 2) meets 1RECV_F1", "it deadlocks under transport 'rank'"):
         assert part in outcome.err
 
 

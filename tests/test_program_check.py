@@ -47,32 +47,32 @@ def test_a_missing_send_and_a_missing_recv_are_named_with_their_device():
 
 def test_a_doubled_transfer_is_named():
     assert faults(changed("0SEND_F1", "0SEND_F1", "0SEND_F1")) == [
-        "0SEND_F1 (device 0, position 4) appears twice; each transfer is sent and received once"
+        "0SEND_F1 (row 1, column 5) appears twice; each transfer is sent and received once"
     ]
 
 
 def test_a_send_before_its_producer_and_a_recv_after_its_consumer_are_misplaced():
     early = [["0SEND_F0", *(action for action in GOOD[0] if action != "0SEND_F0")], GOOD[1]]
-    assert faults(early) == ["0SEND_F0 (device 0, position 0) stands before 0F0, whose result it sends"]
+    assert faults(early) == ["0SEND_F0 (row 1, column 1) stands before 0F0, whose result it sends"]
     late = changed("1F1", "1F1", "1RECV_F1", orders=changed("1RECV_F1"))
-    assert faults(late) == ["1RECV_F1 (device 1, position 3) stands after 1F1, which needs what it receives"]
+    assert faults(late) == ["1RECV_F1 (row 2, column 4) stands after 1F1, which needs what it receives"]
 
 
 def test_a_transfer_on_the_wrong_device_is_told():
     moved = changed("0SEND_F0", "0SEND_F0", "1RECV_F0", orders=changed("1RECV_F0"))
-    assert faults(moved) == ["1RECV_F0 (device 0, position 2) stands on the wrong device: 1F0 runs on device 1"]
+    assert faults(moved) == ["1RECV_F0 (row 1, column 3) stands on the wrong device: 1F0 runs on device 1"]
 
 
 @pytest.mark.parametrize("pointless", ["0RECV_F0", "0SEND_B0", "1SEND_F0", "7SEND_F0", "0SEND_F9", "2147483646RECV_B9"])
 def test_a_transfer_that_no_action_needs_is_pointless(pointless):
     orders = [[*GOOD[0], pointless], GOOD[1]]
     rule = "needs" if "SEND" in pointless else "sends"
-    assert faults(orders) == [f"{pointless} (device 0, position 8) carries nothing: no action {rule} it"]
+    assert faults(orders) == [f"{pointless} (row 1, column 9) carries nothing: no action {rule} it"]
 
 
 def test_a_transfer_between_neighbours_of_one_device_is_pointless():
     orders = [["0F0", "0SEND_F0", "1RECV_F0", "1F0", "1B0", "0B0"]]
-    assert faults(orders)[0] == "0SEND_F0 (device 0, position 1) carries nothing: 0F0 and 1F0 both run on device 0"
+    assert faults(orders)[0] == "0SEND_F0 (row 1, column 2) carries nothing: 0F0 and 1F0 both run on device 0"
 
 
 def test_crossed_receives_are_told_because_pytorch_runs_them_to_wrong_gradients():
@@ -81,7 +81,7 @@ def test_crossed_receives_are_told_because_pytorch_runs_them_to_wrong_gradients(
         ["1RECV_F1", "1RECV_F0", "1F0", "1F1", "1B0", "1SEND_B0", "1B1", "1SEND_B1"],
     ]
     assert faults(crossed) == [
-        "0SEND_F0 (device 0, position 1) meets 1RECV_F1 (device 1, position 0): transfers between two devices are "
+        "0SEND_F0 (row 1, column 2) meets 1RECV_F1 (row 2, column 1): transfers between two devices are "
         "received in the order in which they are sent, and PyTorch would hand over the wrong tensor without an error"
     ]
     assert len(faults(crossed, transport="directed")) == 2
@@ -96,7 +96,7 @@ def test_forward_and_backward_transfers_of_one_pair_keep_one_order():
     ]
     ppsim.Schedule.from_orders(orders).check("rank")
     crossed = [["0F0", "0SEND_F0", "0RECV_B0", "2RECV_F0", "2F0", "2B0", "2SEND_B0", "0B0"], orders[1]]
-    assert "1SEND_F0 (device 1, position 2) meets 0RECV_B0 (device 0, position 2)" in faults(crossed)[0]
+    assert "1SEND_F0 (row 2, column 3) meets 0RECV_B0 (row 1, column 3)" in faults(crossed)[0]
 
 
 SHARDED = ["0UNSHARD", "0F0", "0B0", "0REDUCE_GRAD", "0RESHARD"]
@@ -105,19 +105,19 @@ SHARDED = ["0UNSHARD", "0F0", "0B0", "0REDUCE_GRAD", "0RESHARD"]
 @pytest.mark.parametrize(
     ("device", "fault"),
     [
-        ("0F0 0UNSHARD 0B0 0RESHARD", "0F0 (device 0, position 0) runs while the weights of its stage are sharded; put "
+        ("0F0 0UNSHARD 0B0 0RESHARD", "0F0 (row 1, column 1) runs while the weights of its stage are sharded; put "
          "an UNSHARD of the stage before it"),
-        ("0UNSHARD 0F0 0RESHARD 0B0", "0B0 (device 0, position 3) runs while"),
-        ("0RESHARD 0UNSHARD 0F0 0B0 0RESHARD", "0RESHARD (device 0, position 0) stands without an UNSHARD"),
-        ("0UNSHARD 0F0 0UNSHARD 0B0 0RESHARD", "0UNSHARD (device 0, position 2) gathers weights that are gathered "
+        ("0UNSHARD 0F0 0RESHARD 0B0", "0B0 (row 1, column 4) runs while"),
+        ("0RESHARD 0UNSHARD 0F0 0B0 0RESHARD", "0RESHARD (row 1, column 1) stands without an UNSHARD"),
+        ("0UNSHARD 0F0 0UNSHARD 0B0 0RESHARD", "0UNSHARD (row 1, column 3) gathers weights that are gathered "
          "already"),
-        ("0UNSHARD 0RESHARD 0UNSHARD 0F0 0B0 0RESHARD", "0RESHARD (device 0, position 1) drops weights that were "
+        ("0UNSHARD 0RESHARD 0UNSHARD 0F0 0B0 0RESHARD", "0RESHARD (row 1, column 2) drops weights that were "
          "gathered and not used"),
-        ("0UNSHARD 0F0 0B0", "0B0 (device 0, position 2) is the last of its stage on the device; put a RESHARD"),
-        ("0UNSHARD 0F0 0B0 0RESHARD 5UNSHARD", "5UNSHARD (device 0, position 4) is the last of its stage"),
-        ("0F0 0REDUCE_GRAD 0B0", "0REDUCE_GRAD (device 0, position 1) stands before 0B0, which adds to the gradients"),
-        ("0F0 0B0 0REDUCE_GRAD 0REDUCE_GRAD", "0REDUCE_GRAD (device 0, position 3) appears twice"),
-        ("0F0 0B0 3REDUCE_GRAD", "3REDUCE_GRAD (device 0, position 2) has no gradients to reduce"),
+        ("0UNSHARD 0F0 0B0", "0B0 (row 1, column 3) is the last of its stage on the device; put a RESHARD"),
+        ("0UNSHARD 0F0 0B0 0RESHARD 5UNSHARD", "5UNSHARD (row 1, column 5) is the last of its stage"),
+        ("0F0 0REDUCE_GRAD 0B0", "0REDUCE_GRAD (row 1, column 2) stands before 0B0, which adds to the gradients"),
+        ("0F0 0B0 0REDUCE_GRAD 0REDUCE_GRAD", "0REDUCE_GRAD (row 1, column 4) appears twice"),
+        ("0F0 0B0 3REDUCE_GRAD", "3REDUCE_GRAD (row 1, column 3) has no gradients to reduce"),
     ],
 )  # fmt: skip
 def test_sharding_actions_bracket_the_use_of_their_stage(device, fault):

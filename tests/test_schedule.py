@@ -187,13 +187,13 @@ def test_every_cell_that_is_no_action_is_named_in_one_error():
     with pytest.raises(ScheduleError) as caught:
         Schedule.from_orders([["0F0", "0G0"], [7, "1B"]])
     assert caught.value.faults == [
-        "device 0, position 1: '0G0' is not an action; write one such as 2F0, 3I1, 1SEND_F4, 0UNSHARD or "
+        "row 1, column 2: '0G0' is not an action; write one such as 2F0, 3I1, 1SEND_F4, 0UNSHARD or "
         "(3F1;2B0)OVERLAP_F_B",
-        "device 1, position 0: '7' is not an action; write one such as 2F0, 3I1, 1SEND_F4, 0UNSHARD or "
+        "row 2, column 1: '7' is not an action; write one such as 2F0, 3I1, 1SEND_F4, 0UNSHARD or "
         "(3F1;2B0)OVERLAP_F_B",
-        "device 1, position 1: '1B': the microbatch is missing; write one after the kind, such as '1B0'",
+        "row 2, column 2: '1B': the microbatch is missing; write one after the kind, such as '1B0'",
     ]
-    assert str(caught.value).startswith("3 cell(s) are not actions:\n  - device 0, position 1: '0G0'")
+    assert str(caught.value).startswith("3 cell(s) are not actions:\n  - row 1, column 2: '0G0'")
 
 
 def test_a_message_shows_the_first_20_faults_and_the_error_holds_all():
@@ -210,7 +210,7 @@ def test_orders_that_are_no_lists_are_refused(orders):
 
 
 def test_a_device_that_is_no_list_is_named():
-    with pytest.raises(ScheduleError, match="device 1: expected a list of actions, got '1F0'"):
+    with pytest.raises(ScheduleError, match="row 2: expected a list of actions, got '1F0'"):
         Schedule.from_orders([["0F0"], "1F0"])
 
 

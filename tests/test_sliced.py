@@ -73,7 +73,7 @@ def test_of_slices_only_those_that_overtake_are_called_late():
     orders[0][:2] = ["0F1", "0F0"]
     with pytest.raises(ppsim.ScheduleError) as caught:
         ppsim.Schedule.from_orders(orders, slices=2).validate()
-    late = "0F0 (device 0, position 1) comes too late: a slice's F follows the F of the slice before it"
+    late = "0F0 (row 1, column 2) comes too late: a slice's F follows the F of the slice before it"
     assert caught.value.faults == [late]
 
 

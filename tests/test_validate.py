@@ -70,14 +70,27 @@ def test_a_missing_weight_gradient():
 def test_a_doubled_action(kind):
     order = ["0F0", "0B0"]
     assert faults([[*order, f"0{kind}0"]]) == [
-        f"0{kind}0 appears twice: device 0, position {order.index(f'0{kind}0')} and device 0, position 2; each action "
+        f"0{kind}0 appears twice: row 1, column {order.index(f'0{kind}0') + 1} and row 1, column 3; each action "
         f"appears once"
+    ]
+
+
+def test_a_fault_of_a_file_names_its_cell_as_a_spreadsheet_does(tmp_path):
+    """Rows and columns count from 1 whatever is wrong, and idle cells count."""
+    (tmp_path / "a.csv").write_text("0F0,,0G1,0B0\n")
+    with pytest.raises(ScheduleError, match=r"a.csv: row 1, column 3: '0G1'"):
+        Schedule.from_csv(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text("0F1,,0F0,0B0,0B1\n,,0B0\n")
+    with pytest.raises(ScheduleError, match="0B0 appears twice: row 1, column 4 and row 2, column 3;"):
+        Schedule.from_csv(tmp_path / "a.csv").validate()
+    assert faults([["", "0B0", "", "0F0"]]) == [
+        "0B0 (row 1, column 2) stands before 0F0 (row 1, column 4): a backward follows its forward"
     ]
 
 
 def test_an_action_doubled_on_another_device_is_also_split():
     assert faults([["0F0", "0I0", "0W0"], ["0W0"]]) == [
-        "0W0 appears twice: device 0, position 2 and device 1, position 0; each action appears once",
+        "0W0 appears twice: row 1, column 3 and row 2, column 1; each action appears once",
         "0W0 stands on device 0 and 0W0 on device 1: all actions of one stage and microbatch run on one device",
     ]
 
@@ -91,23 +104,23 @@ def test_a_full_backward_beside_its_parts(parts, named):
 
 def test_a_backward_before_its_forward():
     assert faults([["0B0", "0F0"]]) == [
-        "0B0 (device 0, position 0) stands before 0F0 (device 0, position 1): a backward follows its forward"
+        "0B0 (row 1, column 1) stands before 0F0 (row 1, column 2): a backward follows its forward"
     ]
     assert faults([["0I0", "0F0", "0W0"]]) == [
-        "0I0 (device 0, position 0) stands before 0F0 (device 0, position 1): a backward follows its forward"
+        "0I0 (row 1, column 1) stands before 0F0 (row 1, column 2): a backward follows its forward"
     ]
 
 
 def test_a_weight_gradient_before_its_forward_and_its_input_gradient():
     assert faults([["0W0", "0F0", "0I0"]]) == [
-        "0W0 (device 0, position 0) stands before 0F0 (device 0, position 1): a backward follows its forward",
-        "0W0 (device 0, position 0) stands before 0I0 (device 0, position 2): W follows the I of its microbatch",
+        "0W0 (row 1, column 1) stands before 0F0 (row 1, column 2): a backward follows its forward",
+        "0W0 (row 1, column 1) stands before 0I0 (row 1, column 3): W follows the I of its microbatch",
     ]
 
 
 def test_a_slot_may_not_hold_a_backward_before_its_own_forward():
     assert faults([["(0B0;0F0)OVERLAP_F_B"]]) == [
-        "0B0 (device 0, position 0) stands before 0F0 (device 0, position 0): a backward follows its forward"
+        "0B0 (row 1, column 1) stands before 0F0 (row 1, column 1): a backward follows its forward"
     ]
 
 
@@ -126,8 +139,8 @@ def test_two_devices_may_hold_one_stage_for_different_microbatches():
 def test_slices_of_a_microbatch_come_in_order_and_make_whole_microbatches():
     assert Schedule.from_orders([["0F0", "0F1", "0B1", "0B0"]], slices=2).validate() is None
     assert faults([["0F1", "0F0", "0B0", "0B1"]], slices=2) == [
-        "0F0 (device 0, position 1) comes too late: a slice's F follows the F of the slice before it",
-        "0B1 (device 0, position 3) comes too late: a slice's backward follows the backward of the slice after it",
+        "0F0 (row 1, column 2) comes too late: a slice's F follows the F of the slice before it",
+        "0B1 (row 1, column 4) comes too late: a slice's backward follows the backward of the slice after it",
     ]
     assert faults([["0F0", "0B0"]], slices=2) == ["1 slices do not make whole microbatches of 2 slices each"]
     assert faults([["0F0", "0B0"]], slices=2**31 - 1) == [
@@ -139,14 +152,14 @@ def test_numbers_with_huge_gaps_are_named_and_cost_no_memory():
     tracemalloc.start()
     try:
         assert faults([["0F0", "0B0", "2147483646F2147483646", "2147483646B2147483646"]]) == [
-            "2147483646F2147483646 (device 0, position 2) names stage 2147483646, but no action names stage 1; stage "
+            "2147483646F2147483646 (row 1, column 3) names stage 2147483646, but no action names stage 1; stage "
             "numbers run 0, 1, 2 ... without gaps",
-            "2147483646F2147483646 (device 0, position 2) names microbatch 2147483646, but no action names microbatch "
+            "2147483646F2147483646 (row 1, column 3) names microbatch 2147483646, but no action names microbatch "
             "1; microbatch numbers run 0, 1, 2 ... without gaps",
         ]
         diagonal = [f"{number}{kind}{number}" for kind in "FB" for number in range(3000)]
         assert faults([diagonal])[-1] == "8996950 more F are missing"
-        assert faults([[*diagonal, "0SEND_F0"]])[-1].startswith("0SEND_F0 (device 0, position 6000) carries nothing")
+        assert faults([[*diagonal, "0SEND_F0"]])[-1].startswith("0SEND_F0 (row 1, column 6001) carries nothing")
         assert tracemalloc.get_traced_memory()[1] < 2e7
     finally:
         tracemalloc.stop()
@@ -163,13 +176,13 @@ def test_all_faults_stand_in_one_error():
         Schedule.from_orders(program, name="broken").validate()
     assert caught.value.faults == [
         "device 2 has no actions; every device of a pipeline runs at least one stage",
-        "0F0 appears twice: device 0, position 0 and device 0, position 1; each action appears once",
+        "0F0 appears twice: row 1, column 1 and row 1, column 2; each action appears once",
         "1F1 is missing: 3 stages x 2 microbatches each need one F",
         "2F1 is missing: 3 stages x 2 microbatches each need one F",
         "1B0 stands beside 1W0: a microbatch's backward is either one B or one I and one W",
         "1I1 is missing: 1W1 needs it",
         "the backward of 0F0 is missing: add 0B0, or 0I0 and 0W0",
-        "0B1 (device 0, position 2) stands before 0F1 (device 0, position 3): a backward follows its forward",
+        "0B1 (row 1, column 3) stands before 0F1 (row 1, column 4): a backward follows its forward",
         "2SEND_B0 is missing on device 3: 2B0 makes what is needed by 1B0 of device 1",
         "1SEND_F0 is missing on device 1: 1F0 makes what is needed by 2F0 of device 3",
         "1RECV_F0 is missing on device 1: 1F0 needs what is made by 0F0 of device 0",
@@ -276,7 +289,7 @@ def test_numbers_below_0_are_named(column, slices):
     numbers[column][2] = -3
     kinds = np.array([Kind.F, Kind.F, Kind.B, Kind.B], np.int8)
     schedule = Schedule(kinds, **numbers, offsets=np.array([0, 4]), slices=slices)
-    with pytest.raises(ScheduleError, match=rf"\(device 0, position 2\) names {column} -3"):
+    with pytest.raises(ScheduleError, match=rf"\(row 1, column 3\) names {column} -3"):
         schedule.validate()
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.orders import cell_text
 
 MAX_FAULTS_PER_RULE = 50
 
@@ -19,11 +20,13 @@ def first_faults(sentence: Callable[..., str], *columns: np.ndarray) -> Iterator
 
 
 def position(schedule: ScheduleColumns, row: int) -> str:
-    """Return a row's device and its index in `schedule.orders()`; both parts of a fused slot share one."""
+    """Return a row's cell in the schedule's table; both parts of a fused slot share one."""
     device = int(schedule.device[row])
     first = int(schedule.offsets[device])
-    index = row - first - int(np.count_nonzero(schedule.joined[first : row + 1]))
-    return f"device {device}, position {index}"
+    column = row - first - int(np.count_nonzero(schedule.joined[first : row + 1]))
+    for idle in np.sort(schedule.idle[schedule.idle[:, 0] == device, 1]).tolist():
+        column += idle <= column
+    return cell_text(device, column)
 
 
 def located(schedule: ScheduleColumns, row: int) -> str:

@@ -16,18 +16,26 @@ from ppsim.base.files import read_text
 from ppsim.schedule.columns import ScheduleColumns
 
 
+def cell_text(device: int, column: int) -> str:
+    """Return the name of a cell in messages: its row and column from 1, as an editor or a spreadsheet shows a CSV file.
+
+    Row 1 is device 0. Idle cells count.
+    """
+    return f"row {device + 1}, column {column + 1}"
+
+
 def read_orders(orders: Iterable[Iterable[Any]], name: str = "custom", slices: int = 1) -> ScheduleColumns:
     """Read one list of action strings per device; `None` or an empty string is an idle slot.
 
     Any object whose `str()` is an action is allowed, such as PyTorch's own actions. Raises ScheduleError naming
-    device, position and text of every cell that is not an action.
+    row, column (both 1-based) and text of every cell that is not an action.
     """
     if isinstance(orders, str | bytes) or not isinstance(orders, Iterable):
         raise ScheduleError(
             f"orders must be one list of actions per device, such as [['0F0', '0B0']]; got {shown(orders)}"
         )
     table = list(orders)
-    reading = _Reading(len(table), lambda device, column: f"device {device}, position {column}")
+    reading = _Reading(len(table), cell_text)
     reading.add_table(table)
     return reading.schedule(name, slices)
 
@@ -57,7 +65,7 @@ def schedule_from_csv(text: str, place: str, name: str | None = None, slices: in
         devices = len(table)
     if not devices:
         raise ScheduleError(f"{place}: the file is empty; a schedule has one row of actions per device")
-    reading = _Reading(devices, lambda row, column: f"{place}: row {row + 1}, column {column + 1}")
+    reading = _Reading(devices, lambda device, column: f"{place}: {cell_text(device, column)}")
     if table is None:
         for block in blocks(text + "\n"):
             reading.add_block(block)
@@ -132,7 +140,7 @@ class _Reading:
         idle: list[tuple[int, int]] = []
         for row, cells in enumerate(table, device):
             if isinstance(cells, str | bytes) or not isinstance(cells, Iterable):
-                raise ScheduleError(f"device {row}: expected a list of actions, got {shown(cells)}")
+                raise ScheduleError(f"row {row + 1}: expected a list of actions, got {shown(cells)}")
             for number, cell in enumerate(cells, column):
                 text = "" if cell is None else _text(cell)
                 if not text:

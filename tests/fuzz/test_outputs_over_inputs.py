@@ -1,0 +1,198 @@
+"""No output option of any command replaces a file that the call reads, under any spelling or link of its name.
+
+The options come from the commands' declarations, and the inputs from what each call is seen to open: a new option, or
+a new file that a config names, is covered without a change here.
+"""
+
+import gzip
+import itertools
+import json
+import os
+import random
+import re
+import shutil
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import typer.main
+from command_line import ROOT, UNIT_COSTS, ppsim
+from huggingface_configs import CONFIGS
+from primus_dumps import write_dump
+from synthetic_traces import trace_document
+
+import ppsim as library
+from ppsim.base.files import noting_reads
+from ppsim.cli import COMMANDS, PLAIN
+from ppsim.commands.reporting import OutputOption, output_options
+from tests.fuzz.cases import COUNTS, EXAMPLES
+
+SERVES = "explore"  # until it is interrupted, and it writes no file
+FEW = EXAMPLES // 3  # random cases of a test
+ALL_CASES = EXAMPLES >= 500
+
+# Calls that work. Together they read a file by every option and key that names one.
+CALLS = {
+    "simulate": ["unit.yaml", "files.yaml", "derived.yaml", "--schedule order.csv", "--schedule packed.csv.gz"],
+    "compare": ["unit.yaml --schedules 1f1b,order.csv", "derived.yaml --schedules 1f1b"],
+    "sweep": ["files.yaml --over costs.latency=0,1", "csv.yaml --over schedule.csv=order.csv,other.csv",
+              "derived.yaml --over schedule.microbatches=2,4"],
+    "what-if": ["files.yaml --set costs.latency=2ms"],
+    "choose": ["derived.yaml --free schedule.name=1f1b"],
+    "advise": ["derived.yaml"],
+    "fits": ["derived.yaml"],
+    "check": ["unit.yaml files.yaml --max-bubble 99%", "unit.yaml --baseline baseline.json"],
+    "optimum": ["tiny.yaml"],
+    "calibrate": ["trace.json -o made.yaml", "dump -o made.yaml", "--operators measured.json -o made.yaml"],
+    "evaluate": ["trace.json --profile profile.yaml"],
+    "explain": ["trace.json files.yaml", "dump", "kineto"],
+    "validate": ["order.csv other.csv"],
+    "list": [],
+    "hardware": [],
+}  # fmt: skip
+
+
+def command_of(name):
+    return getattr(import_module(f"ppsim.commands.{COMMANDS[name][0]}"), COMMANDS[name][0])
+
+
+def outputs_of(name):
+    """The options of a command that write a file: flag -> an ending that it takes."""
+    found = {}
+    for parameter, option in output_options(command_of(name)).items():
+        if not option.only_with:
+            flag = max(option.param_decls or [f"--{parameter.replace('_', '-')}"], key=len)
+            ending = re.search(r"FILE(\.\w+)|(?:FILE)?(\.yaml)", f"{option.help} {option.metavar}")
+            found[flag] = (ending[1] or ending[2]) if ending else ".json"
+    return found
+
+
+OUTPUTS = {name: outputs_of(name) for name in COMMANDS if name != SERVES}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where every file that a call names is; no test changes it."""
+    folder = tmp_path_factory.mktemp("inputs")
+    before = Path.cwd()
+    os.chdir(folder)
+    (folder / "unit.yaml").write_text(UNIT_COSTS.read_text().replace("microbatches: 8", "microbatches: 4"))
+    (folder / "tiny.yaml").write_text("schedule: {name: 1f1b, devices: 2, microbatches: 2}\n")
+    schedule = library.build("1f1b", devices=2, microbatches=2)
+    schedule.to_csv("order.csv")
+    library.build("gpipe", devices=2, microbatches=2).to_csv("other.csv")
+    Path("packed.csv.gz").write_bytes(gzip.compress(Path("order.csv").read_bytes()))
+    costs = library.Costs(forward=0.02, backward=0.05, latency=0.001)
+    Path("trace.json").write_text(json.dumps(trace_document("1f1b", costs, devices=2, microbatches=2, steps=2)))
+    write_dump(folder / "dump", library.simulate(schedule, costs))
+    shutil.copytree(ROOT / "tests" / "data" / "kineto", "kineto")
+    Path("measured.json").write_text(json.dumps(measured_operators()))
+    for words in (
+        "calibrate trace.json -o profile.yaml",
+        "calibrate --operators measured.json -o operators.yaml",
+        "check unit.yaml --baseline baseline.json --update",
+    ):
+        assert ppsim(*words.split()).status == 0
+    Path("csv.yaml").write_text("schedule: {csv: order.csv}\n")
+    Path("files.yaml").write_text("schedule: {csv: order.csv}\ncosts: {profile: profile.yaml}\n")
+    model, _, _ = CONFIGS["meta-llama/Llama-2-7b"]
+    Path("llama").mkdir()
+    Path("llama", "config.json").write_text(json.dumps(model))
+    Path("derived.yaml").write_text(
+        "model: {huggingface: llama, sequence: 512}\n"
+        "hardware: {device: {peak: 2 TFLOP/s, memory: 900 GB, operators: operators.yaml}, link: NVLink 4}\n"
+        "schedule: {name: 1f1b, devices: 2, microbatches: 2}\n"
+    )
+    yield folder
+    os.chdir(before)
+
+
+def measured_operators():
+    sizes = list(itertools.product((64, 512, 4096), repeat=3))
+    return {
+        "schema": "ppsim.measured-operators/1", "device": "ours", "data_type": "bfloat16", "value_bytes": 2,
+        "products": [
+            {"rows": m, "columns": n, "depth": k, "seconds": 1e-5 + 2 * m * n * k / 1e12} for m, n, k in sizes
+        ],
+        "attention": [
+            {"batch": 1, "heads": 1, "width": 64, "tokens": s, "causal": False, "seconds": 2e-5 + 14 * 64 * s * s / 5e11}
+            for s in (512, 2048, 8192)
+        ],
+        "streams": [{"bytes": 10**9, "seconds": 0.01}],
+    }  # fmt: skip
+
+
+_opened = []
+_watched = []
+
+
+def _note_open(event, arguments):
+    if _watched and event == "open" and isinstance(arguments[0], str | os.PathLike) and str(arguments[1]).startswith("r"):
+        _opened.append(os.path.realpath(arguments[0]))
+
+
+sys.addaudithook(_note_open)
+
+
+def seen(folder, *words):
+    """The status of a call, the files under `folder` that it notes, and those that it opens to read."""
+    noted = []
+    _watched.append(True)
+    _opened.clear()
+    try:
+        with noting_reads(noted.append):
+            outcome = ppsim(*words)
+    finally:
+        _watched.clear()
+    inside = [{str(path) for path in map(os.path.realpath, paths)} for paths in (noted, _opened)]
+    return outcome, *({path for path in paths if path.startswith(f"{folder}/")} for paths in inside)
+
+
+def contents(folder):
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def spellings(path, ending, links):
+    """Names of one file: plain ones, and links with an `ending` that an option accepts."""
+    relative = os.path.relpath(path)
+    plain = [relative, f"./{relative}", str(path), f"links/../{relative}", f"../{Path.cwd().name}/{relative}",
+             f"/proc/self/cwd/{relative}", f"{Path(path).parent}//{Path(path).name}"]  # fmt: skip
+    for name, make in (("soft", os.symlink), ("hard", os.link)):
+        link = links / f"{name}{ending}"
+        link.unlink(missing_ok=True)
+        make(path, link)
+        plain.append(str(link))
+    double = links / f"double{ending}"
+    double.unlink(missing_ok=True)
+    double.symlink_to(links / f"soft{ending}")
+    return [*plain, str(double)]
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if CALLS[name]])
+def test_no_output_replaces_a_file_that_the_call_reads(name, folder):
+    links = folder / "links"
+    links.mkdir(exist_ok=True)
+    cases = []
+    for call in CALLS[name]:
+        outcome, noted, opened = seen(folder, name, *call.split())
+        assert outcome.status == 0, (call, outcome)
+        assert noted == opened, f"{call}: every file that is read goes through ppsim.base.files"
+        cases += itertools.product([call], sorted(noted), OUTPUTS[name].items(), range(10))
+    (folder / "made.yaml").unlink(missing_ok=True)
+    chosen = cases if ALL_CASES else random.Random(name).sample(cases, min(len(cases), FEW))
+    for call, file, (option, ending), number in chosen:
+        before = contents(folder)
+        target = spellings(file, ending, links)[number]
+        with_links = contents(folder)
+        words = [word for word in call.split() if (word, option) != ("-o", "--output")]
+        if option == "--output":
+            words.remove("made.yaml")
+        outcome = ppsim(name, *words, option, target)
+        assert outcome.status == 2, (call, option, target, outcome)
+        assert outcome.err.startswith("ppsim: "), outcome
+        assert contents(folder) == with_links, (call, option, target)
+        shutil.rmtree(links)
+        links.mkdir()
+        assert {path: before[path] for path in contents(folder)} == contents(folder)
+        COUNTS["outputs aimed at files that are read"]["refusals"] += 1
