@@ -189,8 +189,7 @@ def test_every_cell_that_is_no_action_is_named_in_one_error():
     assert caught.value.faults == [
         "row 1, column 2: '0G0' is not an action; write one such as 2F0, 3I1, 1SEND_F4, 0UNSHARD or "
         "(3F1;2B0)OVERLAP_F_B",
-        "row 2, column 1: '7' is not an action; write one such as 2F0, 3I1, 1SEND_F4, 0UNSHARD or "
-        "(3F1;2B0)OVERLAP_F_B",
+        "row 2, column 1: '7' is not an action; write one such as 2F0, 3I1, 1SEND_F4, 0UNSHARD or (3F1;2B0)OVERLAP_F_B",
         "row 2, column 2: '1B': the microbatch is missing; write one after the kind, such as '1B0'",
     ]
     assert str(caught.value).startswith("3 cell(s) are not actions:\n  - row 1, column 2: '0G0'")

@@ -196,10 +196,11 @@ class CallFiles:
     def add_input(self, path: str | PathLike[str]) -> None:
         """Add a file that is about to be read; ConfigError if it will be written or was written."""
         identity = _identity(path)
+        if identity is None:
+            return
+        self._read.add(identity)  # before the error, which a caller may catch
         if identity in self._outputs or identity in self._written:
             raise _overwrites(self._outputs.get(identity, _name(path)))
-        if identity is not None:
-            self._read.add(identity)
 
     def check_write(self, path: Path) -> None:
         """Raise ConfigError if this call has read or written the file."""

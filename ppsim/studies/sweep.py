@@ -269,7 +269,10 @@ def _faults(source: ConfigSource, changes: Mapping[str, Any]) -> list[str]:
 def _values(key: str, given: Iterable[Any] | str) -> list[Any]:
     if not isinstance(given, str | Iterable) or isinstance(given, Mapping):
         raise ConfigError(f"over {key}: {shown(given)} must be a list of values, or text such as 8:128:x2")
-    values = parse_values(given, key) if isinstance(given, str) else [_plain(value) for value in given]
+    if isinstance(given, str):
+        values = parse_values(given, key)
+    else:
+        values = [_plain(value) for value in itertools.islice(given, MAX_POINTS + 1)]  # it may have no end
     if not values:
         raise ConfigError(f"over {key}: no values; give at least one, such as {key}=8")
     return values
@@ -317,12 +320,14 @@ def _range(part: str, ends: Sequence[str], key: str) -> list[Any]:
         if not (1 < factor < float("inf") and 0 < low <= high):
             raise ConfigError(legal)
         found = [low]
-        while found[-1] * factor <= high * (1 + 1e-9) and len(found) < MAX_VALUES:
+        while found[-1] * factor <= high * (1 + 1e-9) and len(found) <= MAX_VALUES:
             found.append(found[-1] * factor)
+    elif count >= 1 and low <= high:
+        found = [low + (high - low) * index / max(count - 1, 1) for index in range(min(count, MAX_VALUES + 1))]
     else:
-        if not (1 <= count <= MAX_VALUES and low <= high):
-            raise ConfigError(legal)
-        found = [low + (high - low) * index / max(count - 1, 1) for index in range(count)]
+        raise ConfigError(legal)
+    if len(found) > MAX_VALUES:
+        raise ConfigError(f"{key}={part}: more than {MAX_VALUES:,} values; use a larger factor or a smaller COUNT")
     whole = all(end.strip().isdecimal() for end in ends[:2])
     return [int(value) if whole and value == int(value) else value for value in found]
 

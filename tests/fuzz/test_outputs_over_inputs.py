@@ -8,16 +8,17 @@ import gzip
 import itertools
 import json
 import os
-import random
 import re
 import shutil
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer.main
-from command_line import ROOT, UNIT_COSTS, ppsim
+from command_line import ENVIRONMENT, ROOT, UNIT_COSTS, ppsim
 from huggingface_configs import CONFIGS
 from primus_dumps import write_dump
 from synthetic_traces import trace_document
@@ -25,7 +26,7 @@ from synthetic_traces import trace_document
 import ppsim as library
 from ppsim.base.files import noting_reads
 from ppsim.cli import COMMANDS, PLAIN
-from ppsim.commands.reporting import OutputOption, output_options
+from ppsim.commands.reporting import output_options
 from tests.fuzz.cases import COUNTS, EXAMPLES
 
 SERVES = "explore"  # until it is interrupted, and it writes no file
@@ -34,7 +35,7 @@ ALL_CASES = EXAMPLES >= 500
 
 # Calls that work. Together they read a file by every option and key that names one.
 CALLS = {
-    "simulate": ["unit.yaml", "files.yaml", "derived.yaml", "--schedule order.csv", "--schedule packed.csv.gz"],
+    "simulate": ["unit.yaml", "files.yaml", "derived.yaml", "--schedule order.csv"],
     "compare": ["unit.yaml --schedules 1f1b,order.csv", "derived.yaml --schedules 1f1b"],
     "sweep": ["files.yaml --over costs.latency=0,1", "csv.yaml --over schedule.csv=order.csv,other.csv",
               "derived.yaml --over schedule.microbatches=2,4"],
@@ -47,7 +48,7 @@ CALLS = {
     "calibrate": ["trace.json -o made.yaml", "dump -o made.yaml", "--operators measured.json -o made.yaml"],
     "evaluate": ["trace.json --profile profile.yaml"],
     "explain": ["trace.json files.yaml", "dump", "kineto"],
-    "validate": ["order.csv other.csv"],
+    "validate": ["order.csv other.csv", "packed.csv.gz"],
     "list": [],
     "hardware": [],
 }  # fmt: skip
@@ -96,7 +97,7 @@ def folder(tmp_path_factory):
         assert ppsim(*words.split()).status == 0
     Path("csv.yaml").write_text("schedule: {csv: order.csv}\n")
     Path("files.yaml").write_text("schedule: {csv: order.csv}\ncosts: {profile: profile.yaml}\n")
-    model, _, _ = CONFIGS["meta-llama/Llama-2-7b"]
+    model = {**CONFIGS["meta-llama/Llama-2-7b"][0], "num_hidden_layers": 4}
     Path("llama").mkdir()
     Path("llama", "config.json").write_text(json.dumps(model))
     Path("derived.yaml").write_text(
@@ -116,7 +117,7 @@ def measured_operators():
             {"rows": m, "columns": n, "depth": k, "seconds": 1e-5 + 2 * m * n * k / 1e12} for m, n, k in sizes
         ],
         "attention": [
-            {"batch": 1, "heads": 1, "width": 64, "tokens": s, "causal": False, "seconds": 2e-5 + 14 * 64 * s * s / 5e11}
+            {"batch": 1, "heads": 1, "width": 64, "tokens": s, "causal": False, "seconds": 2e-5 + s * s * 2e-9}
             for s in (512, 2048, 8192)
         ],
         "streams": [{"bytes": 10**9, "seconds": 0.01}],
@@ -128,7 +129,7 @@ _watched = []
 
 
 def _note_open(event, arguments):
-    if _watched and event == "open" and isinstance(arguments[0], str | os.PathLike) and str(arguments[1]).startswith("r"):
+    if _watched and event == "open" and isinstance(arguments[0], str) and str(arguments[1]).startswith("r"):
         _opened.append(os.path.realpath(arguments[0]))
 
 
@@ -180,8 +181,8 @@ def test_no_output_replaces_a_file_that_the_call_reads(name, folder):
         assert noted == opened, f"{call}: every file that is read goes through ppsim.base.files"
         cases += itertools.product([call], sorted(noted), OUTPUTS[name].items(), range(10))
     (folder / "made.yaml").unlink(missing_ok=True)
-    chosen = cases if ALL_CASES else random.Random(name).sample(cases, min(len(cases), FEW))
-    for call, file, (option, ending), number in chosen:
+    order = np.random.default_rng(len(cases)).permutation(len(cases))
+    for call, file, (option, ending), number in [cases[index] for index in order[: None if ALL_CASES else FEW]]:
         before = contents(folder)
         target = spellings(file, ending, links)[number]
         with_links = contents(folder)
@@ -196,3 +197,83 @@ def test_no_output_replaces_a_file_that_the_call_reads(name, folder):
         links.mkdir()
         assert {path: before[path] for path in contents(folder)} == contents(folder)
         COUNTS["outputs aimed at files that are read"]["refusals"] += 1
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if len(OUTPUTS[name]) > 1 and CALLS[name]])
+def test_no_two_outputs_are_one_file(name, folder):
+    call = CALLS[name][0].replace(" -o made.yaml", "").split()
+    links = folder / "links"
+    shutil.rmtree(links, ignore_errors=True)
+    links.mkdir()
+    for first, second in itertools.permutations(OUTPUTS[name], 2):
+        before = contents(folder)
+        target, link = folder / f"new{OUTPUTS[name][first]}", links / f"link{OUTPUTS[name][second]}"
+        link.symlink_to(target)
+        outcome = ppsim(name, *call, first, target, second, link)
+        assert (outcome.status, f"{first} and {second} both write" in outcome.err) == (2, True), outcome
+        link.unlink()
+        assert contents(folder) == before
+        COUNTS["two outputs aimed at one file"]["refusals"] += 1
+
+
+def test_every_option_that_names_a_file_is_in_a_call_or_is_an_output():
+    """A new input option needs a call above; these name none: a store is an output, a schedule may be a file."""
+    for name in OUTPUTS:
+        command = typer.main.get_command(_alone(name))
+        for parameter in command.params:
+            is_path = getattr(parameter.type, "name", "") in ("path", "file", "filename")
+            flags = [flag for flag in parameter.opts if flag.startswith("--")]
+            if is_path and flags and not set(flags) & set(OUTPUTS[name]):
+                assert any(flags[0] in call for call in CALLS[name]), (name, flags)
+
+
+def _alone(name):
+    only = typer.Typer(**PLAIN)
+    only.command(name)(command_of(name))
+    return only
+
+
+@pytest.mark.parametrize("spelling", [str, lambda path: f"./{path}", os.path.abspath])
+def test_a_baseline_alone_is_replaced_by_update(spelling, folder):
+    baseline = (folder / "baseline.json").read_bytes()
+    for target in ("unit.yaml", "order.csv", "profile.yaml", "trace.json", "kineto/rank-0.json.gz"):
+        before = contents(folder)
+        outcome = ppsim("check", "unit.yaml", "--baseline", spelling(target), "--update")
+        assert outcome.status == 2, target
+        assert contents(folder) == before
+    for option in ("--junit", "--json"):
+        for more in ([], ["--update"]):
+            outcome = ppsim(
+                "check", "unit.yaml", "--baseline", "baseline.json", option, spelling("baseline.json"), *more
+            )
+            assert outcome.status == 2
+            assert (folder / "baseline.json").read_bytes() == baseline
+    assert ppsim("check", "unit.yaml", "--baseline", spelling("baseline.json"), "--update").status == 0
+    assert (folder / "baseline.json").read_bytes() == baseline
+
+
+def test_what_the_shell_appends_to_is_an_output_too(folder):
+    before = contents(folder)
+    with (folder / "unit.yaml").open("a") as file:
+        done = subprocess.run([sys.executable, "-m", "ppsim", "simulate", "unit.yaml"], stdout=file, env=ENVIRONMENT,
+                              stderr=subprocess.PIPE, check=False, text=True)  # fmt: skip
+    assert (done.returncode, "stdout: would replace a file that this call reads" in done.stderr) == (2, True)
+    assert contents(folder) == before
+
+
+def test_the_summary_of_a_workflow_is_an_output_too(folder, monkeypatch):
+    before = contents(folder)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "unit.yaml")
+    assert "from GITHUB_STEP_SUMMARY" in ppsim("check", "unit.yaml", "--max-bubble", "99%").err
+    assert contents(folder) == before
+
+
+def test_files_that_worker_processes_read_are_inputs_too(folder):
+    before = contents(folder)
+    for more in (["--workers", "2"], ["--store", "s.sqlite"], ["--store", "s.sqlite"]):
+        call = ["sweep", "csv.yaml", "--over", "schedule.csv=order.csv,other.csv", *more]
+        assert ppsim(*call, "--table", "other.csv").status == 2, more
+        assert ppsim(*call).status == 0
+    for name in ("s.sqlite", "s.sqlite-wal", "s.sqlite-shm"):
+        (folder / name).unlink(missing_ok=True)
+    assert contents(folder) == before
