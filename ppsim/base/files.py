@@ -157,6 +157,10 @@ def check_target(path: str | PathLike[str]) -> None:
         raise ConfigError(f"{_name(path)}: cannot be written: the folder {_name(folder)} may not be written to")
 
 
+class OverwriteError(Exception):
+    """An output of a command is one of its inputs. It is no PpsimError, which a study may take for a faulty point."""
+
+
 _Identity = tuple[int | str, ...]
 _call: ContextVar["CallFiles | None"] = ContextVar("call", default=None)  # of the command that runs
 
@@ -175,7 +179,7 @@ class CallFiles:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Check every read and write of this thread inside the `with` block; ConfigError before a file is lost."""
+        """Check every read and write of this thread inside the `with` block; OverwriteError before a file is lost."""
         before = _call.set(self)
         try:
             with noting_reads(self.add_input):
@@ -194,16 +198,16 @@ class CallFiles:
         self._outputs[identity] = option if isinstance(path, int) else f"{option} {_name(path)}"
 
     def add_input(self, path: str | PathLike[str]) -> None:
-        """Add a file that is about to be read; ConfigError if it will be written or was written."""
+        """Add a file that is about to be read; OverwriteError if it will be written or was written."""
         identity = _identity(path)
         if identity is None:
             return
-        self._read.add(identity)  # before the error, which a caller may catch
+        self._read.add(identity)
         if identity in self._outputs or identity in self._written:
             raise _overwrites(self._outputs.get(identity, _name(path)))
 
     def check_write(self, path: Path) -> None:
-        """Raise ConfigError if this call has read or written the file."""
+        """Raise OverwriteError if this call has read the file, ConfigError if it has written it."""
         identity = _identity(path)
         if identity in self._read:
             raise _overwrites(_name(path))
@@ -216,8 +220,8 @@ class CallFiles:
             self._written.add(identity)
 
 
-def _overwrites(output: str) -> ConfigError:
-    return ConfigError(f"{output}: would replace a file that this call reads; give another name")
+def _overwrites(output: str) -> OverwriteError:
+    return OverwriteError(f"{output}: would replace a file that this call reads; give another name")
 
 
 def _identity(path: str | PathLike[str] | int) -> _Identity | None:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ppsim.base.errors import ConfigError
-from ppsim.base.files import append_text, write_atomically
+from ppsim.base.files import OverwriteError, append_text, write_atomically
 from ppsim.commands import options
 from ppsim.commands.options import settings_of
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
@@ -130,6 +130,6 @@ def _report(findings: list[Finding], junit: Path | None, json: str | None) -> No
     if summary:
         try:
             append_text(summary, markdown_report(findings))  # as every step of a GitHub workflow does
-        except ConfigError as error:
+        except (ConfigError, OverwriteError) as error:
             raise ConfigError(f"{error} (from {SUMMARY_VARIABLE})") from None
     answer(document(findings), json, lambda: findings_text(findings))

@@ -17,7 +17,7 @@ import typer
 from typer.models import OptionInfo
 
 from ppsim.base.errors import BuildError, ConfigError, DeadlockError, PpsimError, ScheduleError, visible
-from ppsim.base.files import CallFiles, check_target, write_atomically
+from ppsim.base.files import CallFiles, OverwriteError, check_target, write_atomically
 from ppsim.base.progress import say
 
 DONE, ANSWER_IS_NO, CALL_WAS_WRONG = 0, 1, 2
@@ -29,7 +29,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def exit_status(error: PpsimError) -> int:
+def exit_status(error: Exception) -> int:
     """Return 1 if the input was understood and the answer is no, 2 if the call itself was wrong."""
     if isinstance(error, BuildError | ConfigError):
         return CALL_WAS_WRONG
@@ -46,7 +46,7 @@ def command(function: Callable[P, T]) -> Callable[P, T]:
             with _files_of(outputs, options).watch():
                 result = function(*args, **options)
             _flush_data()
-        except PpsimError as error:
+        except (PpsimError, OverwriteError) as error:
             say(f"ppsim: {error}")
             raise typer.Exit(exit_status(error)) from None
         except BrokenPipeError:

@@ -52,7 +52,7 @@ TableFile = Annotated[
 ]
 BubblesFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE.csv", help="Write start, length and free memory of every bubble, one row a bubble."),
+    OutputOption("Write start, length and free memory of every bubble, one row a bubble.", metavar="FILE.csv"),
 ]
 Text = Annotated[bool, typer.Option("--text", help="Draw the Gantt chart in the terminal.")]
 Ledger = Annotated[

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from os import PathLike
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ppsim.base.errors import ConfigError
-from ppsim.base.files import check_target, file_digest, noting_reads
+from ppsim.base.files import check_target, file_digest, note_read, noting_reads
 from ppsim.base.host import noting_failures
 from ppsim.base.progress import say
 
@@ -117,6 +118,8 @@ class Store:
                     self._damaged.add(_text(key))
                 elif not read[0] or (read[0]["place"] == place and _unchanged(read[0]["files"])):
                     found[key.decode()] = read[1]
+                    for path in read[0].get("files", ()):
+                        note_read(Path(path))
         return found
 
     def save(self, results: Iterable[tuple[str, Mapping[str, str | None], Any]], place: str = "") -> None:

@@ -13,9 +13,11 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from multiprocessing import connection
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.files import note_read, noting_reads
 from ppsim.base.host import need
 from ppsim.studies.store import Store, noting_basis
 
@@ -265,16 +267,23 @@ def open_resources(
         yield executor, store
 
 
-def _worked(work: Callable[[list[Any]], list[Outcome]], items: list[Any], stored: bool) -> list[tuple[Outcome, Any]]:
-    """Return each item's outcome, and the digests of the files that it follows from; None if it is not to be stored."""
-    if not stored:
-        return [(outcome, None) for outcome in work(items)]
-    found: list[tuple[Outcome, Any]] = []
-    for item in items:
-        with noting_basis() as basis:
-            (outcome,) = work([item])
-        found.append((outcome, basis.files if basis.is_lasting else None))
-    return found
+def _worked(
+    work: Callable[[list[Any]], list[Outcome]], items: list[Any], stored: bool
+) -> tuple[list[tuple[Outcome, Any]], list[Path]]:
+    """Return each item's outcome, and the digests of the files that it follows from; None if it is not to be stored.
+
+    Also return all files that were read, for the process that asked.
+    """
+    read: list[Path] = []
+    with noting_reads(read.append):
+        if not stored:
+            return [(outcome, None) for outcome in work(items)], [*dict.fromkeys(read)]
+        found: list[tuple[Outcome, Any]] = []
+        for item in items:
+            with noting_basis() as basis:
+                (outcome,) = work([item])
+            found.append((outcome, basis.files if basis.is_lasting else None))
+    return found, [*dict.fromkeys(read)]
 
 
 class JobRunner:
@@ -353,7 +362,10 @@ class JobRunner:
             for future in done:
                 chunk, error = self.running.pop(future), _error(future)
                 if error is None:
-                    yield from self._store(chunk, future.result())
+                    worked, read = future.result()
+                    for path in read:
+                        note_read(path)
+                    yield from self._store(chunk, worked)
                 elif is_death(error):
                     yield from self._suspect(chunk, _cause(error, dead))
                 else:
