@@ -18,11 +18,12 @@ from ppsim.studies.gate import (
 )
 from ppsim.studies.points import Candidate, run_points
 from ppsim.studies.recipe import config_yaml, torchtitan_flags
-from ppsim.studies.store import Store, store_key
+from ppsim.studies.store import RESULTS, Store, store_key
 from ppsim.studies.what_if import break_even, changes, failed_device_losses, known_change, rerouted, slow_device_losses
 from ppsim.studies.worker_pool import SlurmJobs, dask_executor
 
 __all__ = [
+    "RESULTS",
     "Candidate",
     "Limits",
     "SlurmJobs",
