@@ -75,15 +75,17 @@ def auto(
     split : bool
         Backward as I and W (the default), or as B.
     seconds : float, optional
-        Time of the search: rounds, then ever longer ones, and windows that OR-Tools solves if it is installed (extra
+        Time of the search: rounds, which get longer, then windows that OR-Tools solves if it is installed (extra
         `solver`). Their number depends on the machine, and so may the schedule.
     rounds : int, optional
-        Rounds of the search; default: as many as take some seconds, none if the schedule is large. It ends earlier if
-        the schedule is proven shortest.
+        Rounds of the search; default: the number that takes some seconds, none if the schedule is large. The search
+        ends earlier if the schedule is proven shortest.
     seed : int
         Seed of the random numbers. The same seed and rounds give the same schedule.
     """
-    device_of = devices_of_stages(_placement(placement, v), p, v)
+    if placement is None:
+        placement = "one" if v == 1 else "loop"
+    device_of = devices_of_stages(placement, p, v)
     problem = _problem(p, m, device_of, costs, split, memory_limit, memory_limit_bytes)
     _check_budget(seconds, rounds, seed)
     fitting = fitting_families(problem, v, costs)
@@ -102,7 +104,7 @@ def auto(
 
 
 def found_text(problem: Problem, schedule: ScheduleColumns, makespan: float, how: str) -> str:
-    """Return how a schedule was found, how far it is from the bound, and what might shorten it."""
+    """Return the text of how a schedule was found, its distance to the bound, and changes that might shorten it."""
     full = np.flatnonzero(problem.peaks(schedule) + problem.held[: problem.stages].min() > problem.limits + ROUNDING)
     memory = f"more memory on {_devices(full)}" if len(full) else ""
     if problem.is_optimal(makespan):
@@ -118,17 +120,13 @@ def found_text(problem: Problem, schedule: ScheduleColumns, makespan: float, how
 
 
 def _devices(numbers: np.ndarray) -> str:
-    """Return some devices in words."""
+    """Return the text of some devices."""
     first, last, count = int(numbers[0]), int(numbers[-1]), len(numbers)
     if count == 1:
         return f"device {first}"
     if last - first == count - 1:
         return f"devices {first} to {last}"
     return f"{count} devices, of which {first} is the first"
-
-
-def _placement(placement: Any, v: int) -> Any:
-    return ("one" if v == 1 else "loop") if placement is None else placement
 
 
 def _check_budget(seconds: Any, rounds: Any, seed: Any) -> None:
@@ -165,7 +163,7 @@ def _problem(
 def fitting_families(problem: Problem, v: int, costs: CostModel | None) -> list[tuple[float, ScheduleColumns]]:
     """Return (makespan, schedule) of the families on the problem's placement that fit its limits.
 
-    They end with the first one that is proven shortest.
+    The first one that is proven shortest ends the list.
     """
     fitting = []
     for schedule in _families_on(problem, v, costs):
@@ -186,14 +184,14 @@ def _families_on(problem: Problem, v: int, costs: CostModel | None) -> Iterator[
         try:
             options = {"costs": costs} if "costs" in known.options else {}
             schedule = known.columns(problem.devices, problem.m, v, **options)
-        except PpsimError:  # not of these sizes
+        except PpsimError:  # the family does not exist in these sizes
             continue
         if _is_on(schedule, problem):
             yield schedule
 
 
 def _is_on(schedule: ScheduleColumns, problem: Problem) -> bool:
-    """Return if the lists hold whole F, B, I and W alone, on the problem's devices, and W only if it splits B."""
+    """Return if the lists hold only whole F, B, I and W, on the problem's devices, and W only if it splits B."""
     others = len(schedule.evicted) or np.any(schedule.kind > Kind.W)
     same = schedule.num_stages == problem.stages and schedule.slices == 1 and not others
     if not same or not np.array_equal(problem.device_of[schedule.stage], schedule.device):
@@ -204,9 +202,9 @@ def _is_on(schedule: ScheduleColumns, problem: Problem) -> bool:
 def _searched(
     problem: Problem, bases: list[TimedLists], seconds: float | None, rounds: int | None, seed: int
 ) -> tuple[list[TimedLists], str]:
-    """Return the best lists after the search, and what it did; Ctrl-C ends it with the best so far.
+    """Return the best lists of the search, and the text of its steps; Ctrl-C ends it with the best lists so far.
 
-    A search takes microbatches as equal: if they differ, other good lists follow the best ones.
+    A search treats microbatches as equal. If they differ, other good lists follow the best ones.
     """
     began = time.monotonic()
     search = LocalSearch(problem, bases, seed)

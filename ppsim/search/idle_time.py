@@ -24,9 +24,9 @@ _FILLERS = ((Kind.R,), (Kind.R, Kind.F), (Kind.F, Kind.R))  # kinds that go into
 def in_idle_time(
     schedule: ScheduleColumns, table: CostTable, limits: np.ndarray, pull_forwards: bool = False
 ) -> ScheduleColumns:
-    """Return the lists with each R, and if asked each F, moved ahead to where its device would be idle.
+    """Return the lists with each R, and if requested each F, moved ahead into time that its device would be idle.
 
-    The step gets no longer: if no move helps, the lists stay as they are.
+    The step does not get longer: if no move helps, the lists stay as they are.
 
     Parameters
     ----------
@@ -35,9 +35,9 @@ def in_idle_time(
     table : CostTable
         Its costs.
     limits : float64 (devices,)
-        Activations, in device shares, that a device may hold; if its list holds more, that is its limit.
+        Activations that a device may hold, in device shares; if its list holds more, the list sets the limit.
     pull_forwards : bool
-        Whether F are moved ahead too.
+        If True, F move ahead too.
 
     Raises
     ------
@@ -61,10 +61,10 @@ def in_idle_time(
 
 
 class IdleTimeModel(ReadyModel):
-    """Devices that run their lists in order; one that waits runs a later R or F if that delays nothing.
+    """Devices that run their lists in order; a waiting device runs a later R or F (a filler) if that delays nothing.
 
-    Such a filler ends before the input that the device waits for can arrive. The rule of dispatch "ready", the first
-    row that is ready, would start long fillers just before that input and so make steps longer.
+    A filler ends before the input for which the device waits can arrive. Dispatch "ready", which runs the first ready
+    row, would start long fillers just before that input arrives and so make steps longer.
     """
 
     def __init__(self, plan: Plan, choices: Choices, fillers: tuple[Kind, ...]):
@@ -79,7 +79,7 @@ class IdleTimeModel(ReadyModel):
         ]
 
     def begin(self, device: int, slot: int) -> None:
-        """Start a slot, and note when it ends."""
+        """Start a slot, and store its end."""
         super().begin(device, slot)
         self.ends[slot] = self.free_at[device] = self.env.now + self.choices.seconds[slot]
 
@@ -107,7 +107,7 @@ class IdleTimeModel(ReadyModel):
         return end + self.transfer_seconds[slot]
 
     def fits_before(self, arrival: float, device: int, slot: int) -> bool:
-        """Return whether a slot is ready, ends by `arrival`, and leaves memory for the slots before it in the list."""
+        """Return if a slot is ready, ends by `arrival`, and leaves memory for the slots before it in the list."""
         choices, limit, level = self.choices, self.choices.limit[device], self.held[device]
         adds, net = choices.adds[slot], choices.net[slot]
         if self.waits[slot] > 0 or self.env.now + choices.seconds[slot] > arrival + _ROUNDING or level + adds > limit:

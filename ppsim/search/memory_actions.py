@@ -13,13 +13,12 @@ import numpy as np
 
 from ppsim.actions import Kind, is_backward
 from ppsim.base.errors import BuildError, shown
-from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel, CostTable, check_table, is_cost_model
 from ppsim.families.registry import require_choice
 from ppsim.lowering.rows import insert_at, row_tables
 from ppsim.plan.holding import Holding, changes_by_kind
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.search.problem import limits_of
+from ppsim.search.problem import DEFAULT_COSTS, limits_of
 
 NEEDED = "needed"
 MEMORY_ACTIONS = ("recompute", "recompute_placing", "offload")  # the keywords of `add_memory_actions`
@@ -38,7 +37,7 @@ def add_memory_actions(
     costs: CostModel | None = None,
     memory_limit: float | Sequence[float] | None = None,
 ) -> ScheduleColumns:
-    """Return the schedule with the R, or OFFLOAD and RELOAD, that are asked for."""
+    """Return the schedule with the requested R, or OFFLOAD and RELOAD."""
     if recompute is not None:
         schedule = add_recomputes(schedule, recompute, recompute_placing, costs, memory_limit)
     elif recompute_placing != "backward":
@@ -80,7 +79,7 @@ def add_recomputes(
 
 def price_schedule(schedule: ScheduleColumns, costs: CostModel | None) -> CostTable:
     """Return the costs of a schedule; by default F, I and W of a device share take 1 s each."""
-    costs = Costs(forward=1.0, input_grad=1.0, weight_grad=1.0) if costs is None else costs
+    costs = DEFAULT_COSTS if costs is None else costs
     if not is_cost_model(costs):
         raise BuildError(f"costs={shown(costs)} cannot price a schedule; give ppsim.Costs(forward=..., backward=...)")
     table = costs.table(schedule)
@@ -102,8 +101,8 @@ def _follows_its_forward(schedule: ScheduleColumns) -> np.ndarray:
 def _needed_recomputes(schedule: ScheduleColumns, table: CostTable, limits: np.ndarray) -> np.ndarray:
     """Return the backwards that need an R directly before them to keep each device within its limit, sorted rows.
 
-    Each device runs its list, and drops an activation when the next one does not fit: the one whose backward comes
-    last. If activations are equal, no choice needs fewer R (Belady 1966, doi 10.1147/sj.52.0078, for intervals).
+    Each device runs its list. When the next activation does not fit, the device drops the one whose backward comes
+    last. If activations are equal, no other choice needs fewer R (Belady 1966, doi 10.1147/sj.52.0078, for intervals).
     `limits` are in activations of one device share, float64 (devices,).
 
     Raises
@@ -119,9 +118,9 @@ def _needed_recomputes(schedule: ScheduleColumns, table: CostTable, limits: np.n
 def _needed_on(holding: Holding, device: int, limit: float) -> list[int]:
     schedule, span = holding.schedule, holding.schedule.rows(device)
     kinds, stage, microbatch = schedule.kind[span], schedule.stage[span], schedule.microbatch[span]
-    remade = changes_by_kind(*holding.parts(stage, microbatch))[0][Kind.R]
-    columns = kinds, row_tables(schedule)[1][stage, microbatch], *holding.changes(span), remade
-    held: list[tuple[int, float]] = []  # the last backward first: minus its row, and what an R before it makes
+    restored = changes_by_kind(*holding.parts(stage, microbatch))[0][Kind.R]
+    columns = kinds, row_tables(schedule)[1][stage, microbatch], *holding.changes(span), restored
+    held: list[tuple[int, float]] = []  # the last backward first: minus its row, and the amount that an R restores
     dropped: set[int] = set()
     level = 0.0
     for row, (kind, own, added, freed, by_r) in enumerate(zip(*(c.tolist() for c in columns), strict=True), span.start):

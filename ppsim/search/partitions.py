@@ -35,8 +35,8 @@ from ppsim.timeline import TimelineColumns
 
 MAX_ROWS = 80_000  # simulated for one descent: about half a second
 MAX_CUTS, MIN_CUTS = 64, 8  # simulated in one descent
-MAX_EXHAUSTIVE = 500  # so many cuts or fewer are all simulated
-MAX_PRICED = 8  # cuts that are priced to find one within the memory
+MAX_EXHAUSTIVE = 500  # up to this number of cuts, all are simulated
+MAX_PRICED = 8  # maximum number of cuts priced to find one within the memory
 
 Counts = tuple[int, ...]  # layers of each stage
 Objective = Callable[[Counts], Any]  # orders cuts: the lowest value is the best
@@ -67,7 +67,7 @@ def fastest_stages(
 
     Cuts compete by the bytes that a device holds above `limit`, then by the simulated step. If no cut fits, the fastest
     one found is taken. The search starts from the balanced cut and from `starts`; it simulates `patience` times as many
-    cuts as usual. `filled`: every stage has a layer.
+    cuts as usual. With `filled`, every stage has a layer.
     """
     compute, names = schedule.compute, [layer.name for layer in costs.model.layers]
     first: list[Plan] = []
@@ -117,16 +117,16 @@ def best_cut(
     device_of_stage : sequence of int
         The device that runs each stage.
     objective : function of the layers of each stage
-        The seconds of the step, or the bytes that are too many and then the seconds.
+        The seconds of the step, or the bytes above the limit and then the seconds.
     most : int
-        Moves of a layer that the descent tries.
+        Maximum number of moves of a layer that the descent tries.
     exhaustive : int
-        Up to this number of cuts every cut is tried.
+        If there are at most this many cuts, every cut is tried.
     starts : sequences of layers of each stage
         The descent begins at the best of these and of the other methods' cuts, so that the answer is no worse.
     filled : bool
-        Every stage has a layer, as all other methods want it. CostError if the layers are too few; `starts` with an
-        empty stage are left out. Otherwise only the first stage and the last one must have a layer.
+        True if every stage must have a layer, as all other methods require. CostError if the layers are too few;
+        `starts` with an empty stage are skipped. If False, only the first stage and the last one must have a layer.
     """
     layers, stages = len(costs), len(device_of_stage)
     if filled:
@@ -140,18 +140,18 @@ def best_cut(
     if layers >= stages:
         tried += map(tuple, [by_cost(costs, stages), by_cost(costs, stages, "greedy"), _even_blocks(layers, stages)])
     best = min(tried, key=objective)
-    least, moves = objective(best), _moves(costs, device_of_stage, filled, best)
+    lowest, moves = objective(best), _moves(costs, device_of_stage, filled, best)
     for _ in range(most):
         moved = next(moves, None)
         if moved is None:
             break
-        if (found := objective(moved)) < least:
-            best, least, moves = moved, found, _moves(costs, device_of_stage, filled, moved)
+        if (found := objective(moved)) < lowest:
+            best, lowest, moves = moved, found, _moves(costs, device_of_stage, filled, moved)
     return best
 
 
 def _moves(costs: Sequence[float], device_of_stage: Sequence[int], filled: bool, counts: Counts) -> Iterator[Counts]:
-    """Yield the cuts with one layer less in one stage and one more in another.
+    """Yield the cuts with one layer fewer in one stage and one more in another.
 
     Moves from one device to another, those from the busiest to the least busy first, alternate with moves within a
     device. The latter change when and for how long the device holds activations, not how busy it is.
@@ -159,9 +159,9 @@ def _moves(costs: Sequence[float], device_of_stage: Sequence[int], filled: bool,
     owner, stages = np.asarray(device_of_stage), len(counts)
     work = np.diff(np.append(0.0, np.cumsum(costs))[np.cumsum([0, *counts])])
     load = np.bincount(owner, work)
-    least = np.full(stages, int(filled))
-    least[[0, -1]] = 1
-    less, more = np.nonzero((np.asarray(counts) > least)[:, None] & ~np.eye(stages, dtype=bool))
+    minimum = np.full(stages, int(filled))
+    minimum[[0, -1]] = 1
+    less, more = np.nonzero((np.asarray(counts) > minimum)[:, None] & ~np.eye(stages, dtype=bool))
     within = owner[less] == owner[more]
     order = np.argsort(load[owner[more]] - load[owner[less]], kind="stable")
     between, inside = order[~within[order]], order[within[order]]
@@ -197,7 +197,7 @@ def pieces_of(costs: DerivedCosts) -> Pieces:
 
 
 def balanced_partition(costs: DerivedCosts, schedule: ScheduleColumns, pieces: Pieces | None = None) -> LayoutString:
-    """Return the partition that spreads the work evenly over devices, whatever memory it takes.
+    """Return the partition that spreads the work evenly over devices, without regard to memory.
 
     If several devices hold a stage, the stages get equal work instead. `pieces_of` the costs may be given if known.
     """
@@ -218,7 +218,7 @@ def balanced_within(
     """Return the balanced partition, with blocks moved until no device holds more than `limit` bytes.
 
     The bytes are lower bounds, without simulation (`ppsim.analysis.static_bounds`). `table` prices the summary's
-    actions under a partition. Returns the balanced partition itself if the moves lead to none that fits, if several
+    actions under a partition. The result is the balanced partition itself if the moves find none that fits, if several
     devices hold a stage, or if the bytes are not known.
     """
     pieces = pieces or pieces_of(costs)
@@ -245,7 +245,7 @@ def balanced_within(
 
 
 class _Packing:
-    """Packing of blocks on devices: as many as fit, each on the stage where it adds least to the device's peak.
+    """Packing of blocks on devices: as many as fit, each on the stage that raises the device's peak least.
 
     All predictions are in stage `end`; a block cannot come after them.
     """

@@ -10,7 +10,6 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError
-from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel, CostTable
 from ppsim.engines.running import makespan_of
 from ppsim.families.interleaved import interleaved_one_forward_one_backward
@@ -20,9 +19,9 @@ from ppsim.plan.holding import Holding
 from ppsim.plan.lengths import seconds_by_kind
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search.memory_actions import NEEDED, add_memory_actions, add_recomputes, price_schedule
-from ppsim.search.problem import limits_of
+from ppsim.search.problem import DEFAULT_COSTS, limits_of
 
-RECOMPUTED_PARTS = (0.5, 1.0)  # of the stages, from the first on, whose activations live longest
+RECOMPUTED_FRACTIONS = (0.5, 1.0)  # fractions of the stages, from stage 0 on: their activations live longest
 
 
 @family(
@@ -75,11 +74,11 @@ def build_with_memory_actions(
 ) -> ScheduleColumns:
     """Return a family's schedule with the R, or OFFLOAD and RELOAD, of `actions`, the keywords in `MEMORY_ACTIONS`.
 
-    If only what `memory_limit` does not hold is to be recomputed, and the family searches within a limit, the search
-    takes R into account.
+    If only activations that do not fit within `memory_limit` are to be recomputed, and the family searches within a
+    limit, the search takes R into account.
     """
-    of_r_alone = actions.get("recompute") == NEEDED and actions.get("offload") is None
-    if of_r_alone and "memory_limit" in family.options and memory_limit is not None:
+    only_needed_r = actions.get("recompute") == NEEDED and actions.get("offload") is None
+    if only_needed_r and "memory_limit" in family.options and memory_limit is not None:
         placing = actions.get("recompute_placing") or "backward"
         return _search_with_r(family, sizes, options, placing, costs, memory_limit)
     columns = family.columns(*sizes, **options)
@@ -97,18 +96,18 @@ def _search_with_r(
     """Return the shortest schedule of several searches, all within the limit.
 
     The first search keeps the limit without R. The others search without a limit, or under costs of stages that
-    recompute; their results get R for as few activations as the limit requires, placed as `placing` says. If
-    backwards are split, what waits for its W cannot be recomputed, so whole backwards are searched too. `seconds` among
-    the options are for all searches together.
+    recompute; their results get R for as few activations as the limit requires, placed according to `placing`. If
+    backwards are split, an activation that waits for its W cannot be recomputed; so whole backwards are searched too.
+    All searches share the `seconds` of the options.
 
     Raises
     ------
     BuildError
         No search keeps the limit.
     """
-    costs = Costs(forward=1.0, input_grad=1.0, weight_grad=1.0) if costs is None else costs
+    costs = DEFAULT_COSTS if costs is None else costs
     found: list[ScheduleColumns] = []
-    refused: list[BuildError] = []
+    rejected: list[BuildError] = []
     changes = list(_searches(family, sizes, {**options, "costs": costs}, memory_limit))
     for change in changes:
         share = {"seconds": options["seconds"] / len(changes)} if options.get("seconds") else {}
@@ -117,9 +116,9 @@ def _search_with_r(
             fits = change is changes[0]
             found.append(schedule if fits else add_recomputes(schedule, NEEDED, placing, costs, memory_limit))
         except BuildError as error:
-            refused.append(error)
+            rejected.append(error)
     if not found:
-        raise refused[-1]
+        raise rejected[-1]
     return min(found, key=lambda schedule: makespan_of(schedule, price_schedule(schedule, costs)))
 
 
@@ -138,9 +137,9 @@ def _searches(
         placed = family.columns(*sizes, **{**options, **briefly, "memory_limit": None})
     except BuildError:  # the searches raise it too
         return
-    for part in RECOMPUTED_PARTS:
-        costs = RecomputingCosts(options["costs"], part)
-        left = limits_of(placed.devices, limit) - costs.held_by_one_r(placed)
+    for fraction in RECOMPUTED_FRACTIONS:
+        costs = RecomputingCosts(options["costs"], fraction)
+        left = limits_of(placed.devices, limit) - costs.restored_by_one_r(placed)
         for split in splits if left.min() > 0 else ():
             yield {"memory_limit": left.tolist(), "costs": costs} | split
 
@@ -149,11 +148,11 @@ def _searches(
 class RecomputingCosts:
     """Costs of a schedule without R whose first stages recompute: they hold stored inputs, and R makes B and I longer.
 
-    `part` of the stages recompute.
+    `fraction` of the stages recompute.
     """
 
     costs: CostModel
-    part: float
+    fraction: float
 
     def table(self, schedule: ScheduleColumns) -> CostTable:
         """Return the costs of this schedule; errors as those of the cost model."""
@@ -161,20 +160,20 @@ class RecomputingCosts:
         seconds = table.seconds.copy()
         seconds[[Kind.B, Kind.I]] += np.where(self._recomputes(schedule), seconds_by_kind(schedule, table)[Kind.R], 0.0)
         return replace(
-            table, seconds=seconds, overlap=None, stage_share=table.stage_share - self._made_by_r(schedule, table)
+            table, seconds=seconds, overlap=None, stage_share=table.stage_share - self._restored_by_r(schedule, table)
         )
 
-    def held_by_one_r(self, schedule: ScheduleColumns) -> np.ndarray:
-        """Return the largest amount that one R makes on each device, float64 (devices,)."""
+    def restored_by_one_r(self, schedule: ScheduleColumns) -> np.ndarray:
+        """Return the largest amount that one R restores on each device, in device shares, float64 (devices,)."""
         device, stage = schedule.holdings.T
         largest = np.zeros(schedule.devices)
-        np.maximum.at(largest, device, self._made_by_r(schedule, self.costs.table(schedule))[stage])
+        np.maximum.at(largest, device, self._restored_by_r(schedule, self.costs.table(schedule))[stage])
         return largest
 
     def _recomputes(self, schedule: ScheduleColumns) -> np.ndarray:
-        return np.arange(schedule.num_stages) < self.part * schedule.num_stages
+        return np.arange(schedule.num_stages) < self.fraction * schedule.num_stages
 
-    def _made_by_r(self, schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
-        """Return what an R of each stage makes, in device shares, float64 (stages,)."""
-        made = Holding(schedule, table, table.stage_share).adds[Kind.R]
-        return np.where(self._recomputes(schedule), made, 0.0)
+    def _restored_by_r(self, schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
+        """Return the amount that an R of each stage restores, in device shares, float64 (stages,)."""
+        restored = Holding(schedule, table, table.stage_share).adds[Kind.R]
+        return np.where(self._recomputes(schedule), restored, 0.0)

@@ -19,10 +19,10 @@ from ppsim.schedule.blocks import occurrence
 from ppsim.search.local_search import THRESHOLDS, LocalSearch, search_briefly, usual_rounds
 from ppsim.search.problem import Problem, TimedLists
 
-TICKS = 100_000  # in the longest action, at most
-GRAINS = 1_000_000  # of an activation; amounts are rounded down to them
+TICKS = 100_000  # maximum number of ticks in the longest action
+GRAINS = 1_000_000  # grains of the largest activation; amounts are rounded down to grains
 WINDOW = 120  # rows of a window
-WINDOW_WORK = 0.2  # of the solver on a window, in its own count of work, which is about seconds
+WINDOW_WORK = 0.2  # the solver's deterministic time on a window; a unit is about a second
 FOR_ROUNDS = 0.75  # fraction of the time for rounds, if windows follow
 
 
@@ -40,7 +40,7 @@ class Solved:
     codes : int32, one entry per row, optional
         As in `TimedLists`; None if the solver found nothing in time.
     bound : float
-        Seconds that no order of the free rows beats while the others keep theirs, within a tick for each action.
+        Lower bound in seconds for all orders of the free rows, if the other rows stay; accurate to a tick per action.
     """
 
     codes: np.ndarray | None
@@ -48,9 +48,9 @@ class Solved:
 
 
 class WindowModel:
-    """The free rows as intervals in integer ticks: one after the other on a device, within what it may hold.
+    """The free rows as intervals in integer ticks: one after the other on a device, within its limit.
 
-    Rows before them keep their times. Rows after them keep their order, and what follows a free row is its tail.
+    Rows before them keep their times. Rows after them keep their order; they are the tails of the free rows.
     """
 
     def __init__(self, lists: TimedLists, free: np.ndarray):
@@ -83,12 +83,12 @@ class WindowModel:
         self._add_makespan()
 
     def _ticks(self, seconds: np.ndarray) -> np.ndarray:
-        """Return integer ticks; rounded down if times are no multiples of the tick, so that the bound stays one."""
+        """Return integer ticks; rounded down if times are no multiples of the tick, so that the bound remains valid."""
         ticks = seconds / self.tick
         return (np.rint(ticks) if self.exact else np.floor(ticks * (1 + 1e-12))).astype(np.int64)
 
     def _earliest(self, row: int) -> int:
-        """Return the tick from which rows that are not free let a row start."""
+        """Return the first tick at which the rows that are not free let a row start."""
         before = self.free_rows[self.device[row]][0] - 1
         on_device = int(self.ends[before]) if before >= self.problem.list_offsets[self.device[row]] else 0
         source = int(self.source[row])
@@ -97,7 +97,7 @@ class WindowModel:
         return max(on_device, int(self.ends[source] + self.wait[row]))
 
     def _add_dependencies(self) -> None:
-        """Let a row start after the one before it of its code, and after what it needs."""
+        """Let a row start after the previous row of its code, and after its input."""
         number = occurrence(self.lists.codes)
         for row, begin in self.begin.items():
             before = int(self.row_of[self.lists.codes[row], number[row] - 1]) if number[row] else -1
@@ -121,7 +121,7 @@ class WindowModel:
         own, share = np.flatnonzero(problem.device_of == device), problem.held[: problem.stages]
         unit = share[own].max() or 1.0
         free = min(problem.limits[device], share[own].sum() * problem.m) / unit
-        cap = math.floor(GRAINS * free + 1e-3)  # above the sum of what the amounts gain by rounding
+        cap = math.floor(GRAINS * free + 1e-3)  # 1e-3 exceeds the sum of the rounding errors of the amounts
         held, demands = [], []
         for stage in own.tolist() if rows else ():
             for code in (stages + stage, 2 * stages + stage):
@@ -141,19 +141,19 @@ class WindowModel:
             self.model.add_cumulative(held, [demand // grain for demand in demands], cap // grain)
 
     def _interval(self, first: int, last: int) -> Any:
-        """Return the interval from the start of one row to the end of another, as far as they are free."""
+        """Return the interval from the start of one row to the end of another; it is open at a row that is not free."""
         size = self.model.new_int_var(0, self.horizon, "")
         return self.model.new_interval_var(self.begin.get(first, 0), size, self.end.get(last, self.horizon), "")
 
     def _add_makespan(self) -> None:
-        """Minimise the last end of a free row and of what follows it."""
+        """Minimise the last end of the free rows and their tails."""
         makespan = self.model.new_int_var(0, self.horizon, "makespan")
         for row, ticks in self._tails().items():
             self.model.add(makespan >= self.end[row] + ticks)
         self.model.minimize(makespan)
 
     def _tails(self) -> dict[int, int]:
-        """Return the ticks from the end of each free row to the end of all, by rows that are not free."""
+        """Return the ticks from the end of each free row to the end of all, through rows that are not free."""
         tails = dict.fromkeys(self.begin, 0)
         if self.free.all():
             return tails
@@ -168,7 +168,7 @@ class WindowModel:
         return tails
 
     def solve(self, **parameters: Any) -> Solved:
-        """Solve from the lists' own times on; `parameters` are the solver's."""
+        """Solve with the times of the lists as hint; `parameters` are the solver's."""
         for row, begin in self.begin.items():
             self.model.add_hint(begin, int(self._ticks(self.lists.starts[row])))
         solver = self.cp_model.CpSolver()
@@ -197,7 +197,7 @@ class WindowModel:
 
 
 def tick_of(times: list[float]) -> tuple[float, bool]:
-    """Return the solver's unit in seconds, and if every time is a multiple of it."""
+    """Return the tick in seconds, and if every time is a multiple of it."""
     longest = max(times)
     if longest <= 0:
         raise ConfigError("all times are 0; there is nothing to optimise")
@@ -213,8 +213,8 @@ def tick_of(times: list[float]) -> tuple[float, bool]:
 class WindowSearch:
     """Window search: the solver reorders one window at a time; a result is accepted unless it is longer.
 
-    A window is an interval of time on all devices. The solver's work is counted, not timed, and done by one thread: the
-    same seed gives the same lists.
+    A window is an interval of time on all devices. One thread solves it, within a limit on deterministic time: the same
+    seed gives the same lists.
     """
 
     def __init__(self, lists: TimedLists, seed: int):
@@ -232,7 +232,7 @@ class WindowSearch:
             self.best = found
 
     def _window(self) -> np.ndarray:
-        """Return a bool column: True for the rows that start next, from a random time on."""
+        """Return a bool column: True for the rows that start first from a random time on."""
         order = np.argsort(self.best.starts, kind="stable")
         first = int(self.random.integers(max(len(order) - WINDOW // 2, 1)))
         free = np.zeros(len(order), bool)
@@ -241,11 +241,11 @@ class WindowSearch:
 
 
 class TimedSearch:
-    """A local search that goes on until a time is over or the best lists are proven shortest.
+    """A local search that ends when its time is over or the best lists are proven shortest.
 
-    After short rounds single moves hardly improve the lists. Longer rounds, with an acceptance threshold of up to two
-    mean lengths, find better ones; so the moves of a round double after each turn of all thresholds. The last part of
-    the time goes to windows, if the solver is installed.
+    After the usual rounds, short rounds hardly improve the lists. Longer ones, with an acceptance threshold of up to
+    two mean lengths, find better lists; so the moves of a round double after each cycle of all thresholds. Windows take
+    the last part of the time, if the solver is installed.
     """
 
     def __init__(self, search: LocalSearch, seconds: float):
@@ -253,14 +253,14 @@ class TimedSearch:
         self.windows: WindowSearch | None = None
 
     def run(self) -> None:
-        """Go on until the time is over; the search has the best lists, also if Ctrl-C ends it."""
+        """Search until the time is over; the best lists are those of the search, also if Ctrl-C ends it."""
         with Bar("search, tenths of a second", int(10 * self.seconds)) as bar:
             self._run_rounds(self.seconds * (FOR_ROUNDS if _has_solver() else 1.0), bar)
             if self._goes_on(self.seconds):
                 self._run_windows(bar)
 
     def _goes_on(self, until: float) -> bool:
-        """Return if there is time left, and something to find."""
+        """Return if time is left and the best lists are not proven shortest."""
         return self._passed() < until and not self.search.problem.is_optimal(self.search.best.length)
 
     def _passed(self) -> float:
@@ -271,11 +271,11 @@ class TimedSearch:
         while self._goes_on(until):
             begin = self._passed()
             self.search.advance(longer)
-            of_one = (self._passed() - begin) / longer
+            seconds_of_usual = (self._passed() - begin) / longer
             more = self.search.turn - usual
             if more >= 0 and more % len(THRESHOLDS) == 0:
                 longer *= 2
-            longer = max(min(longer, int((until - self._passed()) / 2 / max(of_one, 1e-6))), 1)
+            longer = max(min(longer, int((until - self._passed()) / 2 / max(seconds_of_usual, 1e-6))), 1)
             bar.update(int(10 * self._passed()))
 
     def _run_windows(self, bar: Bar) -> None:
@@ -297,7 +297,7 @@ def _has_solver() -> bool:
 def solve_exactly(problem: Problem, time_limit: float, workers: int) -> tuple[TimedLists, float, bool]:
     """Return the shortest lists, a lower bound in seconds, and if all times were multiples of the solver's tick.
 
-    The lists are those of a brief search if they are shorter, or if time ran out before the solver's first ones.
+    The lists are those of a brief search if these are shorter, or if the solver found none in time.
     """
     known = search_briefly(problem, [])
     model = WindowModel(known, np.ones(problem.rows, bool))

@@ -111,8 +111,8 @@ def _pulled(offsets: np.ndarray, m: int, most_live: int, way: int) -> ScheduleCo
     codes, slots = _block(offsets, m)
     lists, first = np.zeros(codes.size, np.int8), np.arange(p) * PERIOD * m
     call_fastest(
-        pull_earlier, codes.size, p, m, most_live, way, int(offsets[DOWN_I, 0]), codes.ravel(), slots.ravel(), first,
-        first.copy(), np.zeros(5 * p, np.int64), np.zeros(p, np.int64), lists,
+        pull_block_earlier, codes.size, p, m, most_live, way, int(offsets[DOWN_I, 0]), codes.ravel(), slots.ravel(),
+        first, first.copy(), np.zeros(5 * p, np.int64), np.zeros(p, np.int64), lists,
     )  # fmt: skip
     rows = lists.reshape(p, -1)
     return ScheduleColumns.from_blocks([_rows(rows[r], r, 2 * p - 1 - r) for r in range(p)])
@@ -133,7 +133,7 @@ def _block(offsets: np.ndarray, m: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @kernel
-def pull_earlier(p, m, most_live, way, warm_up, planned, slots, first, filled, done, chosen, lists):
+def pull_block_earlier(p, m, most_live, way, warm_up, planned, slots, first, filled, done, chosen, lists):
     """Fill `lists`, (p x 6m,) codes device by device, from the planned ones, which become NOTHING; see `_pulled`.
 
     Warm-up ends in slot `warm_up`. `first` is each device's first planned row left, and `filled` its next row of
