@@ -1,9 +1,12 @@
 """BPipe: eviction levels the activations of 1F1B, and takes time where its moves are long."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_schedules import with_traits
 
 import ppsim
 
@@ -23,7 +26,14 @@ def test_the_lists_are_those_of_1f1b_and_early_devices_lend_to_their_mirror():
 
 
 @settings(deadline=None, max_examples=80)
-@given(st.integers(1, 14), st.integers(1, 40), st.floats(0.1, 5), st.floats(0.1, 5), st.floats(0, 9), st.floats(0, 9))
+@given(
+    st.integers(1, 14),
+    st.integers(1, 40),
+    st.floats(0.1, 5),
+    st.floats(0.1, 5),
+    st.just(0.0) | st.floats(1e-9, 9),
+    st.just(0.0) | st.floats(1e-9, 9),
+)
 def test_no_device_holds_more_than_half_of_p_and_one_at_any_costs(p, m, F, B, latency, moved):
     costs = ppsim.Costs(forward=F, backward=B, latency=latency, activation_bytes=moved, bandwidth=1.0)
     run, plain = ppsim.simulate(bpipe(p, m), costs), ppsim.simulate(one_f_one_b(p, m), costs)
@@ -35,7 +45,7 @@ def test_no_device_holds_more_than_half_of_p_and_one_at_any_costs(p, m, F, B, la
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.integers(2, 12), st.integers(1, 30), st.floats(0.1, 5), st.floats(0.1, 5), st.floats(0, 1))
+@given(st.integers(2, 12), st.integers(1, 30), st.floats(0.1, 5), st.floats(0.1, 5), st.just(0.0) | st.floats(1e-9, 1))
 def test_moves_no_longer_than_f_and_b_take_no_time(p, m, F, B, part):
     costs = ppsim.Costs(forward=F, backward=B, activation_bytes=part * min(F, B), bandwidth=1.0)
     assert ppsim.simulate(bpipe(p, m), costs).makespan == ppsim.simulate(one_f_one_b(p, m), costs).makespan
@@ -71,7 +81,12 @@ def test_a_move_takes_its_bytes_over_the_link_and_f_and_b_wait_for_it():
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.integers(2, 8), st.integers(1, 20), st.floats(0, 8), st.sampled_from(ppsim.lowering.posts.TRANSPORTS))
+@given(
+    st.integers(2, 8),
+    st.integers(1, 20),
+    st.just(0.0) | st.floats(1e-9, 8),
+    st.sampled_from(ppsim.lowering.posts.TRANSPORTS),
+)
 def test_both_engines_give_equal_bits_with_moves(p, m, seconds, transport):
     costs = ppsim.Costs(forward=1, backward=2, latency=0.25, activation_bytes=seconds, bandwidth=1.0)
     event, compiled = (
@@ -98,3 +113,33 @@ def test_every_size_is_valid_and_runs_under_queued_transfers():
 def test_one_stage_a_device_is_the_only_size():
     with pytest.raises(ppsim.BuildError, match="use stages_per_device=1"):
         ppsim.build("bpipe", devices=4, microbatches=8, stages_per_device=2)
+
+
+@pytest.mark.parametrize(
+    ("evicted", "sentence"),
+    [
+        ([[2, 0, 1]], "an eviction of 2F0 to device 1 names what does not exist"),
+        ([[0, 0, 2]], "an eviction of 0F0 to device 2 names what does not exist"),
+        ([[0, 0, 0]], "0F0 (device 0, position 0) is evicted to device 0, which runs it"),
+        ([[0, 1, 1], [0, 1, 1]], "0F1 (device 0, position 1) is evicted to device 1, but it is evicted twice"),
+        ([[1, 1, 0]], "1F1 (device 1, position 1) is evicted to device 0, but its backward is in one slot with its"),
+        ([[1, 0, 0]], "1F0 (device 1, position 0) is evicted to device 0, but the lists also OFFLOAD it"),
+    ],
+)
+def test_an_eviction_that_cannot_be_is_named(evicted, sentence):
+    lists = [["0F0", "0F1", "0B1", "0B0"], ["1F0", "1OFFLOAD0", "(1F1;1B1)OVERLAP_F_B", "1RELOAD0", "1B0"]]
+    if "slot" in sentence:
+        lists[1] = ["1F0", "(1F1;1B1)OVERLAP_F_B", "1B0"]
+    schedule = with_traits(ppsim.Schedule.from_orders(lists), evicted=np.array(evicted, np.int32))
+    with pytest.raises(ppsim.ScheduleError, match=re.escape(sentence)):
+        schedule.validate()
+
+
+def test_an_evicted_activation_is_back_before_its_r():
+    lists = [["0F0", "0F1", "0R0", "0B1", "0B0"], ["1F0", "1F1", "1B1", "1B0"]]
+    schedule = with_traits(ppsim.Schedule.from_orders(lists), evicted=np.array([[0, 0, 1]], np.int32))
+    costs = ppsim.Costs(activation_bytes=1.0, bandwidth=4.0, input_fraction_of_activation=1.0)
+    for engine in ("event", "compiled"):
+        run = ppsim.simulate(schedule, costs, engine=engine)
+        assert (run.offloads.end.tolist(), run.reloads.end.tolist()) == ([1.25], [1.5])
+        assert dict(zip(schedule.orders()[0], run.start, strict=False))["0R0"] == 2

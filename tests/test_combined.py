@@ -13,7 +13,7 @@ import ppsim
 from ppsim.costs import LayerPieces, combined_costs, combined_slot
 from ppsim.costs.combined_slot import layer_pieces
 
-seconds = st.floats(0, 10)
+seconds = st.just(0.0) | st.floats(1e-9, 10)
 layers = st.lists(st.builds(LayerPieces, seconds, seconds, seconds, seconds), min_size=1, max_size=4)
 UNIT = LayerPieces(1, 1, 1, 1)
 

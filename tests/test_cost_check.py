@@ -1,5 +1,6 @@
 """The one check of what a cost model gives: shape, numbers and sums of every column, and lengths that overflow."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -111,3 +112,25 @@ def test_noise_that_makes_lengths_overflow_is_refused():
         ppsim.simulate(SCHEDULE, long, jitter=jitter)
     with pytest.raises(ppsim.CostError, match="less jitter"):
         ppsim.simulate_many(SCHEDULE, long, jitter=jitter)
+
+
+@ENGINES
+@pytest.mark.parametrize(
+    ("times", "what"),
+    [
+        ({"forward": 1e-300, "backward": 1e-300, "latency": 1e10}, "actions"),
+        ({"latency": 1e-101}, "transfers"),
+        ({"optimizer_step": 5e-324}, "optimizer steps"),
+    ],
+)
+def test_a_time_too_short_for_finite_ratios_is_refused(engine, times, what):
+    costs = ppsim.Costs(**times)
+    for call in (ppsim.simulate, ppsim.simulate_many):
+        with pytest.raises(ppsim.CostError, match=f"one of the {what} .* a time must be 0 or at least 1e-100 s"):
+            call(SCHEDULE, costs, engine=engine, optimizer="sync")
+
+
+def test_times_of_any_legal_size_give_finite_measures():
+    for forward, latency in ((1e-99, 1e100), (1e100, 1e-99), (0.0, 1e-100), (1e-99, 0.0)):
+        run = ppsim.simulate(SCHEDULE, ppsim.Costs(forward=forward, backward=forward, latency=latency))
+        json.dumps(run.to_dict(), allow_nan=False)

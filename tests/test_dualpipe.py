@@ -11,7 +11,7 @@ import ppsim
 
 # Seconds on the domain of the published bubble: F = I, W <= F, a fused slot of at least B.
 seconds = st.floats(0.1, 10)
-on_domain = st.tuples(seconds, st.floats(0, 1), st.floats(0, 2))
+on_domain = st.tuples(seconds, st.just(0.0) | st.floats(1e-9, 1), st.just(0.0) | st.floats(1e-9, 2))
 
 
 def domain_costs(parts):
@@ -84,7 +84,7 @@ def test_dualpipe_v_bubble_is_p_minus_1_times_fused_slot_plus_b_minus_3w(p, more
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.integers(1, 6), st.integers(0, 8), seconds, st.floats(0, 1))
+@given(st.integers(1, 6), st.integers(0, 8), seconds, st.just(0.0) | st.floats(1e-9, 1))
 def test_without_a_fused_kernel_the_bubble_is_f_plus_i_minus_w_a_device(half, more, F, weight_part):
     W = F * weight_part
     costs = ppsim.Costs(forward=F, input_grad=F, weight_grad=W, per="stage")

@@ -183,7 +183,7 @@ def test_a_slot_is_priced_by_the_stages_of_its_parts():
     assert "0F1 1-2.5  1B0 1-2.5" in actions(run)[0]
 
 
-@given(schedules(), seconds, seconds, seconds, st.floats(0, 5))
+@given(schedules(), seconds, seconds, seconds, seconds)
 def test_every_dependency_holds_and_every_action_starts_as_soon_as_it_may(schedule, F, I, W, c):  # noqa: E741
     costs = Costs(forward=F, input_grad=I, weight_grad=W, latency=c)
     run = simulate(schedule, costs)

@@ -56,8 +56,9 @@ def test_a_forward_is_pulled_into_idle_time_where_asked():
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.sampled_from(FAMILIES), st.integers(1, 2), st.floats(0.1, 3), st.floats(0.1, 3), st.floats(0, 1),
-    st.floats(0, 0.3), st.sampled_from(["all", "needed"]), st.sampled_from(["idle", "idle+forwards"]),
+    st.sampled_from(FAMILIES), st.integers(1, 2), st.floats(0.1, 3), st.floats(0.1, 3),
+    st.just(0.0) | st.floats(1e-9, 1), st.floats(0, 0.3), st.sampled_from(["all", "needed"]),
+    st.sampled_from(["idle", "idle+forwards"]),
 )  # fmt: skip
 def test_moved_ahead_a_step_is_no_longer_and_no_device_holds_more(
     name, rounds, forward, part, latency, stored, stages, placing

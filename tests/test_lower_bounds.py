@@ -145,6 +145,13 @@ def test_small_microbatches_hold_less_of_what_a_device_may_hold(family, scale):
     assert run.lower_bound().bounds["counting"] <= run.makespan * (1 + 1e-9)
 
 
+def test_an_activation_that_rounding_hides_from_the_peak_is_hidden_from_the_bound_too():
+    """On the last device F and B take 3 s at 1e99 s, which no time of the run shows."""
+    run = ppsim.simulate(ppsim.build("1f1b", devices=2, microbatches=2, offload="all"), ppsim.Costs(latency=1e99))
+    assert run.peak_activations.tolist() == [2, 0]
+    assert max(run.lower_bound().bounds.values()) <= run.makespan == 2e99
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_no_schedule_of_a_solver_is_below_the_bound_under_its_own_peak(data):

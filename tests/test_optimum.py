@@ -92,9 +92,9 @@ def test_no_schedule_claims_less_than_the_proven_bound_under_its_own_peak(device
 @settings(max_examples=15)
 @given(
     st.lists(st.floats(0.01, 3.0), min_size=3, max_size=3),
-    st.lists(st.floats(0.0, 3.0), min_size=3, max_size=3),
-    st.floats(0.0, 1.0),
-    st.floats(0.0, 1.0),
+    st.lists(st.just(0.0) | st.floats(1e-9, 3.0), min_size=3, max_size=3),
+    st.just(0.0) | st.floats(1e-9, 1.0),
+    st.just(0.0) | st.floats(1e-9, 1.0),
 )
 def test_the_bound_is_never_above_what_the_schedule_found_takes_and_the_cap_holds(forward, weight, latency, fraction):
     costs = library.Costs(

@@ -8,7 +8,7 @@ import ppsim
 
 seconds = st.floats(0.1, 10)
 # Times of F and B, and a fused slot from the longer of the two to somewhat more than their sum.
-fused_times = st.tuples(seconds, seconds, st.floats(0, 1.2)).map(
+fused_times = st.tuples(seconds, seconds, st.just(0.0) | st.floats(1e-9, 1.2)).map(
     lambda parts: (*parts[:2], max(parts[:2]) + parts[2] * min(parts[:2]))
 )
 

@@ -2,13 +2,8 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from random_schedules import schedules
-from test_compiled_engine import assert_equal_bits, costs_of
 
 import ppsim
-from ppsim.lowering import TRANSPORTS
 
 TWO_DEVICES = [["0F0", "0F1", "0R0", "0B0", "0R1", "0B1"], ["1F0", "1B0", "1F1", "1B1"]]
 
@@ -78,16 +73,6 @@ def test_a_deadlock_beside_an_r_is_told_as_a_cycle():
     with pytest.raises(ppsim.DeadlockError) as caught:
         ppsim.Schedule.from_orders(orders).validate()
     assert len(caught.value.cycle) == 2
-
-
-@settings(deadline=None, max_examples=100)
-@given(data=st.data(), transport=st.sampled_from(TRANSPORTS))
-def test_both_engines_give_equal_bits_with_r(data, transport):
-    schedule = data.draw(schedules(recompute=True))
-    try:
-        assert_equal_bits(schedule, data.draw(costs_of(schedule)), transport)
-    except ppsim.ScheduleError:  # a fused slot that waits for itself is refused before either engine runs
-        return
 
 
 def test_idle_time_beside_r_has_a_cause_and_blames_the_r_of_other_devices():

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_schedules import schedules
+from random_schedules import moved, schedules
 from time_oracle import carried, parts_of
 
 import ppsim
@@ -169,16 +169,6 @@ def check(program, transport, overlap, switch=None):
             assert (spans.start[number], spans.end[number]) == pytest.approx(oracle.copied[copy], abs=1e-9)
 
 
-def shuffled_posts(program, random):
-    """The program with some neighbouring transfers of a device swapped."""
-    orders = program.orders()
-    for row in orders:
-        for at in range(len(row) - 1):
-            if random.random() < 0.4 and all("SEND" in cell or "RECV" in cell for cell in row[at : at + 2]):
-                row[at], row[at + 1] = row[at + 1], row[at]
-    return ppsim.Schedule.from_orders(orders)
-
-
 @settings(deadline=None, max_examples=80)
 @given(schedule=schedules(), receive=st.sampled_from(["early", "just-in-time"]), timed=st.booleans())
 def test_every_transport_follows_the_longest_path(schedule, receive, timed):
@@ -204,7 +194,7 @@ def test_recomputes_and_copies_follow_the_longest_path(schedule, switch):
 @settings(deadline=None, max_examples=80)
 @given(schedule=schedules(fused=False), random=st.randoms(use_true_random=False))
 def test_programs_with_reordered_posts_run_or_deadlock_as_the_longest_path_says(schedule, random):
-    program = shuffled_posts(ppsim.lower(schedule), random)
+    program = moved(ppsim.lower(schedule), random)
     for transport in TRANSPORTS:
         check(program, transport, None)
 

@@ -1,15 +1,14 @@
 """Vocabulary parallelism: S, T and their collectives, worked out by hand; the family's closed forms."""
 
 import tracemalloc
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from command_line import LLAMA
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_runs import Given, random_table
 from random_schedules import vocabulary_orders
-from test_compiled_engine import assert_equal_bits, tables_with_everything
 
 import ppsim
 from ppsim.lowering import TRANSPORTS
@@ -163,25 +162,6 @@ def test_what_waits_for_a_collective_waits_for_a_transfer_and_before_it_for_the_
     assert run.sensitivities().kind["transfer"] >= 1
 
 
-@settings(deadline=None, max_examples=80)
-@given(data=st.data(), transport=st.sampled_from(TRANSPORTS), random=st.randoms(use_true_random=False))
-def test_both_engines_give_equal_bits_with_collectives_ports_and_streams(data, transport, random):
-    schedule = ppsim.Schedule.from_orders(vocabulary_orders(random))
-    table = data.draw(tables_with_everything(schedule))
-    assert_equal_bits(schedule, _Given(table, data.draw(st.sampled_from([0.0, 0.5, 3.0]))), transport)
-
-
-class _Given:
-    """A table with seconds of S and T."""
-
-    def __init__(self, table, reduce):
-        self.made, self.reduce = table, reduce
-
-    def table(self, schedule):
-        parts = np.resize([0.5, 1.0, 0.0], (2, schedule.num_stages))
-        return replace(self.made, vocabulary_seconds=parts, vocabulary_reduce_seconds=self.reduce)
-
-
 @settings(deadline=None, max_examples=60)
 @given(random=st.randoms(use_true_random=False), reduce=st.sampled_from([0.0, 0.5, 3.0]))
 def test_ledger_and_bounds_hold_with_collectives(random, reduce):
@@ -330,11 +310,10 @@ def test_from_shapes_three_numbers_a_token_are_reduced_for_t_and_with_the_gradie
 
 
 @settings(deadline=None, max_examples=60)
-@given(random=st.randoms(use_true_random=False), data=st.data())
-def test_ready_lists_with_collectives_run_to_their_end_in_one_order_on_both_engines(random, data):
+@given(random=st.randoms(use_true_random=False))
+def test_ready_lists_with_collectives_run_to_their_end_in_one_order_on_both_engines(random):
     schedule = ppsim.Schedule.from_orders(vocabulary_orders(random))
-    table = replace(data.draw(tables_with_everything(schedule)), link_ports=None, unshard_seconds=None)
-    costs = _Given(table, data.draw(st.sampled_from([0.0, 0.5, 3.0])))
+    costs = Given(random_table(schedule, random, "any"))
     runs = [ppsim.simulate(schedule, costs, dispatch="ready", engine=engine) for engine in ("event", "compiled")]
     assert runs[0].schedule.orders() == runs[1].schedule.orders()
     assert (runs[0].row_end == runs[1].row_end).all()

@@ -260,8 +260,11 @@ def _activation_parts(run: TimelineColumns) -> np.ndarray:
 
 
 def _shortest_holding(run: TimelineColumns, before: np.ndarray, lengths: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Return the smallest sum over a device's activations of amount x seconds held, float64 (devices,)."""
-    schedule = run.schedule
+    """Return the smallest sum over a device's activations of amount x seconds held, float64 (devices,).
+
+    Seconds that vanish in the rounding of times do not count: an activation held only for them adds to no peak.
+    """
+    schedule, shortest = run.schedule, makespan(run) * 1e-12
     whole, for_weight, stored = _activation_parts(run)
     forward, backward = row_tables(schedule)
     held = before[backward] + lengths[backward] - before[forward]
@@ -270,8 +273,11 @@ def _shortest_holding(run: TimelineColumns, before: np.ndarray, lengths: np.ndar
         held[away] = lengths[forward[away]] + lengths[backward[away]]
     recompute = _table_of(schedule, Kind.R)
     recomputed = lengths[recompute] + lengths[backward]  # the shortest life of a recomputed activation
+    until_weight = lengths[weight]
+    for seconds in (held, recomputed, until_weight):
+        seconds[seconds < shortest] = 0.0
     amount = np.where(recompute >= 0, stored * held + (whole - stored) * recomputed, whole * held)
-    amount += np.where(weight >= 0, lengths[weight] * for_weight, 0.0)
+    amount += np.where(weight >= 0, until_weight * for_weight, 0.0)
     return np.bincount(schedule.device[forward].ravel(), amount.ravel(), minlength=schedule.devices)
 
 

@@ -11,7 +11,7 @@ from ppsim.base.arrays import distinct, list_of_rows
 from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.errors import ConfigError, DeadlockError, ScheduleError, listing, shown
 from ppsim.checks.deadlock import find_waiting_cycle, require_no_deadlock
-from ppsim.checks.program_faults import crossed_transfers, program_faults
+from ppsim.checks.program_faults import crossed_transfers, eviction_faults, program_faults
 from ppsim.checks.sentences import MAX_FAULTS_PER_RULE, first_faults, located, position
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.lowering.program import lower_schedule
@@ -39,6 +39,8 @@ def validate(schedule: ScheduleColumns) -> None:
     faults, cycle = _compute_faults(compute)
     if schedule.is_program and not any(_number_faults(compute)):
         faults += program_faults(schedule)
+    if not faults:
+        faults += eviction_faults(schedule)
     if cycle:
         message = waiting_message(f"schedule {schedule.name!r} deadlocks", cycle)
         if not faults:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsim.actions import FIRST_SHARDING, FIRST_TRANSFER, Kind, is_send
+from ppsim.actions import FIRST_SHARDING, FIRST_TRANSFER, Kind, is_copy, is_send
 from ppsim.checks.sentences import first_faults, located
-from ppsim.lowering.rows import transfer_ends
+from ppsim.lowering.rows import row_tables, transfer_ends
 from ppsim.lowering.sharding import last_backwards
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.waiting import lenient_source
@@ -269,6 +269,36 @@ def copy_faults(program: ScheduleColumns) -> Iterator[str]:
     yield from _foreign(program)
     for (late, early), rule in _RULES.items():
         yield from _late(program, early, late, rule)
+
+
+def eviction_faults(schedule: ScheduleColumns) -> Iterator[str]:
+    """Yield evictions that name no activation or no other device, and those of activations that cannot leave."""
+    if not len(schedule.evicted):
+        return
+    evicted = schedule.evicted.astype(np.int64)
+    known = ((evicted >= 0) & (evicted < (schedule.num_stages, schedule.microbatches, schedule.devices))).all(axis=1)
+    yield from first_faults(
+        lambda stage, microbatch, host: (
+            f"an eviction of {stage}F{microbatch} to device {host} names what does not exist; the schedule has "
+            f"{schedule.num_stages} stages, {schedule.microbatches} microbatches and {schedule.devices} devices"
+        ),
+        *evicted[~known].T,
+    )
+    stage, microbatch, host = evicted[known].T
+    forward, backward = (table[stage, microbatch] for table in row_tables(schedule))
+    pair = stage * schedule.microbatches + microbatch
+    rules = (
+        (schedule.device[forward] == host, "which runs it; an eviction names another device"),
+        (np.isin(pair, _pairs(schedule, np.flatnonzero(is_copy(schedule.kind)))), "but the lists also OFFLOAD it"),
+        ((backward == forward + 1) & schedule.joined[backward], "but its backward is in one slot with its forward"),
+        (np.bincount(pair)[pair] > 1, "but it is evicted twice"),
+    )
+    for wrong, rule in rules:
+        yield from first_faults(
+            lambda row, host, rule=rule: f"{located(schedule, row)} is evicted to device {host}, {rule}",
+            forward[wrong],
+            host[wrong],
+        )
 
 
 def _pairs(program: ScheduleColumns, rows: np.ndarray) -> np.ndarray:

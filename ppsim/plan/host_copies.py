@@ -175,10 +175,10 @@ def _copies_in_lists(program: ScheduleColumns) -> tuple[np.ndarray, ...]:
 
 
 def _moves_of_evicted(compute: ScheduleColumns) -> tuple[np.ndarray, ...]:
-    """Return these columns for evicted activations: out after F, and back in the action before the backward."""
+    """Return these columns for evicted activations: out after F, and back in the action before the R or backward."""
     stage, microbatch, host = compute.evicted.T
-    forward, backward = (table[stage, microbatch] for table in row_tables(compute))
-    before = np.concatenate([forward + 1, np.maximum(backward - 1, forward + 1)])
+    forward, user = row_tables(compute)[0][stage, microbatch], _first_users(compute)[stage, microbatch]
+    before = np.concatenate([forward + 1, np.maximum(user - 1, forward + 1)])
     way = np.repeat([OFFLOADS, RELOADS], len(stage))
     columns = (
         np.tile(compute.device[forward], 2),

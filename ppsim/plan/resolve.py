@@ -31,6 +31,9 @@ from ppsim.plan.streams import Gathers, Ports, Reductions, find_gathers, find_re
 from ppsim.schedule.barriers import Barriers, find_barriers
 from ppsim.schedule.columns import ScheduleColumns, Slots
 
+# Far beyond any machine, so that ratios of times, and of tokens or FLOPs and times, are finite.
+LONGEST, SHORTEST = 1e207, 1e-100
+
 
 @dataclass(frozen=True, eq=False)
 class Plan(EqualColumns):
@@ -73,7 +76,7 @@ class Plan(EqualColumns):
     Raises
     ------
     CostError
-        A length, or the sum of all lengths, is not finite.
+        The sum of all lengths is above `LONGEST`, or not finite.
     """
 
     schedule: ScheduleColumns
@@ -98,7 +101,7 @@ class Plan(EqualColumns):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_lengths(self)
+        _check_sums(self)
 
     @cached_column
     def seconds(self) -> np.ndarray:
@@ -162,7 +165,8 @@ class Plan(EqualColumns):
 def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optimizer: str | None = None) -> Plan:
     """Return the plan of a valid schedule or program; under a queued transport a schedule is lowered first.
 
-    Raises CostError if the table does not fit the schedule, DeadlockError if a slot would wait for itself.
+    Raises CostError if the table does not fit the schedule or a length is below `SHORTEST`, DeadlockError if a slot
+    would wait for itself.
     """
     compute = schedule.compute
     check_table(table, compute)
@@ -178,7 +182,7 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
         posts = queued_posts(schedule, transport)
     elif not (gathers is None and ports is None and copies is None and barriers is None):
         posts = unqueued_posts(compute, crosses_devices(compute))
-    return Plan(
+    plan = Plan(
         compute,
         transport,
         row_lengths(compute, table),
@@ -195,12 +199,13 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
         barriers=barriers,
         barrier_seconds=None if barriers is None else barrier_seconds(compute, table, barriers),
     )
+    return _without_shortest(plan)
 
 
 def repriced(plan: Plan, table: CostTable) -> Plan:
     """Return the plan under other costs of equal `structure`, so that dependencies stay.
 
-    Raises CostError if the table does not fit the schedule.
+    Raises CostError if the table does not fit the schedule or a length is below `SHORTEST`.
     """
     check_table(table, plan.schedule)
     gathers, reductions = plan.gathers, plan.reductions
@@ -209,7 +214,7 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
         gathers = replace(gathers, seconds=gathering[gathers.stage])
     if reductions is not None and reducing is not None:
         reductions = replace(reductions, seconds=reducing[reductions.stage])
-    return replace(
+    plan = replace(
         plan,
         copies=None if plan.copies is None else with_costs(plan.copies, plan.schedule, table),
         barrier_seconds=None if plan.barriers is None else barrier_seconds(plan.schedule, table, plan.barriers),
@@ -221,10 +226,11 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
         ports=make_ports(plan.schedule, table),
         noise=None,
     )
+    return _without_shortest(plan)
 
 
-def _check_lengths(plan: Plan) -> None:
-    """Raise CostError if a length, or the sum of all lengths, is not finite; no time of the step exceeds this sum."""
+def _lengths(plan: Plan) -> dict[str, np.ndarray]:
+    """Return all lengths of a plan by name, seconds."""
     lengths = {
         "actions": plan.row_lengths,
         "transfers": plan.transfer_lengths,
@@ -234,15 +240,32 @@ def _check_lengths(plan: Plan) -> None:
         "collectives of the output layer": plan.barrier_seconds,
         "optimizer steps": plan.optimizer_seconds,
     }
+    return {what: column for what, column in lengths.items() if column is not None}
+
+
+def _check_sums(plan: Plan) -> None:
+    """Raise CostError if all lengths together are above `LONGEST`; no time of the step exceeds their sum."""
     with np.errstate(over="ignore", invalid="ignore"):
-        sums = {what: _bound_on_sum(plan, column) for what, column in lengths.items() if column is not None}
+        sums = {what: _bound_on_sum(plan, column) for what, column in _lengths(plan).items()}
         total = sum(sums.values()) * plan.schedule.devices  # the sum of all devices' idle time stays below it too
-    if not np.isfinite(total):
+    if not total <= LONGEST:
         what = next((what for what, seconds in sums.items() if not np.isfinite(seconds)), "actions")
         raise CostError(
             f"the {what} of schedule {plan.schedule.name!r} take {sums[what]:g} s together, and a step must take a "
             f"finite time; give smaller costs, such as ppsim.Costs(forward=1.0), or less jitter"
         )
+
+
+def _without_shortest(plan: Plan) -> Plan:
+    """Return the plan; raise CostError if a length is above 0 but below `SHORTEST`."""
+    for what, lengths in _lengths(plan).items():
+        shortest = lengths.min(where=lengths > 0, initial=np.inf)
+        if shortest < SHORTEST:
+            raise CostError(
+                f"one of the {what} of schedule {plan.schedule.name!r} takes {shortest:g} s, and a time must be 0 or "
+                f"at least {SHORTEST:g} s; give 0, or larger costs such as ppsim.Costs(forward=1.0)"
+            )
+    return plan
 
 
 def _bound_on_sum(plan: Plan, lengths: np.ndarray) -> float:

@@ -232,7 +232,8 @@ def with_recompute(
     """Return the schedule with R (the forward repeated from the stored input) for chosen activations.
 
     An R waits only for its forward, so it can run while its backward waits for a gradient. A step is never longer than
-    with backwards that include the recompute; it is equally long if no backward waits for a gradient.
+    with backwards that include the recompute; it is equally long if no backward waits for a gradient. A backward in one
+    slot with its own F gets no R.
 
     Parameters
     ----------
@@ -265,8 +266,8 @@ def with_offload(schedule: Schedule, stages: str = "all") -> Program:
     """Return the schedule with an OFFLOAD after each F, and a RELOAD one backward before the backward that needs it.
 
     No copy splits a fused slot, and no RELOAD comes before its OFFLOAD: if the slot with the F also holds that earlier
-    backward, the RELOAD comes directly before its own backward. These are PipeOffload's copies (arXiv 2503.01328);
-    `ppsim.build("pipe-offload", ...)` also has its order.
+    backward, the RELOAD comes directly before its own backward. A backward in one slot with its own F gets no copies.
+    These are PipeOffload's copies (arXiv 2503.01328); `ppsim.build("pipe-offload", ...)` also has its order.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ def add_recomputes(
     """Return the schedule with R for the chosen stages; see `ppsim.with_recompute`."""
     _require_plain_lists(schedule, "recompute")
     require_choice("placing", placing, PLACINGS)
-    backward = is_backward(schedule.kind)
+    backward = is_backward(schedule.kind) & ~_in_slot_of_its_forward(schedule)
     if stages != NEEDED and placing == "backward":
         return _with_r(schedule, np.flatnonzero(backward & _chosen(schedule, stages, "recompute")))
     table = price_schedule(schedule, costs)
@@ -98,6 +98,11 @@ def _follows_its_forward(schedule: ScheduleColumns) -> np.ndarray:
     return np.append(False, same)
 
 
+def _in_slot_of_its_forward(schedule: ScheduleColumns) -> np.ndarray:
+    """Return for each row if it is a backward in one slot with its own forward: no action comes between them; bool."""
+    return schedule.joined & _follows_its_forward(schedule)
+
+
 def _needed_recomputes(schedule: ScheduleColumns, table: CostTable, limits: np.ndarray) -> np.ndarray:
     """Return the backwards that need an R directly before them to keep each device within its limit, sorted rows.
 
@@ -119,13 +124,16 @@ def _needed_on(holding: Holding, device: int, limit: float) -> list[int]:
     schedule, span = holding.schedule, holding.schedule.rows(device)
     kinds, stage, microbatch = schedule.kind[span], schedule.stage[span], schedule.microbatch[span]
     restored = changes_by_kind(*holding.parts(stage, microbatch))[0][Kind.R]
-    columns = kinds, row_tables(schedule)[1][stage, microbatch], *holding.changes(span), restored
+    backward = row_tables(schedule)[1][stage, microbatch]
+    can_drop = (kinds == Kind.F) & ~_in_slot_of_its_forward(schedule)[backward]
+    columns = can_drop, backward, *holding.changes(span), restored
     held: list[tuple[int, float]] = []  # the last backward first: minus its row, and the amount that an R restores
     dropped: set[int] = set()
     level = 0.0
-    for row, (kind, own, added, freed, by_r) in enumerate(zip(*(c.tolist() for c in columns), strict=True), span.start):
+    by_row = enumerate(zip(*(column.tolist() for column in columns), strict=True), span.start)
+    for row, (may_drop, own, added, freed, by_r) in by_row:
         level += added + (by_r if row in dropped else 0.0)
-        if kind == Kind.F:
+        if may_drop:
             heapq.heappush(held, (-own, by_r))
         while level > limit + _ROUNDING:
             if not held or -held[0][0] <= row:
@@ -149,7 +157,8 @@ def add_copies(schedule: ScheduleColumns, stages: str) -> ScheduleColumns:
     """
     _require_plain_lists(schedule, "offload")
     backward = np.flatnonzero(is_backward(schedule.kind))
-    own = np.flatnonzero(is_backward(schedule.kind) & _chosen(schedule, stages, "offload"))
+    moved = is_backward(schedule.kind) & ~_in_slot_of_its_forward(schedule)
+    own = np.flatnonzero(moved & _chosen(schedule, stages, "offload"))
     forward = row_tables(schedule)[0][schedule.stage[own], schedule.microbatch[own]]
     leaves = forward + 1 + np.append(schedule.joined, False)[forward + 1]  # copies do not split a fused slot
     before = np.append(-1, backward)[np.searchsorted(backward, own)]  # the backward before each, on any device
