@@ -16,7 +16,7 @@ from ppsim.actions import Kind, is_copy
 from ppsim.costs import CostTable
 from ppsim.engines import run_plan
 from ppsim.lowering import TRANSPORTS
-from ppsim.studies.what_if import rerouted
+from ppsim.studies import rerouted
 
 ROUND_SECONDS = st.sampled_from([0.0, 0.1, 0.3, 1.0, 2.0])
 ANY_SECONDS = st.one_of(ROUND_SECONDS, st.floats(1e-9, 5.0))
