@@ -64,8 +64,10 @@ def test_fits_compares_the_fullest_device_with_its_memory_less_headroom():
     assert held.capacity == 20e6
     assert held.fits()
     assert not held.fits(headroom=1 - 0.99 * held.peak.max() / 20e6)
-    assert not held.fits(capacity=held.peak.max() - 1)
-    assert held.spare(capacity=held.peak.max()).min() == 0
+    assert not held.fits(0, capacity=held.peak.max() - 1)
+    assert held.fits(0, capacity=held.peak.max())
+    assert not held.fits(capacity=held.peak.max())
+    assert held.spare(0, capacity=held.peak.max()).min() == 0
     with pytest.raises(ConfigError, match="headroom=1 must be a part of the memory"):
         held.fits(headroom=1)
 

@@ -28,6 +28,7 @@ from ppsim.plan.host_copies import RELOADS
 from ppsim.plan.lengths import HOST_MEMORY, transfer_bytes
 from ppsim.timeline import TimelineColumns
 
+HEADROOM = 0.1  # fraction of a device's memory that every answer keeps free, unless it is asked for another one
 PARTS = ("weights", "gradients", "optimizer_state", "activations", "transfer_buffers")
 
 
@@ -261,7 +262,7 @@ class Memory(EqualColumns):
         """Bytes of each device at its peak."""
         return unwritable(np.sum([getattr(self, part) for part in PARTS], axis=0))
 
-    def fits(self, headroom: float = 0.0, capacity: float | str | None = None) -> bool:
+    def fits(self, headroom: float = HEADROOM, capacity: float | str | None = None) -> bool:
         """Return whether every device's peak fits in its memory - `headroom`, a fraction from 0 to below 1.
 
         `capacity`, a number of bytes or text such as "80 GB", replaces the device sheet's. The peak contains neither
@@ -270,13 +271,13 @@ class Memory(EqualColumns):
         """
         return bool((self.spare(headroom, capacity) >= 0).all())
 
-    def spare(self, headroom: float = 0.0, capacity: float | str | None = None) -> np.ndarray:
+    def spare(self, headroom: float = HEADROOM, capacity: float | str | None = None) -> np.ndarray:
         """Return the free bytes of each device below its memory - `headroom`; negative if it does not fit."""
         check_headroom(headroom)
         limit = self.capacity if capacity is None else _bytes(capacity)
         if limit is None:
             raise CostError("no device is known to fit into; give capacity= in bytes, or costs derived for a device")
-        return limit * (1 - headroom) - self.peak
+        return usable_bytes(limit, headroom) - self.peak
 
     def to_dict(self) -> dict[str, Any]:
         """Return all parts, the peak and its time as plain lists, in bytes and seconds."""
@@ -297,6 +298,11 @@ class Memory(EqualColumns):
 
     def _repr_html_(self) -> str:
         return f"<pre>{self.summary()}</pre>"
+
+
+def usable_bytes(capacity: float, headroom: float) -> float:
+    """Return the bytes of a device's memory that a run may use; what fits in them fits, for every command."""
+    return capacity * (1 - headroom)
 
 
 def check_headroom(headroom: Any) -> None:

@@ -26,7 +26,7 @@ MAX_CHANGES = 10  # of the page
 @command
 def advise(
     read: Callable[[], Config],
-    headroom: options.Headroom = "0",
+    headroom: options.Headroom = options.DEFAULT_HEADROOM,
     framework: options.Framework = None,
     json: options.JsonTarget = None,
 ) -> None:
@@ -41,7 +41,8 @@ def page(found: AdviceList, max_changes: int = MAX_CHANGES) -> list[str]:
     reasons = [f"{found.config.name}: step {seconds_text(run.iteration_time)}", *limiting_factors(run)]
     if found.fits is False:
         peak = MEASURES["peak_memory"].text(run)
-        reasons.append(f"peak memory {peak} does not fit: what makes it fit helps, even if slower")
+        free = f" with {percent_text(found.headroom)} of the memory kept free" * (found.headroom > 0)
+        reasons.append(f"peak memory {peak} does not fit{free}: what makes it fit helps, even if slower")
     lines = [*textwrap.wrap("; ".join(reasons), WIDTH), ""]
     if not better:
         return [*lines, f"no single change {'makes it fit' if found.fits is False else 'shortens the step and fits'}"]
@@ -73,6 +74,7 @@ def _document(found: AdviceList) -> dict[str, Any]:
         "schema": SCHEMA,
         "step": found.run.iteration_time,
         "fits": found.fits,
+        "headroom": found.headroom,
         "layout_string": found.run.layout_string,
         "limits": list(limiting_factors(found.run)),
         "advice": found.rows(),

@@ -13,7 +13,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.commands import options
-from ppsim.commands.options import Framework, Headroom, JsonTarget, read_headroom
+from ppsim.commands.options import DEFAULT_HEADROOM, Framework, Headroom, JsonTarget, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.config import Config
 from ppsim.frameworks.megatron import OPTIONS
@@ -67,7 +67,7 @@ def choose(
         ),
     ] = None,
     framework: Framework = None,
-    headroom: Headroom = "10%",
+    headroom: Headroom = DEFAULT_HEADROOM,
     asynchronous: Annotated[
         bool, typer.Option("--asynchronous", help="Look at schedules that train on old weights too.")
     ] = False,

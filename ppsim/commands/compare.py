@@ -132,8 +132,11 @@ def _notes(comparison: Comparison, shown: Collection[str], device_memory: float 
     if comparison.current is not None:
         notes.append("vs: by how much a step is longer than that of what the config runs")
     notes += _certainty(comparison)
-    if device_memory is not None and any(fits_within(run) is False for run in comparison.timelines):
-        notes.append(f"{TOO_MUCH} more than the {value_text(device_memory, 'bytes')} of one device")
+    if device_memory is not None and any(
+        fits_within(run, comparison.headroom) is False for run in comparison.timelines
+    ):
+        free = f", {percent_text(comparison.headroom)} of them kept free" * (comparison.headroom > 0)
+        notes.append(f"{TOO_MUCH} more than the {value_text(device_memory, 'bytes')} of one device{free}")
     return notes
 
 

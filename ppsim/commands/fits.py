@@ -11,7 +11,7 @@ import typer
 
 from ppsim.base.tables import layout_lines
 from ppsim.base.units import percent_text, seconds_text, value_text
-from ppsim.commands.options import Headroom, JsonTarget, Settings, read_case, read_headroom
+from ppsim.commands.options import DEFAULT_HEADROOM, Headroom, JsonTarget, Settings, read_case, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
 from ppsim.run.timelines import Timeline
 from ppsim.studies.advise import what_fits
@@ -23,7 +23,7 @@ SCHEMA = "ppsim.fits/1"
 @command
 def fits(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Configuration with a model and hardware.")],
-    headroom: Headroom = "10%",
+    headroom: Headroom = DEFAULT_HEADROOM,
     settings: Settings = None,
     json: JsonTarget = None,
 ) -> None:

@@ -14,8 +14,9 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from ppsim.analysis.memory import HEADROOM
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.units import parse_fraction
+from ppsim.base.units import parse_fraction, percent_text
 from ppsim.commands.reporting import INTERRUPTED, OutputOption, option_of, say
 from ppsim.config import Config, ConfigSource, config_source, load_config, make_config
 from ppsim.frameworks import SCHEDULES
@@ -41,6 +42,7 @@ FamilyOptions = Annotated[
 Framework = Annotated[
     str | None, typer.Option(help=f"Try only schedules that it runs: {', '.join(SCHEDULES)}. [default: all]")
 ]
+DEFAULT_HEADROOM = percent_text(HEADROOM, 0).replace(" ", "")
 Headroom = Annotated[
     str | None,
     typer.Option(metavar="PART", help="Keep to what leaves this part of the memory free, such as 0.1 or 10%."),
@@ -254,9 +256,9 @@ def _require_flags(changes: dict[str, Any]) -> None:
 
 
 def read_headroom(text: str | None) -> float:
-    """Return the value of --headroom, a fraction from 0 to below 1 (default 0); raise ConfigError otherwise."""
+    """Return the value of --headroom, a fraction from 0 to below 1; raise ConfigError otherwise."""
     if text is None:
-        return 0.0
+        return HEADROOM
     with contextlib.suppress(ConfigError):
         value = parse_fraction(text)
         if value < 1:

@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ppsim.analysis.memory import check_headroom
+from ppsim.analysis.memory import HEADROOM, check_headroom
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.base.host import need
@@ -57,6 +57,7 @@ class AdviceList:
     advice : list of Candidate
         Changes that fit before those that do not, then the shortest step first.
     refused : mapping of change in words to the rule that refuses it
+    headroom : float
     """
 
     config: Config
@@ -64,6 +65,7 @@ class AdviceList:
     fits: bool | None
     advice: list[Candidate]
     refused: Mapping[str, str]
+    headroom: float = HEADROOM
 
     __repr__ = short_repr
 
@@ -104,7 +106,7 @@ class AdviceList:
 
 
 def advise(
-    config: AnyConfig, headroom: float = 0.0, *, framework: str | None = None, executor: Executor | None = None
+    config: AnyConfig, headroom: float = HEADROOM, *, framework: str | None = None, executor: Executor | None = None
 ) -> AdviceList:
     """Return single changes of a config, each simulated with everything else unchanged.
 
@@ -151,7 +153,7 @@ def advise(
         else:
             refused[one.what] = one.refused
     found.sort(key=lambda one: (one.fits is False, one.step, one.peak, one.what))
-    return AdviceList(config, run, now.fits, found, refused)
+    return AdviceList(config, run, now.fits, found, refused, headroom)
 
 
 def _simulated(
@@ -274,7 +276,7 @@ def _link_changes(costs: DerivedCosts) -> Iterator[tuple[str, Changes]]:
             yield f"a {key} of twice the bandwidth", {f"hardware.{key}.bandwidth": 2 * sheet.bandwidth}
 
 
-def what_fits(config: Config, headroom: float = 0.1) -> list[Candidate]:
+def what_fits(config: Config, headroom: float = HEADROOM) -> list[Candidate]:
     """Return the config itself if it fits in the memory of its devices, or else changes that make it fit.
 
     At most four, each with everything else unchanged: the first recompute level that fits (of none, selective, full);

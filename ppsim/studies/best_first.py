@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ppsim.analysis.memory import usable_bytes
 from ppsim.analysis.static_bounds import ScheduleSummary, layout_bounds, memory_bound, step_bound
 from ppsim.base.errors import BuildError, PpsimError
 from ppsim.base.progress import Bar
@@ -70,7 +71,9 @@ class BestFirstSearch:
     ):
         self.space, self.top, self.executor, self.store, self.with_front = space, top, executor, store, with_front
         costs = space.config.costs
-        self.limit = costs.cluster.device.memory * (1 - headroom) if isinstance(costs, DerivedCosts) else np.inf
+        self.limit = np.inf
+        if isinstance(costs, DerivedCosts):
+            self.limit = usable_bytes(costs.cluster.device.memory, headroom)
         self.source = config_source(space.config)
         self.expansion = Expansion(space, self.limit)
         in_process = isinstance(executor, InProcess)

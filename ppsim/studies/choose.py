@@ -10,7 +10,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from ppsim.analysis.measures import MEASURES
-from ppsim.analysis.memory import check_headroom
+from ppsim.analysis.memory import HEADROOM, check_headroom
 from ppsim.base.errors import ConfigError
 from ppsim.base.host import need
 from ppsim.base.rules import checked_call
@@ -144,7 +144,7 @@ def choose(
     config: AnyConfig,
     free: Iterable[str] | Mapping[str, Iterable[Any]] | None = None,
     *,
-    headroom: float = 0.1,
+    headroom: float = HEADROOM,
     asynchronous: bool = False,
     only: Mapping[str, Iterable[Any]] | None = None,
     framework: str | None = None,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ppsim.analysis.bubbles import iteration_time
 from ppsim.analysis.interval import INTERVAL, surely_faster
 from ppsim.analysis.measures import shown_in
-from ppsim.analysis.memory import peak_activations
+from ppsim.analysis.memory import HEADROOM, peak_activations
 from ppsim.base.errors import BuildError, ConfigError, PpsimError, shown
 from ppsim.base.host import need
 from ppsim.base.rules import checked_call
@@ -55,11 +55,14 @@ class Comparison:
         The reason why a schedule cannot run at this size, or is left out.
     current : Timeline, optional
         The run that the others are compared with: the config's own schedule, or the first item of a list.
+    headroom : float
+        Fraction of each device's memory that must stay free for a run to fit.
     """
 
     timelines: list[Timeline]
     refused: Mapping[str, str]
     current: Timeline | None = None
+    headroom: float = HEADROOM
 
     __repr__ = short_repr
 
@@ -73,7 +76,11 @@ class Comparison:
         return [
             {"schedule": run.schedule.name, "asynchronous": asynchronous(run)}
             | {measure.name: measure.number(run) for measure in measures}
-            | {"fits": fits_within(run), "step_difference": self._difference(run), "interval": run.interval}
+            | {
+                "fits": fits_within(run, self.headroom),
+                "step_difference": self._difference(run),
+                "interval": run.interval,
+            }
             | {"layout_string": run.layout_string}
             for run in self.timelines
         ]
@@ -159,6 +166,7 @@ class Comparison:
         measures = shown_in("compare")
         return {
             "schema": SCHEMA,
+            "headroom": self.headroom,
             "schedules": self.rows(),
             "refused": dict(self.refused),
             "as_fast": self.as_fast(),
@@ -169,7 +177,7 @@ class Comparison:
             "definitions": {measure.name: measure.meaning for measure in measures}
             | {
                 "asynchronous": "whether steps follow each other without a drain, on old weights",
-                "fits": "whether peak_memory is within the memory of a device",
+                "fits": "whether peak_memory is within the memory of a device less the headroom",
                 "step_difference": "iteration_time less that of the current schedule",
                 "interval": INTERVAL,
                 "as_fast": "schedules whose real step may be as short as the first's; the others are slower at 90 %",
@@ -230,7 +238,7 @@ def compare(
         else:
             timelines.append(found)
     timelines.sort(key=_rank)
-    return Comparison(timelines, refused, _current(case, timelines))
+    return Comparison(timelines, refused, _current(case, timelines), HEADROOM if headroom is None else headroom)
 
 
 def _sizes(case: Config) -> tuple[int, int]:

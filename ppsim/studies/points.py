@@ -11,6 +11,7 @@ from os import PathLike
 from typing import Any
 
 from ppsim.analysis.measures import MEASURES, pareto_front
+from ppsim.analysis.memory import HEADROOM
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import PpsimError
 from ppsim.base.host import note_failure
@@ -141,7 +142,7 @@ def _peak(measures: Mapping[str, Any]) -> float:
     return measures["peak_memory" if measures["peak_memory"] is not None else "peak_activations"]
 
 
-def fits_within(run: Timeline, headroom: float = 0.0) -> bool | None:
+def fits_within(run: Timeline, headroom: float = HEADROOM) -> bool | None:
     """Return True if a run fits in its devices' memory less the headroom; None if memory or device is not known."""
     if run.table.workload is None or run.peak_memory is None:
         return None
