@@ -30,6 +30,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ppsim.base.errors import visible
 from ppsim.explorer.cases import CSV_NAME, choices, faults_body, parsed_answer, request_for
 from ppsim.explorer.worker import read_frame, write_frame
 from ppsim.plots.viewer import script, style
@@ -163,7 +164,7 @@ async def _worked(request: Request, work: str, configs: Mapping[str, str], media
     except OSError as error:  # no process can be started
         status, body = 500, str(error).encode()
     if status == 500:  # its text may contain paths, which only the terminal may show
-        print(f"ppsim: {request.url.path}: {body.decode()}", file=sys.stderr)
+        print(visible(f"ppsim: {request.url.path}: {body.decode()}"), file=sys.stderr)
         return _no(500, "the explorer failed at this; its terminal says more")
     return Response(body, status, media_type=media if status == 200 else "application/json")
 
