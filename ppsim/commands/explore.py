@@ -6,7 +6,6 @@ import secrets
 import socket
 import threading
 import webbrowser
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -43,8 +42,7 @@ def explore(configs: Configs = None, port: Port = 0, host: Host = "127.0.0.1", n
         opening = threading.Timer(0.5, webbrowser.open, [address])
         opening.daemon = True
         opening.start()
-    with suppress(KeyboardInterrupt):
-        serve(app, listening)
+    serve(app, listening)
 
 
 def _named(paths: list[Path]) -> dict[str, str]:

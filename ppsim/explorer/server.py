@@ -9,13 +9,15 @@ import json
 import logging
 import re
 import secrets
+import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from importlib.resources import files
 from subprocess import PIPE, Popen
+from types import FrameType
 from typing import IO, cast
 from urllib.parse import parse_qs
 
@@ -99,6 +101,26 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: Starlette):
         super().__init__(config)
         self._app = app
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Let SIGHUP end the server like the signals that uvicorn knows, unless it is ignored."""
+        with super().capture_signals():
+            number = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
+            before = signal.getsignal(number)
+            if before is not signal.SIG_IGN:
+                signal.signal(number, self.handle_exit)
+            try:
+                yield
+            finally:
+                signal.signal(number, before)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End the server; Ctrl-C is the usual way, so that it alone gives exit status 0."""
+        if sig == signal.SIGINT:
+            self.should_exit, self.force_exit = True, self.should_exit
+        else:
+            super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # requests that end here are no faults
@@ -288,7 +310,7 @@ class RequestWorkers:
                         return answer
         finally:
             self._requests -= 1
-        raise RefusedError(503, "the process that simulates was killed twice; use fewer microbatches")
+        raise RefusedError(503, "the process of this work ended twice, perhaps without memory; use fewer microbatches")
 
     async def _answer_of_one(self, request: bytes, gone: Callable[[], Awaitable[bool]]) -> bytes | None:
         """Return the answer of one worker; None if it dies."""
