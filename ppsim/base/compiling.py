@@ -133,19 +133,38 @@ def _compiles(fast: Any, signature: tuple) -> bool:
     return signature in fast.overloads
 
 
+def is_first_compilation() -> bool:
+    """Return True the first time on this machine, which a file in the folder of compiled kernels notes.
+
+    Always True if no folder can be written: then each process compiles.
+    """
+    from numba.core.caching import FunctionCache
+
+    try:
+        folder = Path(FunctionCache(kernel).cache_path)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "ppsim-has-compiled").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except (RuntimeError, OSError):  # Numba found no folder that it may write
+        return True
+    return True
+
+
 @cache
 def _announcement() -> Any:
-    """Return a listener that prints once that a compilation has begun; loading from the cache is silent."""
+    """Return a listener that prints once per machine that a compilation has begun; loading is silent."""
     from numba.core import event
 
     class Announcement(event.Listener):
         printed = False
 
         def on_start(self, event: Any) -> None:
-            if not self.printed:
-                sys.stderr.write(_MESSAGE)
-                sys.stderr.flush()
-                self.printed = True
+            if not self.printed and is_first_compilation() and sys.stderr is not None:
+                with suppress(OSError, ValueError):  # stderr may be closed
+                    sys.stderr.write(_MESSAGE)
+                    sys.stderr.flush()
+            self.printed = True
 
         def on_end(self, event: Any) -> None:
             """Print nothing."""
