@@ -11,7 +11,6 @@ from random_schedules import schedules
 from strategies import damaged_orders
 
 import ppsim
-import ppsim.base.compiling
 from ppsim import DeadlockError, Schedule, ScheduleError
 from ppsim.actions import Kind
 from ppsim.base.arrays import distinct
@@ -278,7 +277,7 @@ def test_large_schedules_are_judged_by_the_same_pass(orders, slices):
     expected = verdict(orders, slices)
     with pytest.MonkeyPatch.context() as patch:
         for rows in ("ROWS_WORTH_LOADING", "ROWS_WORTH_COMPILING"):
-            patch.setattr(ppsim.base.compiling, rows, 0)
+            patch.setattr(f"ppsim.base.compiling.{rows}", 0)
         assert verdict(orders, slices) == expected
 
 

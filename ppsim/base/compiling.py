@@ -56,9 +56,27 @@ def compiled(function: Callable) -> Any:
     for called in _options:
         _let_kernels_call(called)
     try:
-        return numba.njit(cache=True, nogil=True, **_options[function])(function)
+        return _survive_its_cache(numba.njit(cache=True, nogil=True, **_options[function])(function))
     except (RuntimeError, OSError):  # Numba found no folder that it may write
         return numba.njit(nogil=True, **_options[function])(function)
+
+
+def _survive_its_cache(fast: Any) -> Any:
+    """Let a kernel compile, for any arguments, if its disk cache is full, damaged or removed meanwhile."""
+    if hasattr(fast, "_cache"):  # NUMBA_DISABLE_JIT leaves plain functions
+        for name in ("load_overload", "save_overload"):
+            setattr(fast._cache, name, partial(_try, fast._cache.flush, getattr(fast._cache, name)))
+    return fast
+
+
+def _try(flush: Callable, use: Callable, *arguments: Any) -> Any:
+    """Use the disk cache; None and an empty cache if that fails."""
+    try:
+        return use(*arguments)
+    except Exception:
+        with suppress(Exception):
+            flush()
+        return None
 
 
 @cache
@@ -104,7 +122,9 @@ def _is_cached(compiled_kernel: Any) -> bool:
     function, folder = compiled_kernel.py_func, compiled_kernel.stats.cache_path
     pattern = f"*.{function.__qualname__}-{function.__code__.co_firstlineno}.py*.nbi"
     changed = max(Path(file).stat().st_mtime for file in {one.__code__.co_filename for one in _options})
-    return folder is not None and any(found.stat().st_mtime >= changed for found in Path(folder).glob(pattern))
+    with suppress(OSError):  # removed meanwhile
+        return folder is not None and any(found.stat().st_mtime >= changed for found in Path(folder).glob(pattern))
+    return False
 
 
 def _prepare(function: Callable, arguments: tuple) -> Callable:
@@ -117,20 +137,11 @@ def _prepare(function: Callable, arguments: tuple) -> Callable:
 
     signature = tuple(numba.typeof(argument) for argument in arguments)
     with event.install_listener("numba:compile", _announcement()):
-        if not (_is_cached(fast) and _compiles(fast, signature)):
-            with suppress(OSError):
+        if not _is_cached(fast):
+            with suppress(Exception):
                 fast.recompile()  # nothing is compiled yet, so this only empties the cache
-        if not _compiles(fast, signature):
-            fast = numba.njit(nogil=True, **_options[function])(function)
-            fast.compile(signature)  # raises what is wrong with the code
-    return fast
-
-
-def _compiles(fast: Any, signature: tuple) -> bool:
-    """Load a kernel from its cache or compile it; return whether it is ready, even if the cache cannot be written."""
-    with suppress(Exception):  # a cache may be full, damaged or removed
         fast.compile(signature)
-    return signature in fast.overloads
+    return fast
 
 
 def is_first_compilation() -> bool:

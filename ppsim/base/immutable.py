@@ -24,9 +24,11 @@ def unwritable(column: np.ndarray) -> np.ndarray:
 
 
 def closed(value: Any) -> Any:
-    """Return an array read-only, also inside tuples; return any other value unchanged."""
+    """Return an array read-only, also inside tuples and dicts; return any other value unchanged."""
     if isinstance(value, np.ndarray):
         return unwritable(value)
+    if type(value) is dict:
+        return {key: closed(part) for key, part in value.items()}
     if not isinstance(value, tuple):
         return value
     parts = map(closed, value)

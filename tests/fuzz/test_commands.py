@@ -63,6 +63,7 @@ CALLS = {
     "list": ["", "1f1b"],
     "validate": ["order.csv"],
     "hardware": [""],
+    "import": ["megatron launch.sh"],
 }
 OUT = ["--json out.json", "--json -"]
 COSTS = ["--forward 1 --backward 2", "--input-grad 1 --weight-grad 1", "--latency 0.1", "--overlap 2.5",
@@ -127,6 +128,7 @@ def write_inputs():
     assert ppsim("calibrate", "trace.json", "-o", "profile.yaml").status == 0
     assert ppsim("check", "unit.yaml", "--baseline", "baseline.json", "--update").status == 0
     library.build("1f1b", devices=2, microbatches=2).to_csv("order.csv")
+    Path("launch.sh").write_text(library.to_launch(library.load_config(LLAMA), "Megatron-LM"))
 
 
 @pytest.fixture

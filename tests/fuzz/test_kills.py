@@ -64,6 +64,7 @@ OUTPUTS = {
     "choose": [f"{STORED} --json j.json", "--csv s.csv"],
     "check": ["--junit j.xml --json j.json"],
     "calibrate": [""],
+    "import": ["-o job.yaml"],
     "optimum": ["--csv s.csv --json j.json"],
     "evaluate": ["--chart c.svg --csv e.csv"],
     "explain": ["--gantt g.svg --json j.json"],
