@@ -193,7 +193,7 @@ def test_the_page_has_counts_reasons_and_what_it_takes_to_run_it():
         "what the winner gains most on the mean device: ",
         "layout string: Et",
         "--pipeline-model-parallel-layout 'Et",
-        "torchtitan:",
+        "torchtitan, 0.3.0:",
     ):
         assert part in " ".join(outcome.out.split())  # lines are wrapped
 

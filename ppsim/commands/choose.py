@@ -16,14 +16,15 @@ from ppsim.commands import options
 from ppsim.commands.options import DEFAULT_HEADROOM, Framework, Headroom, JsonTarget, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.config import Config
-from ppsim.frameworks.megatron import OPTIONS
-from ppsim.launch import megatron_script
+from ppsim.frameworks import LAUNCH_OPTIONS
+from ppsim.launch import FRAMEWORKS
+from ppsim.launch.torchtitan_job import pytorch_fault
 from ppsim.studies import choose as study
 from ppsim.studies.choose import Choice
 from ppsim.studies.compare import is_asynchronous
 from ppsim.studies.points import DIGITS, Candidate
 from ppsim.studies.reasons import differing_keys, limiting_factors, removed_cause, seconds_by_cause
-from ppsim.studies.recipe import config_yaml, pytorch_fault, torchtitan_flags
+from ppsim.studies.recipe import config_yaml
 from ppsim.studies.space import (
     CONTEXT,
     DATA,
@@ -38,6 +39,7 @@ from ppsim.studies.space import (
 )
 
 SCHEMA = "ppsim.choose/1"
+HOSTS = {"Megatron-LM": "Megatron-LM", "torchtitan": "PyTorch"}  # launch file -> --framework
 UNBROKEN: Any = {"break_long_words": False, "break_on_hyphens": False}
 UNITS = {
     "iteration_time": "seconds", "tokens_per_second": "tokens per second", "mfu": "fraction", "peak_memory": "bytes",
@@ -209,15 +211,8 @@ def _how_to_run(found: Choice) -> Iterator[str]:
     if best.layout_string:
         yield f"layout string: {best.layout_string}"
         yield ""
-    yield from _megatron(best.config)
-    if flags := torchtitan_flags(best.config, best.run):
-        yield "torchtitan:"
-        yield from (f"  {flag}" for flag in flags)
-        yield ""
-    elif best.layout_string:
-        yield f"torchtitan: does not run {best.run.schedule.name}; --framework PyTorch tries only what it runs"
-        yield ""
-    if fault := pytorch_fault(best.run):
+    yield from _launches(best.config)
+    if fault := pytorch_fault(best.run.schedule):
         yield f"PyTorch: does not run {best.run.schedule.name}: {fault}"
     else:
         yield "PyTorch: --csv schedule.csv writes the schedule; torch.distributed.pipelining reads it"
@@ -226,18 +221,17 @@ def _how_to_run(found: Choice) -> Iterator[str]:
     yield from (f"  {line}" for line in config_yaml(best.config).rstrip().split("\n"))
 
 
-def _megatron(config: Config) -> Iterator[str]:
-    """Yield the flags of Megatron-LM, or why it cannot run the config; nothing for a config without a model."""
-    if config.model is None:
-        return
-    try:
-        flags = megatron_script.launch_flags(config)
-    except ConfigError as error:
-        yield from textwrap.wrap(f"{error}; --framework Megatron-LM tries only its schedules", WIDTH)
-    else:
-        yield f"Megatron-LM, {OPTIONS['version']}:"
-        yield from textwrap.wrap(" ".join(flags), WIDTH, initial_indent="  ", subsequent_indent="  ", **UNBROKEN)
-    yield ""
+def _launches(config: Config) -> Iterator[str]:
+    """Yield each framework's flags, or why it cannot run the config; nothing for a config without a model."""
+    for name, framework in FRAMEWORKS.items() if config.model is not None else ():
+        try:
+            flags = framework.flags(config)
+        except ConfigError as error:
+            yield from textwrap.wrap(f"{error}; --framework {HOSTS[name]} tries only its schedules", WIDTH)
+        else:
+            yield f"{name}, {LAUNCH_OPTIONS[name]['version']}:"
+            yield from textwrap.wrap(" ".join(flags), WIDTH, initial_indent="  ", subsequent_indent="  ", **UNBROKEN)
+        yield ""
 
 
 def _document(found: Choice) -> dict[str, Any]:
@@ -260,15 +254,15 @@ def _document(found: Choice) -> dict[str, Any]:
             "config": config_yaml(best.config),
             "layout_string": best.layout_string,
             "reasons": list(limiting_factors(best.run)),
-            "megatron": _flags_or_none(best.config),
-            "torchtitan": torchtitan_flags(best.config, best.run),
+            "megatron": _flags_or_none("Megatron-LM", best.config),
+            "torchtitan": _flags_or_none("torchtitan", best.config),
         }
     return document
 
 
-def _flags_or_none(config: Config) -> list[str]:
+def _flags_or_none(framework: str, config: Config) -> list[str]:
     try:
-        return megatron_script.launch_flags(config)
+        return FRAMEWORKS[framework].flags(config)
     except ConfigError:
         return []
 

@@ -24,4 +24,4 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
 }
 
 # Options of a framework's own parser at one version, by the names of `ppsim.to_launch`.
-LAUNCH_OPTIONS: Mapping[str, Mapping[str, Any]] = {"Megatron-LM": megatron.OPTIONS}
+LAUNCH_OPTIONS: Mapping[str, Mapping[str, Any]] = {"Megatron-LM": megatron.OPTIONS, "torchtitan": pytorch.TITAN_OPTIONS}

@@ -1,6 +1,8 @@
 """Facts about PyTorch's pipelining and torchtitan. Source: torch/distributed/pipelining/schedules.py."""
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 CLASSES = {  # torchtitan names a schedule by its class
@@ -17,3 +19,8 @@ POLICIES = {
     "overlap_data": True, "sharded_by": "block", "loss_bytes": 8, "fp8_experts": False, "fp8_inputs": False,
     "grouped_experts": True, "shard_copies": True,
 }  # fmt: skip
+
+# torchtitan's options by section: version, source, and names of a section with blanks between them.
+TITAN_OPTIONS: dict[str, Any] = json.loads(
+    Path(__file__).with_name("torchtitan_options.json").read_text(encoding="utf-8")
+)

@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import ModuleType
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from ppsim.base.errors import ConfigError, shown
 from ppsim.config import AnyConfig, Config, as_config
-from ppsim.launch import megatron_script
+from ppsim.launch import megatron_script, torchtitan_job
 from ppsim.launch.reading import Reading
 
-FRAMEWORKS: Mapping[str, ModuleType] = {"Megatron-LM": megatron_script}
+
+class Launcher(NamedTuple):
+    """Functions of one framework: config to text and to flags, and text to a config if it can be read."""
+
+    text: Callable[[Config], str]
+    flags: Callable[[Config], list[str]]
+    read: Callable[[str, int | None], Reading] | None
+
+
+FRAMEWORKS: Mapping[str, Launcher] = {
+    "Megatron-LM": Launcher(megatron_script.script_text, megatron_script.script_flags, megatron_script.from_text),
+    "torchtitan": Launcher(torchtitan_job.job_text, torchtitan_job.job_flags, None),
+}
 _SHORT = {"megatron": "Megatron-LM"}
 
 
 def to_launch(config: AnyConfig, framework: str) -> str:
     """Return the text that launches a config in a framework.
 
-    The text is read back before it is returned: model, groups, layers of each stage and order are those of the config.
+    A script of Megatron-LM is read back before it is returned: model, groups, layers of each stage and order are those
+    of the config.
 
     Parameters
     ----------
     config : path, dict or Config
         Its costs come from a model.
     framework : str
-        "Megatron-LM": a bash script for pretrain_gpt.py.
+        "Megatron-LM": a bash script for pretrain_gpt.py. "torchtitan": one for torchtitan.train; the model's own config
+        is a variable in it.
 
     Raises
     ------
     ConfigError
         The framework cannot run the config; the message names each reason and what to change.
     """
-    return _framework(framework).to_text(as_config(config))
+    return _framework(framework).text(as_config(config))
 
 
 def from_launch(
@@ -65,10 +78,12 @@ def read_launch(framework: str, text: str, *, gpus: int | None = None) -> Readin
         raise ConfigError(f"text={shown(text)} must be the text of a launch script, not its path")
     if gpus is not None and (type(gpus) is not int or gpus < 1):
         raise ConfigError(f"gpus={shown(gpus)} must be a whole number of at least 1")
-    return _framework(framework).from_text(text, gpus)
+    if (reader := _framework(framework).read) is None:
+        raise ConfigError(f"framework {shown(framework)}: only launch files of Megatron-LM can be read")
+    return reader(text, gpus)
 
 
-def _framework(name: str) -> ModuleType:
+def _framework(name: str) -> Launcher:
     known = {**{one.lower(): one for one in FRAMEWORKS}, **_SHORT}
     if not isinstance(name, str) or name.lower() not in known:
         raise ConfigError(f"framework {shown(name)} has no launch files here; use one of: {', '.join(FRAMEWORKS)}")

@@ -71,7 +71,7 @@ CONTEXT = Row(
 TENSOR = Row("layout.overlap_tensor", "tp-comm-overlap", YES, False)
 
 
-def to_text(config: Config) -> str:
+def script_text(config: Config) -> str:
     """Return a bash script that launches a config; ConfigError names what Megatron-LM cannot run."""
     costs, schedule = _checked(config)
     gpus, sharded = costs.gpus(schedule.devices), costs.layout.sharded
@@ -85,14 +85,14 @@ def to_text(config: Config) -> str:
         "unset CUDA_DEVICE_MAX_CONNECTIONS" if sharded else "export CUDA_DEVICE_MAX_CONNECTIONS=1",
         f"torchrun --nproc-per-node {node} --nnodes {-(-gpus // node)} --node-rank ${{NODE_RANK:-0}} \\",
         "  --master-addr ${MASTER_ADDR:-localhost} --master-port ${MASTER_PORT:-29500} pretrain_gpt.py \\",
-        *(f"  {flag} \\" for flag in launch_flags(config)),
+        *(f"  {flag} \\" for flag in script_flags(config)),
         "  --bf16 --mock-data --tokenizer-type NullTokenizer --train-iters 20 --lr 1.0e-4",
     ]
     return "\n".join(lines) + "\n"
 
 
-def launch_flags(config: Config) -> list[str]:
-    """Return the flags of `to_text`, each with its argument; ConfigError names what Megatron-LM cannot run."""
+def script_flags(config: Config) -> list[str]:
+    """Return the flags of `script_text`, each with its argument; ConfigError names what Megatron-LM cannot run."""
     costs, schedule = _checked(config)
     printed = _flags(config, costs, schedule)
     reading = read(split(" ".join(printed)), notes_of(config), costs.gpus(schedule.devices))

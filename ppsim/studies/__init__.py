@@ -17,7 +17,7 @@ from ppsim.studies.gate import (
     write_baseline,
 )
 from ppsim.studies.points import Candidate, run_points
-from ppsim.studies.recipe import config_yaml, torchtitan_flags
+from ppsim.studies.recipe import config_yaml
 from ppsim.studies.store import RESULTS, Store, store_key
 from ppsim.studies.what_if import break_even, changes, failed_device_losses, known_change, rerouted, slow_device_losses
 from ppsim.studies.worker_pool import SlurmJobs, dask_executor
@@ -50,7 +50,6 @@ __all__ = [
     "run_points",
     "slow_device_losses",
     "store_key",
-    "torchtitan_flags",
     "update_baseline",
     "write_baseline",
 ]

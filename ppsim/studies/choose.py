@@ -133,9 +133,13 @@ def _framework_schedules(framework: str, *given: object) -> list[str]:
 
 
 def _with_its_sharding(config: AnyConfig, framework: str) -> ConfigSource:
-    """Return the config with weights sharded by block, as Megatron FSDP does; a config may say otherwise."""
+    """Return the config with weights sharded by block, as Megatron FSDP and fully_shard do, unless it says how."""
     source = config_source(config)
-    if framework != "Megatron-LM" or "model" not in source.data or value_at(source.data, "layout.sharded_by"):
+    if (
+        framework not in ("Megatron-LM", "PyTorch")
+        or "model" not in source.data
+        or value_at(source.data, "layout.sharded_by")
+    ):
         return source
     return source.changed({"layout.sharded_by": "block"})
 
@@ -172,7 +176,7 @@ def choose(
     only : mapping of key to its values, optional
         Further free keys, with these values only, such as {"schedule.name": ["1f1b", "interleaved-1f1b"]}.
     framework : {"Megatron-LM", "Primus", "PyTorch"}, optional
-        Try only schedules that it runs; Megatron-LM shards weights by block.
+        Try only schedules that it runs; Megatron-LM and PyTorch shard weights by block.
     top : int
         Number of points to rank.
     executor : concurrent.futures.Executor, optional

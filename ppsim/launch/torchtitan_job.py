@@ -1,0 +1,177 @@
+"""torchtitan: a config as the command that launches it.
+
+Every rule follows torchtitan/distributed/pipeline_parallel.py and torchtitan/trainer.py at the version of the options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ppsim.base.errors import BuildError, ConfigError, ScheduleError
+from ppsim.checks.faults import check_runnable
+from ppsim.config import Config
+from ppsim.costs.derive import DerivedCosts
+from ppsim.frameworks.pytorch import CLASSES, OPTIONS, TITAN_OPTIONS
+from ppsim.run.schedules import Schedule
+from ppsim.schedule.columns import ScheduleColumns
+from ppsim.search import find_family
+
+CSV_FILE = "schedule.csv"
+POLICIES = {"none": "none", "full": "full", "alternate": "selective"}  # layout.recompute -> activation-checkpoint
+
+
+def job_text(config: Config) -> str:
+    """Return the command that launches a config; ConfigError names what torchtitan cannot run."""
+    flags = job_flags(config)
+    costs, schedule = config.costs, config.build()
+    assert isinstance(costs, DerivedCosts)  # noqa: S101 - job_flags has checked it
+    gpus = costs.gpus(schedule.devices)
+    node = min(gpus, costs.cluster.gpus_per_node)
+    model, name = costs.model, str(config.data.get("name", "A config")).replace("\n", " ")
+    lines = [
+        "#!/bin/bash",
+        f"# {name}: {gpus} GPUs, {schedule.name}; flags of torchtitan {TITAN_OPTIONS['version']}",
+        f"# MODULE and CONFIG, such as llama3 and llama3_8b: {model.num_layers} blocks of width {model.hidden}",
+        *([f"# {CSV_FILE} is written by ppsim simulate --csv {CSV_FILE}"] if _class(schedule) is None else []),
+        *([f"# products in fp8 ({costs.layout.fp8}) are set in CONFIG"] if costs.layout.fp8 != "none" else []),
+        f"torchrun --nproc-per-node {node} --nnodes {-(-gpus // node)} --node-rank ${{NODE_RANK:-0}} \\",
+        "  --master-addr ${MASTER_ADDR:-localhost} --master-port ${MASTER_PORT:-29500} \\",
+        "  -m torchtitan.train --module ${MODULE} --config ${CONFIG} \\",
+        " \\\n".join(f"  {flag}" for flag in flags),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def job_flags(config: Config) -> list[str]:
+    """Return the flags of `job_text`; ConfigError names what torchtitan cannot run."""
+    costs = config.costs
+    if not isinstance(costs, DerivedCosts):
+        raise ConfigError("torchtitan needs sections model and hardware; this config gives costs without a model")
+    schedule = config.build()
+    if reasons := list(_reasons(config, costs, schedule)):
+        raise ConfigError("torchtitan cannot run this config: " + "; ".join(reasons))
+    return list(_flags(costs, schedule))
+
+
+def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterator[str]:
+    """Yield what torchtitan rejects or runs in another way, each with what to change."""
+    layout, model = costs.layout, costs.model
+    if fault := pytorch_fault(schedule):
+        yield f"schedule {schedule.name}: {fault}"
+    elif schedule.devices > 1 and _placement_class(schedule) is None:
+        yield f"schedule {schedule.name}: it places stages in a loop, or two per device in a V"
+    if config.dispatch != "list":
+        yield f"dispatch={config.dispatch}: its devices run their lists in order; use list"
+    if model.prediction_layers:
+        yield f"model.prediction_layers={model.prediction_layers}: it has no prediction modules"
+    if layout.distributed_optimizer and not layout.sharded:
+        yield "layout.distributed_optimizer: it shards weights too (layout.sharded=true), or nothing"
+    if layout.sharded and not layout.shards_blocks:
+        yield "layout.sharded_by=stage: it gathers weights block by block; set it to block"
+    levels = {layout.recompute} if isinstance(layout.recompute, str) else {"one per stage"}
+    partial = layout.recompute_stages, layout.recompute_blocks
+    if not levels <= {*POLICIES} or (levels != {"none"} and partial != (None, None)):
+        yield f"layout.recompute={', '.join(levels)}: all blocks run none, full or alternate (its selective policy)"
+    dense = layout.context * layout.tensor * (layout.data if layout.sharded else 1)
+    if layout.expert > 1 and (layout.split_experts > 1 or dense % layout.expert):
+        yield f"layout.expert={layout.expert}: use expert_tensor=1 and a divisor of {dense}"
+    if layout.fp8_dispatch or layout.chosen("expert_exchange") != "all-to-all":
+        yield "layout.expert_exchange: its flags set all-to-all in bf16 only"
+
+
+def _flags(costs: DerivedCosts, schedule: Schedule) -> Iterator[str]:
+    layout, microbatches = costs.layout, schedule.microbatches_of_a_step
+    pipelined = schedule.devices > 1
+    local = layout.microbatch_size * (microbatches if pipelined else 1)
+    values = {
+        "training.seq_len": costs.model.sequence,
+        "training.local_batch_size": local,
+        "training.global_batch_size": layout.microbatch_size * microbatches * layout.data,
+        "parallelism.tensor_parallel_degree": layout.tensor,
+        "parallelism.context_parallel_degree": layout.context,
+        "parallelism.pipeline_parallel_degree": schedule.devices,
+        "parallelism.data_parallel_shard_degree": layout.data if layout.sharded else 1,
+        "parallelism.data_parallel_replicate_degree": 1 if layout.sharded else layout.data,
+        "parallelism.expert_parallel_degree": layout.expert,
+    }
+    yield from (f"--{name} {value}" for name, value in values.items())
+    if layout.tensor > 1 and not layout.sequence_parallel:
+        yield "--parallelism.no-enable-sequence-parallel"
+    if layout.sharded:
+        yield "--parallelism.fsdp_reshard_after_forward always"
+    if pipelined or layout.expert > 1:
+        yield "--training.disable_cuda_graphs"
+    if pipelined:
+        yield f"--parallelism.pipeline_parallel_microbatch_size {layout.microbatch_size}"
+        yield f"--parallelism.pipeline_parallel_schedule {_class(schedule) or _placement_class(schedule)}"
+        if _class(schedule) is None:
+            yield f"--parallelism.pipeline_parallel_schedule_csv {CSV_FILE}"
+        yield from _partition_flags([stage.get("block", 0) for stage in costs.stages(schedule.num_stages)])
+    yield f"activation-checkpoint:{POLICIES[str(layout.recompute)]}"
+
+
+def _partition_flags(blocks: Sequence[int]) -> Iterator[str]:
+    """Yield the flags for the blocks of each stage: by number if torchtitan's own split makes them, or by name."""
+    for first, last in ((1, 1), (0, 0), (0, 1), (1, 0)):
+        total = sum(blocks) + first + last
+        per_stage = -(-total // len(blocks))
+        if _split(blocks, first, last) == [*blocks] and -(-total // per_stage) == len(blocks):
+            yield f"--parallelism.pipeline_parallel_layers_per_stage {per_stage}"
+            yield f"--parallelism.pipeline_parallel_first_stage_less_layers {first}"
+            yield f"--parallelism.pipeline_parallel_last_stage_less_layers {last}"
+            return
+    parts, start = [], 0
+    for count in blocks:
+        parts.append([f"layers.{block}" for block in range(start, start + count)])
+        start += count
+    parts[0].insert(0, "tok_embeddings")
+    parts[-1] += ["norm", "lm_head"]
+    yield f"--parallelism.module_fqns_per_model_part {' '.join(map(','.join, parts))}"
+
+
+def _split(blocks: Sequence[int], first: int, last: int) -> list[int]:
+    """Return the blocks per stage if embedding and head count as so many blocks: one more for each first stage."""
+    each, more = divmod(sum(blocks) + first + last, len(blocks))
+    counts = [each + (stage < more) for stage in range(len(blocks))]
+    counts[0] -= first
+    counts[-1] -= last
+    return counts if each >= max(first, last) else []
+
+
+def _placement_class(schedule: ScheduleColumns) -> str | None:
+    """Return a class that places the stages as the schedule does, for a CSV file; None if there is none."""
+    lists, devices = schedule.compute, schedule.devices
+    stages = lists.num_stages // devices
+    homes = {(int(device), int(stage)) for device, stage in lists.holdings}
+    if homes == {(stage % devices, stage) for stage in range(lists.num_stages)}:
+        return "1F1B" if stages == 1 else "Interleaved1F1B"
+    if stages == 2 and homes == {(min(stage, 2 * devices - 1 - stage), stage) for stage in range(lists.num_stages)}:
+        return "ZBVZeroBubble"
+    return None
+
+
+def _class(schedule: Schedule) -> str | None:
+    return pytorch_class(schedule) if schedule.devices > 1 else "1F1B"
+
+
+def pytorch_fault(schedule: Schedule) -> str | None:
+    """Return why PyTorch's runtime cannot run a schedule, or None if it can; `Schedule.check` has the rules."""
+    try:
+        check_runnable(schedule, pytorch=True)
+    except ScheduleError as error:
+        return error.faults[0]
+    return None
+
+
+def pytorch_class(schedule: ScheduleColumns) -> str | None:
+    """Return torchtitan's name of the class of PyTorch that runs exactly these lists, or None."""
+    name, lists = schedule.name, schedule.compute
+    if name not in CLASSES:
+        return None
+    family, stages = find_family(name), lists.num_stages // lists.devices
+    given = {} if family.fixed_stages else {"stages_per_device": stages}
+    try:
+        theirs = family.columns(lists.devices, lists.microbatches, **given, **OPTIONS.get(name, {}))
+    except BuildError:
+        return None
+    return CLASSES[name] if lists == theirs else None
