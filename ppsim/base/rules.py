@@ -8,9 +8,10 @@ import functools
 import inspect
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field
-from typing import Any, ParamSpec, TypeVar
+from types import FunctionType, UnionType
+from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 
@@ -60,7 +61,11 @@ def check_fields(holder: Any, of: str = "") -> None:
 
 
 def checked_call(hint: str = "") -> Callable[[Callable[P, Result]], Callable[P, Result]]:
-    """Return a decorator that makes a method raise ConfigError instead of TypeError for illegal arguments."""
+    """Return a decorator that makes a function raise ConfigError, and no other error, for arguments of a wrong type.
+
+    Types are compared with the annotations after another error only: a correct call costs nothing, and an error that no
+    argument explains stays as it is.
+    """
 
     def decorate(method: Callable[P, Result]) -> Callable[P, Result]:
         signature, name = inspect.signature(method), method.__name__
@@ -70,25 +75,82 @@ def checked_call(hint: str = "") -> Callable[[Callable[P, Result]], Callable[P, 
         @functools.wraps(method)
         def call(*args: P.args, **given: P.kwargs) -> Result:
             try:
-                signature.bind(*args, **given)
-            except TypeError as error:
-                faults = [f"{name}({key}=...): there is no such option" for key in given if key not in options]
-                faults += [f"{name}({shown(one)}): options are given by name" for one in args[positional:]]
-                legal = f"the options are: {', '.join(options)}" if options else "there are no options"
-                first = [*faults, f"{name}(): {error}"][0]
-                raise ConfigError(f"{first}; {legal}{hint and f'; {hint}'}") from None
-            return method(*args, **given)
+                return method(*args, **given)
+            except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError):
+                try:
+                    bound = signature.bind(*args, **given).arguments
+                except TypeError as error:
+                    faults = [f"{name}({key}=...): there is no such option" for key in given if key not in options]
+                    faults += [f"{name}({shown(one)}): options are given by name" for one in args[positional:]]
+                    legal = f"the options are: {', '.join(options)}" if options else "there are no options"
+                    first = [*faults, f"{name}(): {error}"][0]
+                    raise ConfigError(f"{first}; {legal}{hint and f'; {hint}'}") from None
+                for key, value in bound.items():
+                    kind = signature.parameters[key].annotation
+                    if kind is not inspect.Parameter.empty and not _is_of(value, _evaluated(kind, method)):
+                        raise ConfigError(f"{name}({key}={shown(value)}): the type must be {kind}") from None
+                raise
 
         return call
 
     return decorate
 
 
+def checked_methods(kind: Class) -> Class:
+    """Return the class after decorating its own public methods with `checked_call`."""
+    for name, method in [*vars(kind).items()]:
+        if not name.startswith("_") and isinstance(method, FunctionType):
+            setattr(kind, name, checked_call()(method))
+        elif not name.startswith("_") and isinstance(method, classmethod):
+            setattr(kind, name, classmethod(checked_call()(method.__func__)))
+    return kind
+
+
+def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
+    """Return the type of an annotation; Any if only a type checker imports it."""
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return eval(annotation, function.__globals__)  # noqa: S307 - our own text
+    except (NameError, TypeError):
+        return Any
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """Return False if a value, or one that it contains, is certainly not of a type; numbers of NumPy are numbers."""
+    origin, inner = get_origin(kind) or kind, get_args(kind)
+    if origin in (Union, UnionType):
+        return any(_is_of(value, one) for one in inner)
+    if kind is None:
+        return value is None
+    if kind in (int, float, bool):
+        numbers = {int: (int, np.integer), float: (int, float, np.integer, np.floating), bool: (bool, np.bool_)}[kind]
+        return isinstance(value, numbers) and (kind is bool or not isinstance(value, bool))
+    if origin is Any or not isinstance(origin, type):
+        return True
+    if isinstance(value, np.ndarray) and not value.ndim:  # iterable by its type, but not by its value
+        return origin in (object, np.ndarray)
+    if getattr(origin, "_is_protocol", False):
+        return not isinstance(value, type) and all(hasattr(value, name) for name in vars(origin) if name[0] != "_")
+    if not isinstance(value, origin) or (isinstance(value, str) and origin is not str and issubclass(str, origin)):
+        return origin is object
+    if isinstance(value, Mapping) and len(inner) == 2:
+        return all(_is_of(key, inner[0]) and _is_of(one, inner[1]) for key, one in value.items())
+    if isinstance(value, list | tuple | set | frozenset) and inner:
+        kinds = inner if origin is tuple and inner[-1] is not ... else inner[:1] * len(value)
+        return len(kinds) == len(value) and all(map(_is_of, value, kinds))
+    return True
+
+
 def rule(holds: Callable[[Any], bool], legal: str, made: Check | None = None) -> Check:
     """Return a check that raises ConfigError with `legal` unless `holds(value)`; `made` converts a legal value."""
 
     def check(value: Any) -> Any:
-        if not holds(value):
+        try:
+            is_legal = bool(holds(value))
+        except (TypeError, ValueError):  # an array compares with each of its values
+            is_legal = False
+        if not is_legal:
             raise ConfigError(f"{shown(value)} {legal}")
         return value if made is None else made(value)
 

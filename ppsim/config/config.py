@@ -13,6 +13,7 @@ from ppsim.actions import Kind
 from ppsim.base.documents import MAX_DEPTH, Document, NotYamlError, Path, read_yaml
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text
+from ppsim.base.rules import checked_call, checked_methods
 from ppsim.base.short_repr import short_repr
 from ppsim.config.assembly import assembled, missing_keys
 from ppsim.config.schema import Fault, check_sections
@@ -30,6 +31,7 @@ from ppsim.search.memory_actions import MEMORY_ACTIONS, NEEDED, add_memory_actio
 from ppsim.search.recomputing import build_with_memory_actions
 
 
+@checked_methods
 @dataclass(frozen=True)
 class Config:
     """One run: the schedule to build, its costs, and how to simulate it.
@@ -181,6 +183,7 @@ class Config:
         return make_config(dict(self.data), place=self.path, overrides=changes)
 
 
+@checked_call()
 def load_config(path: str | PathLike[str], *, overrides: Mapping[str, Any] | None = None) -> Config:
     """Read and check a YAML config.
 

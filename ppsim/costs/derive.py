@@ -13,6 +13,7 @@ import numpy as np
 
 from ppsim.actions import Kind, is_vocabulary
 from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.base.rules import checked_methods
 from ppsim.costs import partition
 from ppsim.costs.collectives import all_reduce
 from ppsim.costs.combined_slot import TWO_STREAM, two_stream_slots
@@ -40,6 +41,7 @@ class Stage(NamedTuple):
     recompute: str
 
 
+@checked_methods
 @dataclass(frozen=True, repr=False)
 class DerivedCosts(Setup):
     """A cost model that prices a schedule from shapes and data sheets.

@@ -12,7 +12,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
-from ppsim.base.rules import choice, declarations, declared, described, whole_number
+from ppsim.base.rules import checked_methods, choice, declarations, declared, described, whole_number
 from ppsim.base.short_repr import call_text
 from ppsim.costs.microbatches import (
     CAUSAL,
@@ -99,6 +99,7 @@ def _bandwidths(table: CostTable) -> np.ndarray:
         return 1.0 / distinct_values(table.seconds_per_byte)
 
 
+@checked_methods
 @described
 @dataclass(frozen=True, repr=False)
 class Costs:
@@ -257,7 +258,7 @@ class Costs:
                 continue
             if item.metadata["check"] is not None:
                 self._check_form(name, value, item)
-                origins[name] = "default" if value == item.default else "given"
+                origins[name] = "default" if item.default is not None and value == item.default else "given"
                 continue
             column = (
                 _checked_bandwidth(name, value) if name.endswith("bandwidth") else _column(name, value, item.metadata)
@@ -381,6 +382,8 @@ def _column(name: str, value: Any, parameter: Mapping[str, Any]) -> np.ndarray:
     unit, dimensions = parameter.get("unit"), parameter.get("depth", 1)
     legal = f"must be a finite number{f' of {unit}' if unit else ''} from 0 to {LARGEST:g}"
     legal += ", or a list of such numbers, one a stage" if dimensions else ", one for all transfers"
+    if np.ma.is_masked(value):
+        raise CostError(f"{name}={shown(value)} holds masked numbers; it {legal}")
     try:
         column = np.array(value)
     except MemoryError:

@@ -69,7 +69,7 @@ def check_microbatch_scale(value: Any) -> Any:
     """Return legal factors, one per microbatch or a list of them per stage, or how to draw them; else ConfigError."""
     if isinstance(value, Mapping):
         return _checked_draw(value)
-    value = np.asarray(value, np.float64).tolist() if isinstance(value, np.ndarray) else value
+    value = value.tolist() if isinstance(value, np.ndarray) else value  # None for a masked number
     if not isinstance(value, list | tuple):
         raise ConfigError(
             f"{shown(value)} must list one factor a microbatch, list such a list for each stage, or say how to draw "

@@ -15,10 +15,12 @@ from typing import Any
 from ppsim.base.documents import read_json
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text
+from ppsim.base.rules import checked_methods
 from ppsim.costs.layers import Layer, block, embedding, head, prediction
 from ppsim.costs.shape import MAX_LAYERS, Shape
 
 
+@checked_methods
 @dataclass(frozen=True, repr=False)
 class Model(Shape):
     __doc__ = Shape.__doc__

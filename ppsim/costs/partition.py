@@ -98,6 +98,8 @@ def by_cost(costs: Sequence[float], num_stages: int, method: str = "optimal") ->
 
 def explicit(counts: Sequence[int], num_layers: int, num_stages: int) -> list[int]:
     """Return `counts`, checked: one integer >= 0 per stage, `num_layers` in all; CostError otherwise."""
+    if isinstance(counts, str) or not isinstance(counts, Sequence):
+        raise CostError(f"the partition is {shown(counts)}; list one number of layers per stage, such as (8, 8, 8, 8)")
     if len(counts) != num_stages:
         raise CostError(
             f"the partition lists {len(counts)} stages, but the schedule has {num_stages}; list {num_stages} numbers, "

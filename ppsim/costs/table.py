@@ -246,6 +246,8 @@ def _check_column(name: str, column: object, shape: tuple[int, ...], largest: fl
     legal = f"give finite numbers from 0 to 1, such as {1.0 / shape[-1]:g}" if largest == 1.0 else "give such as 1.0"
     if isinstance(column, LinkRule) and column.shape == shape:
         column = distinct_values(column)
+    elif isinstance(column, np.ma.MaskedArray):
+        raise CostError(f"{name} is a masked array; give an array with every number, such as {name}.filled(0.0)")
     elif not isinstance(column, np.ndarray) or column.dtype != np.float64 or column.shape != shape:
         found = shown(column)
         if isinstance(column, np.ndarray):

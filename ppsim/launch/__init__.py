@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.rules import checked_call
 from ppsim.config import AnyConfig, Config, as_config
 from ppsim.launch import megatron_script, torchtitan_job
 from ppsim.launch.reading import Reading
@@ -26,6 +27,7 @@ FRAMEWORKS: Mapping[str, Launcher] = {
 _SHORT = {"megatron": "Megatron-LM"}
 
 
+@checked_call()
 def to_launch(config: AnyConfig, framework: str) -> str:
     """Return the text that launches a config in a framework.
 
@@ -48,6 +50,7 @@ def to_launch(config: AnyConfig, framework: str) -> str:
     return _framework(framework).text(as_config(config))
 
 
+@checked_call()
 def from_launch(
     framework: str, text: str, *, gpus: int | None = None, hardware: Mapping[str, Any] | None = None
 ) -> Config:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
-from ppsim.base.rules import Check, number
+from ppsim.base.rules import Check, checked_methods, number
 from ppsim.base.short_repr import short_repr
 from ppsim.costs.profile import Profile
 from ppsim.plan.resolve import Plan
@@ -30,6 +30,7 @@ def factor(value: Any) -> float:
         raise ConfigError(f"factor {wrong}") from None
 
 
+@checked_methods
 @dataclass(frozen=True)
 class Jitter:
     """Factors on the lengths of actions and transfers; every drawn factor is lognormal with mean 1.

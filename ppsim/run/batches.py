@@ -13,6 +13,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
 from ppsim.base.immutable import equal
 from ppsim.base.progress import track
+from ppsim.base.rules import checked_call, checked_methods
 from ppsim.base.units import seconds_text, value_text
 from ppsim.costs import CostModel, Costs, CostTable
 from ppsim.costs.table import is_cost_model
@@ -32,6 +33,7 @@ SAMPLES = 100
 MAX_SAMPLES = 10_000_000  # the measures of this many take a gigabyte
 
 
+@checked_methods
 class Batch:
     """The measures of many runs of one schedule, one entry per run: the samples of each of the costs in turn.
 
@@ -138,6 +140,7 @@ class Batch:
         return f"<Batch {self.schedule.name}: {len(self)} runs, makespan P50 {p50}, P95 {p95}>"
 
 
+@checked_call()
 def simulate_many(
     schedule: Schedule,
     costs: CostModel | Sequence[CostModel] | None = None,

@@ -11,6 +11,7 @@ import numpy as np
 
 from ppsim.base.errors import BuildError, ConfigError, PpsimError
 from ppsim.base.files import write_atomically
+from ppsim.base.rules import checked_call, checked_methods
 from ppsim.checks.faults import check_runnable, validate
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel
@@ -28,6 +29,7 @@ from ppsim.search.recomputing import build_with_memory_actions
 Some = TypeVar("Some", bound=ScheduleColumns)
 
 
+@checked_methods
 class Schedule(ScheduleColumns):
     """Ordered actions per device; `ScheduleColumns` lists its columns. It contains no times and never changes."""
 
@@ -126,6 +128,7 @@ def _slots(schedule: ScheduleColumns) -> np.ndarray | None:
     return np.rint(times.row_start * schedule.slices).astype(np.int64)
 
 
+@checked_methods
 class Family(registry.RegisteredFamily):
     """A schedule family: its generator, closed forms and sources.
 
@@ -172,6 +175,7 @@ def schedules() -> Families:
     return Families({name: Family(**vars(known)) for name, known in registry.families().items()})
 
 
+@checked_call()
 def build(
     name: str,
     *,
@@ -221,6 +225,7 @@ def build(
     return Schedule.of(build_with_memory_actions(family, sizes, options, actions, costs, memory_limit))
 
 
+@checked_call()
 def with_recompute(
     schedule: Schedule,
     stages: str = "all",
@@ -262,6 +267,7 @@ def with_recompute(
     return Schedule.of(add_recomputes(schedule, stages, placing, costs, memory_limit))
 
 
+@checked_call()
 def with_offload(schedule: Schedule, stages: str = "all") -> Program:
     """Return the schedule with an OFFLOAD after each F, and a RELOAD one backward before the backward that needs it.
 
@@ -285,6 +291,7 @@ def with_offload(schedule: Schedule, stages: str = "all") -> Program:
     return _as(Program, add_copies(schedule, stages))
 
 
+@checked_call()
 def lower(schedule: Schedule, sharded: bool = False, receive: str = "early") -> Program:
     """Return the program of a schedule, in the order of PyTorch's pipeline runtime.
 

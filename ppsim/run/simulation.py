@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.base.rules import checked_call
 from ppsim.checks.faults import validate
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel, is_cost_model
@@ -18,6 +19,7 @@ from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search.partitions import with_optimal_stages
 
 
+@checked_call()
 def simulate(
     schedule: ScheduleColumns,
     costs: CostModel | None = None,

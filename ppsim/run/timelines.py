@@ -25,7 +25,7 @@ from ppsim.analysis.memory import (
     static_memory,
 )
 from ppsim.base.immutable import closed
-from ppsim.base.rules import checked_call
+from ppsim.base.rules import checked_call, checked_methods
 from ppsim.base.units import counted, seconds_text
 from ppsim.interop.result import result_document
 from ppsim.plots.summary import summary_text
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@checked_methods
 class Timeline(TimelineColumns):
     """Start and end of every action and transfer; `ppsim.timeline.TimelineColumns` lists its columns.
 

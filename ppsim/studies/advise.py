@@ -12,6 +12,7 @@ from ppsim.analysis.memory import HEADROOM, check_headroom
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.base.host import need
+from ppsim.base.rules import checked_call
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
 from ppsim.config import AnyConfig, Config, as_config, value_at
@@ -105,6 +106,7 @@ class AdviceList:
         return page_table(rows, {**UNITS, "peak": peak, "peak_difference": peak})
 
 
+@checked_call()
 def advise(
     config: AnyConfig, headroom: float = HEADROOM, *, framework: str | None = None, executor: Executor | None = None
 ) -> AdviceList:
@@ -276,6 +278,7 @@ def _link_changes(costs: DerivedCosts) -> Iterator[tuple[str, Changes]]:
             yield f"a {key} of twice the bandwidth", {f"hardware.{key}.bandwidth": 2 * sheet.bandwidth}
 
 
+@checked_call()
 def what_fits(config: Config, headroom: float = HEADROOM) -> list[Candidate]:
     """Return the config itself if it fits in the memory of its devices, or else changes that make it fit.
 

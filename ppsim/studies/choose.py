@@ -13,7 +13,7 @@ from ppsim.analysis.measures import MEASURES
 from ppsim.analysis.memory import HEADROOM, check_headroom
 from ppsim.base.errors import ConfigError
 from ppsim.base.host import need
-from ppsim.base.rules import checked_call
+from ppsim.base.rules import checked_call, whole_number
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
 from ppsim.base.units import counted, percent_text
@@ -144,6 +144,7 @@ def _with_its_sharding(config: AnyConfig, framework: str) -> ConfigSource:
     return source.changed({"layout.sharded_by": "block"})
 
 
+@checked_call()
 def choose(
     config: AnyConfig,
     free: Iterable[str] | Mapping[str, Iterable[Any]] | None = None,
@@ -193,6 +194,10 @@ def choose(
         or a framework together with names of schedules in `free` or `only`.
     """
     check_headroom(headroom)
+    try:
+        whole_number(0)(top)
+    except ConfigError as wrong:
+        raise ConfigError(f"top={wrong}") from None
     if framework is not None:
         only = {**(only or {}), "schedule.name": _framework_schedules(framework, free, only)}
         config = _with_its_sharding(config, framework)

@@ -187,6 +187,7 @@ class Comparison:
         }
 
 
+@checked_call()
 def compare(
     config: AnyConfig | Iterable[Schedule | Timeline],
     schedules: Iterable[str | Schedule] | None = None,
@@ -227,8 +228,9 @@ def compare(
     if given is None:
         raise ConfigError("compare needs a config, or a list of timelines and schedules; such as compare(config)")
     case = given if isinstance(given, Config) else config_source(given).config()
-    chosen = {one[1]: one for one in (_chosen(item, case) for item in schedules or families())}
-    refused = {name: SEARCHES for name in chosen if not schedules and "costs" in find_family(name).options}
+    listed = [] if schedules is None else list(schedules)
+    chosen = {one[1]: one for one in (_chosen(item, case) for item in listed or families())}
+    refused = {name: SEARCHES for name in chosen if not listed and "costs" in find_family(name).options}
     tried = [one for name, one in chosen.items() if name not in refused]
     attempt = functools.partial(_attempt, case=case, sizes=_sizes(case), headroom=headroom)
     timelines: list[Timeline] = []

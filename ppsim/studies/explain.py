@@ -12,6 +12,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.interval import step_interval, surely_faster
 from ppsim.analysis.ledger import averaged
 from ppsim.base.errors import BuildError, ConfigError, PpsimError
+from ppsim.base.rules import checked_call
 from ppsim.base.short_repr import short_repr
 from ppsim.costs import CostModel
 from ppsim.costs.profile import Profile
@@ -128,6 +129,7 @@ class Explanation:
         )
 
 
+@checked_call()
 def explain(
     measured: Timeline,
     run: Timeline | None = None,

@@ -15,7 +15,7 @@ from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.base.documents import read_yaml
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
-from ppsim.base.rules import checked_call, is_number
+from ppsim.base.rules import checked_call, checked_methods, is_number
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import WIDTH, aligned, html_table, layout_lines
 from ppsim.base.units import EXAMPLES, parse_quantity, value_text
@@ -35,6 +35,7 @@ MAX_LAYOUTS = 6  # layout strings in the printed summary
 _PAGE = ("iteration_time", "tokens_per_second", "mfu", "bubble_fraction", "peak_activations", "peak_memory")
 
 
+@checked_methods
 @dataclass(frozen=True)
 class Sweep:
     """Table of all combinations; the result of `sweep`.
@@ -194,6 +195,7 @@ class Sweep:
         return html_table(heads, rows)
 
 
+@checked_call()
 def sweep(
     config: AnyConfig,
     over: Mapping[str, Iterable[Any] | str],
