@@ -102,8 +102,9 @@ class _Ending:
         if self.status is None:
             self.status = 128 + number
             sys.unraisablehook = lambda _: None  # an exception that is swallowed is reported there
-            signal.signal(signal.SIGALRM, self)
-            signal.setitimer(signal.ITIMER_REAL, _REPEAT_SECONDS, _REPEAT_SECONDS)
+            if hasattr(signal, "setitimer"):  # Windows has none
+                signal.signal(signal.SIGALRM, self)
+                signal.setitimer(signal.ITIMER_REAL, _REPEAT_SECONDS, _REPEAT_SECONDS)
         self.raised += 1
         if self.raised >= _REPEATS:
             os._exit(self.status)
@@ -113,7 +114,8 @@ class _Ending:
 
     def leave(self) -> int | None:
         """Return the exit status; nothing is raised any more, and threads that do not end are not waited for."""
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, 0)
         for number in self.numbers:
             signal.signal(number, signal.SIG_IGN)
         last = threading.Timer(_REPEAT_SECONDS, os._exit, [self.status])

@@ -25,7 +25,7 @@ MAX_WORKERS = 4096  # a mistyped number must not fill a machine with processes
 AT_ONCE = 64  # chunks handed to an executor that does not say how many workers it has
 _DEATHS = ("KilledWorker", "UncompletedJobError")  # errors of Dask and submitit if a worker died
 _POLL_SECONDS = 0.3
-_ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+_ENDING = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)}
 _END_SECONDS = 0.5  # maximum wait for the thread that manages the processes
 
 
@@ -196,6 +196,9 @@ def _pool(workers: int) -> ProcessPoolExecutor:
 @contextmanager
 def _signals_later() -> Iterator[None]:
     """Let signals wait while processes start: before `_begin` runs, their handlers are not its own."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         yield
@@ -208,7 +211,8 @@ def _begin(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in _ENDING - {signal.SIGINT}:
         signal.signal(number, signal.SIG_DFL)  # the parent's handler would only end the running call
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
@@ -239,7 +243,7 @@ def _cause(error: BaseException | None, processes: Sequence[Any]) -> str:
     """Return how a worker died: its signal or exit status if it is a process of this machine."""
     for status in (process.exitcode for process in processes):
         if status is not None:
-            if status == -signal.SIGKILL:
+            if status == -9:
                 return "killed by SIGKILL, as a machine short of memory does"
             return f"killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
     return f"{type(error).__name__}: {error}" if error is not None else "killed"
