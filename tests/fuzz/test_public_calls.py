@@ -87,7 +87,8 @@ def too_long(*_):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_odd_arguments_end_in_an_answer_or_an_error_of_ours(name):
+def test_odd_arguments_end_in_an_answer_or_an_error_of_ours(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some values name a store
     call, arguments = CALLS[name]
     pairs = [(parameter, value) for parameter in parameters_of(name) for value in range(len(ODD))]
     order = np.random.default_rng(len(pairs)).permutation(len(pairs))
