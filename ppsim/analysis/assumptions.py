@@ -13,7 +13,7 @@ from ppsim.costs.given import Costs
 from ppsim.costs.profile import Profile
 from ppsim.costs.table import CostTable
 from ppsim.plan.holding import Holding, backward_bytes, logits_bytes, static_bytes
-from ppsim.plan.lengths import structure, transfer_bytes
+from ppsim.plan.lengths import collective_fraction, structure, transfer_bytes
 from ppsim.plan.resolve import repriced
 from ppsim.plan.streams import make_ports
 from ppsim.timeline import TimelineColumns
@@ -120,7 +120,7 @@ def _everything(timeline: TimelineColumns, table: CostTable) -> tuple[Any, ...]:
         memory = static, Holding(schedule, table, held).changes(), sent, backward, logits
     return (
         structure(table), other.seconds, other.transfer_seconds, other.gathers, other.reductions, other.copies,
-        other.barrier_seconds, other.optimizer_seconds, other.ports, table.exchange_seconds, table.workload,
+        other.barrier_seconds, other.optimizer_seconds, other.ports, collective_fraction(schedule, table), table.workload,
         Holding(schedule, table, table.stage_share).changes(), memory,
     )  # fmt: skip
 

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass
 class Basis:
-    """What a result follows from besides its key.
+    """Inputs of a result besides its key.
 
     Attributes
     ----------
