@@ -120,8 +120,8 @@ def _everything(timeline: TimelineColumns, table: CostTable) -> tuple[Any, ...]:
         memory = static, Holding(schedule, table, held).changes(), sent, backward, logits
     return (
         structure(table), other.seconds, other.transfer_seconds, other.gathers, other.reductions, other.copies,
-        other.barrier_seconds, other.optimizer_seconds, other.ports, collective_fraction(schedule, table), table.workload,
-        Holding(schedule, table, table.stage_share).changes(), memory,
+        other.barrier_seconds, other.optimizer_seconds, other.ports, table.workload,
+        collective_fraction(schedule, table), Holding(schedule, table, table.stage_share).changes(), memory,
     )  # fmt: skip
 
 
