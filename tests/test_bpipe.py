@@ -120,10 +120,10 @@ def test_one_stage_a_device_is_the_only_size():
     [
         ([[2, 0, 1]], "an eviction of 2F0 to device 1 names what does not exist"),
         ([[0, 0, 2]], "an eviction of 0F0 to device 2 names what does not exist"),
-        ([[0, 0, 0]], "0F0 (device 0, position 0) is evicted to device 0, which runs it"),
-        ([[0, 1, 1], [0, 1, 1]], "0F1 (device 0, position 1) is evicted to device 1, but it is evicted twice"),
-        ([[1, 1, 0]], "1F1 (device 1, position 1) is evicted to device 0, but its backward is in one slot with its"),
-        ([[1, 0, 0]], "1F0 (device 1, position 0) is evicted to device 0, but the lists also OFFLOAD it"),
+        ([[0, 0, 0]], "0F0 (row 1, column 1) is evicted to device 0, which runs it"),
+        ([[0, 1, 1], [0, 1, 1]], "0F1 (row 1, column 2) is evicted to device 1, but it is evicted twice"),
+        ([[1, 1, 0]], "1F1 (row 2, column 2) is evicted to device 0, but its backward is in one slot with its"),
+        ([[1, 0, 0]], "1F0 (row 2, column 1) is evicted to device 0, but the lists also OFFLOAD it"),
     ],
 )
 def test_an_eviction_that_cannot_be_is_named(evicted, sentence):

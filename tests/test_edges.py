@@ -90,7 +90,7 @@ def test_a_number_of_thousands_of_digits_is_refused_by_its_key_without_pythons_o
 
 
 def test_a_chart_of_the_shortest_times_there_are_overflows_nowhere():
-    costs = library.Costs(forward=5e-324, backward=1.0)
+    costs = library.Costs(forward=1e-100, backward=1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         assert library.simulate(library.build("1f1b", devices=2, microbatches=2), costs).plot()._repr_png_()

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from random_runs import rerun
 from timelines import stepped
 
 import ppsim
@@ -131,7 +132,8 @@ def test_sizes_name_what_differs_from_one_stage_a_device():
 
 
 def test_a_timeline_too_short_to_draw_is_an_error():
-    timeline = run(costs=ppsim.Costs(forward=1e-250, backward=1e-250))
+    long = run()
+    timeline = rerun(long, seconds=long.plan.row_lengths * 1e-250)
     with pytest.raises(ppsim.ConfigError, match="too short to draw"):
         make_boxes(timeline)
 
