@@ -1,4 +1,4 @@
-"""What all tests share: hypothesis without deadlines, numeric warnings as errors, and a stderr without compilations."""
+"""Settings of all tests: no hypothesis deadlines, numeric warnings as errors, and a stderr without compilations."""
 
 import pytest
 from hypothesis import settings

@@ -28,7 +28,7 @@ def script(page, name):
 
 
 def unpacked(page, chart=0):
-    """What a page says of one of its charts, and its columns, read as its script reads them."""
+    """Return the description of one of a page's charts, and its columns, read as its script reads them."""
     about = json.loads(script(page, "charts"))[chart]
     content = zlib.decompress(base64.b64decode(about["packed"]))
     columns, at = {}, 0

@@ -26,7 +26,7 @@ def asked(*arguments):
 
 
 def answers(config, *settings):
-    """What each command and function says of one config: names of measures to values, and whether it fits."""
+    """Return the answer of each command and function about one config: measures by name, and whether it fits."""
     case = ppsim.load_config(config, overrides=dict(one.split("=", 1) for one in settings))
     run, section = case.simulate(), case.schedule
     own = {name: run.to_dict()[name] for name in SHARED}

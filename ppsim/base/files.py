@@ -9,7 +9,7 @@ import stat
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
 from os import PathLike
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.host import note_failure
+from ppsim.base.host import Notes, note_failure
 
 MAX_FILE_BYTES = 2**29  # a schedule of 50 million actions
 MAX_CONFIG_BYTES = 2**21  # a config, a profile or a model's config.json
@@ -66,21 +66,15 @@ def open_input(path: str | PathLike[str], *, noted: bool = True) -> BinaryIO:
 
 def note_read(path: Path) -> None:
     """Note a file for `noting_reads`: one that is about to be read, or that a worker process has read."""
-    for note in _notes.get():
-        note(path)
+    _reads.note(path)
 
 
-_notes: ContextVar[tuple[Callable[[Path], None], ...]] = ContextVar("notes", default=())
+_reads = Notes("reads")
 
 
-@contextmanager
-def noting_reads(note: Callable[[Path], None]) -> Iterator[None]:
+def noting_reads(note: Callable[[Path], None]) -> AbstractContextManager[None]:
     """Call `note` with the path of every file that this thread is about to read inside the `with` block."""
-    before = _notes.set((*_notes.get(), note))
-    try:
-        yield
-    finally:
-        _notes.reset(before)
+    return _reads.noting(note)
 
 
 def file_digest(path: str | PathLike[str]) -> str | None:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
@@ -17,23 +17,38 @@ _DEFAULT_BYTES = 2**33
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
-_notes: ContextVar[tuple[Callable[[], None], ...]] = ContextVar("notes", default=())
+class Notes:
+    """Callbacks of the `with` blocks that this thread is inside of."""
+
+    def __init__(self, name: str):
+        self._callbacks: ContextVar[tuple[Callable[..., None], ...]] = ContextVar(name, default=())
+
+    def note(self, *what: Any) -> None:
+        """Call each callback with these arguments."""
+        for callback in self._callbacks.get():
+            callback(*what)
+
+    @contextmanager
+    def noting(self, callback: Callable[..., None]) -> Iterator[None]:
+        """Add a callback inside the `with` block."""
+        before = self._callbacks.set((*self._callbacks.get(), callback))
+        try:
+            yield
+        finally:
+            self._callbacks.reset(before)
+
+
+_failures = Notes("failures")
 
 
 def note_failure() -> None:
     """Note for `noting_failures` that this machine, not the input, decides what follows: never store it as a result."""
-    for note in _notes.get():
-        note()
+    _failures.note()
 
 
-@contextmanager
-def noting_failures(note: Callable[[], None]) -> Iterator[None]:
+def noting_failures(note: Callable[[], None]) -> AbstractContextManager[None]:
     """Call `note` at every `note_failure` of this thread inside the `with` block, also if its error is caught."""
-    before = _notes.set((*_notes.get(), note))
-    try:
-        yield
-    finally:
-        _notes.reset(before)
+    return _failures.noting(note)
 
 
 @cache

@@ -126,5 +126,5 @@ def explorer(browser):
 
 @pytest.fixture
 def serve(browser):
-    """What starts a server with other configs."""
+    """A function that starts a server with other configs."""
     return serving

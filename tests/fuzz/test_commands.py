@@ -133,7 +133,7 @@ def write_inputs():
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Where every file that a call names lies."""
+    """A folder with every file that a call names."""
     monkeypatch.chdir(tmp_path)
     write_inputs()
     return tmp_path

@@ -18,17 +18,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import ENVIRONMENT, ROOT, UNIT_COSTS, ppsim
+from command_line import ENVIRONMENT, ROOT, ppsim
 from huggingface_configs import CONFIGS
 from primus_dumps import write_dump
-from synthetic_traces import trace_document
 from typer.models import OptionInfo
 
 import ppsim as library
 from ppsim.cli import COMMANDS
 from tests.fuzz.cases import COUNTS, EXAMPLES
+from tests.fuzz.test_commands import SERVES, write_inputs
 
-SERVES = "explore"  # until it is interrupted, and it writes no file
 FEW = EXAMPLES // 3  # random cases of a test
 ALL_CASES = EXAMPLES >= 500
 
@@ -83,27 +82,19 @@ OUTPUTS = {name: outputs_of(name) for name in COMMANDS if name != SERVES}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where every file that a call names is; no test changes it."""
+    """A folder with every file that a call names; no test changes it."""
     folder = tmp_path_factory.mktemp("inputs")
     before = Path.cwd()
     os.chdir(folder)
-    (folder / "unit.yaml").write_text(UNIT_COSTS.read_text().replace("microbatches: 8", "microbatches: 4"))
+    write_inputs()
     (folder / "tiny.yaml").write_text("schedule: {name: 1f1b, devices: 2, microbatches: 2}\n")
-    schedule = library.build("1f1b", devices=2, microbatches=2)
-    schedule.to_csv("order.csv")
     library.build("gpipe", devices=2, microbatches=2).to_csv("other.csv")
     Path("packed.csv.gz").write_bytes(gzip.compress(Path("order.csv").read_bytes()))
     costs = library.Costs(forward=0.02, backward=0.05, latency=0.001)
-    Path("trace.json").write_text(json.dumps(trace_document("1f1b", costs, devices=2, microbatches=2, steps=2)))
-    write_dump(folder / "dump", library.simulate(schedule, costs))
+    write_dump(folder / "dump", library.simulate(library.Schedule.from_csv("order.csv"), costs))
     shutil.copytree(ROOT / "tests" / "data" / "kineto", "kineto")
     Path("measured.json").write_text(json.dumps(measured_operators()))
-    for words in (
-        "calibrate trace.json -o profile.yaml",
-        "calibrate --operators measured.json -o operators.yaml",
-        "check unit.yaml --baseline baseline.json --update",
-    ):
-        assert ppsim(*words.split()).status == 0
+    assert ppsim("calibrate", "--operators", "measured.json", "-o", "operators.yaml").status == 0
     Path("csv.yaml").write_text("schedule: {csv: order.csv}\n")
     Path("files.yaml").write_text("schedule: {csv: order.csv}\ncosts: {profile: profile.yaml}\n")
     model = {**CONFIGS["meta-llama/Llama-2-7b"][0], "num_hidden_layers": 4}
